@@ -24,16 +24,22 @@ class BootEntry:
 
     identity: str  # as the boot loader names it
     title: str
-    release: str  # of the kernel; empty if the entry does not show it
+    release: str  # of the kernel; empty if neither its file nor its name shows it
     words: tuple[str, ...]
     kernel: Path | None = None  # its file; None if it is not known
+    image: str = ""  # the kernel's path for the boot loader
+    is_release_read: bool = True  # from the kernel's file; else only its name shows it
 
     def is_running(self, release: str, words: Sequence[str]) -> bool:
         """Whether the running kernel, of this release and with this command line, is that of this entry.
         A word that holds a variable, for example Ubuntu's $vt_handoff, stands for any number of words, but
         not for klat's own.
-        BOOT_IMAGE= and initrd= come from the boot loader, and are ignored."""
-        if self.release and self.release != release:
+        BOOT_IMAGE= and initrd= come from the boot loader. BOOT_IMAGE= is the path of the kernel, which
+        distinguishes two kernels of one release."""
+        if self.release and self.is_release_read and self.release != release:
+            return False
+        images = [word.partition("=")[2] for word in words if word.startswith("BOOT_IMAGE=")]
+        if self.image and images and path_on_partition(images[0]) != self.image:
             return False
         wanted = (
             rf"((?!{OWN_WORD})\S+ )*" if "$" in word else f"{re.escape(word)} "
@@ -41,6 +47,11 @@ class BootEntry:
         )
         own = (word for word in words if not is_of_loader(word))
         return re.fullmatch("".join(wanted), "".join(f"{word} " for word in own)) is not None
+
+
+def path_on_partition(path: str) -> str:
+    """The path without the device that GRUB writes before it, for example (hd0,gpt2)."""
+    return path.partition(")")[2] if path.startswith("(") else path
 
 
 def is_of_loader(word: str) -> bool:
@@ -71,6 +82,9 @@ class BootLoader(Protocol):
 
     def entries(self) -> list[BootEntry]:
         """Every entry that boots Linux, in the menu's order, without klat's own."""
+
+    def left_out(self) -> Mapping[str, str]:
+        """Titles of entries that may boot Linux, but that klat cannot boot, with the reasons."""
 
     def default(self) -> BootEntry:
         """The entry that boots if nothing is chosen. klat never changes it."""

@@ -38,6 +38,12 @@ def entry_lines(entries: Sequence[BootEntry], default: BootEntry | None) -> Iter
         yield "* the default: the machine returns to it if a kernel fails, and at the end"
 
 
+def left_out_lines(left_out: Mapping[str, str]) -> Iterator[str]:
+    """The entries that klat cannot boot, with the reasons."""
+    for title, why in left_out.items():
+        yield from wrapped(f"not for a campaign: {title}: {why}", "", "  ")
+
+
 def plan_lines(campaign: Campaign, entries: Sequence[BootEntry]) -> Iterator[str]:
     """What will happen. `entries` are those of the boot loader."""
     names = {entry.identity: _named(entry) for entry in entries}

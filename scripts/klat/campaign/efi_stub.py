@@ -17,6 +17,7 @@ from pathlib import Path
 
 from klat.base.bounded_read import read_named
 from klat.base.errors import KlatError
+from klat.campaign import kernel_image
 from klat.campaign.boot_loader import OWN_WORD, BootEntry, OwnEntry, is_of_loader, run_tool
 from klat.campaign.efi_variables import GLOBAL, EfiVariables, utf16
 from klat.campaign.without_menu import WithoutMenu
@@ -127,7 +128,7 @@ class EfiStub(WithoutMenu):
             if each.entry.identity not in options:
                 raise KlatError(f"the firmware has no entry {each.entry.identity!r}; plan again")
             source = options[each.entry.identity]
-            line = " ".join((source.line, *each.append))
+            line = " ".join((source.line or " ".join(each.entry.words), *each.append))
             option = BootOption(f"klat: {each.name}", source.path, line)
             self._variables.write(next(free), option.data())
 
@@ -180,10 +181,14 @@ class EfiStub(WithoutMenu):
             partition, file = option.file()
             at = run_tool("findmnt", "-nro", "TARGET", "--source", f"PARTUUID={partition}")
             kernel = self._root / at.splitlines()[0].lstrip("/") / file
-            release = HOST.format.version(read_named(kernel, LARGEST)).split()[0]
+            texts = kernel_image.unified_texts(kernel)
+            release = kernel_image.release(kernel)
+            if texts is None:
+                release = HOST.format.version(read_named(kernel, LARGEST)).split()[0]
         except (ValueError, KlatError, OSError, IndexError):
             return None
-        words = tuple(word for word in option.line.split() if not is_of_loader(word))
+        line = option.line or (texts or {}).get(".cmdline", "")
+        words = tuple(word for word in line.split() if not is_of_loader(word))
         return BootEntry(name, option.title, release, words, kernel)
 
 

@@ -8,19 +8,20 @@ the default one. klat changes neither grub.cfg nor the default.
 from __future__ import annotations
 
 import hashlib
-import operator
 import os
 import re
 import shlex
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from klat.base import files
 from klat.base.errors import KlatError
-from klat.campaign.boot_loader import BootEntry, OwnEntry, run_tool
-from klat.campaign.grub_bls import BlsEntry, bls_entries
+from klat.campaign import kernel_image
+from klat.campaign.boot_loader import BootEntry, OwnEntry, path_on_partition, run_tool
+from klat.campaign.grub_default import CURE, default_item, identified
+from klat.campaign.grub_menu import LINUX, OTHERS, OWN_FILE, GrubMenu, LoadCommand, MenuItem
+from klat.campaign.grub_script import commands, text_of
 
 _DIRECTORIES = ("boot/grub", "boot/grub2")
 _MARK = "# klat campaign: do not edit; klat removes this file\n"
@@ -29,35 +30,10 @@ _STARTED = "klat_entry"  # the variable in which GRUB records which entry of kla
 # GRUB cannot write through these layers or to these file systems, so it could not clear a choice.
 _LAYERS = ("lvm", "mdraid", "diskfilter", "luks", "cryptodisk")
 _READ_ONLY = ("btrfs", "zfs", "erofs", "squash4")
-_MENU = re.compile(r"(menuentry|submenu)\s+(.*)\{\s*$")
-_KERNEL = re.compile(r"linux(?:16|efi)?\s")
-_RELEASE = re.compile(r"vmlinu[xz]-(\S+)")
-_VARIABLE = re.compile(r"\$\{?(\w+)\}?")
-_SET = re.compile(r'^\s*set (\w+)="([^"$]*)"', re.MULTILINE)
+# A guess, for a kernel that klat cannot read: its file can have any name.
+_RELEASE = re.compile(r"[-_](\d+\.\d[^/]*)$")
 # What Fedora's GRUB itself writes to grubenv at each boot. The end of the file is padding.
 _CHANGES = re.compile(rb"^boot_(?:success|indeterminate)=.*\n|#+\Z", re.MULTILINE)
-
-
-@dataclass(frozen=True)
-class _MenuEntry:
-    """An entry of the menu. `names` has the identity, title and number of each submenu on the way to it, and last
-    its own. `body` has its lines between the braces."""
-
-    names: tuple[tuple[str, str, str], ...]
-    body: tuple[str, ...]
-
-    @property
-    def identity(self) -> str:
-        return ">".join(identity for identity, _, _ in self.names)
-
-    @property
-    def title(self) -> str:
-        return self.names[-1][1]
-
-    def is_at(self, path: str) -> bool:
-        """Whether GRUB finds this entry at `path`."""
-        words = path.split(">")
-        return len(words) == len(self.names) and all(map(operator.contains, self.names, words))
 
 
 class Grub:
@@ -75,34 +51,33 @@ class Grub:
         self._tools = {name: f"grub{suffix}-{name}" for name in ("reboot", "editenv", "probe")}
 
     def entries(self) -> list[BootEntry]:
-        return [entry for entry, _ in self._menu()]
+        return [entry for entry, _ in self._read()[0]]
+
+    def left_out(self) -> Mapping[str, str]:
+        return self._read()[1]
 
     def default(self) -> BootEntry:
         menu = self._menu()
-        if not menu:
-            raise KlatError(f"{self._config} has no entry that boots Linux")
-        chosen = self._default_name()
-        for entry, source in menu:
-            last = entry.identity.rpartition(">")[2]
-            if source.is_at(chosen) or chosen in (entry.title, last):
+        entries, left_out = self._read(menu)
+        if not entries:
+            raise KlatError(
+                "; ".join((f"{self._config} has no entry that boots Linux", *left_out.values()))
+            )
+        chosen = self._default_item(menu)
+        for entry, item in entries:
+            if item is chosen:
                 return entry
+        why = left_out.get(chosen.title) or f"{chosen.place()}: {chosen.title!r}"
         raise KlatError(
-            f"the default of GRUB, {chosen!r}, is not an entry that boots Linux; choose one with"
-            " GRUB_DEFAULT in /etc/default/grub, or if that is saved, with grub-set-default"
+            f"the default of GRUB, {menu.variables.get('default')!r}, is not an entry that boots Linux ({why});"
+            f" {CURE}"
         )
 
     def check(self) -> None:
-        text = self._text()
         for tool in self._tools.values():
             if not shutil.which(tool):
                 raise KlatError(f"{tool} is missing; install GRUB's tools")
-        if "next_entry" not in text:
-            raise KlatError(f"{self._config} cannot boot an entry once: it does not use next_entry")
-        if "custom.cfg" not in text:
-            raise KlatError(
-                f"{self._config} does not read custom.cfg; restore /etc/grub.d/41_custom, and make"
-                " grub.cfg again"
-            )
+        self._check_choice()
         own = self._own
         if own.exists() and _MARK not in own.read_text(errors="replace"):
             raise KlatError(f"{own} is not klat's; move its entries to /etc/grub.d/40_custom")
@@ -124,18 +99,17 @@ class Grub:
 
     def install(self, own: Sequence[OwnEntry]) -> None:
         self.remove()
-        bodies = {entry.identity: source.body for entry, source in self._menu()}
+        items = {entry.identity: item for entry, item in self._read()[0]}
         text = _MARK
         if "next_entry" in self._environment():
             text += _HAD_CHOICE
         for each in own:
-            if each.entry.identity not in bodies:
+            if each.entry.identity not in items:
                 raise KlatError(f"GRUB no longer has the entry {each.entry.identity!r}; plan again")
-            lines = [_appended(line, each.append) for line in bodies[each.entry.identity]]
             name = shlex.quote(_identity(each.name))
-            notes = [f"set {_STARTED}={name}", f"save_env {_STARTED}"]
             text += f"menuentry {shlex.quote(f'klat: {each.name}')} --unrestricted --id {name} {{\n"
-            text += "".join(f"{line}\n" for line in [*notes, *lines]) + "}\n"
+            text += f"set {_STARTED}={name}\nsave_env {_STARTED}\n"
+            text += f"{_copy(items[each.entry.identity], each.append)}\n}}\n"
         files.write_whole(self._own, text.encode(), give=False)
         os.sync()
 
@@ -181,36 +155,107 @@ class Grub:
     def _own(self) -> Path:
         return self._directory / "custom.cfg"
 
-    def _text(self) -> str:
-        try:
-            return self._config.read_text(errors="replace")
-        except PermissionError:
-            raise KlatError(f"only root may read {self._config}; use sudo") from None
-        except OSError as error:
-            raise KlatError(f"cannot read {self._config}: {error.strerror}") from error
+    def _menu(self, choice: str = "", with_own: bool = False) -> GrubMenu:
+        """The menu, if `choice` is chosen for the next boot."""
+        firmware = self._root / "sys/firmware"
+        menu = GrubMenu(
+            self._directory,
+            {**self._environment(), "next_entry": choice},
+            self._file,
+            self._bls,
+            "pc" if firmware.is_dir() and not (firmware / "efi").is_dir() else "efi",
+            with_own,
+        )
+        menu.execute()
+        return menu
 
-    def _menu(self) -> list[tuple[BootEntry, _MenuEntry]]:
-        found = []
-        text = self._text()
-        for entry in _entries(text.splitlines(), bls_entries(self._bls)):
-            kernel = next((line for line in entry.body if _KERNEL.match(line.strip())), None)
-            words = _words(kernel) if kernel else []
-            if len(words) < 2:
-                continue
-            release = _RELEASE.search(words[1])
-            shown = release[1] if release else ""
-            rest = words[2:]
-            if "$" in "".join(rest):
-                variables = dict(_SET.findall(text)) | self._environment()
-                rest = list(_expanded(rest, variables))
-            kernel_file = self._file(words[1])
-            boots = BootEntry(entry.identity, entry.title, shown, tuple(rest), kernel_file)
-            found.append((boots, entry))
-        return found
+    def _default_item(self, menu: GrubMenu) -> MenuItem:
+        default = menu.variables.get("default", "")
+        if default is None:
+            raise KlatError(f"{self._config}: only the boot knows GRUB's default; {CURE}")
+        return default_item(menu.items, default, menu.has_bls or self._is_of_fedora())
+
+    def _is_of_fedora(self) -> bool:
+        try:
+            text = (self._root / "etc/os-release").read_text(errors="replace")
+        except OSError:
+            return False
+        return re.search(r"^ID(_LIKE)?=.*\b(fedora|rhel)\b", text, re.MULTILINE) is not None
+
+    def _check_choice(self) -> None:
+        """KlatError if GRUB would not boot an entry of klat once, and then the default again."""
+        menu = self._menu(choice="klat-once")
+        if menu.variables.get("default") != "klat-once":
+            raise KlatError(f"{self._config} cannot boot an entry once: it does not use next_entry")
+        if menu.variables.get("next_entry") != "" or "next_entry" not in menu.saved:
+            raise KlatError(
+                f"{self._config} cannot boot an entry once: it does not clear next_entry and save it in"
+                " grubenv, so GRUB would boot the entry again and again"
+            )
+        if not menu.own_file:
+            raise KlatError(
+                f"{self._config} does not read {OWN_FILE}; restore /etc/grub.d/41_custom, and make"
+                " grub.cfg again"
+            )
+        menus = self._menu(), self._menu(with_own=True)
+        before, after = (self._default_item(menu) for menu in menus)
+        if before != after:
+            raise KlatError(
+                f"{menu.own_file}: klat's entries come before the default of GRUB, which is named by its"
+                f" place in the menu; {CURE}"
+            )
+
+    def _read(
+        self, menu: GrubMenu | None = None
+    ) -> tuple[list[tuple[BootEntry, MenuItem]], Mapping[str, str]]:
+        """The entries that klat can boot with their items, and those that it cannot with the reasons."""
+        menu = menu or self._menu()
+        found, left_out = [], dict(menu.left_out)
+        for identity, item in identified(menu.items):
+            entry = self._entry(identity, item, menu.loaded(item))
+            if isinstance(entry, BootEntry):
+                found.append((entry, item))
+            elif entry:
+                left_out[item.title] = entry
+        return found, left_out
+
+    def _entry(
+        self, identity: str, item: MenuItem, loads: Sequence[LoadCommand]
+    ) -> BootEntry | str:
+        """Why klat cannot boot the item, if it cannot. Empty if the item boots no Linux."""
+        other = next((load for load in loads if OTHERS.fullmatch(load.command)), None)
+        kernels = [load for load in loads if LINUX.fullmatch(load.command) and load.words]
+        if other:
+            return f"{item.place(other.line)}: klat cannot measure what {other.command} starts"
+        if not kernels:
+            return ""
+        unsure = next((load for load in loads if not load.sure), None)
+        if unsure:
+            return f"{item.place(unsure.line)}: only the boot knows whether GRUB executes {unsure.command}"
+        if not item.sure:
+            return f"{item.place()}: only the boot knows whether this entry is in the menu"
+        image = path_on_partition(kernels[-1].words[0])
+        kernel = self._file(image)
+        release = kernel_image.release(kernel) if kernel else ""
+        guess = _RELEASE.search(image)
+        return BootEntry(
+            identity,
+            item.title,
+            release or (guess[1] if guess else ""),
+            _command_line(kernels[-1].words[1:]),
+            kernel,
+            "" if "$" in image else image,
+            bool(release),
+        )
 
     def _file(self, name: str) -> Path | None:
-        """The file of a kernel. GRUB's path begins at the partition, which can be mounted at /boot."""
-        paths = (self._root / top / name.lstrip("/") for top in ("", "boot"))
+        """A file by its path for GRUB. This path begins at the partition, which can be mounted at /boot, or at
+        the top of a btrfs or ZFS file system."""
+        parts = [part for part in path_on_partition(name).split("/") if part]
+        tops = ("boot", "") if os.path.ismount(self._root / "boot") else ("", "boot")
+        paths = (
+            self._root.joinpath(top, *parts[first:]) for first in range(len(parts)) for top in tops
+        )
         return next((path for path in paths if path.is_file()), None)
 
     def _environment(self) -> dict[str, str]:
@@ -220,14 +265,6 @@ class Grub:
     def _edit(self, *words: str) -> None:
         self._run("editenv", str(self._directory / "grubenv"), *words)
 
-    def _default_name(self) -> str:
-        """The default as grub.cfg names it: the saved entry, or an identity, title or place."""
-        found = re.findall(r'^\s*set default="([^"]*)"', self._text(), re.MULTILINE)
-        named: list[str] = [name for name in found if name != "${next_entry}"]
-        if "${saved_entry}" in named:
-            return self._environment().get("saved_entry") or "0"
-        return named[-1] if named else "0"
-
     def _probe(self, kind: str) -> list[str]:
         return self._run("probe", f"--target={kind}", str(self._directory)).split()
 
@@ -235,87 +272,20 @@ class Grub:
         return run_tool(self._tools[tool], *words)
 
 
-def _entries(lines: Sequence[str], bls: Sequence[BlsEntry]) -> Iterator[_MenuEntry]:
-    """The entries of all menus. GRUB names an entry of a submenu by the path to it, and numbers the entries
-    and submenus of a menu from 0. `bls` has the entries that the command blscfg adds."""
-    menus: list[tuple[tuple[str, str, str], int]] = []  # names and depth of each open submenu
-    counts = [0]  # of entries and submenus so far, in each open menu
-    depth = 0
-    at = 0
-    while at < len(lines):
-        line = lines[at].strip()
-        at += 1
-        menu = _MENU.match(line)
-        if menu:
-            title, identity = _named(menu[2])
-            names = identity, title, str(counts[-1])
-            counts[-1] += 1
-            if menu[1] == "submenu":
-                menus.append((names, depth))
-                counts.append(0)
-                depth += 1
-                continue
-            body, at = _body(lines, at)
-            yield _MenuEntry((*(above for above, _ in menus), names), body)
-            continue
-        if line == "blscfg":
-            for number, each in enumerate(bls, start=counts[-1]):
-                yield _MenuEntry(((each.identity, each.title, str(number)),), each.body)
-            counts[-1] += len(bls)
-        depth += _braces(line)
-        while menus and depth <= menus[-1][1]:
-            menus.pop()
-            counts.pop()
+def _command_line(words: Sequence[str]) -> tuple[str, ...]:
+    """The words of /proc/cmdline that GRUB makes of its arguments (grub-core/lib/cmdline.c)."""
+    quoted = (re.sub(r"\\(?!x[0-9a-fA-F]{2})|['\"]", r"\\\g<0>", word) for word in words)
+    return tuple(" ".join(f'"{word}"' if " " in word else word for word in quoted).split())
 
 
-def _body(lines: Sequence[str], at: int) -> tuple[tuple[str, ...], int]:
-    """The lines up to the closing brace, and the index of the line after it."""
-    depth = 1
-    begun = at
-    while at < len(lines):
-        depth += _braces(lines[at].strip())
-        at += 1
-        if depth <= 0:
-            return tuple(lines[begun : at - 1]), at
-    return tuple(lines[begun:]), at
-
-
-def _braces(line: str) -> int:
-    if line.startswith("#"):
-        return 0
-    bare = re.sub(r"\$\{[^}]*\}|'[^']*'|\"[^\"]*\"", "", line)
-    return bare.count("{") - bare.count("}")
-
-
-def _named(header: str) -> tuple[str, str]:
-    """Title and identity of a menu entry, from its line."""
-    words = _words(header)
-    title = words[0] if words else ""
-    for option in ("$menuentry_id_option", "--id"):
-        if option in words[:-1]:
-            return title, words[words.index(option) + 1]
-    return title, title
-
-
-def _words(line: str) -> list[str]:
-    try:
-        return shlex.split(line, comments=False)
-    except ValueError:
-        return line.split()
-
-
-def _expanded(words: Sequence[str], variables: Mapping[str, str]) -> Iterator[str]:
-    """The words, with the values of known variables in their place."""
-    for word in words:
-        variable = _VARIABLE.fullmatch(word)
-        if variable and variable[1] in variables:
-            yield from _words(variables[variable[1]])
-        else:
-            yield word
-
-
-def _appended(line: str, words: Sequence[str]) -> str:
-    return " ".join([line, *words]) if _KERNEL.match(line.strip()) else line
+def _copy(item: MenuItem, words: Sequence[str]) -> str:
+    """The commands of an item, with these words added to the kernel's command line."""
+    text = item.body.text
+    for command in reversed(list(commands(item.body.statements))):
+        if LINUX.fullmatch(text_of(command.words[0])):
+            end = command.end - item.body.start
+            text = " ".join((text[:end], *words)) + text[end:]
+    return item.before + text.strip("\n").rstrip()
 
 
 def _identity(name: str) -> str:

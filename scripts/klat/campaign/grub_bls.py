@@ -3,42 +3,62 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+
+from klat.campaign.grub_script import Variables
 
 _PARTS = re.compile(r"~|\+|\d+|[a-zA-Z]+")
 
 
 @dataclass(frozen=True)
 class BlsEntry:
-    """`body` has the commands that blscfg makes of the file."""
+    """`body` has the commands that blscfg makes of the file. It is empty if GRUB makes no entry; `why` says why."""
 
     identity: str
     title: str
+    path: Path
     body: tuple[str, ...]
+    why: str = ""
 
 
-def bls_entries(directory: Path) -> list[BlsEntry]:
-    """The entries of this directory, in the menu's order."""
+def bls_entries(directory: Path, variables: Variables | None = None) -> list[BlsEntry]:
+    """The entries of this directory, in the menu's order. `variables` are those of GRUB."""
+    variables = variables or {}
     files = sorted(directory.glob("[!.]*.conf"), key=lambda file: _age(file.stem), reverse=True)
-    return [entry for file in files for entry in _entry(file)]
+    return [_entry(file, variables) for file in files]
 
 
-def _entry(file: Path) -> Iterator[BlsEntry]:
-    """No entry if the file names no kernel."""
-    found: dict[str, list[str]] = {}
-    for line in file.read_text(errors="replace").splitlines():
-        key, _, value = line.strip().partition(" ")
-        found.setdefault(key, []).append(value.strip())
-    if "linux" in found:
-        linux = found["linux"][0]
-        body = ["load_video", "set gfxpayload=keep", "insmod gzio"]
-        body.append(" ".join(["linux", linux, *found.get("options", [])[:1]]))
-        for command in ("initrd", "devicetree"):
-            if command in found:
-                body.append(" ".join([command, *found[command]]))
-        yield BlsEntry(file.stem, found.get("title", [linux])[0], tuple(body))
+def _entry(file: Path, variables: Variables) -> BlsEntry:
+    """GRUB takes all lines of initrd, but only the first line of any other key."""
+    keys: dict[str, list[str]] = {}
+    ended = ""
+    for number, line in enumerate(
+        file.read_text(errors="replace").replace("\r", "").split("\n"), 1
+    ):
+        key, *value = line.strip(" \t").split(None, 1)[:2] or [""]
+        if key.startswith("#"):
+            continue
+        if not value:
+            ended = f"; GRUB reads no further than line {number}, which has no key with a value"
+            break
+        keys.setdefault(key, []).append(value[0])
+    first = {key: values[0] for key, values in keys.items()}
+    linux = first.get("linux")
+    title = first.get("title", linux or "")
+    if linux is None:
+        return BlsEntry(file.stem, title, file, (), f"{file} names no kernel{ended}")
+    options = first.get("options", variables.get("default_kernelopts") or "")
+    place = (keys.get("initrd") or [linux])[0].rpartition("/")[0]
+    early = (variables.get("early_initrd") or "").split()
+    initramfs = [*(f"{place}/{name}" for name in early), *keys.get("initrd", [])]
+    tree = variables.get("devicetree")
+    trees = [first["devicetree"]] if "devicetree" in first else [f"{place}/{tree}"] if tree else []
+    body = ["load_video", "set gfxpayload=keep", "insmod gzio"]
+    body.append(" ".join(filter(None, ("linux", linux, options))))
+    for command, files in (("initrd", initramfs), ("devicetree", trees)):
+        body += [" ".join((command, *files))] if files else []
+    return BlsEntry(file.stem, title, file, tuple(body))
 
 
 def _age(name: str) -> tuple[list[tuple[int, int, str]], ...]:

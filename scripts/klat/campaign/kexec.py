@@ -6,14 +6,27 @@ default one.
 
 from __future__ import annotations
 
+import filecmp
+import glob
+import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
 from klat.base.errors import KlatError
+from klat.campaign import kernel_image
 from klat.campaign.boot_loader import OwnEntry, run_tool
 from klat.campaign.without_menu import WithoutMenu
 
-_INITRAMFS = ("initrd.img-{}", "initramfs-{}.img")
+# The names of a kernel and of its initramfs share their end: a release, or the name of a package.
+_KERNEL = re.compile(r"(?:vmlinu[xz]|kernel|[bz]?Image|linux)-(.+)")
+_INITRAMFS = (
+    *("initrd.img-{}", "initrd-{}", "initrd-{}.img", "initramfs-{}", "initramfs-{}.img"),
+    "booster-{}.img",
+)
+_ANY_INITRAMFS = ("initr*", "booster*", "*/*/initr*")
+# The kernel itself finds no other root file system.
+_PLAIN_ROOT = re.compile(r"root=(?:/dev/(?!mapper/|disk/)\S+|PART(?:UUID|LABEL)=\S+|\d+:\d+)")
 # Debian's scripts call kexec before the file systems are unmounted, and load a kernel at each reboot.
 _SCRIPTS = ("kexec.service", "kexec-load.service")
 _BY_KEXEC = "208"  # 0xd0: the number of kexec among the boot loaders of x86
@@ -22,6 +35,11 @@ _BY_KEXEC = "208"  # 0xd0: the number of kexec among the boot loaders of x86
 class Kexec(WithoutMenu):
     name = "kexec"
     reboot_verb = "kexec"
+
+    def left_out(self) -> Mapping[str, str]:
+        releases = [path.parent.name for path in self._root.glob("lib/modules/*/modules.dep")]
+        found = ((release, self._files(release)[2]) for release in sorted(releases))
+        return {release: why for release, why in found if why}
 
     def check(self) -> None:
         super().check()
@@ -58,14 +76,68 @@ class Kexec(WithoutMenu):
             run_tool("kexec", "--unload")
 
     def _load(self, own: OwnEntry) -> None:
-        release, kernel = own.entry.release, own.entry.kernel
-        names = (self._root / "boot" / name.format(release) for name in _INITRAMFS)
-        initramfs = [f"--initrd={path}" for path in names if path.is_file()][:1]
+        kernel, initramfs, why = self._files(own.entry.release)
+        if why:
+            raise KlatError(f"{own.entry.release}: {why}")
+        files = [f"--initrd={initramfs}"] if initramfs else []
         line = f"--command-line={' '.join(own.booted.words)}"
-        run_tool("kexec", "--kexec-syscall-auto", "--load", str(kernel), *initramfs, line)
+        run_tool("kexec", "--kexec-syscall-auto", "--load", str(kernel), *files, line)
 
     def _is_installed(self, release: str) -> bool:
-        return super()._is_installed(release) and self._kernel(release) is not None
+        return super()._is_installed(release) and not self._files(release)[2]
+
+    def _kernel(self, release: str) -> Path | None:
+        return self._files(release)[0]
+
+    def _files(self, release: str) -> tuple[Path | None, Path | None, str]:
+        """The kernel and its initramfs, or why klat does not know them."""
+        why = "klat finds no kernel with this release in /boot and /lib/modules"
+        for kernel, initramfs in self._candidates(release):
+            if kernel_image.release(kernel) not in ("", release):
+                continue
+            if len(initramfs) == 1:
+                return kernel, initramfs[0], ""
+            names = " or ".join(map(str, initramfs))
+            why = f"klat does not know which is the initramfs of {kernel}: {names}"
+            if not initramfs and self._needs_none():
+                return kernel, None, ""
+            if not initramfs:
+                why = (
+                    f"klat finds no initramfs of {kernel}, without which the kernel would not find its"
+                    " root file system; use --boot-command"
+                )
+        return None, None, why
+
+    def _candidates(self, release: str) -> Iterator[tuple[Path, list[Path]]]:
+        """Kernels with this release, and what can be their initramfs."""
+        boot, modules = self._root / "boot", self._root / "lib/modules" / release
+        installed, package = modules / "vmlinuz", self._read(f"lib/modules/{release}/pkgbase")
+        endings = [release]
+        for kernel in sorted(boot.glob("*")):
+            match = _KERNEL.fullmatch(kernel.name)
+            if not match or not kernel.is_file():
+                continue
+            is_copy = match[1] == package or kernel_image.release(kernel) == release
+            if is_copy or installed.is_file() and filecmp.cmp(kernel, installed, shallow=False):
+                endings.append(match[1])
+        for ending in dict.fromkeys(endings):
+            initramfs = [boot / name.format(ending) for name in _INITRAMFS]
+            for kernel in sorted(boot.glob(f"*-{glob.escape(ending)}")):
+                match = _KERNEL.fullmatch(kernel.name)
+                if match and match[1] == ending:
+                    yield kernel, [path for path in initramfs if path.is_file()]
+        # By kernel-install, and by ostree.
+        tops = (self._root / name for name in ("boot", "efi", "boot/efi"))
+        trees = [
+            path for top in tops for path in sorted(top.glob(f"*/{glob.escape(release)}/linux"))
+        ]
+        for kernel in (*trees, *([installed] if installed.is_file() else [])):
+            yield kernel, sorted(kernel.parent.glob("initr*"))
+
+    def _needs_none(self) -> bool:
+        """Whether this machine boots without an initramfs."""
+        found = [path for name in _ANY_INITRAMFS for path in self._root.glob(f"boot/{name}")]
+        return not found and any(map(_PLAIN_ROOT.fullmatch, self.default_words))
 
     def _read(self, name: str) -> str:
         path = self._root / name

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from klat.base.errors import KlatError
+from klat.campaign import kernel_image
 from klat.campaign.boot_loader import BootEntry
 from klat.campaign.efi_variables import GLOBAL, EfiVariables
 
@@ -29,6 +30,11 @@ def check_kernels(entries: Iterable[BootEntry], root: Path = Path("/")) -> None:
             raise KlatError(
                 f"{entry.title}: cannot read {entry.kernel}: {error.strerror}"
             ) from error
+        if strict and (kernel_image.unified_texts(entry.kernel) or {}).get(".cmdline"):
+            raise KlatError(
+                f"{entry.kernel} is a unified kernel image with a command line, to which Secure Boot"
+                " lets nobody add klat's parameters; switch off Secure Boot"
+            )
         if strict and not signed:
             raise KlatError(
                 f"{entry.kernel} is not signed, so Secure Boot would not start it; sign it, or"

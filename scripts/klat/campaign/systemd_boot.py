@@ -18,6 +18,7 @@ from typing import Any
 
 from klat.base import files
 from klat.base.errors import KlatError
+from klat.campaign import kernel_image
 from klat.campaign.boot_loader import BootEntry, OwnEntry, run_tool
 from klat.campaign.efi_variables import EfiVariables, utf16
 
@@ -46,17 +47,27 @@ class SystemdBoot:
         return there and utf16(self._variables.read("LoaderInfo")).startswith("systemd-boot")
 
     def entries(self) -> list[BootEntry]:
-        return [
-            BootEntry(
-                found["id"],
-                found.get("showTitle", found["id"]),
-                _release(found),
-                tuple(found.get("options", "").split()),
-                Path(found.get("root", "/") + found["linux"]),
-            )
-            for found in self._listed()
-            if not _OWN_FILE.fullmatch(found["id"])
-        ]
+        entries = []
+        for identity, found in self._listed().items():
+            if not _OWN_FILE.fullmatch(found["id"]) and not _doubt(found):
+                kernel = _kernel(found)
+                release = kernel_image.release(kernel)
+                entries.append(
+                    BootEntry(
+                        identity,
+                        found.get("showTitle", found["id"]),
+                        release or _release(found),
+                        tuple(_options(found).split()),
+                        kernel,
+                    )
+                )
+        return entries
+
+    def left_out(self) -> Mapping[str, str]:
+        doubts = {
+            each.get("showTitle", name): _doubt(each) for name, each in self._listed().items()
+        }
+        return {title: doubt for title, doubt in doubts.items() if doubt}
 
     def default(self) -> BootEntry:
         identity = self._default_identity()
@@ -81,7 +92,7 @@ class SystemdBoot:
 
     def install(self, own: Sequence[OwnEntry]) -> None:
         self.remove()
-        sources = {found["id"]: Path(found["path"]) for found in self._listed()}
+        sources = self._listed()
         default = self._default_identity()
         for number, each in enumerate(own, start=1):
             if each.entry.identity not in sources:
@@ -89,9 +100,9 @@ class SystemdBoot:
                     f"systemd-boot no longer has the entry {each.entry.identity!r}; plan again"
                 )
             source = sources[each.entry.identity]
-            text = "".join(_own_lines(source.read_text().splitlines(), each))
-            file = source.with_name(f"{_OWN}{number}-{each.name}{_UNTRIED}.conf")
-            files.write_whole(file, (_MARK + text).encode(), give=False)
+            file = _directory(source) / f"{_OWN}{number}-{each.name}{_UNTRIED}.conf"
+            text = _MARK + "".join(_own_lines(source, each))
+            files.write_whole(file, text.encode(errors="surrogateescape"), give=False)
         os.sync()
         now = self._default_identity()
         if now != default:
@@ -131,14 +142,19 @@ class SystemdBoot:
         found = {str(path): path.read_bytes() for path in names if path.is_file()}
         return {name: hashlib.sha256(data).hexdigest() for name, data in found.items()}
 
-    def _listed(self) -> list[dict[str, Any]]:
-        """The entries that boot Linux from a file in loader/entries, including klat's."""
+    def _listed(self) -> dict[str, dict[str, Any]]:
+        """The entries that boot Linux from a file, including klat's: a file in loader/entries, or a unified kernel
+        image. The key is their identifier, or the path if an earlier entry has the identifier."""
         text = run_tool("bootctl", "list", "--json=short")
         try:
             found = list(_objects(text))
         except ValueError as error:
             raise KlatError(f"bootctl list --json=short: {error}") from error
-        return [each for each in found if "linux" in each and "path" in each]
+        listed: dict[str, dict[str, Any]] = {}
+        for each in found:
+            if "path" in each and ({"linux", "uki"} & each.keys() or _is_unified(each)):
+                listed[each["path"] if each["id"] in listed else each["id"]] = each
+        return listed
 
     def _default_identity(self) -> str:
         """The identity of the default entry, from text: the JSON of bootctl has it only since version 254."""
@@ -152,7 +168,7 @@ class SystemdBoot:
         raise KlatError("bootctl list shows no default entry")
 
     def _directories(self) -> list[Path]:
-        return list(dict.fromkeys(Path(found["path"]).parent for found in self._listed()))
+        return list(dict.fromkeys(_directory(found) for found in self._listed().values()))
 
     def _own_files(self) -> list[tuple[Path, str, str]]:
         """The files of klat's entries, each with its number and name."""
@@ -182,8 +198,55 @@ def _release(found: Mapping[str, str]) -> str:
     return version if found["id"].endswith(f"-{version}.conf") else ""
 
 
-def _own_lines(lines: Sequence[str], own: OwnEntry) -> Iterator[str]:
+def _is_unified(found: Mapping[str, Any]) -> bool:
+    """Whether the entry starts a unified kernel image, with or without a file in loader/entries."""
+    return kernel_image.unified_texts(_kernel(found)) is not None
+
+
+def _kernel(found: Mapping[str, Any]) -> Path:
+    """The file that the entry starts; if it names none, the file of the entry."""
+    named = next((found[key] for key in ("linux", "uki", "efi") if key in found), None)
+    return Path(found.get("root", "/"), named.lstrip("/")) if named else Path(found["path"])
+
+
+def _options(found: Mapping[str, Any]) -> str:
+    """The command line. systemd-boot passes that of the entry; if it is empty, the image has its own."""
+    texts = {} if found.get("options") else kernel_image.unified_texts(_kernel(found)) or {}
+    return str(found.get("options") or texts.get(".cmdline", ""))
+
+
+def _doubt(found: Mapping[str, Any]) -> str:
+    """Why klat cannot boot the entry; empty if it can."""
+    if not _is_unified(found):
+        return ""
+    kernel = _kernel(found)
+    if "@" in found["id"] and not found["id"].endswith("@0"):
+        return f"{kernel}: klat can boot only the first profile of a unified kernel image"
+    addons = [*kernel.parent.glob(f"{kernel.name}.extra.d/*.addon.efi")]
+    addons += Path(found.get("root", "/"), "loader/addons").glob("*.addon.efi")
+    return f"{addons[0]} adds parameters that klat does not know" if addons else ""
+
+
+def _directory(found: Mapping[str, Any]) -> Path:
+    """The directory for klat's copy of the entry."""
+    path = Path(found["path"])
+    return path.parent if path.suffix == ".conf" else Path(found["root"], "loader/entries")
+
+
+def _own_lines(found: Mapping[str, Any], own: OwnEntry) -> Iterator[str]:
     """The lines of klat's entry. systemd-boot joins all lines of options to one command line."""
+    source = Path(found["path"])
+    lines = [f"title {own.name}", f"linux /{_kernel(found).relative_to(found['root'])}"]
+    if source.suffix == ".conf":
+        lines = source.read_text(errors="surrogateescape").splitlines()
     for line in lines:
-        yield f"title klat: {own.name}\n" if line.startswith("title") else f"{line}\n"
+        key, *value = line.split(None, 1) or [""]
+        if key == "title":
+            yield f"title klat: {own.name}\n"
+        elif key in ("efi", "uki") and value:  # systemd-boot counts no tries of an entry with efi
+            yield f"linux {value[0]}\n"
+        else:
+            yield f"{line}\n"
+    if source.suffix != ".conf" or not found.get("options"):
+        yield f"options {_options(found)}\n"
     yield f"options {' '.join(own.append)}\n"

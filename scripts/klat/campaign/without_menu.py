@@ -35,6 +35,9 @@ class WithoutMenu(ABC):
         found = sorted(path.name for path in (self._root / "lib/modules").glob("*"))
         return [self._entry(release) for release in found if self._is_installed(release)]
 
+    def left_out(self) -> Mapping[str, str]:
+        return {}
+
     def default(self) -> BootEntry:
         for entry in self.entries():
             if entry.identity == self._release:

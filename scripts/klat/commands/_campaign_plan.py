@@ -7,7 +7,7 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -141,7 +141,7 @@ def _plan(arguments: argparse.Namespace) -> int:
     for load in _session_options.different_loads(loads):
         _session_options.checked_load(None if load == IDLE else load)
     entries = loader.entries()
-    settings = _settings(arguments, entries, loads)
+    settings = _settings(arguments, entries, loader.left_out(), loads)
     used = {setting.entry for setting in settings}
     check_kernels(entry for entry in entries if entry.identity in used)
     campaign = Campaign(
@@ -215,7 +215,10 @@ def _copy_target(text: str | None) -> str | None:
 
 
 def _settings(
-    arguments: argparse.Namespace, entries: list[BootEntry], loads: Sequence[str]
+    arguments: argparse.Namespace,
+    entries: list[BootEntry],
+    left_out: Mapping[str, str],
+    loads: Sequence[str],
 ) -> list[BootSetting]:
     """Each kernel, and each kernel with each setting."""
     from klat.campaign.boot_order import PANIC, BootSetting
@@ -223,6 +226,8 @@ def _settings(
 
     found = []
     for label, text in arguments.kernel:
+        if text in left_out:
+            raise KlatError(f"--kernel {label}: {left_out[text]}")
         entry = _entry(text, entries)
         found.append(BootSetting(label, entry.identity))
         for name, words in arguments.setting:
@@ -247,11 +252,18 @@ def _settings(
 
 
 def _entry(text: str, entries: list[BootEntry]) -> BootEntry:
-    """The first entry with this identity, title or release. The recovery entry of a release comes after its
-    normal entry in the menu."""
-    for entry in entries:
-        if text in (entry.identity, entry.title, entry.release):
-            return entry
+    """The first entry with this identity, or else title, or else release. The recovery entry of a release comes after
+    its normal entry in the menu. KlatError if the entries with this title or release have different kernels.
+    """
+    for name in ("identity", "title", "release"):
+        matched = [entry for entry in entries if getattr(entry, name) == text]
+        if len({(entry.kernel, entry.image) for entry in matched}) > 1:
+            raise KlatError(
+                f"--kernel: {text!r} is the {name} of entries with different kernels; give one of"
+                f" {', '.join(repr(entry.identity) for entry in matched)}"
+            )
+        if matched:
+            return matched[0]
     known = [entry.release for entry in entries] + [entry.title for entry in entries]
     raise KlatError(
         f"--kernel: the boot menu has no entry {text!r}{did_you_mean(text, known)}; klat campaign"

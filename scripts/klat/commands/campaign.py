@@ -108,17 +108,18 @@ def _add(
 
 
 def _kernels(arguments: argparse.Namespace) -> int:
-    from klat.campaign.campaign_text import entry_lines
+    from klat.campaign.campaign_text import entry_lines, left_out_lines
 
     loader = _campaign_state.this_loader(arguments)
     entries = loader.entries()
+    left_out = [*left_out_lines(loader.left_out())]
     try:
         default = loader.default()
     except KlatError:
         if entries:  # the user must choose one of them
-            print(*entry_lines(entries, None), sep="\n", flush=True)
+            print(*entry_lines(entries, None), *left_out, sep="\n", flush=True)
         raise
-    print(*entry_lines(entries, default), sep="\n")
+    print(*entry_lines(entries, default), *left_out, sep="\n")
     return 0
 
 

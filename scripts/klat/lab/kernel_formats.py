@@ -52,6 +52,15 @@ class KernelFormat(Protocol):
         """Whether QEMU can start the unpacked kernel."""
 
 
+def boot_header_version(data: bytes) -> str:
+    """The version line of a bzImage, which begins with `data`. Empty if `data` has no such header."""
+    if data[0x202:0x206] != b"HdrS":
+        return ""
+    at = int.from_bytes(data[0x20E:0x210], "little")  # less 0x200
+    text = data[0x200 + at :][:512].split(b"\0", 1)[0] if at else b""
+    return text.decode("ascii", "replace").strip()
+
+
 class BzImage:
     """A kernel for x86-64.
 
@@ -68,7 +77,6 @@ class BzImage:
     _SETUP_SECTORS = 0x1F1
     _MAGIC = (0x202, b"HdrS")
     _PROTOCOL = 0x206
-    _VERSION_TEXT = 0x20E
     _XLOADFLAGS = 0x236
     _PAYLOAD = 0x248
     _HEADER_END = 0x268  # with what protocol 2.12 has
@@ -90,9 +98,8 @@ class BzImage:
             )
         if not struct.unpack_from("<H", data, self._XLOADFLAGS)[0] & self._KERNEL_64:
             raise ValueError("is a 32-bit kernel; the programs are for x86-64")
-        (text,) = struct.unpack_from("<H", data, self._VERSION_TEXT)
-        version = data[0x200 + text :].split(b"\0", 1)[0][:512].decode("ascii", "replace")
-        if not text or not version.split():
+        version = boot_header_version(data)
+        if not version:
             raise ValueError("has no release in its header, so it is damaged")
         start, size = self._payload(data)
         if not size or start + size > len(data):

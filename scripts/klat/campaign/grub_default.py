@@ -1,0 +1,85 @@
+"""Which item of the menu GRUB boots by default: get_entry_number() and grub_menu_execute_entry() in
+grub-core/normal/menu.c of GRUB's source."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from klat.base.errors import KlatError
+from klat.campaign.grub_menu import MenuItem
+
+CURE = (
+    "choose one with GRUB_DEFAULT in /etc/default/grub, or if that is saved, with grub-set-default"
+)
+_FIRST = re.compile(r"((?:[^>]|>>)*)>?(.*)", re.DOTALL)
+_NUMBER = re.compile(r"[ \t]*(?:0[xX](?P<hex>[0-9a-fA-F]+)|0(?P<octal>[0-7]+)|(?P<decimal>\d+))")
+
+
+def default_item(items: Sequence[MenuItem], default: str, is_of_fedora: bool) -> MenuItem:
+    """The item that GRUB boots. KlatError if only the boot knows it, or if no item has the name: klat may not see
+    the item that has it.
+
+    GRUB boots the first item of a menu in which no item has the name. A default in a submenu is a path.
+    """
+    menu, rest = items, default
+    while True:
+        path = rest
+        name, rest = _split(path)
+        number = _number(path, is_of_fedora)
+        named = [item for item in menu if name in (item.identity, item.title)]
+        if named and (number is None or is_of_fedora):
+            chosen = named[0]
+            doubtful = [chosen]
+        elif number is None and name and not any(_has_name(item, name) for item in items):
+            raise KlatError(
+                f"the default of GRUB, {default!r}, is not an entry that boots Linux: the menu has no such"
+                f" entry; {CURE}"
+            )
+        else:
+            at = number if number is not None and number < len(menu) else 0
+            doubtful = list(menu[: at + 1])
+            chosen = doubtful[-1]
+        for item in doubtful:
+            if not item.sure:
+                raise KlatError(
+                    f"{item.place()}: only the boot knows what this line adds to the menu, so klat does not"
+                    f" know the default of GRUB, {default!r}; {CURE}, by its id"
+                )
+        if not chosen.items:
+            return chosen
+        menu = chosen.items
+
+
+def identified(items: Sequence[MenuItem], above: str = "") -> Iterator[tuple[str, MenuItem]]:
+    """All items but submenus, each with a path that no other item has: of ids, or for an id that an earlier item
+    has, of titles or numbers."""
+    taken: set[str] = set()
+    for number, item in enumerate(items):
+        names = (item.identity, item.title, str(number))
+        name = next((name for name in names if name not in taken), f"#{number}")
+        taken.add(name)
+        if item.items is None:
+            yield above + name, item
+        else:
+            yield from identified(item.items, f"{above}{name}>")
+
+
+def _split(path: str) -> tuple[str, str]:
+    """The first name of a path, and the rest. In a name, > is doubled."""
+    match = _FIRST.fullmatch(path)
+    return (match[1].replace(">>", ">"), match[2]) if match else (path, "")
+
+
+def _number(path: str, is_of_fedora: bool) -> int | None:
+    """The number at the begin of the path. GRUB of Fedora and its relatives takes nothing but a number."""
+    match = (_NUMBER.fullmatch if is_of_fedora else _NUMBER.match)(path)
+    if not match:
+        return None
+    return int(match[match.lastgroup or 0], {"hex": 16, "octal": 8}.get(match.lastgroup or "", 10))
+
+
+def _has_name(item: MenuItem, name: str) -> bool:
+    return name in (item.identity, item.title) or any(
+        _has_name(inner, name) for inner in item.items or ()
+    )

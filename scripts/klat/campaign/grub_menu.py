@@ -1,0 +1,376 @@
+"""The menu that GRUB makes of grub.cfg. klat executes the script as GRUB does (grub-core/script/execute.c and
+grub-core/commands/menuentry.c in GRUB's source), except for what only a boot knows.
+
+None stands for what only the boot knows: the value of a variable, or the status of a command."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple, Union
+
+from klat.base.errors import KlatError
+from klat.campaign import grub_conditions
+from klat.campaign.grub_bls import bls_entries
+from klat.campaign.grub_conditions import Truth, negated
+from klat.campaign.grub_script import (
+    GrubBlock,
+    Command,
+    GrubFunction,
+    GrubSyntaxError,
+    If,
+    Loop,
+    Statement,
+    Word,
+    expanded,
+    Variables,
+    parse,
+    parse_block,
+    text_of,
+)
+
+OWN_FILE = "custom.cfg"
+LINUX, INITRAMFS = re.compile(r"linux(?:16|efi)?"), re.compile(r"initrd(?:16|efi)?")
+# These start another program, or Linux under one.
+OTHERS = re.compile(r"multiboot2?|module2?|xen_\w+|chainloader|\w*configfile")
+_VALUED = ("class", "users", "hotkey", "source", "id")  # options of menuentry
+_ASSIGNMENT = re.compile(r"\w+=.*", re.DOTALL)
+# klat does not know what these do to the menu.
+_UNREAD = re.compile(
+    r"uki|legacy_\w+|syslinux_\w+|extract_\w+|return|break|continue|exit|eval|normal"
+)
+_DEEPEST = 32
+_NOTHING = GrubBlock((), "", 0)
+# What every GRUB 2.00 and later can do (grub-core/normal/main.c).
+_FEATURES = [
+    f"feature_{name}"
+    for name in "chainloader_bpb ntldr platform_search_hint default_font_path all_video_module"
+    " menuentry_id menuentry_options 200_final nativedisk_cmd timeout_style".split()
+]
+
+
+@dataclass
+class MenuItem:
+    """A line of the menu, at `line` of the file `path`. `sure` is false if only the boot knows whether it is there.
+    `before` has the commands that GRUB executes when it opens the submenus on the way to the line.
+    """
+
+    title: str
+    identity: str
+    path: Path
+    line: int
+    sure: bool
+    body: GrubBlock
+    before: str = ""
+    items: list[MenuItem] | None = None  # of a submenu
+
+    def place(self, line: int = 0) -> str:
+        return f"{self.path}, line {line or self.line}"
+
+
+class LoadCommand(NamedTuple):
+    """A command that loads a kernel, its initramfs, or another program. `words` are its arguments. A variable that
+    only the boot knows stays a word with a $."""
+
+    command: str
+    words: tuple[str, ...]
+    line: int
+    sure: bool
+
+
+@dataclass
+class GrubMenu:
+    """`environment` has the variables of grubenv. `file` finds a file by its path in GRUB.
+
+    After execute(), `items` has the menu, `variables` what GRUB knows, `saved` the variables that it writes to
+    grubenv, and `own_file` the place that reads klat's file. `left_out` has the files of the Boot Loader
+    Specification from which GRUB makes no entry, with the reasons."""
+
+    directory: Path
+    environment: Mapping[str, str]
+    file: Callable[[str], Path | None]
+    bls: Path
+    platform: str
+    with_own: bool = False  # put an item in the place of klat's entries
+    items: list[MenuItem] = field(default_factory=list)
+    variables: Variables = field(default_factory=dict)
+    saved: set[str | None] = field(default_factory=set)
+    own_file: str = ""
+    has_bls: bool = False
+    left_out: dict[str, str] = field(default_factory=dict)
+    _loads: list[LoadCommand] = field(default_factory=list)
+    _functions: dict[str, GrubFunction] = field(default_factory=dict)
+    _sure: bool = True
+    _depth: int = 0
+    _path: Path = Path()
+
+    def execute(self) -> None:
+        """KlatError if grub.cfg, or a file that it reads, is no script of GRUB."""
+        here = str(self.directory)
+        self.variables = {
+            **{"prefix": here, "config_directory": here, "grub_platform": self.platform},
+            **{"menuentry_id_option": "--id", "root": None, "cmdpath": None, "grub_cpu": None},
+            **dict.fromkeys(_FEATURES, "y"),
+            **self.environment,
+        }
+        self._source(self.directory / "grub.cfg")
+        for item in self.items:
+            self._open(item, "")
+
+    def loaded(self, item: MenuItem) -> list[LoadCommand]:
+        """What GRUB loads if it starts the item."""
+        self._loads = []
+        self._inside(item, (*parse(item.before), *item.body.statements))
+        return self._loads
+
+    def _inside(self, item: MenuItem, statements: Sequence[Statement]) -> list[MenuItem]:
+        """Execute the commands of an item. Returns the items that they add to its submenu."""
+        outer, self.items = self.items, []
+        variables, self.variables = self.variables, dict(self.variables)
+        self._path = item.path
+        self._run(statements)
+        added, self.items = self.items, outer
+        self.variables = variables
+        return added
+
+    def _open(self, item: MenuItem, before: str) -> None:
+        """Make the menu of a submenu."""
+        item.before = before
+        if item.items is not None:
+            item.items = self._inside(item, (*parse(before), *item.body.statements))
+            for inner in item.items:
+                self._open(inner, before + _without_items(item.body))
+
+    def _source(self, path: Path) -> None:
+        """Execute a file."""
+        try:
+            text = path.read_text(errors="replace").replace("\r", "")
+            statements = parse(text)
+        except GrubSyntaxError as error:
+            raise KlatError(f"{path}, {error}") from None
+        except OSError as error:
+            raise KlatError(f"cannot read {path}: {error.strerror}") from error
+        outer, self._path = self._path, path
+        self._run(statements)
+        self._path = outer
+
+    def _run(self, statements: Sequence[Statement]) -> Truth:
+        """The status of the last statement."""
+        status: Truth = True
+        for statement in statements:
+            if isinstance(statement, Command):
+                status = self._command(statement)
+            elif isinstance(statement, If):
+                status = self._if(statement)
+            elif isinstance(statement, Loop):
+                status = self._loop(statement)
+            else:
+                self._functions[statement.name] = statement
+        return status
+
+    def _if(self, statement: If) -> Truth:
+        ends: list[Variables] = []  # the variables after each branch that may be executed
+        for condition, body in statement.clauses:
+            holds = self._run(condition) if condition else True
+            if holds is False:
+                continue
+            if holds and not ends:
+                return self._run(body)
+            ends.append(self._perhaps(body))
+            if holds:
+                break
+        else:
+            ends.append(self.variables)
+        if len(ends) > 1:
+            self.variables = {
+                name: values.pop() if len(values) == 1 else None
+                for name in set().union(*ends)
+                for values in [{end.get(name, "") for end in ends}]
+            }
+            return None
+        return True
+
+    def _perhaps(self, body: Sequence[Statement]) -> Variables:
+        """The variables after the body. Only the boot knows whether GRUB executes it."""
+        variables, self.variables = self.variables, dict(self.variables)
+        sure, self._sure = self._sure, False
+        self._run(body)
+        self._sure = sure
+        ended, self.variables = self.variables, variables
+        return ended
+
+    def _loop(self, statement: Loop) -> Truth:
+        values = expanded(statement.words, self.variables)
+        if statement.condition or values is None:
+            ended = self._perhaps((*statement.condition, *statement.body))
+            for name, value in ended.items():
+                if self.variables.get(name) != value:
+                    self.variables[name] = None
+            return None
+        for value in values:
+            self.variables[statement.variable] = value
+            self._run(statement.body)
+        return True
+
+    def _command(self, command: Command) -> Truth:
+        arguments: list[str | None] = []
+        for word in command.words:
+            values = expanded([word], self.variables)
+            arguments += [None] if values is None else [*values]
+        if arguments[:1] == ["!"]:
+            return negated(self._named(arguments[1:], command))
+        return self._named(arguments, command)
+
+    def _named(self, arguments: list[str | None], command: Command) -> Truth:
+        if not arguments:
+            return True
+        name, rest = arguments[0] or "", arguments[1:]
+        if name in ("true", "false"):
+            return name == "true"
+        if name in ("[", "test"):
+            return grub_conditions.holds(rest[: -1 if name == "[" else None], self._is_file)
+        if LINUX.fullmatch(name) or INITRAMFS.fullmatch(name) or OTHERS.fullmatch(name):
+            words = expanded(command.words[1:], _Shown(self.variables)) or []
+            self._loads.append(LoadCommand(name, tuple(words), command.line, self._sure))
+        if name in ("menuentry", "submenu"):
+            self._add(name, command)
+        elif name == "set":
+            for word in command.words[1:2]:
+                self._assign(word)
+        elif name == "unset":
+            self.variables = {key: v for key, v in self.variables.items() if key not in rest}
+        elif name == "load_env":
+            self.variables |= self.environment
+        elif name == "save_env":
+            self.saved |= set(rest)
+        elif name in ("source", ".", "configfile"):
+            self._read(rest[0] if rest else None, command)
+        elif name in ("blscfg", "bls_import") and not rest:
+            self._add_bls()
+        elif name in ("blscfg", "bls_import") or _UNREAD.fullmatch(name):
+            self._append("", "", command, _NOTHING, sure=False)
+        elif name in self._functions:
+            return self._call(self._functions[name], arguments)
+        elif _ASSIGNMENT.fullmatch(text_of(command.words[0])):
+            self._assign(command.words[0])
+        else:
+            self._forget(rest)
+            return True if name in ("export", "echo") else None
+        return True
+
+    def _add(self, kind: str, command: Command) -> None:
+        words = expanded(command.words[1:], {k: _shown(k, v) for k, v in self.variables.items()})
+        options, titles = _options(words or [])
+        if command.block is None or not titles:
+            self._append("", "", command, _NOTHING, sure=False)
+            return
+        self._append(titles[0], options.get("id", titles[0]), command, command.block, self._sure)
+        if kind == "submenu":
+            self.items[-1].items = []
+
+    def _append(
+        self, title: str, identity: str, command: Command, body: GrubBlock, sure: bool
+    ) -> None:
+        self.items.append(MenuItem(title, identity, self._path, command.line, sure, body))
+
+    def _add_bls(self) -> None:
+        self.has_bls = True
+        for entry in bls_entries(self.bls, self.variables):
+            try:
+                body = parse_block("\n".join(entry.body))
+            except GrubSyntaxError as error:
+                self.left_out[entry.title] = f"{entry.path}: {str(error).partition(': ')[2]}"
+                continue
+            if not entry.body:
+                self.left_out[entry.title or entry.identity] = entry.why
+                continue
+            item = MenuItem(entry.title, entry.identity, entry.path, 1, self._sure, body)
+            self.items.append(item)
+
+    def _call(self, function: GrubFunction, arguments: Sequence[str | None]) -> Truth:
+        if self._depth == _DEEPEST:
+            raise KlatError(f"{self._path}: the function {function.name} calls itself without end")
+        outer = {name: self.variables.pop(name) for name in list(self.variables) if name.isdigit()}
+        self.variables |= {str(number): word for number, word in enumerate(arguments) if number}
+        self._depth += 1
+        status = self._run(function.body)
+        self._depth -= 1
+        self.variables |= outer
+        return status
+
+    def _assign(self, word: Word) -> None:
+        values = expanded([word], self.variables)
+        value = None if values is None else "".join(values[:1]).partition("=")[2]
+        self.variables[text_of(word).partition("=")[0]] = value
+
+    def _forget(self, arguments: Sequence[str | None]) -> None:
+        """A command with --set=NAME or --set NAME gives the variable a value that only the boot knows."""
+        for number, word in enumerate(arguments):
+            if word in ("--set", "-s", "-n"):
+                self.variables |= dict.fromkeys(filter(None, arguments[number + 1 : number + 2]))
+            elif word and word.startswith("--set="):
+                self.variables[word.removeprefix("--set=").rpartition(":")[2]] = None
+
+    def _is_file(self, name: str) -> Truth:
+        """klat's own file counts as present: klat writes it before a boot."""
+        path = Path(name)
+        if path.parent == self.directory:
+            return path.name == OWN_FILE or path.is_file()
+        return True if self.file(name) else None
+
+    def _read(self, name: str | None, command: Command) -> None:
+        path = None if name is None else Path(name)
+        if name is not None and Path(name).parent != self.directory:
+            path = self.file(name)
+        if path is None or self._depth == _DEEPEST:
+            self._append("", "", command, _NOTHING, sure=False)
+        elif path == self.directory / OWN_FILE:
+            self.own_file = f"{self._path}, line {command.line}"
+            if self.with_own:
+                self._append("klat", "klat", command, _NOTHING, self._sure)
+        elif path.is_file():
+            self._depth += 1
+            self._source(path)
+            self._depth -= 1
+
+
+class _Shown(dict[str, Union[str, None]]):
+    """The values of variables. A variable without a known value stays as its name."""
+
+    def get(self, name: str, default: object = None) -> str:
+        return _shown(name, super().get(name))
+
+
+def _shown(name: str, value: str | None) -> str:
+    return f"${name}" if value is None else value
+
+
+def _options(words: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+    """The options of menuentry, and its other arguments (grub-core/lib/arg.c)."""
+    options, others = {}, []
+    at = 0
+    while at < len(words):
+        name, equals, value = words[at].removeprefix("--").partition("=")
+        is_option = words[at].startswith("--") and name in (*_VALUED, "unrestricted")
+        at += 1
+        if not is_option:
+            others.append(words[at - 1])
+        elif name in _VALUED and not equals and not "".join(words[at : at + 1]).startswith("-"):
+            value = "".join(words[at : at + 1])
+            at += 1
+        if is_option:
+            options[name] = value
+    return options, others
+
+
+def _without_items(body: GrubBlock) -> str:
+    """The commands of a submenu that do not add entries to it."""
+    text, at = "", body.start
+    for each in body.statements:
+        if isinstance(each, Command) and text_of(each.words[0]) in ("menuentry", "submenu"):
+            text += body.text[at - body.start : each.start - body.start]
+            at = each.stop
+    text += body.text[at - body.start :]
+    return "".join(f"{line}\n" for line in text.splitlines() if line.strip(" \t;"))

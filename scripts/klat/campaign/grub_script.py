@@ -1,0 +1,294 @@
+"""The grammar of GRUB's scripts: grub-core/script/yylex.l and parser.y in GRUB's source."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Optional, Union
+
+_VARIABLE = r"\$(?:[A-Za-z_]\w*|\{[A-Za-z_]\w*\}|\d+|\{\d+\}|[?#*@]|\{[?#*@]\})"
+_DOUBLE = r'"(?:\\.|[^"\\])*"'
+_WORD = rf"(?:[^{{}}|&$;<> \t\n'\"\\]|{_DOUBLE}|'[^']*'|\\.|{_VARIABLE}|\${_DOUBLE})+"
+_TOKEN = re.compile(
+    rf"(?P<blank>[ \t]+|#[^\n]*)|(?P<sign>\n|\|\||&&|;;|[|&;<>{{}}])|(?P<word>{_WORD})",
+    re.DOTALL | re.ASCII,
+)
+_PART = re.compile(
+    rf"(?P<double>\$?{_DOUBLE})|'(?P<single>[^']*)'|\\(?P<escaped>.)|(?P<variable>{_VARIABLE})"
+    r"|(?P<text>.)",
+    re.DOTALL | re.ASCII,
+)
+_QUOTED = re.compile(rf'\\(?P<escaped>[$\\"\n])|(?P<variable>{_VARIABLE})|(?P<text>.)', re.DOTALL)
+_ENDS = ("\n", ";")
+_RESERVED = frozenset(
+    "[[ ]] case do done elif else esac fi for if in select then until while function".split()
+)
+
+
+class GrubSyntaxError(ValueError):
+    def __init__(self, line: int, what: str) -> None:
+        super().__init__(f"line {line}: {what}")
+
+
+class WordPart(NamedTuple):
+    """Of a word: a text, or the name of a variable. GRUB splits the value of a variable at blanks if it is not
+    `quoted`, and removes an empty word if no part of it is quoted."""
+
+    text: str
+    is_variable: bool = False
+    quoted: bool = False
+
+
+Word = tuple[WordPart, ...]
+
+
+@dataclass(frozen=True)
+class GrubBlock:
+    """`text` is the source between the braces. It begins at `start` in the whole script."""
+
+    statements: tuple[Statement, ...]
+    text: str
+    start: int
+
+
+@dataclass(frozen=True)
+class Command:
+    """Its words reach from `start` to `end` in the whole script, and with its block to `stop`."""
+
+    words: tuple[Word, ...]
+    block: GrubBlock | None
+    line: int
+    start: int
+    end: int
+    stop: int
+
+
+@dataclass(frozen=True)
+class If:
+    """The clauses of if and elif, and of else, whose condition is empty."""
+
+    clauses: tuple[tuple[tuple[Statement, ...], tuple[Statement, ...]], ...]
+    line: int
+
+
+@dataclass(frozen=True)
+class Loop:
+    """`words` has the values of `variable`; while and until have a condition instead."""
+
+    variable: str
+    words: tuple[Word, ...]
+    condition: tuple[Statement, ...]
+    body: tuple[Statement, ...]
+    line: int
+
+
+@dataclass(frozen=True)
+class GrubFunction:
+    name: str
+    body: tuple[Statement, ...]
+
+
+Statement = Union[Command, If, Loop, GrubFunction]
+Variables = dict[str, Optional[str]]  # None if only the boot knows the value
+
+
+class _Token(NamedTuple):
+    text: str
+    is_word: bool
+    start: int
+    line: int
+
+
+def parse(text: str) -> tuple[Statement, ...]:
+    """GrubSyntaxError if GRUB cannot parse the script."""
+    return _Parser(text).script()
+
+
+def parse_block(text: str) -> GrubBlock:
+    return GrubBlock(parse(text), text, 0)
+
+
+def commands(statements: Sequence[Statement]) -> Iterator[Command]:
+    """All commands in their order, also those of conditions and loops."""
+    for each in statements:
+        if isinstance(each, Command):
+            yield each
+        elif isinstance(each, If):
+            for condition, body in each.clauses:
+                yield from commands((*condition, *body))
+        elif isinstance(each, Loop):
+            yield from commands((*each.condition, *each.body))
+
+
+def text_of(word: Word) -> str:
+    """The word, with the names of its variables."""
+    return "".join(f"${{{part.text}}}" if part.is_variable else part.text for part in word)
+
+
+def expanded(words: Sequence[Word], variables: Variables) -> list[str] | None:
+    """The arguments that GRUB makes of the words. None if only the boot knows them."""
+    found: list[str] = []
+    for word in words:
+        current: str | None = None
+        for part in word:
+            value = variables.get(part.text, "") if part.is_variable else part.text
+            if value is None:
+                return None
+            pieces = value.split() if part.is_variable and not part.quoted else [value]
+            for number, piece in enumerate(pieces):
+                if number:
+                    found.append(current or "")
+                    current = None
+                if piece or part.quoted:
+                    current = (current or "") + piece
+        if current is not None:
+            found.append(current)
+    return found
+
+
+def _tokens(text: str) -> Iterator[_Token]:
+    at, line = 0, 1
+    while at < len(text):
+        match = _TOKEN.match(text, at)
+        if not match:
+            raise GrubSyntaxError(line, f"GRUB cannot read {text[at:].split()[0][:40]!r}")
+        if match.lastgroup != "blank":
+            yield _Token(match[0], match.lastgroup == "word", at, line)
+        line += match[0].count("\n")
+        at = match.end()
+    yield _Token("\n", False, at, line)
+
+
+def _parts(word: str) -> Iterator[WordPart]:
+    for match in _PART.finditer(word):
+        if match["double"] is not None:
+            yield WordPart("", quoted=True)
+            for inner in _QUOTED.finditer(match["double"].lstrip("$")[1:-1]):
+                yield _part(inner, quoted=True)
+        elif match["single"] is not None:
+            yield WordPart(match["single"], quoted=True)
+        else:
+            yield _part(match, quoted=False)
+
+
+def _part(match: re.Match[str], quoted: bool) -> WordPart:
+    if match["variable"]:
+        return WordPart(match["variable"].strip("${}"), True, quoted)
+    text = match["text"] if match["escaped"] is None else match["escaped"].replace("\n", "")
+    return WordPart(text, quoted=quoted)
+
+
+class _Parser:
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._tokens = list(_tokens(text))
+        self._at = 0
+
+    def script(self) -> tuple[Statement, ...]:
+        found = self._statements()
+        if self._at < len(self._tokens):
+            raise self._unexpected()
+        return found
+
+    def _peek(self) -> str:
+        return self._tokens[self._at].text if self._at < len(self._tokens) else ""
+
+    def _take(self, wanted: str = "") -> _Token:
+        if self._at >= len(self._tokens) or wanted not in ("", self._peek()):
+            raise self._unexpected()
+        self._at += 1
+        return self._tokens[self._at - 1]
+
+    def _unexpected(self) -> GrubSyntaxError:
+        at = min(self._at, len(self._tokens) - 1)
+        seen = "the end of the file" if at == len(self._tokens) - 1 else repr(self._tokens[at].text)
+        return GrubSyntaxError(self._tokens[at].line, f"GRUB does not expect {seen}")
+
+    def _skip_ends(self) -> None:
+        while self._peek() in _ENDS:
+            self._at += 1
+
+    def _statements(self, *until: str) -> tuple[Statement, ...]:
+        """Up to a reserved word or brace of `until`, which stays."""
+        found: list[Statement] = []
+        self._skip_ends()
+        while self._peek() and self._peek() not in until:
+            found.append(self._statement())
+            if self._peek() not in (*_ENDS, "}"):
+                raise self._unexpected()
+            self._skip_ends()
+        return tuple(found)
+
+    def _statement(self) -> Statement:
+        word = self._peek()
+        if word == "if":
+            return self._if()
+        if word in ("for", "while", "until"):
+            return self._loop()
+        if word == "function":
+            self._take()
+            name = self._take().text
+            while self._peek() == "\n":
+                self._take()
+            body = self._block().statements
+            if self._tokens[self._at - 2].text not in _ENDS:  # GRUB demands this only here
+                raise GrubSyntaxError(self._tokens[self._at - 1].line, "GRUB does not expect '}'")
+            return GrubFunction(name, body)
+        return self._command()
+
+    def _if(self) -> If:
+        line = self._take("if").line
+        clauses = []
+        ended = "elif"
+        while ended == "elif":
+            condition = self._statements("then")
+            self._take("then")
+            clauses.append((condition, self._statements("elif", "else", "fi")))
+            ended = self._take().text
+        if ended == "else":
+            clauses.append(((), self._statements("fi")))
+            self._take("fi")
+        return If(tuple(clauses), line)
+
+    def _loop(self) -> Loop:
+        begin = self._take()
+        variable = ""
+        words: tuple[Word, ...] = ()
+        condition: tuple[Statement, ...] = ()
+        if begin.text == "for":
+            variable = self._take().text
+            self._take("in")
+            words = self._words()
+            self._skip_ends()
+        else:
+            condition = self._statements("do")
+        self._take("do")
+        body = self._statements("done")
+        self._take("done")
+        return Loop(variable, words, condition, body, begin.line)
+
+    def _block(self) -> GrubBlock:
+        start = self._take("{").start + 1
+        statements = self._statements("}")
+        return GrubBlock(statements, self._text[start : self._take("}").start], start)
+
+    def _words(self) -> tuple[Word, ...]:
+        found = []
+        while self._at < len(self._tokens) and self._tokens[self._at].is_word:
+            found.append(tuple(_parts(self._take().text)))
+        return tuple(found)
+
+    def _command(self) -> Command:
+        first = self._tokens[self._at]
+        if not first.is_word or first.text in _RESERVED:
+            raise self._unexpected()
+        words = self._words()
+        end = self._end()
+        block = self._block() if self._peek() == "{" else None
+        return Command(words, block, first.line, first.start, end, self._end())
+
+    def _end(self) -> int:
+        """The end of the last token that was taken."""
+        last = self._tokens[self._at - 1]
+        return last.start + len(last.text)

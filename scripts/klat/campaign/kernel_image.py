@@ -1,0 +1,87 @@
+"""What the file of a kernel says about it. Its name says nothing: vmlinuz-linux, bzImage, Image.
+
+The file can be a unified kernel image: an EFI program with the kernel, its initramfs and its command line as sections
+(the UAPI group's specification "Unified Kernel Image")."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from contextlib import suppress
+from functools import lru_cache
+from pathlib import Path
+
+from klat.lab.architectures import ARCHITECTURES
+from klat.lab.compression import LARGEST
+from klat.lab.kernel_formats import boot_header_version
+
+_HEADERS = 1 << 17  # the boot header of x86 and its version, or the headers of an EFI program
+_PE_FIELD = 0x3C  # has the offset of the PE header
+_PE = struct.Struct(
+    "<4sHH12xH2x"
+)  # signature, machine, number of sections, size of the optional header
+_SECTION = struct.Struct("<8sIIII16x")  # name, size in memory, address, size in the file, offset
+
+
+def release(kernel: Path) -> str:
+    """The release of this kernel; empty if the file is missing or not a kernel of a known format."""
+    try:
+        facts = kernel.stat()
+        return _release(kernel, facts.st_size, facts.st_mtime_ns)
+    except OSError:
+        return ""
+
+
+def unified_texts(kernel: Path) -> Mapping[str, str] | None:
+    """The texts of a unified kernel image by the names of their sections, for example .cmdline. None if the file is
+    none or cannot be read. Of several profiles, the first."""
+    try:
+        sections = _sections(kernel)
+    except OSError:
+        return None
+    if ".linux" not in sections:
+        return None
+    return {
+        name: _part(kernel, *sections[name]).rstrip(b"\0").decode(errors="replace").strip()
+        for name in (".cmdline", ".uname", ".profile")
+        if name in sections
+    }
+
+
+@lru_cache(maxsize=256)
+def _release(kernel: Path, size: int, _: int) -> str:
+    if size > LARGEST:
+        return ""
+    start, size = _sections(kernel).get(".linux", (0, size))
+    try:
+        text = boot_header_version(_part(kernel, start, min(size, _HEADERS)))
+        data = b"" if text else _part(kernel, start, size)
+    except OSError:
+        return ""
+    for architecture in ARCHITECTURES.values():
+        if text:
+            break
+        with suppress(ValueError):
+            text = architecture.format.version(data)
+    return "".join(text.split()[:1])
+
+
+def _sections(program: Path) -> Mapping[str, tuple[int, int]]:
+    """Offset and size of each section of an EFI program; the first of a name. Empty if the file is none."""
+    head = _part(program, 0, _HEADERS)
+    found: dict[str, tuple[int, int]] = {}
+    with suppress(struct.error):
+        (pe,) = struct.unpack_from("<I", head, _PE_FIELD)
+        signature, _, count, optional = _PE.unpack_from(head, pe)
+        for number in range(count if signature == b"PE\0\0" else 0):
+            at = pe + _PE.size + optional + number * _SECTION.size
+            name, in_memory, _, in_file, offset = _SECTION.unpack_from(head, at)
+            key = name.rstrip(b"\0").decode("ascii", "replace")
+            found.setdefault(key, (offset, min(in_memory, in_file, LARGEST)))
+    return found
+
+
+def _part(file: Path, start: int, size: int) -> bytes:
+    with file.open("rb") as opened:
+        opened.seek(start)
+        return opened.read(size)

@@ -1,0 +1,76 @@
+"""The grammar of GRUB's scripts. GRUB's emulator (grub-emu 2.06) printed the expected words."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from klat.campaign.grub_conditions import holds
+from klat.campaign.grub_script import Command, GrubSyntaxError, Variables, expanded, parse
+
+VALUES: Variables = {"v": "a  b", "around": " a b ", "tab": "a\tb", "late": None}
+
+
+@pytest.mark.parametrize(
+    "text, words",
+    [
+        ("show x \\\n  y", ["x", "y"]),
+        ("show x\\\ny", ["xy"]),
+        ("show pre${v}post", ["prea", "bpost"]),
+        ("show pre${around}post", ["prea", "bpost"]),
+        ('show $unset "" "$unset" x', ["", "", "x"]),
+        (r'''show "a\nb" 'c\d' e\ f "g\"h"''', ["a\\nb", "c\\d", "e f", 'g"h']),
+        ("show $tab", ["a", "b"]),
+        ("show x#y # comment", ["x#y"]),
+        (r'show $"i18n\"x $v"', ['i18n"x a  b']),
+        ('show a=b"c d"', ["a=bc d"]),
+        ('show "$around"', [" a b "]),
+        ("show if then", ["if", "then"]),
+        ("show 'a\nb'", ["a\nb"]),
+        ("show a$late", None),
+    ],
+)
+def test_words(text: str, words: list[str] | None) -> None:
+    (command,) = parse(text)
+    assert isinstance(command, Command)
+    assert expanded(command.words[1:], VALUES) == words
+
+
+@pytest.mark.parametrize(
+    "text, line",
+    [
+        ("set x=1\necho 'open", 2),
+        ("menuentry x {\necho y\n", 3),
+        ("if true; then\n  echo x\nelse\n", 4),
+        ("echo a }\n", 1),
+        ("function f { echo x }\n", 1),
+        ("echo a & echo b\n", 1),
+        ("echo $\n", 1),
+        ("fi\n", 1),
+    ],
+)
+def test_what_grub_cannot_parse_has_a_line(text: str, line: int) -> None:
+    with pytest.raises(GrubSyntaxError, match=f"^line {line}: "):
+        parse(text)
+
+
+@pytest.mark.parametrize(
+    "text, truth",
+    [
+        ("1 = 01", False),
+        ("1 -eq 01 -a x != y", True),
+        ("! -z a", True),
+        ("a = b -o c = c", True),
+        ("a = b -o c = c -a d = e", False),
+        ("late = x", None),
+        ("late = x -a a = b", False),
+        ("late = x -o a = a", True),
+        ("-f there", True),
+        ("-f late -o a = b", None),
+        ("( a = a )", None),
+    ],
+)
+def test_conditions(text: str, truth: bool | None) -> None:
+    words = [None if word == "late" else word for word in re.findall(r"\S+", text)]
+    assert holds(words, lambda name: True) is truth

@@ -1,0 +1,388 @@
+"""Menus as distributions make them: the kernels, the default, and what klat refuses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import made_grub
+import pytest
+from made_kernels import bzimage, write
+
+from klat.base.errors import KlatError
+from klat.campaign.boot_loader import OwnEntry
+from klat.campaign.grub import Grub
+
+HEAD, _, CUSTOM = made_grub.CONFIG.partition("### BEGIN /etc/grub.d/10_linux ###\n")
+CUSTOM = CUSTOM[CUSTOM.index("### BEGIN /etc/grub.d/41_custom") :]
+SAVED = HEAD.replace('default="0"', 'default="${saved_entry}"')
+UBUNTU = """\
+function recordfail {
+  set recordfail=1
+  if [ -n "${have_grubenv}" ]; then if [ -z "${boot_once}" ]; then save_env recordfail; fi; fi
+}
+function gfxmode {
+	set gfxpayload="${1}"
+	if [ "${1}" = "keep" ]; then
+		set vt_handoff=vt.handoff=7
+	else
+		set vt_handoff=
+	fi
+}
+if [ "${recordfail}" != 1 ]; then
+  if [ -e ${prefix}/gfxblacklist.txt ]; then
+    if [ ${grub_platform} != pc ]; then set linux_gfx_mode=keep
+    elif hwmatch ${prefix}/gfxblacklist.txt 3; then set linux_gfx_mode=keep
+    else set linux_gfx_mode=text; fi
+  else
+    set linux_gfx_mode=keep
+  fi
+fi
+export linux_gfx_mode
+menuentry 'Ubuntu' --class ubuntu --class os $menuentry_id_option 'gnulinux-simple-5eed' {
+	recordfail
+	gfxmode $linux_gfx_mode
+	if [ x$feature_platform_search_hint = xy ]; then
+	  search --no-floppy --fs-uuid --set=root --hint-bios=hd0,gpt2  5eed
+	else
+	  search --no-floppy --fs-uuid --set=root 5eed
+	fi
+	linux	/boot/vmlinuz-6.8.0-45-generic root=UUID=5eed ro  quiet splash $vt_handoff
+	initrd	/boot/initrd.img-6.8.0-45-generic
+}
+submenu 'Advanced options for Ubuntu' $menuentry_id_option 'gnulinux-advanced-5eed' {
+	menuentry 'Ubuntu, with Linux 6.8.0-41-generic' $menuentry_id_option 'gnulinux-6.8.0-41' {
+		linux	/boot/vmlinuz-6.8.0-41-generic root=UUID=5eed ro  quiet splash $vt_handoff
+	}
+}
+"""
+UBUNTU_CLOUD = """\
+menuentry 'Ubuntu' --id simple {
+	if [ "${initrdfail}" = 1 ]; then
+	  linux	/boot/vmlinuz-6.8.0-aws root=PARTUUID=5eed ro
+	  initrd	/boot/initrd.img-6.8.0-aws
+	else
+	  linux	/boot/vmlinuz-6.8.0-aws root=PARTUUID=5eed ro panic=-1
+	fi
+	initrdfail
+}
+"""
+SUSE = """\
+menuentry 'openSUSE Leap 15.6' --class opensuse $menuentry_id_option 'gnulinux-simple-5eed' {
+	echo	'Loading Linux 6.4.0-default ...'
+	linux	/boot/vmlinuz-6.4.0-150600.21-default root=UUID=5eed  ${extra_cmdline} splash=silent quiet
+	initrd	/boot/initrd-6.4.0-150600.21-default
+}
+submenu "Start bootloader from a read-only snapshot" --hotkey=s --class snapshots {
+  if [ -f "/.snapshots/grub-snapshot.cfg" ]; then source "/.snapshots/grub-snapshot.cfg"; fi
+}
+"""
+ARCH = """\
+menuentry 'Arch Linux, with Linux linux-lts' --id lts {
+	linux	/vmlinuz-linux-lts root=UUID=5eed rw
+	initrd	/amd-ucode.img /initramfs-linux-lts.img
+}
+menuentry 'Arch Linux, with Linux linux' --id linux { linux /vmlinuz-linux root=UUID=5eed rw; initrd /i; }
+"""
+GENTOO = """\
+menuentry 'Gentoo GNU/Linux' --class gentoo $menuentry_id_option 'gentoo' {
+	linux	/kernel-6.6.30-gentoo-x86_64 root=/dev/sda2 ro
+}
+menuentry 'Gentoo GNU/Linux (old)' { linux /kernel-6.6.30-gentoo-x86_64.old root=/dev/sda2 ro; }
+"""
+NIXOS = """\
+search --set=drive1 --fs-uuid 5eed
+menuentry "NixOS - Default" --class nixos --unrestricted {
+  linux ($drive1)//kernels/abc-linux-6.6.30-bzImage init=/nix/store/x/init loglevel=4
+  initrd ($drive1)//kernels/abc-initrd-linux-6.6.30-initrd
+}
+submenu "NixOS - All configurations" --class submenu {
+  menuentry "NixOS - Configuration 1" --class nixos {
+    linux ($drive1)//kernels/def-linux-6.1.90-bzImage init=/nix/store/y/init loglevel=4
+  }
+}
+"""
+PROXMOX = """\
+menuentry 'Proxmox VE GNU/Linux' --id pve {
+	insmod zfs
+	linux	/ROOT/pve-1@/boot/vmlinuz-6.8.12-1-pve root=ZFS=/ROOT/pve-1 ro root=ZFS=rpool/ROOT/pve-1 boot=zfs
+	initrd	/ROOT/pve-1@/boot/initrd.img-6.8.12-1-pve
+}
+"""
+XEN = """\
+menuentry 'Debian GNU/Linux' --id debian { linux /boot/vmlinuz-6.1.0 root=/dev/sda1 ro; }
+menuentry 'Debian GNU/Linux, with Xen hypervisor' --id xen {
+	multiboot2	/boot/xen-4.17-amd64.gz placeholder
+	module2	/boot/vmlinuz-6.1.0 placeholder root=/dev/sda1 ro
+}
+menuentry 'Windows' --id windows { chainloader /EFI/Microsoft/Boot/bootmgfw.efi; }
+"""
+HAND_WRITTEN = """\
+menuentry 'Linux' { linux /boot/vmlinuz-6.1.0 root=/dev/sda1; }
+menuentry 'Linux' { linux /boot/vmlinuz-6.1.0-rt root=/dev/sda1 "dyndbg=file a.c +p" it=\\'s; }
+menuentry "Linux" --id=Linux --class a { # the third
+  linux /boot/vmlinuz-5.10 \\
+        root=/dev/sda1 ; initrd /i }
+"""
+# The kernels of the test: file and release.
+KERNELS = {
+    "vmlinuz-linux": "6.9.1-arch1-1",
+    "vmlinuz-linux-lts": "6.6.41-1-lts",
+    "kernel-6.6.30-gentoo-x86_64": "6.6.30-gentoo-x86_64",
+    "kernel-6.6.30-gentoo-x86_64.old": "6.6.30-gentoo-x86_64",
+    "kernels/abc-linux-6.6.30-bzImage": "6.6.30",
+    "kernels/def-linux-6.1.90-bzImage": "6.1.90",
+    "vmlinuz-6.8.12-1-pve": "6.8.12-1-pve",
+}
+
+
+def grub(root: Path, patch: pytest.MonkeyPatch, config: str, environment: str = "") -> Grub:
+    made_grub.make(root, patch, config=config)
+    (root / "boot/grub/grubenv").write_text(environment)
+    for name, release in KERNELS.items():
+        write(root / "boot" / name, bzimage(release))
+    return Grub(root)
+
+
+@pytest.mark.parametrize(
+    "config, environment, kernels, default, words",
+    [
+        (
+            HEAD + UBUNTU,
+            "",
+            [
+                ("gnulinux-simple-5eed", "6.8.0-45-generic"),
+                ("gnulinux-advanced-5eed>gnulinux-6.8.0-41", "6.8.0-41-generic"),
+            ],
+            "gnulinux-simple-5eed",
+            "root=UUID=5eed ro quiet splash vt.handoff=7",
+        ),
+        (
+            HEAD + UBUNTU_CLOUD,
+            "",
+            [("simple", "6.8.0-aws")],
+            "simple",
+            "root=PARTUUID=5eed ro panic=-1",
+        ),
+        (
+            HEAD + UBUNTU_CLOUD,
+            "initrdfail=1\n",
+            [("simple", "6.8.0-aws")],
+            "simple",
+            "root=PARTUUID=5eed ro",
+        ),
+        (
+            SAVED + SUSE,
+            "saved_entry=openSUSE Leap 15.6\n",
+            [("gnulinux-simple-5eed", "6.4.0-150600.21-default")],
+            "gnulinux-simple-5eed",
+            "root=UUID=5eed $extra_cmdline splash=silent quiet",
+        ),
+        (
+            SAVED + ARCH,
+            "saved_entry=linux\n",
+            [("lts", "6.6.41-1-lts"), ("linux", "6.9.1-arch1-1")],
+            "linux",
+            "root=UUID=5eed rw",
+        ),
+        (
+            HEAD + GENTOO,
+            "",
+            [
+                ("gentoo", "6.6.30-gentoo-x86_64"),
+                ("Gentoo GNU/Linux (old)", "6.6.30-gentoo-x86_64"),
+            ],
+            "gentoo",
+            "root=/dev/sda2 ro",
+        ),
+        (
+            HEAD.replace('default="0"', "default=1") + NIXOS,
+            "",
+            [
+                ("NixOS - Default", "6.6.30"),
+                ("NixOS - All configurations>NixOS - Configuration 1", "6.1.90"),
+            ],
+            "NixOS - All configurations>NixOS - Configuration 1",  # the first of the submenu
+            "init=/nix/store/y/init loglevel=4",
+        ),
+        (
+            HEAD + PROXMOX,
+            "",
+            [("pve", "6.8.12-1-pve")],
+            "pve",
+            "root=ZFS=/ROOT/pve-1 ro root=ZFS=rpool/ROOT/pve-1 boot=zfs",
+        ),
+        (HEAD + XEN, "", [("debian", "6.1.0")], "debian", "root=/dev/sda1 ro"),
+        (
+            HEAD.replace('"0"', "1") + HAND_WRITTEN,
+            "",
+            [("Linux", "6.1.0"), ("1", "6.1.0-rt"), ("2", "5.10")],
+            "1",
+            'root=/dev/sda1 "dyndbg=file a.c +p" it=\\\'s',
+        ),
+    ],
+    ids=[
+        "ubuntu",
+        "cloud",
+        "cloud-initrd",
+        "suse",
+        "arch",
+        "gentoo",
+        "nixos",
+        "proxmox",
+        "xen",
+        "hand",
+    ],
+)
+def test_a_menu(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    config: str,
+    environment: str,
+    kernels: list[tuple[str, str]],
+    default: str,
+    words: str,
+) -> None:
+    loader = grub(tmp_path, monkeypatch, config + CUSTOM, environment)
+    assert [(each.identity, each.release) for each in loader.entries()] == kernels
+    entry = loader.default()
+    assert (entry.identity, " ".join(entry.words)) == (default, words)
+    loader.check()
+    path = entry.image or "/kernels/any"
+    assert entry.is_running(entry.release, [f"BOOT_IMAGE=(hd0,gpt2){path}", *words.split()])
+    own = [OwnEntry(f"{n}", each, ("klat.campaign=x",)) for n, each in enumerate(loader.entries())]
+    loader.install(own)
+    written = (tmp_path / "boot/grub/custom.cfg").read_text()
+    (tmp_path / "boot/grub/grub.cfg").write_text(config + written)
+    copies = {each.identity: each for each in loader.entries()}
+    for each in own:
+        copy = copies[f"klat-{each.name}"]
+        assert (copy.image, copy.words) == (each.entry.image, each.booted.words)
+
+
+def test_one_line_and_comments_in_a_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    loader = grub(tmp_path, monkeypatch, HEAD + HAND_WRITTEN + CUSTOM)
+    entries = loader.entries()
+    loader.install([OwnEntry("a", entries[1], ("a=1",)), OwnEntry("b", entries[2], ("b=1",))])
+    text = (tmp_path / "boot/grub/custom.cfg").read_text()
+    assert (
+        ' linux /boot/vmlinuz-6.1.0-rt root=/dev/sda1 "dyndbg=file a.c +p" it=\\\'s a=1;\n' in text
+    )
+    assert "root=/dev/sda1 b=1 ; initrd /i\n" in text
+
+
+def test_the_commands_of_a_submenu_are_part_of_a_copy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    menu = "submenu S { set more='x y'; menuentry A { linux /boot/vmlinuz-6.1 $more; }; export more; }\n"
+    loader = grub(tmp_path, monkeypatch, HEAD + menu + CUSTOM)
+    assert loader.default().words == ("x", "y")
+    loader.install([OwnEntry("a", loader.default(), ("b",))])
+    text = (tmp_path / "boot/grub/custom.cfg").read_text()
+    assert text.index("set more='x y'") < text.index("linux /boot/vmlinuz-6.1 $more b;")
+
+
+ONE = "menuentry A --id a { linux /boot/vmlinuz-6.1 ro; }\n"
+
+
+@pytest.mark.parametrize(
+    "config, why",
+    [
+        (HEAD + CUSTOM, "no entry that boots Linux"),
+        (
+            HEAD + "if [ -f /x ]; then\n" + ONE + "fi\n" + CUSTOM,
+            r"grub.cfg, line 20: only the boot knows",
+        ),
+        (
+            HEAD + "source (hd1,1)/other.cfg\n" + ONE + CUSTOM,
+            r"grub.cfg, line 19: only the boot knows",
+        ),
+        (
+            HEAD + ONE.replace("linux", "if search x; then linux").replace("; }", "; fi; }"),
+            "line 19: only the boot.*linux",
+        ),
+        (HEAD.replace('"0"', '"$cmdpath"') + ONE, "only the boot knows GRUB's default"),
+        (HEAD.replace('"0"', "xen") + XEN, "line 21: klat cannot measure what multiboot2 starts"),
+        (HEAD.replace('"0"', "windows") + XEN, "cannot measure what chainloader starts"),
+        (HEAD + "menuentry 'A {\n" + CUSTOM, r"grub.cfg, line 19: GRUB cannot read"),
+        (HEAD + "function f { f; }\nf\n" + ONE, "the function f calls itself without end"),
+    ],
+    ids=["none", "if", "source", "linux", "default", "xen", "windows", "quote", "function"],
+)
+def test_what_klat_cannot_read_is_refused_with_its_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, config: str, why: str
+) -> None:
+    with pytest.raises(KlatError, match=why):
+        grub(tmp_path, monkeypatch, config).default()
+
+
+def test_entries_that_klat_cannot_measure_have_a_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loader = grub(tmp_path, monkeypatch, HEAD + XEN + CUSTOM)
+    why = loader.left_out()["Debian GNU/Linux, with Xen hypervisor"]
+    assert why.endswith("grub.cfg, line 21: klat cannot measure what multiboot2 starts")
+
+
+@pytest.mark.parametrize(
+    "old, new, why",
+    [
+        ("   save_env next_entry\n", "", "again and again"),
+        ("   set next_entry=\n", "", "again and again"),
+        ("  source ${config", "  echo ${config", "does not read custom.cfg"),
+    ],
+)
+def test_a_grub_that_would_not_return_to_the_default_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, old: str, new: str, why: str
+) -> None:
+    config = HEAD + ONE + CUSTOM
+    assert old in config
+    with pytest.raises(KlatError, match=why):
+        grub(tmp_path, monkeypatch, config.replace(old, new)).check()
+
+
+def test_entries_of_klat_must_not_move_the_default(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loader = grub(tmp_path, monkeypatch, HEAD + CUSTOM + ONE)
+    with pytest.raises(KlatError, match="come before the default of GRUB"):
+        loader.check()
+    (tmp_path / "boot/grub/grub.cfg").write_text(HEAD.replace('"0"', "a") + CUSTOM + ONE)
+    loader.check()
+
+
+@pytest.mark.parametrize(
+    "default, title",
+    [
+        (
+            "inner",
+            "5 first",
+        ),  # the name of a submenu's entry: not in the top menu, so its first entry
+        ("Inner", "5 first"),
+        ("menu>inner", "Inner"),
+        ("1>Inner", "Inner"),
+        ("menu", "Deep"),
+        ("menu>0>0", "Deep"),
+        ("menu>9", "Deep"),
+        ("C >> D", "C > D"),
+        ("3rd", "Same"),  # a number, to GRUB
+        ("0x2", "C > D"),
+        ("same", "Same"),
+    ],
+)
+def test_grub_finds_its_default(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, default: str, title: str
+) -> None:
+    """As grub-emu 2.06 does."""
+    linux = "linux /boot/vmlinuz-6.1 ro;"
+    menu = f"""\
+menuentry '5 first' {{ {linux} }}
+submenu M --id menu {{
+  submenu N {{ menuentry Deep {{ {linux} }}; }}
+  menuentry Inner --id inner {{ {linux} }}
+}}
+menuentry 'C > D' {{ {linux} }}
+menuentry Same --id same {{ {linux} }}
+menuentry '3rd' --id same {{ {linux} }}
+"""
+    loader = grub(tmp_path, monkeypatch, HEAD.replace('"0"', f"'{default}'") + menu)
+    assert loader.default().title == title
