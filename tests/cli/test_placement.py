@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from harness import MEASURED, Session, command, path_of
+from harness import MEASURED, SKIPPED, USAGE, Session, command, path_of
 
 CPUS = sorted(os.sched_getaffinity(0))
 LAST = CPUS[-1]
@@ -27,6 +27,19 @@ def test_a_cpu_that_the_kernel_allows_is_taken_whatever_the_files_say(
     words = ("taskset", "-c", str(LAST), path_of("timer", "planted"), "--iterations", "5")
     done = command([*words, "--cpus", str(LAST)], env=made_up(tmp_path, files))
     assert done.status == MEASURED, str(done)
+
+
+def test_the_check_of_options_asks_the_kernel_for_this_machine_s_cpus(two_cpus: None) -> None:
+    on_last: list[str | Path] = [
+        "taskset",
+        "-c",
+        str(LAST),
+        path_of("pipes"),
+        "--check-for=virtual",
+    ]
+    assert command([*on_last, "--cpus", f"{LAST},{LAST}"]).status == MEASURED
+    assert command(on_last).status == SKIPPED
+    assert command([*on_last, "--cpus", f"{LAST},8191"]).status == USAGE
 
 
 def test_output_and_record_name_the_type_of_the_cores(two_cpus: None, tmp_path: Path) -> None:

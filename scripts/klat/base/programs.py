@@ -158,13 +158,16 @@ def unknown(name: str, known: Sequence[str]) -> KlatError:
     )
 
 
-def check_options(path: Path, words: Sequence[str], mode: str, cpus: int) -> tuple[int, str]:
-    """Let a program check its options for a machine of this mode and number of CPUs. It measures nothing.
+def check_options(
+    path: Path, words: Sequence[str], mode: str, cpus: int | None = None
+) -> tuple[int, str]:
+    """Let a program check its options for a machine of this mode and number of CPUs. None: this machine's
+    CPUs, of which the program asks the kernel. It measures nothing.
     Returns its exit status, and its message if that is not 0. KlatError if the program does not end.
     """
     try:
         done = subprocess.run(
-            [path, *words, f"--check-for={mode}:{cpus}"],
+            [path, *words, f"--check-for={mode}" + (f":{cpus}" if cpus else "")],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,

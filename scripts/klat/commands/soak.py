@@ -297,9 +297,7 @@ def _words(
     if not check:
         return [str(path), *words]
     # The directory of the session is made only if the options are right.
-    status, message = programs.check_options(
-        path, [*words, "--record=."], "virtual", os.cpu_count() or 1
-    )
+    status, message = programs.check_options(path, [*words, "--record=."], "virtual")
     if status == USAGE:
         if more and "this measurement takes" in message:
             raise KlatError(f"--threads all: {name} itself needs several CPUs; timer needs one")

@@ -162,8 +162,7 @@ def traceable_sets(
 
 def _refusal(benchmark: str, words: Sequence[str]) -> tuple[int, str]:
     """The exit status and the message of a program that refuses these options. 0 if it accepts them."""
-    cpus = os.sysconf("SC_NPROCESSORS_CONF")
-    return programs.check_options(programs.require(benchmark), words, "virtual", cpus)
+    return programs.check_options(programs.require(benchmark), words, "virtual")
 
 
 class SessionTraces:
