@@ -9,16 +9,15 @@ import subprocess
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
 
-from klat.base import programs
+from klat.base import files, programs
 from klat.base.errors import KlatError
 
 _BUILD = "build/static"
 
 
-def build(archive: BinaryIO) -> None:
-    """Write the archive to a stream. In a source tree, build the programs first."""
+def build(archive: Path) -> None:
+    """Write the archive. In a source tree, build the programs first."""
     tree = programs.root()
     static = tree / (_BUILD if programs.in_tree() else "libexec/klat/static")
     if programs.in_tree():
@@ -30,7 +29,10 @@ def build(archive: BinaryIO) -> None:
             f"the machines need static programs, and there is no {static}; in klat's source tree, run make"
             " install-static with the prefix that you gave to make install"
         )
-    with tarfile.open(fileobj=archive, mode="w:gz") as tar:
+    with (
+        files.output(archive, streams=False) as out,
+        tarfile.open(fileobj=out, mode="w:gz") as tar,
+    ):
         for path, name in _contents(static):
             tar.add(path, name, filter=_anonymous)
 

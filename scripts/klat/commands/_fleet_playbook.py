@@ -119,8 +119,7 @@ def _check_owners(record: Path) -> None:
 
 def prepare(record: Path, limit: str | None) -> None:
     """Pack klat into the directory, and write the variables that every playbook needs."""
-    with files.output(record / _ARCHIVE, streams=False) as archive:
-        _fleet_archive.build(archive)
+    _fleet_archive.build(record / _ARCHIVE)
     variables = {
         "klat_hosts": limit or "all",
         "klat_record": str(record),

@@ -225,8 +225,7 @@ def explanations(result: Result, against: Against, comparison: Comparison) -> It
 
 
 def shared_reasons(against: Against, comparison: Comparison) -> dict[str, str]:
-    """The sentences that explain all figures with one verdict, so that a report can print them once, above all
-    figures, in the form of the value. A metric that one side lacks has its own reasons."""
+    """The sentences that explain all figures with one verdict, and the form in which a report prints them once."""
     by_verdict: dict[str, list[list[str]]] = {}
     for result in (r for cell in against.cells for r in cell.results):
         if result.tested and result.judgement.ratio is not None:
@@ -236,9 +235,8 @@ def shared_reasons(against: Against, comparison: Comparison) -> dict[str, str]:
         sentence: sentence if len(by_verdict) == 1 else f"{word}: {sentence}"
         for word, explained in by_verdict.items()
         for sentence in explained[0]
-        if len(explained) > 1
-        and (len(by_verdict) == 1 or word != Verdict.SAME.value)
-        and all(sentence in other for other in explained)
+        if len(explained) > 1 and all(sentence in other for other in explained)
+        if len(by_verdict) == 1 or word != Verdict.SAME.value
     }
 
 
