@@ -15,6 +15,19 @@
 #define KLAT_STACK_SIZE (64 << 10)
 #endif
 
+/* kernel.c */
+#define KLAT_KERNEL(major, minor) ((major)*1000 + (minor))
+/* Of a release, for example 7.3.4+deb13-amd64, as KLAT_KERNEL() has it. */
+int klat_kernel_version(const char *release);
+#define KLAT_SCHEDULER_FILE "/sys/kernel/sched_ext/root/ops"
+/* The name of the sched_ext scheduler in effect; empty if there is none. */
+void klat_scheduler(char *name, size_t size);
+/*
+ * How long the kernel lets ordinary tasks run on this CPU, each second, in place of a real-time
+ * thread that does not sleep. 0: never. Without debugfs, the default of the kernel's version.
+ */
+int64_t klat_server_ns(int cpu);
+
 /* cpu.c */
 typedef struct {
 	unsigned long bits[KLAT_MAX_CPU / (8 * sizeof(unsigned long))];

@@ -27,6 +27,10 @@ int klat_session_join(struct klat_run *run);
 int klat_session_lock(struct klat_run *run, int session);
 /* Append the samples and rows of the run. The caller blocks the signals that end a process. */
 int klat_record_append(struct klat_run *run, int session);
+/* identity.c */
+json_t *klat_machine_id(void);
+/* The model of the CPU, or the board and its kinds of cores; null if unknown. */
+json_t *klat_cpu_model(void);
 /* inherited.c */
 /* What the process inherited, by name: `inherited` in docs/record.md. */
 json_t *klat_inherited(void);

@@ -30,125 +30,79 @@ static json_t *own_hash(void)
 	return SHA256File("/proc/self/exe", hash) ? json_string(hash) : NULL;
 }
 
-/* The content of /etc/machine-id in an image until its first boot, see machine-id(5). */
-#define NO_MACHINE_ID_YET "uninitialized"
-
-/* machine-id(5) asks not to publish the id itself. A board without one can have a serial number.
- * Other ids are not stable: only root can read product_uuid, and MAC addresses can be random. */
-static json_t *machine_id(void)
+/* The model that the kernel's version and configuration name. */
+static const char *built_preemption(const struct utsname *names, const char *config)
 {
-	char line[256], salted[300], hash[SHA256_DIGEST_STRING_LENGTH];
-	const char *salt = "klat:";
-
-	klat_read_line("/etc/machine-id", line, sizeof(line));
-	if (!*line || !strcmp(line, NO_MACHINE_ID_YET)) {
-		salt = "klat:serial-number:";
-		/* Firmware writes zeros where it has no number. */
-		klat_read_line("/proc/device-tree/serial-number", line, sizeof(line));
-		if (!line[strspn(line, "0")])
-			return json_null();
-	}
-	snprintf(salted, sizeof(salted), "%s%s", salt, line);
-	SHA256Data((const uint8_t *)salted, strlen(salted), hash);
-	hash[32] = 0;
-	return json_string(hash);
+	if (strstr(config, "\nCONFIG_PREEMPT_LAZY=y\n") || strstr(names->version, "PREEMPT_LAZY"))
+		return "lazy";
+	if (strstr(config, "\nCONFIG_PREEMPT_VOLUNTARY=y\n"))
+		return "voluntary";
+	if (strstr(config, "\nCONFIG_PREEMPT_NONE=y\n"))
+		return "none";
+	return strstr(names->version, "PREEMPT") ? "full" : "unknown";
 }
 
-static bool names_a_core(const char *line)
+static const char *const models[] = { "full", "lazy", "voluntary", "none" };
+
+/* Linux takes the last preempt= whose model it has, and ignores the others. */
+static const char *chosen_preemption(const struct utsname *names)
 {
-	static const char *const keys[] = { "CPU implementer", "CPU variant", "CPU part",
-					    "CPU revision",    "mvendorid",   "marchid",
-					    "mimpid",          "uarch" };
+	const int version = klat_kernel_version(names->release);
+	const char *model = "unknown";
+	char line[4096], *rest;
 
-	for (size_t i = 0; i < KLAT_ARRAY_SIZE(keys); i++)
-		if (!strncmp(line, keys[i], strlen(keys[i])))
-			return true;
-	return false;
-}
-
-/* The board, and each different line of /proc/cpuinfo that names a kind of core. A machine can have
- * several kinds. */
-static json_t *board_and_cores(char *cpuinfo)
-{
-	char found[2048] = "", *rest = NULL;
-	size_t length = klat_read_line("/proc/device-tree/model", found, sizeof(found) / 2)
-				? strlen(found)
-				: 0;
-
-	for (char *line = strtok_r(cpuinfo, "\n", &rest); line;
-	     line = strtok_r(NULL, "\n", &rest)) {
-		char *value = strchr(line, ':'), entry[128];
-
-		if (!value || !names_a_core(line))
-			continue;
-		snprintf(entry, sizeof(entry), "%.*s%s", (int)strcspn(line, "\t:"), line,
-			 value + 1);
-		if (!strstr(found, entry) && length + strlen(entry) + 3 < sizeof(found))
-			length += sprintf(found + length, "%s%s", length ? ", " : "", entry);
-	}
-	return length ? json_string(found) : NULL;
-}
-
-static json_t *cpu_model(void)
-{
-	char *text = klat_read_file("/proc/cpuinfo");
-	char *name = text ? strstr(text, "\nmodel name") : NULL;
-	json_t *model = NULL;
-
-	name = name ? strstr(name, ": ") : NULL;
-	if (name) {
-		name[strcspn(name, "\n")] = 0;
-		model = json_string(name + 2);
-	} else if (text) {
-		model = board_and_cores(text);
-	}
-	free(text);
-	return model ? model : json_null();
-}
-
-/* The model of a kernel that has one. Its configuration names it, if its version does not. */
-static const char *built_preemption(const struct utsname *names)
-{
-	char path[128];
-	const char *model = strstr(names->version, "PREEMPT") ? "full" : "unknown";
-
-	snprintf(path, sizeof(path), "/boot/config-%.100s", names->release);
-	char *text = klat_read_file(path);
-
-	if (text && strstr(text, "\nCONFIG_PREEMPT_LAZY=y\n"))
-		model = "lazy";
-	else if (text && strstr(text, "\nCONFIG_PREEMPT_VOLUNTARY=y\n"))
-		model = "voluntary";
-	else if (text && strstr(text, "\nCONFIG_PREEMPT_NONE=y\n"))
-		model = "none";
-	free(text);
+	klat_read_line("/proc/cmdline", line, sizeof(line));
+	for (char *word = strtok_r(line, " \t", &rest); word && strcmp(word, "--");
+	     word = strtok_r(NULL, " \t", &rest))
+		for (size_t i = 0; i < KLAT_ARRAY_SIZE(models); i++)
+			if (!strncmp(word, "preempt=", 8) && !strcmp(word + 8, models[i]) &&
+			    (i == 0 || (i == 1 ? version >= KLAT_KERNEL(6, 13)
+					       : version < KLAT_KERNEL(7, 0))))
+				model = models[i];
 	return model;
+}
+
+/* Before Linux 5.0, the version of RT kernels has a blank: PREEMPT RT. */
+static bool is_rt(const struct utsname *names)
+{
+	static const char *const words[] = { "PREEMPT_RT", "PREEMPT RT" };
+
+	for (size_t i = 0; i < KLAT_ARRAY_SIZE(words); i++) {
+		const char *end = strstr(names->version, words[i]);
+
+		if (end && strchr(" ", end[strlen(words[i])]))
+			return true;
+	}
+	return false;
 }
 
 /*
  * The preemption model in effect. A kernel with PREEMPT_DYNAMIC shows it in debugfs only: "none
- * voluntary (full)". Without debugfs, preempt= of the command line shows it.
+ * voluntary (full)". Without debugfs, preempt= of the command line shows it. Other kernels ignore
+ * that word.
  */
 static const char *preemption(const struct utsname *names)
 {
-	static const char *const models[] = { "full", "lazy", "voluntary", "none" };
-	static const char *const sources[][2] = { { "/sys/kernel/debug/sched/preempt", "(%s)" },
-						  { "/proc/cmdline", "preempt=%s" } };
-	char line[4096], word[32];
+	char line[256], word[32], path[128];
 
-	if (strstr(names->version, "PREEMPT_RT"))
+	if (is_rt(names))
 		return "rt";
-	for (size_t s = 0; s < KLAT_ARRAY_SIZE(sources); s++) {
-		klat_read_line(sources[s][0], line, sizeof(line));
-		for (size_t i = 0; i < KLAT_ARRAY_SIZE(models); i++) {
-			snprintf(word, sizeof(word), sources[s][1], models[i]);
-			if (strstr(line, word))
-				return models[i];
-		}
+	klat_read_line("/sys/kernel/debug/sched/preempt", line, sizeof(line));
+	for (size_t i = 0; i < KLAT_ARRAY_SIZE(models); i++) {
+		snprintf(word, sizeof(word), "(%s)", models[i]);
+		if (strstr(line, word))
+			return models[i];
 	}
-	if (strstr(names->version, "PREEMPT_DYNAMIC"))
-		return "unknown";
-	return built_preemption(names);
+	snprintf(path, sizeof(path), "/boot/config-%.100s", names->release);
+	char *config = klat_read_file(path);
+	const char *text = config ? config : "";
+	/* Before Linux 5.18, only the configuration says so. */
+	const bool dynamic = strstr(names->version, "PREEMPT_DYNAMIC") ||
+			     strstr(text, "\nCONFIG_PREEMPT_DYNAMIC=y\n");
+	const char *model = dynamic ? chosen_preemption(names) : built_preemption(names, text);
+
+	free(config);
+	return model;
 }
 
 static json_t *tsc_object(const struct klat_counter *tsc)
@@ -185,11 +139,11 @@ static json_t *describe(struct klat_run *run)
 			 "s:s, s:s, s:o, s:o, s:{}, s:{}}",
 			 "schema", KLAT_SCHEMA, "klat_version", KLAT_VERSION, "klat_commit",
 			 KLAT_COMMIT, "label", common->label ? common->label : names.release,
-			 "seed", seed, "created", created, "machine_id", machine_id(), "boot_id",
-			 boot, "kernel_release", names.release, "kernel_version", names.version,
-			 "architecture", names.machine, "cpu_model", cpu_model(), "cpus_online",
-			 klat_cpu_weight(&online), "preemption", preemption(&names), "mode",
-			 klat_mode(), "unit", klat_unit(), "tsc",
+			 "seed", seed, "created", created, "machine_id", klat_machine_id(),
+			 "boot_id", boot, "kernel_release", names.release, "kernel_version",
+			 names.version, "architecture", names.machine, "cpu_model",
+			 klat_cpu_model(), "cpus_online", klat_cpu_weight(&online), "preemption",
+			 preemption(&names), "mode", klat_mode(), "unit", klat_unit(), "tsc",
 			 tsc_object(&run->library->counter), "inherited", klat_inherited(),
 			 "libraries", "programs");
 }
@@ -245,7 +199,30 @@ static int read_tsc(struct klat_run *run, const json_t *json)
 					 run->library->common.record);
 }
 
-static int check_same(struct klat_run *run, const json_t *json)
+/* A sched_ext scheduler can be loaded or ejected while the machine runs. */
+static int check_scheduler(struct klat_run *run, int session)
+{
+	char now[64], *then = NULL;
+	size_t size = 0;
+
+	if (klat_file_read(session, "environment" KLAT_SCHEDULER_FILE, sizeof(now), &then, &size))
+		then = NULL;
+	size = then ? strcspn(then, "\n") : 0;
+	klat_scheduler(now, sizeof(now));
+
+	const bool same = size == strlen(now) && !strncmp(now, then ? then : "", size);
+
+	if (!same)
+		klat_error(run, EINVAL,
+			   "%s was begun with %.*s as the sched_ext scheduler, and now it is %s: "
+			   "record into another directory",
+			   run->library->common.record, size ? (int)size : 4, size ? then : "none",
+			   *now ? now : "none");
+	free(then);
+	return same ? 0 : -EINVAL;
+}
+
+static int check_same(struct klat_run *run, int session, const json_t *json)
 {
 	const char *path = run->library->common.record;
 	const char *boot_then = json_string_value(json_object_get(json, "boot_id"));
@@ -268,7 +245,7 @@ static int check_same(struct klat_run *run, const json_t *json)
 		return klat_error(run, EINVAL,
 				  "%s has the label '%s', not '%s': record into another directory",
 				  path, label_then ? label_then : "", label);
-	return 0;
+	return check_scheduler(run, session);
 }
 
 /* A session has one value of each. Sessions of earlier versions record none. */
@@ -376,7 +353,8 @@ static int join_locked(struct klat_run *run, int session)
 		if (!json)
 			return klat_error(run, EINVAL, "the label is not valid UTF-8");
 	} else {
-		err = check_same(run, json) ?: check_inherited(run, json) ?: read_tsc(run, json);
+		err = check_same(run, session, json) ?: check_inherited(run, json) ?:
+			read_tsc(run, json);
 	}
 	if (!err)
 		err = join_programs(run, session, json, missing);

@@ -87,6 +87,7 @@ void klat_snapshot_take(struct klat_snapshot *snapshot, const struct klat_run *r
 	free(text);
 	/* An SMI stops all CPUs at once, so one CPU's count is enough. */
 	snapshot->smi = klat_arch_smi_count(run->cpus[0]);
+	klat_scheduler(snapshot->scheduler, sizeof(snapshot->scheduler));
 	if (run->library->common.guest_halt_poll >= 0)
 		take_halt_poll(snapshot, run);
 }
@@ -264,27 +265,38 @@ static int64_t sysctl_us(const char *name)
 }
 
 /*
- * A throttled real-time thread waits for the rest of the period. The longest sample then exceeds
- * the shortest by about period - runtime, 50 ms by default. No other cause comes near that.
+ * The kernel stops a real-time thread that does not sleep: by throttling for the rest of the
+ * period, and since Linux 6.12 by a turn of the fair server while an ordinary task waits. Both take
+ * 50 ms by default. The longest sample then exceeds the shortest by about that. No other cause
+ * comes near.
  */
 static void judge_throttling(struct klat_run *run)
 {
 	int64_t period = sysctl_us("sched_rt_period_us"),
-		runtime = sysctl_us("sched_rt_runtime_us");
+		runtime = sysctl_us("sched_rt_runtime_us"), server_ns = 0, shortest_ns;
+	/* There is no throttling if the runtime is the whole period, or -1. */
+	const bool throttles = period > 0 && runtime >= 0 && runtime < period;
 	uint64_t longest = 0;
 
-	/* There is no throttling if the runtime is the whole period, or -1. */
-	if (run->library->policy.policy == SCHED_OTHER || period < 0 || runtime < 0 ||
-	    runtime >= period)
+	if (run->library->policy.policy == SCHED_OTHER)
 		return;
+	for (int i = 0; i < run->cpu_count; i++)
+		if (klat_server_ns(run->cpus[i]) > server_ns)
+			server_ns = klat_server_ns(run->cpus[i]);
+	shortest_ns = throttles ? 1000 * (period - runtime) : server_ns;
+	if (server_ns && server_ns < shortest_ns)
+		shortest_ns = server_ns;
 	for (int m = 0; m < run->benchmark->metric_count; m++) {
 		const struct klat_summary *summary = &run->library->summaries[m];
 
 		if (klat_samples_kept(run, m) && summary->max - summary->min > longest)
 			longest = summary->max - summary->min;
 	}
-	if (klat_ticks_to_ns(run, longest) > 800 * (period - runtime))
-		klat_disturbed(run, "a sample is as long as real-time throttling; see klat doctor");
+	if (shortest_ns && klat_ticks_to_ns(run, longest) > shortest_ns * 8 / 10)
+		klat_disturbed(run, "a sample is as long as %s%s%s; see klat doctor",
+			       throttles ? "real-time throttling" : "",
+			       throttles && server_ns ? " or " : "",
+			       server_ns ? "a turn of the kernel's server for ordinary tasks" : "");
 }
 
 int64_t klat_stolen(const struct klat_run *run)
@@ -308,6 +320,10 @@ static void judge_machine(struct klat_run *run)
 		klat_disturbed(run, "CPU time stolen by the hypervisor");
 	if (library->before.smi >= 0 && library->after.smi > library->before.smi)
 		klat_disturbed(run, "system-management interrupts");
+	if (strcmp(library->before.scheduler, library->after.scheduler))
+		klat_invalid(run, "the sched_ext scheduler changed from %s to %s",
+			     *library->before.scheduler ? library->before.scheduler : "none",
+			     *library->after.scheduler ? library->after.scheduler : "none");
 }
 
 static void judge_halt_poll(struct klat_run *run)

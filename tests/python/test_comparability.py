@@ -191,6 +191,29 @@ def test_a_change_of_version_and_preemption_together_is_named_first(
     assert ("version and preemption model changed together" in words(first)) == warned
 
 
+def test_the_scheduler_is_in_the_head_and_under_test_where_it_was_declared(
+    side: SideWriter, klat: Klat
+) -> None:
+    files = {
+        "sched_ext/state": "enabled",
+        "sched_ext/root/ops": "lavd",
+        "sched_ext/switch_all": "1",
+    }
+    files["debug/sched/base_slice_ns"] = "2800000"
+    usual = side("usual", kernel_release="6.18.1")
+    loaded = side(
+        "loaded",
+        kernel_release="6.18.1",
+        environment={f"sys/kernel/{name}": text for name, text in files.items()},
+    )
+    head = "sched_ext scheduler lavd, base slice 2.8 ms"
+    assert head in words(klat("summary", loaded)[1])
+    status, out, _ = klat("compare", usual, loaded)
+    said = "sched-ext: the sched_ext scheduler is none in BASE and lavd in NEW"
+    assert status == 4 and head in words(out) and said in words(out)
+    assert klat("compare", usual, loaded, "--allow", "sched-ext")[0] != 4
+
+
 @pytest.mark.parametrize(
     ("one", "two", "cure"),
     [

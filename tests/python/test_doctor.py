@@ -119,6 +119,14 @@ def rt_runtime(us: int) -> Files:
 
 
 INTEL: Files = {f"sys/devices/cpu_{n}/cpus": c for n, c in (("core", "0-1"), ("atom", "2-3"))}
+NEW: Files = {"proc/sys/kernel/osrelease": "7.3.4\n"}
+GROUPS = gzip.compress(b"CONFIG_RT_GROUP_SCHED=y\n")
+
+
+def fair_server(runtime_ns: int) -> Files:
+    server = "sys/kernel/debug/sched/fair_server/cpu0"
+    return {f"{server}/runtime": f"{runtime_ns}\n", f"{server}/period": "1000000000\n"}
+
 
 # What is planted, by check: severity, files, and files that change while the machine is watched.
 PLANTED: list[tuple[str, Severity, *tuple[Files, ...]]] = [
@@ -180,6 +188,13 @@ PLANTED: list[tuple[str, Severity, *tuple[Files, ...]]] = [
     ("throttling", DISTORTS, rt_runtime(500000)),
     ("throttling", SPOILS, rt_runtime(0)),
     ("throttling", NOTE, rt_runtime(-1)),
+    ("throttling", NOTE, rt_runtime(1_000_000) | NEW),
+    ("throttling", NOTE, rt_runtime(-1) | NEW | fair_server(0)),
+    (
+        "scheduler",
+        DISTORTS,
+        {"sys/kernel/sched_ext/state": "enabled\n", "sys/kernel/sched_ext/root/ops": "lavd\n"},
+    ),
     ("isolated", NOTE, {f"{CPU}/isolated": "2-3\n"}),
     ("core-types", NOTE, INTEL),
     ("unknown-nodes", NOTE, {"sys/devices/system/node/node0/cpulist": "0-2\n"}),
@@ -198,6 +213,41 @@ PLANTED: list[tuple[str, Severity, *tuple[Files, ...]]] = [
     ("swap", NOTE, {"proc/meminfo": "SwapTotal: 900000 kB\nSwapFree: 700000 kB\n"}),
     ("mitigations", NOTE, {f"{CPU}/vulnerabilities/spectre_v2": "Mitigation: Retpolines\n"}),
 ]
+
+
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [
+        (rt_runtime(950000), ["get 950 of every 1000 ms"]),
+        (rt_runtime(1_000_000), ["switched off", "sched_rt_runtime_us is 1000000"]),
+        (rt_runtime(-1) | fair_server(0), ["switched off", "takes its CPU for good"]),
+        (rt_runtime(-1) | NEW | fair_server(30_000_000), ["fair server", "30 of every 1000 ms"]),
+        (
+            rt_runtime(1_000_000) | NEW,
+            ["fair server", "cannot be read; the default is 50 of every"],
+        ),
+        (
+            rt_runtime(1_000_000) | NEW | fair_server(0),
+            ["switched off", "fair_server/cpuN/runtime"],
+        ),
+        (
+            rt_runtime(950000) | NEW | {"proc/config.gz": GROUPS},
+            ["real-time tasks get 950", "Since Linux 6.12 the fair server"],
+        ),
+        (
+            rt_runtime(950000) | NEW | {"proc/config.gz": gzip.compress(b"CONFIG_SMP=y\n")},
+            ["the fair server takes time"],
+        ),
+    ],
+)
+def test_what_stops_a_real_time_task_depends_on_the_version(
+    machine: Path, files: Files, said: list[str]
+) -> None:
+    plant(machine, files)
+    found = [f for f in checks.examine(gather(machine), GRANTED) if f.check == "throttling"]
+    (text,) = [f"{f.title} {f.detail} {f.cure}" for f in found]
+    assert all(part in text for part in said), text
+
 
 TRIED: list[tuple[str, Severity, ProbeResults]] = [
     ("realtime", SPOILS, replace(GRANTED, realtime="Operation not permitted")),

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from klat.base.errors import KlatError
 from klat.compare import refusals
+from klat.compare.environment_conditions import scheduling
 from klat.compare.caveats import cautions
 from klat.compare.declared_looks import at_look
 from klat.compare.comparison import Against, Comparison, LeftOutMachine, Options, SideInfo
@@ -157,4 +158,5 @@ def _info(side: Dataset) -> SideInfo:
         runs="; ".join(counts),
         run_noun=run_noun(bool(segments and not runs)),
         emulator=lab_files.emulator(side.sessions[0].path),
+        scheduling=printable(scheduling(side.sources[0].values)),
     )

@@ -60,6 +60,12 @@ class SideInfo:
     runs: str  # by status, as text
     run_noun: str = "run"  # "segment" if all are of soaks
     emulator: str = ""  # with its version
+    scheduling: str = ""  # what schedules ordinary tasks, where that was recorded
+
+    @property
+    def model(self) -> str:
+        """The preemption model, and what schedules ordinary tasks."""
+        return f"{self.preemption}, {self.scheduling}" if self.scheduling else self.preemption
 
 
 @dataclass(frozen=True)

@@ -142,6 +142,15 @@ FAMILIES = (
 )
 
 
+def scheduling(values: Values) -> str:
+    """What schedules ordinary tasks, for the head of a report; empty if nothing was recorded."""
+    name, base_slice = values.get(SCHEDULER, NO_SCHEDULER), _first(values, "base-slice")
+    found = [f"sched_ext scheduler {name}"] if name != NO_SCHEDULER else []
+    if base_slice.isdecimal():
+        found.append(f"base slice {int(base_slice) / 1e6:g} ms")
+    return ", ".join(found)
+
+
 def rule_of(key: str) -> Rule | None:
     """None if the key does not come from the environment."""
     return RULES.get(key.partition(".")[0])

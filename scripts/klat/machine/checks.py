@@ -26,6 +26,7 @@ CHECKS: tuple[Callable[[MachineState, ProbeResults], Iterator[Finding]], ...] = 
     kernel_checks.cpu_sets,
     kernel_checks.memory,
     kernel_checks.realtime_limits,
+    kernel_checks.scheduler,
 )
 
 

@@ -57,19 +57,30 @@ def instrumentation(machine: MachineState, _: ProbeResults) -> Iterator[Finding]
         )
 
 
-def realtime_limits(machine: MachineState, probes: ProbeResults) -> Iterator[Finding]:
-    """How much CPU time real-time tasks get."""
+_FAIR_SERVER = (6, 12)  # the first Linux that has it
+
+
+def _server(machine: MachineState) -> str:
+    """What the fair server takes, as a sentence."""
+    shown = "/sys/kernel/debug/sched/fair_server cannot be read; the default is 50 of every 1000 ms"
+    if machine.fair_server_ms:
+        runtime, period = machine.fair_server_ms
+        shown = f"up to {runtime:g} of every {period:g} ms"
+    return (
+        "Since Linux 6.12 the fair server lets a waiting ordinary task run in place of a real-time task that"
+        f" does not sleep, whatever kernel.sched_rt_runtime_us is: {shown}."
+    )
+
+
+def _throttling(machine: MachineState) -> Iterator[Finding]:
     runtime, period = machine.rt_runtime_us, machine.rt_period_us
-    if runtime is not None and runtime < 0 and period:
-        yield Finding(
-            "throttling",
-            Severity.NOTE,
-            "throttling of real-time tasks is switched off",
-            "kernel.sched_rt_runtime_us is -1: a real-time task that spins without end takes its"
-            " CPU for good. klat's programs do not, but others may.",
-            f"sysctl kernel.sched_rt_runtime_us={period * 95 // 100}",
-        )
-    elif runtime is not None and period:
+    has_server = machine.kernel >= _FAIR_SERVER
+    is_served = has_server and (machine.fair_server_ms is None or machine.fair_server_ms[0] > 0)
+    # Since Linux 6.12 the limit holds for real-time tasks only with RT_GROUP_SCHED.
+    limits = not has_server or not machine.config or "RT_GROUP_SCHED" in machine.config
+    if runtime is None or not period:
+        return
+    if limits and 0 <= runtime < period:
         share = runtime / period
         severity = Severity.NOTE if share >= 0.9 else Severity.DISTORTS
         yield Finding(
@@ -78,11 +89,52 @@ def realtime_limits(machine: MachineState, probes: ProbeResults) -> Iterator[Fin
             f"real-time tasks get {runtime / 1000:g} of every {period / 1000:g} ms",
             "Beyond that the kernel stops them until the period is over, which looks like a latency"
             f" of up to {(period - runtime) / 1000:g} ms. klat's programs spin in bursts below the"
-            " limit and flag a sample that long, but the bursts of adjacent runs add up.",
+            " limit and flag a sample that long, but the bursts of adjacent runs add up."
+            + (f" {_server(machine)}" if is_served else ""),
             "klat run --pause 20 if runs are flagged as throttled"
             if severity is Severity.NOTE
             else "sysctl kernel.sched_rt_runtime_us=950000 kernel.sched_rt_period_us=1000000",
         )
+    elif is_served:
+        yield Finding(
+            "throttling",
+            Severity.NOTE,
+            "the fair server takes time from real-time tasks that do not sleep",
+            f"{_server(machine)} klat's programs spin in bursts and flag a sample that long, but the bursts of"
+            " adjacent runs add up.",
+            "klat run --pause 20 if runs are flagged as that long",
+        )
+    else:
+        yield Finding(
+            "throttling",
+            Severity.NOTE,
+            "throttling of real-time tasks is switched off",
+            f"kernel.sched_rt_runtime_us is {runtime}"
+            + (", and the fair server is switched off" if has_server else "")
+            + ": a real-time task that spins without end takes its CPU for good. klat's programs do not, but"
+            " others may.",
+            "for each CPU, write 50000000 to /sys/kernel/debug/sched/fair_server/cpuN/runtime"
+            if has_server
+            else f"sysctl kernel.sched_rt_runtime_us={period * 95 // 100}",
+        )
+
+
+def scheduler(machine: MachineState, _: ProbeResults) -> Iterator[Finding]:
+    """Whether a BPF program schedules."""
+    if machine.scheduler:
+        yield Finding(
+            "scheduler",
+            Severity.DISTORTS,
+            f"the sched_ext scheduler '{machine.scheduler}' is loaded",
+            "It schedules ordinary tasks in place of the kernel's own scheduler, so figures are of both. compare"
+            " refuses sides with different schedulers, unless klat ab has the scheduler under test.",
+            "stop it for the session, or compare with sessions under the same one only",
+        )
+
+
+def realtime_limits(machine: MachineState, probes: ProbeResults) -> Iterator[Finding]:
+    """How much CPU time real-time tasks get."""
+    yield from _throttling(machine)
     if "RT_GROUP_SCHED" in machine.config and not probes.realtime:
         yield Finding(
             "rt-groups",

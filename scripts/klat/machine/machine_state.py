@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import re
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -64,6 +65,9 @@ class MachineState:
     load_average: float
     rt_runtime_us: int | None
     rt_period_us: int | None
+    kernel: tuple[int, int]  # version, as (6, 12); zeros if unknown
+    fair_server_ms: tuple[float, float] | None  # runtime and period; None if unknown
+    scheduler: str  # of sched_ext; empty if there is none
     governors: frozenset[str]
     idle_driver: str
     idle_governor: str
@@ -89,6 +93,26 @@ def _watchdog_s(kernel: Path) -> float:
         return 0.0
     threshold = _text(kernel / "watchdog_thresh")
     return 2 * int(threshold) / 5 if threshold.isascii() and threshold.isdigit() else 0.0
+
+
+def _version(release: str) -> tuple[int, int]:
+    numbers = [int(n) for n in re.findall(r"\d+", release)[:2]]
+    return (numbers[0], numbers[1]) if len(numbers) == 2 else (0, 0)
+
+
+def _fair_server_ms(debug: Path) -> tuple[float, float] | None:
+    """Where it is longest. A CPU that came up late has zeros until its server's first turn."""
+    servers = []
+    for cpu in debug.glob("fair_server/cpu[0-9]*"):
+        runtime, period = _number(cpu / "runtime"), _number(cpu / "period")
+        if runtime is not None and period:
+            servers.append((runtime / 1e6, period / 1e6))
+    return max(servers, default=None)
+
+
+def _scheduler(directory: Path) -> str:
+    is_loaded = _text(directory / "state") not in ("", "disabled")
+    return (_text(directory / "root/ops") or "unnamed") if is_loaded else ""
 
 
 def _chosen(text: str) -> str:
@@ -264,7 +288,6 @@ def gather(
     clocksources = tuple(_text(clock / "available_clocksource").split())
     online, allowed = online_and_allowed(root)
     config = _config(root)
-    tracer = _text(root / "sys/kernel/tracing/current_tracer")
     average = _text(root / "proc/loadavg").partition(" ")[0]
     time_use = _cpu_time_use(root, seconds, sleep)
     swap = _meminfo(root, "SwapTotal")
@@ -287,6 +310,9 @@ def gather(
         load_average=float(average) if average.replace(".", "", 1).isdecimal() else 0.0,
         rt_runtime_us=_number(kernel / "sched_rt_runtime_us"),
         rt_period_us=_number(kernel / "sched_rt_period_us"),
+        kernel=_version(_text(kernel / "osrelease")),
+        fair_server_ms=_fair_server_ms(root / "sys/kernel/debug/sched"),
+        scheduler=_scheduler(root / "sys/kernel/sched_ext"),
         governors=frozenset(
             filter(None, map(_text, cpu.glob("cpu[0-9]*/cpufreq/scaling_governor")))
         ),
@@ -307,7 +333,7 @@ def gather(
         swap_total_kib=swap,
         swap_used_kib=swap - _meminfo(root, "SwapFree"),
         irqbalance="irqbalance" in time_use.processes,
-        tracer=tracer,
+        tracer=_text(root / "sys/kernel/tracing/current_tracer"),
         config=config,
         mitigations=_mitigations(root),
     )

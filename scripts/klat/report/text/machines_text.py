@@ -59,7 +59,7 @@ def _head(
 
 def _side(infos: Sequence[SideInfo]) -> str:
     found = (
-        f"Linux {info.kernel}, preemption {info.preemption}; {wording.how_measured(info)}"
+        f"Linux {info.kernel}, preemption {info.model}; {wording.how_measured(info)}"
         for info in infos
     )
     return f"{infos[0].label}: {' | '.join(dict.fromkeys(found))}"

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, groupby
 
 from klat.compare.dataset import Dataset
+from klat.compare.environment_conditions import scheduling
 from klat.compare.label_limits import LabelLimits
 from klat.compare.extrapolation import LabelHorizons
 from klat.record.other_work import other_work
@@ -65,6 +66,8 @@ def heading(label: Dataset) -> Iterator[str]:
         preemption += " (mount debugfs and record as root)"
     kernel = f"Linux {label.kernel} {info.get('architecture') or ''}".rstrip()
     yield from _item("kernel", f"{kernel}, preemption: {preemption}")
+    if text := scheduling(label.sources[0].values):
+        yield from _item("scheduler", text)
     machine = " ".join(str(info.get("cpu_model") or "unknown CPU").split())
     cpus = info.get("cpus_online")
     online = f", {plural(cpus, 'CPU')} online" if isinstance(cpus, int) else ""

@@ -133,7 +133,7 @@ def p_value(p: float | None) -> str:
 
 def side(info: SideInfo) -> str:
     return (
-        f"{info.label}: Linux {info.kernel}, preemption {info.preemption}; {how_measured(info)};"
+        f"{info.label}: Linux {info.kernel}, preemption {info.model}; {how_measured(info)};"
         f" {boots_of(info)}, {info.run_noun}s: {info.runs}"
     )
 
@@ -298,7 +298,7 @@ def about_sides(against: Against) -> Iterator[tuple[str, str, str]]:
     """What a report says of each side: (name, of BASE, of NEW)."""
     base, new = against.base, against.new
     yield "kernel", base.kernel, new.kernel
-    yield "preemption", base.preemption, new.preemption
+    yield "preemption", base.model, new.model
     yield "CPU", base.cpu_model, new.cpu_model
     yield "mode", how_measured(base), how_measured(new)
     yield "measured in", boots_of(base), boots_of(new)

@@ -1,0 +1,54 @@
+"""The sched_ext scheduler in effect, by a stand-in for /sys/kernel: recorded, the same in a session, and in a run."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from harness import FAILED, MEASURED, UNTRUSTED, command, path_of
+
+PLANT = 'mount --bind "$1" /sys/kernel && shift && exec "$@"'
+SHORT = ("--quiet", "--policy", "other", "--iterations", "20")
+
+
+@pytest.fixture
+def kernel(tmp_path: Path, root: None) -> Path:
+    path = tmp_path / "kernel"
+    (path / "sched_ext/root").mkdir(parents=True)
+    load(path, "rusty_1.0")
+    return path
+
+
+def load(kernel: Path, operations: str) -> None:
+    (kernel / "sched_ext/state").write_text("enabled\n" if operations else "disabled\n")
+    (kernel / "sched_ext/root/ops").write_text(f"{operations}\n" if operations else "")
+
+
+def words(kernel: Path, program: str, *arguments: str | Path) -> list[str | Path]:
+    return ["unshare", "--mount", "sh", "-c", PLANT, "sh", kernel, path_of(program), *arguments]
+
+
+def test_a_session_is_of_one_scheduler(kernel: Path, tmp_path: Path) -> None:
+    session = tmp_path / "session"
+    record = words(kernel, "syscall", *SHORT, "--record", session)
+    assert command(record).status == MEASURED
+    copy = session / "environment/sys/kernel/sched_ext/root/ops"
+    assert copy.read_text() == "rusty_1.0\n"
+    assert command(record).status == MEASURED
+    for other in ("lavd_2.0", ""):
+        load(kernel, other)
+        done = command(record)
+        assert done.status == FAILED and "begun with rusty_1.0 as the sched_ext" in done.err
+        assert f"now it is {other or 'none'}" in done.err
+
+
+def test_a_scheduler_that_is_ejected_in_a_run_makes_it_invalid(kernel: Path) -> None:
+    timer = words(kernel, "timer", "--policy", "other", "--iterations", "2000")
+    with subprocess.Popen(timer, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as run:
+        with pytest.raises(subprocess.TimeoutExpired):
+            run.wait(1)
+        load(kernel, "")
+        _, err = run.communicate(timeout=30)
+    assert run.returncode == UNTRUSTED
+    assert "the sched_ext scheduler changed from rusty_1.0 to none" in err
