@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import planted
 import pytest
+from made_kernels import unified
 
 from klat.base.errors import KlatError
 from klat.campaign import efi_stub
@@ -138,3 +139,18 @@ def test_an_option_that_is_cut_off_is_no_entry(root: Path, cut: int) -> None:
     shown = [each.identity for each in EfiStub(root=root).entries()]
     # The path ends before byte 86. What follows is the command line.
     assert shown == (["Boot0001", "Boot0003"] if cut >= 86 else ["Boot0001"])
+
+
+def test_a_unified_kernel_image_keeps_its_command_line(root: Path) -> None:
+    sections = {
+        ".cmdline": b"root=/dev/sda1 quiet",
+        ".linux": (root / "efi/vmlinuz-rt").read_bytes(),
+    }
+    (root / "efi/rt.efi").write_bytes(unified(sections))
+    EfiVariables(GLOBAL, root).write("Boot0003", option("rt", "rt.efi", ""))
+    loader = EfiStub(root=root)
+    entry = next(each for each in loader.entries() if each.identity == "Boot0003")
+    assert (entry.release, entry.words) == (RT, ("root=/dev/sda1", "quiet"))
+    loader.install([OwnEntry("uki", entry, ("panic=10",))])
+    (copy,) = (each for _, each in loader._options().items() if each.title == "klat: uki")
+    assert copy.line == "root=/dev/sda1 quiet panic=10"

@@ -199,3 +199,29 @@ def test_a_choice_of_the_user_for_the_next_boot_is_kept(root: Path) -> None:
         KlatError, match="GRUB's entry 'windows' is already chosen for the next boot"
     ):
         Grub(root).check()
+
+
+def test_two_kernels_of_one_release_are_distinguished_by_their_path() -> None:
+    entry = BootEntry("a", "A", "6.1", ("ro",), image="/vmlinuz-6.1.old")
+    assert entry.is_running("6.1", ("BOOT_IMAGE=(hd0,gpt2)/vmlinuz-6.1.old", "ro"))
+    assert not entry.is_running("6.1", ("BOOT_IMAGE=(hd0,gpt2)/vmlinuz-6.1", "ro"))
+
+
+def test_a_release_that_only_the_name_shows_decides_nothing() -> None:
+    entry = BootEntry("a", "A", "6.6-x86_64", ("ro",), is_release_read=False)
+    assert entry.is_running("6.6.10-1-MANJARO", ("ro",))
+
+
+def test_two_entries_with_one_id_have_two_names(root: Path) -> None:
+    twice = "menuentry '{0}' --id same {{\n\tlinux /boot/{0} ro\n}}\n"
+    config = root / "boot/grub/grub.cfg"
+    config.write_text(CONFIG + twice.format("a") + twice.format("b"))
+    loader = Grub(root)
+    names = [each.identity for each in loader.entries()][-2:]
+    assert names == ["same", "b"]
+    loader.install([OwnEntry(name, entry(root, name), ()) for name in names])
+    text = (root / "boot/grub/custom.cfg").read_text()
+    assert [line.split()[1] for line in text.splitlines() if "linux" in line] == [
+        "/boot/a",
+        "/boot/b",
+    ]

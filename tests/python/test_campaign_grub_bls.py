@@ -131,3 +131,54 @@ def test_a_grubenv_that_cannot_be_written_is_refused(root: Path, found: str) -> 
     (root / "tools/grub2-probe").write_text(f"#!/bin/sh\necho {found}\n")
     with pytest.raises(KlatError, match="GRUB cannot write"):
         Grub(root).check()
+
+
+@pytest.mark.parametrize(
+    "text, title, body",
+    [
+        (
+            "title\tA b\nlinux\t/k\ninitrd\t/i\noptions\ta  b\n",
+            "A b",
+            ["linux /k a  b", "initrd /i"],
+        ),
+        ("  title A\r\nlinux /k\r\n# c\r\noptions a \r\n", "A", ["linux /k a"]),
+        (
+            "linux /k\ninitrd /i\ninitrd /j\noptions a\noptions b\n",
+            "/k",
+            ["linux /k a", "initrd /i /j"],
+        ),
+        ("title A\nlinux /k\ndevicetree /d.dtb\n", "A", ["linux /k late", "devicetree /d.dtb"]),
+        ("title A\nlinux /k\n\noptions a\n", "A", ["linux /k late"]),
+        ("title A\nLinux /k\n", "A", []),
+        ("title A\n\nlinux /k\n", "A", []),
+    ],
+)
+def test_lines_of_a_file(tmp_path: Path, text: str, title: str, body: list[str]) -> None:
+    """As GRUB reads them: it takes the first line of a key, and stops at a line without a value."""
+    (tmp_path / "a.conf").write_bytes(text.encode())
+    (entry,) = bls_entries(tmp_path, {"default_kernelopts": "late"})
+    assert (entry.title, list(entry.body[3:])) == (title, body)
+    assert bool(entry.why) != bool(body)
+
+
+def test_grub_adds_an_early_initramfs(tmp_path: Path) -> None:
+    (tmp_path / "a.conf").write_text("linux /boot/k\ninitrd /boot/i\n")
+    (entry,) = bls_entries(tmp_path, {"early_initrd": "ucode.img more.img"})
+    assert entry.body[-1] == "initrd /boot/ucode.img /boot/more.img /boot/i"
+
+
+def test_a_file_that_grub_reads_only_in_part_is_named(root: Path) -> None:
+    (root / "boot/loader/entries/new.conf").write_text("title New\n\nlinux /vmlinuz\n")
+    assert "no further than line 2" in Grub(root).left_out()["New"]
+
+
+@pytest.mark.parametrize("saved, default", [(f"{OLD}\n", OLD), ("0x1\n", OLD), ("5eed\n", "")])
+def test_grub_of_fedora_takes_an_identifier_before_a_number(
+    root: Path, saved: str, default: str
+) -> None:
+    environment(root).write_text(f"saved_entry={saved}")
+    if default:
+        assert Grub(root).default().identity == default
+    else:
+        with pytest.raises(KlatError, match="the menu has no such entry"):
+            Grub(root).default()

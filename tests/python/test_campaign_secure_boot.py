@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import struct
+from contextlib import nullcontext
 from pathlib import Path
 
+import made_kernels
 import pytest
 
 from klat.base.errors import KlatError
@@ -52,3 +54,18 @@ def test_a_missing_kernel(tmp_path: Path) -> None:
     with pytest.raises(KlatError, match="Gone: cannot read .*vmlinuz: No such file"):
         secure_boot.check_kernels([entry], tmp_path)
     secure_boot.check_kernels([BootEntry("far", "On another disk", "", ())], tmp_path)
+
+
+@pytest.mark.parametrize(
+    "sections, refused", [((".cmdline", ".linux"), True), ((".linux",), False)]
+)
+def test_a_unified_kernel_image_that_takes_no_parameters(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sections: tuple[str, ...], refused: bool
+) -> None:
+    image = tmp_path / "arch.efi"
+    image.write_bytes(made_kernels.unified(dict.fromkeys(sections, b"quiet")))
+    monkeypatch.setattr(secure_boot, "is_signed", lambda _: True)
+    switch(tmp_path, 1)
+    entry = BootEntry("arch.efi", "Arch", "", (), image)
+    with pytest.raises(KlatError, match="switch off Secure Boot") if refused else nullcontext():
+        secure_boot.check_kernels([entry], tmp_path)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import made_kernels
 import pytest
+from made_kernels import bzimage, write
 
 from klat.base.errors import KlatError
 from klat.campaign import systemd_boot
@@ -182,3 +184,89 @@ def test_newer_versions_print_an_array() -> None:
     each = [{"id": "a"}, {"id": "b"}]
     assert list(systemd_boot._objects(json.dumps(each))) == each
     assert list(systemd_boot._objects('{"id": "a"}\n{"id": "b"}\n')) == each
+
+
+UNIFIED = {
+    ".osrel": b"NAME=Arch\n",
+    ".cmdline": b"root=/dev/sda2 quiet",
+    ".linux": bzimage("6.9.1-arch1"),
+}
+
+
+def listed(root: Path, patch: pytest.MonkeyPatch, *entries: dict[str, str]) -> SystemdBoot:
+    """What bootctl 252 prints of these entries."""
+    found = [{"root": str(root / "efi"), "showTitle": each["id"], **each} for each in entries]
+    patch.setattr(systemd_boot.SystemdBoot, "_default_identity", lambda _: found[0]["id"])
+    patch.setattr(systemd_boot, "run_tool", lambda *_: "\n".join(map(json.dumps, found)))
+    return SystemdBoot(root)
+
+
+def unified(root: Path, **more: str) -> dict[str, str]:
+    path = root / "efi/EFI/Linux/arch.efi"
+    write(path, made_kernels.unified(UNIFIED))
+    return {"id": "arch.efi", "path": str(path), "linux": "EFI/Linux/arch.efi", **more}
+
+
+def test_a_unified_kernel_image_boots_with_its_command_line_and_words(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loader = listed(root, monkeypatch, unified(root, options="root=/dev/sda2 quiet"))
+    entry = loader.default()
+    assert (entry.release, entry.words) == ("6.9.1-arch1", ("root=/dev/sda2", "quiet"))
+    loader.install([own(loader, "uki", "panic=10")])
+    text = (root / "efi/loader/entries/klat-1-uki+1.conf").read_text()
+    assert text.splitlines()[1:] == [
+        "title klat: uki",
+        "linux /EFI/Linux/arch.efi",
+        "options root=/dev/sda2 quiet",
+        "options panic=10",
+    ]
+
+
+def test_a_file_that_starts_a_unified_kernel_image(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its own options replace those of the image."""
+    unified(root)
+    conf = root / "efi/loader/entries/arch.conf"
+    conf.write_text("title\tArch\nefi\t/EFI/Linux/arch.efi\n")
+    found = {"id": "arch.conf", "path": str(conf), "efi": "/EFI/Linux/arch.efi"}
+    loader = listed(root, monkeypatch, found)
+    loader.install([own(loader, "uki", "panic=10")])
+    lines = (root / "efi/loader/entries/klat-1-uki+1.conf").read_text().splitlines()
+    assert lines[1:3] == ["title klat: uki", "linux /EFI/Linux/arch.efi"]
+    assert lines[3:] == ["options root=/dev/sda2 quiet", "options panic=10"]
+
+
+@pytest.mark.parametrize(
+    "identity, addon, why",
+    [
+        ("arch.efi@1", "", "only the first profile"),
+        (
+            "arch.efi",
+            "EFI/Linux/arch.efi.extra.d/debug.addon.efi",
+            "debug.addon.efi adds parameters",
+        ),
+        ("arch.efi", "loader/addons/all.addon.efi", "all.addon.efi adds parameters"),
+    ],
+)
+def test_a_unified_kernel_image_that_klat_cannot_boot_is_named(
+    root: Path, monkeypatch: pytest.MonkeyPatch, identity: str, addon: str, why: str
+) -> None:
+    if addon:
+        write(root / "efi" / addon, b"")
+    loader = listed(root, monkeypatch, unified(root, id=identity))
+    assert not loader.entries()
+    assert why in loader.left_out()[identity]
+
+
+def test_two_files_with_one_identifier_are_two_entries(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both = [
+        {"id": "a.conf", "path": f"/{top}/loader/entries/a.conf", "linux": f"/{top}"}
+        for top in ("efi", "boot")
+    ]
+    entries = listed(root, monkeypatch, *both).entries()
+    assert [each.identity for each in entries] == ["a.conf", "/boot/loader/entries/a.conf"]
+    assert [each.kernel for each in entries] == [root / "efi/efi", root / "efi/boot"]

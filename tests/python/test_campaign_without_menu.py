@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
+import made_kernels
 import pytest
 from test_campaign_engine import planned
 
@@ -225,3 +226,48 @@ def test_without_kexec_tools_kexec_is_refused(root: Path) -> None:
     (root / "tools/kexec").unlink()
     with pytest.raises(KlatError, match="install kexec-tools"):
         kexec(root).check()
+
+
+@pytest.mark.parametrize(
+    "kernel, initramfs",
+    [
+        (f"boot/vmlinuz-{RT}", f"boot/initrd-{RT}"),
+        (f"boot/vmlinuz-{RT}", f"boot/initramfs-{RT}.img"),
+        (f"boot/kernel-{RT}", f"boot/initramfs-{RT}.img"),
+        (f"boot/Image-{RT}", f"boot/initrd-{RT}"),
+        ("boot/vmlinuz-lts", "boot/initramfs-lts"),
+        ("boot/vmlinuz-linux", "boot/booster-linux.img"),
+        (f"lib/modules/{RT}/vmlinuz", f"lib/modules/{RT}/initramfs.img"),
+        (f"boot/5eed/{RT}/linux", f"boot/5eed/{RT}/initrd"),
+        (f"efi/5eed/{RT}/linux", f"efi/5eed/{RT}/initrd.img-{RT}"),
+    ],
+)
+def test_kexec_loads_the_initramfs_that_belongs_to_the_kernel(
+    root: Path, kernel: str, initramfs: str
+) -> None:
+    for name in ("vmlinuz", "initrd.img"):
+        (root / f"boot/{name}-{RT}").unlink()
+    made_kernels.write(root / kernel, made_kernels.bzimage(RT))
+    assert RT not in [each.release for each in kexec(root).entries()]
+    assert "finds no initramfs" in kexec(root).left_out()[RT]
+    write(root, initramfs, "")
+    kexec(root).choose(own(kexec(root)))
+    assert f"--load {root}/{kernel} --initrd={root}/{initramfs} " in (root / "called").read_text()
+
+
+def test_kexec_does_not_guess_between_two_initramfs(root: Path) -> None:
+    write(root, f"boot/initramfs-{RT}.img", "")
+    assert f"initrd.img-{RT} or " in kexec(root).left_out()[RT]
+
+
+def test_kexec_takes_no_kernel_whose_file_has_another_release(root: Path) -> None:
+    made_kernels.write(root / f"boot/vmlinuz-{RT}", made_kernels.bzimage("6.1.0-other"))
+    assert "finds no kernel" in kexec(root).left_out()[RT]
+
+
+@pytest.mark.parametrize("words, boots", [("root=/dev/sda1", True), ("root=UUID=5eed", False)])
+def test_a_machine_without_any_initramfs(root: Path, words: str, boots: bool) -> None:
+    for release in (STOCK, RT):
+        (root / f"boot/initrd.img-{release}").unlink()
+    loader = Kexec(STOCK, (words,), root)
+    assert bool(loader.entries()) == boots
