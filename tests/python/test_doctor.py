@@ -39,7 +39,8 @@ HEALTHY = {
     "proc/sys/kernel/osrelease": "6.1.0\n",
     "proc/sys/kernel/numa_balancing": "1\n",
     "proc/1/stat": "1 (init) S 0 1 1 0 -1 0 0 0 0 0 50 50 0 0 20 0 1 0 1",
-    "boot/config-6.1.0": "CONFIG_SMP=y\n# CONFIG_KASAN is not set\nCONFIG_TUN=m\n",
+    # Distributions build their kernels with some of UBSAN's checks, to harden them.
+    "boot/config-6.1.0": "CONFIG_SMP=y\n# CONFIG_KASAN is not set\nCONFIG_TUN=m\nCONFIG_UBSAN=y\n",
     f"{CPU}/online": "0-3\n",
     f"{CPU}/isolated": "\n",
     f"{CPU}/smt/active": "0\n",

@@ -190,7 +190,8 @@ class Archive:
             served = [line for line in lines if not _names(error.errors, line)]
             if not served or len(served) == len(lines):
                 raise
-            self.say(f"{'; '.join(error.errors)}; going on without these suites")
+            left_out = ", ".join(line.split()[-2] for line in lines if line not in served)
+            self.say(f"{error}; going on without {left_out}")
             self._fetch_lists(draft, served, sources)
 
     def kept(self) -> dict[str, Package]:
