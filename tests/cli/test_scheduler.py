@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 
 import pytest
-from harness import FAILED, MEASURED, UNTRUSTED, command, path_of
+from harness import FAILED, MEASURED, UNTRUSTED, command, json_of, path_of
 
 PLANT = 'mount --bind "$1" /sys/kernel && shift && exec "$@"'
 SHORT = ("--quiet", "--policy", "other", "--iterations", "20")
@@ -52,3 +53,21 @@ def test_a_scheduler_that_is_ejected_in_a_run_makes_it_invalid(kernel: Path) -> 
         _, err = run.communicate(timeout=30)
     assert run.returncode == UNTRUSTED
     assert "the sched_ext scheduler changed from rusty_1.0 to none" in err
+
+
+@pytest.mark.parametrize(
+    ("operations", "server", "runtime_ns", "is_as_long"),
+    [("", "fair", 100, True), ("", "fair", 0, False), ("lavd", "ext", 100, True)],
+)
+def test_a_sample_as_long_as_a_turn_of_the_server_is_disturbed(
+    kernel: Path, operations: str, server: str, runtime_ns: int, is_as_long: bool
+) -> None:
+    load(kernel, operations)
+    for cpu in os.sched_getaffinity(0):
+        files = kernel / f"debug/sched/{server}_server/cpu{cpu}"
+        files.mkdir(parents=True)
+        (files / "runtime").write_text(f"{runtime_ns}\n")
+        (files / "period").write_text("1000000000\n")
+    done = command(words(kernel, "timer", "--policy", "fifo", "--json"))
+    reason = json_of(done)["reason"]
+    assert ("a turn of the kernel's server for ordinary tasks" in reason) == is_as_long, reason

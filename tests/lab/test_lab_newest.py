@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import permutations
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,7 @@ MODELS = {"newest": ("lazy", "full"), "newest-rt": ("rt",)}
 @pytest.fixture(scope="module")
 def output(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("lab")
-    kernels = [word for name in MODELS for word in ("--kernel", f"debian:{name}")]
+    kernels = [word for name in (*MODELS, "6.1") for word in ("--kernel", f"debian:{name}")]
     lab_run(*kernels, *SHORT, "--output", path, "all", cwd=path)
     return path
 
@@ -46,6 +47,15 @@ def test_a_session_describes_the_kernel(session: Session) -> None:
     assert kernel_config.lacking(config.read_bytes(), programs.available(), AMD64) == []
     runtime = (environment / "proc/sys/kernel/sched_rt_runtime_us").read_text()
     assert int(runtime) in (950_000, 1_000_000)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_all_that_a_new_kernel_brings_is_compared(output: Path, name: str) -> None:
+    """docs/conditions.md says how to add the kernel to the table of all pairs."""
+    sides = [output / "lab-6.1", output / f"lab-{name}"]
+    for base, new in permutations(sides):
+        done = klat("compare", base, new, cwd=output)
+        assert done.returncode in (0, 1, 3) and "--allow" not in done.stdout, done.stdout
 
 
 def test_the_newest_kernel_is_of_the_last_line_that_is_listed(session: Session) -> None:
