@@ -79,20 +79,23 @@ static bool is_rt(const struct utsname *names)
 /*
  * The preemption model in effect. A kernel with PREEMPT_DYNAMIC shows it in debugfs only: "none
  * voluntary (full)". Without debugfs, preempt= of the command line shows it. Other kernels ignore
- * that word.
+ * that word. An RT kernel is `full`, or since Linux 6.13 `lazy`, in the same way.
  */
 static const char *preemption(const struct utsname *names)
 {
 	char line[256], word[32], path[128];
+	const char *shown = NULL;
 
-	if (is_rt(names))
-		return "rt";
 	klat_read_line("/sys/kernel/debug/sched/preempt", line, sizeof(line));
 	for (size_t i = 0; i < KLAT_ARRAY_SIZE(models); i++) {
 		snprintf(word, sizeof(word), "(%s)", models[i]);
 		if (strstr(line, word))
-			return models[i];
+			shown = models[i];
 	}
+	if (is_rt(names))
+		return strcmp(shown ? shown : chosen_preemption(names), "lazy") ? "rt" : "rt-lazy";
+	if (shown)
+		return shown;
 	snprintf(path, sizeof(path), "/boot/config-%.100s", names->release);
 	char *config = klat_read_file(path);
 	const char *text = config ? config : "";

@@ -55,6 +55,18 @@ TEST(an_rt_kernel_says_so_with_a_blank_before_linux_5_0)
 	assert_model("4.14.5", "PREEMPT RTL", "full");
 }
 
+TEST(an_rt_kernel_can_be_lazy_too)
+{
+	debugfs = "full (lazy)";
+	assert_model("7.3.4-rt", "PREEMPT_RT", "rt-lazy");
+	debugfs = "(full) lazy";
+	command_line = "preempt=lazy";
+	assert_model("7.3.4-rt", "PREEMPT_RT", "rt");
+	debugfs = "";
+	assert_model("7.3.4-rt", "PREEMPT_RT", "rt-lazy");
+	assert_model("6.12.1-rt", "PREEMPT_RT", "rt");
+}
+
 TEST(linux_takes_the_last_model_that_it_has)
 {
 	command_line = "ro preempt=full preempt=none";

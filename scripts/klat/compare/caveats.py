@@ -92,7 +92,7 @@ def _can_have(version: str, model: str, architecture: str) -> bool:
     `lazy`, to other architectures later. Linux 7.0 took `none` and `voluntary` away where there is `lazy`
     (kernel/Kconfig.preempt)."""
     numbers = tuple(map(int, re.findall(r"\d+", version)[:2]))
-    if model == "lazy":
+    if model.endswith("lazy"):
         return numbers >= ((6, 13) if architecture in ("x86_64", "riscv64") else (7, 0))
     return numbers < (7, 0) or model not in ("none", "voluntary")
 
