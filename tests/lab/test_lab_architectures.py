@@ -280,12 +280,3 @@ def test_an_unknown_architecture_is_refused(lab: Lab, name: str, meant: str) -> 
         assert done.returncode == 2
         said = f"klat lab: --arch {name}: there are {', '.join(ARCHITECTURES)}{meant}"
         assert done.stderr.splitlines() == [said]
-
-
-@pytest.mark.parametrize(("name", "how"), [("arm64", "an instruction"), ("riscv64", "firmware")])
-def test_a_shootdown_without_interrupts_is_refused(lab: Lab, name: str, how: str) -> None:
-    done = lab("shootdown", "--arch", name, "--kernel", "a=there-is-none")
-    assert done.returncode == 2
-    said = f"klat lab: on {name} the kernel counts no interrupts for a TLB shootdown: {how} reaches"
-    more = "the other CPUs' TLBs; use --operation membarrier, which interrupts the CPUs"
-    assert done.stderr.splitlines() == [f"{said} {more}"]

@@ -37,8 +37,6 @@ class Architecture:
     console_option: str  # in the kernel's configuration
     results_option: str
     emulated_words: tuple[str, ...]  # of the command line, except with KVM
-    # How a TLB shootdown reaches the other CPUs, if not by an interrupt that the kernel counts.
-    shootdown_without_interrupt: str | None = None
     # Options that the kernel needs besides, and why.
     more_options: Mapping[str, str] = field(default_factory=dict)
     # The firmware that QEMU starts first: a file in QEMU's data directories. Its instructions are counted too.
@@ -104,7 +102,6 @@ ARM64 = Architecture(
     console_option="SERIAL_AMBA_PL011_CONSOLE",
     results_option="SERIAL_8250_PCI",
     emulated_words=("nokaslr",),
-    shootdown_without_interrupt="an instruction reaches the other CPUs' TLBs",
 )
 
 RISCV64 = Architecture(
@@ -130,7 +127,6 @@ RISCV64 = Architecture(
     console_option="SERIAL_OF_PLATFORM",
     results_option="SERIAL_8250_PCI",
     emulated_words=("nokaslr",),
-    shootdown_without_interrupt="firmware reaches the other CPUs' TLBs",
     # With two nodes the board has two interrupt controllers. With QEMU 7.2, no interrupt of the disk then
     # reaches the kernel.
     nodes_before=(1, (10, 0)),
