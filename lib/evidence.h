@@ -58,8 +58,11 @@ int64_t klat_interrupts(const struct klat_run *run, const char *row, int cpu);
 int64_t klat_interrupts_elsewhere(const struct klat_run *run, const char *row);
 /* The same for all interrupts that wake sleepers on this CPU. */
 int64_t klat_wake_interrupts(const struct klat_run *run, int cpu);
-/* Whether the kernel may flush the TLBs of other CPUs without an interrupt that it counts. */
-bool klat_broadcasts_flushes(void);
+/* For a body, before its iterations: count interrupts from now on, those of all workers. */
+void klat_interrupts_restart(struct klat_run *run);
+/* From how many active CPUs of a process on the kernel may flush their TLBs without an interrupt
+ * that it counts; 0: never. */
+int klat_broadcast_cpus(void);
 
 /*
  * For configure(), if `metric` subtracts stamps of different CPUs. The library bounds the offset

@@ -75,6 +75,8 @@ int contender(struct klat_worker *worker)
 	uint32_t round = 0;
 	int err = make_pages(o, &pages);
 
+	if (!err && !worker->index)
+		err = settle_delivery(worker, pages);
 	for (int64_t i = klat_first(run); klat_goes_on(worker, &i) && !err; i++, round++) {
 		klat_iteration(worker, i);
 		klat_rest(worker);
@@ -126,7 +128,7 @@ void verify_contention(struct klat_run *run)
 		met = state->contenders[c].met < met ? state->contenders[c].met : met;
 		operations += state->contenders[c].operations;
 	}
-	const bool broadcasts = !alone && least >= 0 && klat_broadcasts_flushes();
+	const bool broadcasts = !alone && least >= 0 && klat_broadcast_cpus();
 	const struct klat_requirement evidence[] = {
 		{ "operations", .got = operations },
 		{ "least_met", met, KLAT_MOSTLY, run->iterations,

@@ -158,6 +158,8 @@ static int initiator(struct klat_worker *worker)
 	char *pages;
 	int err = make_pages(o, &pages);
 
+	if (!err && state->proves)
+		err = settle_delivery(worker, pages);
 	state->pages = pages;
 	for (int64_t i = klat_first(run); klat_goes_on(worker, &i) && !err; i++) {
 		const uint32_t generation = state->mapped + 1;

@@ -82,7 +82,10 @@ void prepare_proofs(struct state *state);
 int await_proofs(struct klat_worker *initiator, uint32_t generation, bool stale);
 int prove(struct klat_worker *responder, uint32_t generation, int64_t sleeps);
 
-/* delivery.c: `expected` flushes of each responder. */
+/* delivery.c */
+/* Before the first iteration, while other workers spin: 0 or -errno. */
+int settle_delivery(struct klat_worker *initiator, char *pages);
+/* With `expected` flushes of each responder. */
 void verify_delivery(struct klat_run *run, int64_t expected);
 
 /* contention.c */

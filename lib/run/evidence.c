@@ -158,9 +158,14 @@ int64_t klat_interrupts_elsewhere(const struct klat_run *run, const char *row)
 	return total;
 }
 
-bool klat_broadcasts_flushes(void)
+void klat_interrupts_restart(struct klat_run *run)
 {
-	return klat_arch_broadcasts_flushes();
+	klat_snapshot_take(&run->library->before, run);
+}
+
+int klat_broadcast_cpus(void)
+{
+	return klat_arch_broadcast_cpus();
 }
 
 /* Check each worker alone: the sleeps of one cannot replace the sleeps of another. A role has one

@@ -19,8 +19,8 @@ const char *__real_klat_arch_missing(void);
 const char *__wrap_klat_arch_missing(void);
 bool __real_klat_arch_counter_invariant(void);
 bool __wrap_klat_arch_counter_invariant(void);
-bool __real_klat_arch_broadcasts_flushes(void);
-bool __wrap_klat_arch_broadcasts_flushes(void);
+int __real_klat_arch_broadcast_cpus(void);
+int __wrap_klat_arch_broadcast_cpus(void);
 void __real_klat_snapshot_take(struct klat_snapshot *snapshot, const struct klat_run *run);
 void __wrap_klat_snapshot_take(struct klat_snapshot *snapshot, const struct klat_run *run);
 bool __real_klat_planted(const struct klat_run *run, const char *fault);
@@ -49,19 +49,19 @@ bool __wrap_klat_arch_counter_invariant(void)
 	return getenv("KLAT_TEST_MODE") || __real_klat_arch_counter_invariant();
 }
 
-/* KLAT_TEST_INTERRUPTS: the CPU broadcasts flushes, or not with a '-' in front; and how many
- * percent of the interrupts for them /proc/interrupts shows since the first reading. */
-bool __wrap_klat_arch_broadcasts_flushes(void)
+/* KLAT_TEST_FLUSHES: from how many CPUs on the kernel broadcasts flushes, ':', and how many percent
+ * of the interrupts for them /proc/interrupts shows. */
+int __wrap_klat_arch_broadcast_cpus(void)
 {
-	const char *planted = getenv("KLAT_TEST_INTERRUPTS");
+	const char *planted = getenv("KLAT_TEST_FLUSHES");
 
-	return planted ? *planted != '-' : __real_klat_arch_broadcasts_flushes();
+	return planted ? atoi(planted) : __real_klat_arch_broadcast_cpus();
 }
 
 void __wrap_klat_snapshot_take(struct klat_snapshot *snapshot, const struct klat_run *run)
 {
 	static const int rows[] = { KLAT_IRQ_TLB, KLAT_IRQ_CAL };
-	const char *planted = getenv("KLAT_TEST_INTERRUPTS");
+	const char *planted = getenv("KLAT_TEST_FLUSHES");
 	static int64_t first[KLAT_IRQ_ROWS][KLAT_MAX_CPU];
 
 	__real_klat_snapshot_take(snapshot, run);
@@ -71,8 +71,8 @@ void __wrap_klat_snapshot_take(struct klat_snapshot *snapshot, const struct klat
 
 			if (!first[rows[r]][cpu])
 				first[rows[r]][cpu] = *count;
-			*count = first[rows[r]][cpu] +
-				 (*count - first[rows[r]][cpu]) * labs(atol(planted)) / 100;
+			*count = first[rows[r]][cpu] + (*count - first[rows[r]][cpu]) *
+							       atol(strchr(planted, ':') + 1) / 100;
 		}
 }
 

@@ -90,9 +90,9 @@ int64_t klat_arch_smi_count(int cpu)
 }
 
 /* A run without interrupts is then invalid. */
-bool klat_arch_broadcasts_flushes(void)
+int klat_arch_broadcast_cpus(void)
 {
-	return false;
+	return 0;
 }
 
 /* Rows have other names on each ISA. The description at the end is the same. */

@@ -221,9 +221,9 @@ int64_t klat_arch_smi_count(int cpu)
 }
 
 /* By a call of firmware. A kernel that sends interrupts itself counts them as function calls. */
-bool klat_arch_broadcasts_flushes(void)
+int klat_arch_broadcast_cpus(void)
 {
-	return true;
+	return 1;
 }
 
 int klat_arch_interrupt_row(const char *line)

@@ -251,13 +251,13 @@ int64_t klat_arch_smi_count(int cpu)
 	return got == sizeof(count) ? (int64_t)count : -1;
 }
 
-/* By INVLPGB: CPUID 80000008h EBX bit 3. /proc/cpuinfo does not show it. Since Linux 6.15 the
- * kernel uses it for a process that is active on four CPUs or more. */
-bool klat_arch_broadcasts_flushes(void)
+/* By INVLPGB: CPUID 80000008h EBX bit 3. /proc/cpuinfo does not show it. Linux uses it since 6.15.
+ */
+int klat_arch_broadcast_cpus(void)
 {
 	unsigned int a, b, c, d;
 
-	return __get_cpuid(0x80000008, &a, &b, &c, &d) && (b & 1u << 3);
+	return __get_cpuid(0x80000008, &a, &b, &c, &d) && (b & 1u << 3) ? 4 : 0;
 }
 
 int klat_arch_interrupt_row(const char *line)
