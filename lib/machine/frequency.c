@@ -21,6 +21,7 @@
 /* A PM timer that a slow hypervisor emulates exceeds this, and is not used. */
 #define PM_MOST_UNCERTAINTY_PPM 25
 #define ROUGH_NS 50000
+#define CALIBRATION_NS 200000000
 
 static int64_t now_raw(void)
 {
@@ -83,14 +84,16 @@ double klat_frequency_of_ntp(double khz, const struct timex *state)
 	 * 10,000 us. */
 	const double rate = 1 + ldexp(state->freq, -16) * 1e-6 + (state->tick - 10000) / 10000.0;
 
-	return state->status & STA_UNSYNC ? 0 : khz / rate;
+	/* The kernel allows a tick of 9,000 to 11,000 us and a frequency within 500 ppm. */
+	return state->status & STA_UNSYNC || fabs(rate - 1) > 0.11 ? 0 : khz / rate;
 }
 
 static double khz_of_ntp(double khz)
 {
 	struct timex state = { .modes = 0 };
+	const int clock = adjtimex(&state);
 
-	return adjtimex(&state) == TIME_ERROR ? 0 : klat_frequency_of_ntp(khz, &state);
+	return clock < 0 || clock == TIME_ERROR ? 0 : klat_frequency_of_ntp(khz, &state);
 }
 
 /* Whether the kernel's clock runs on hardware other than this counter. */
@@ -115,13 +118,18 @@ bool klat_frequency_independent(const char *method, const char *clock_source, bo
 	return !strcmp(method, "cpuid_15h") && !strcmp(clock_source, "tsc") && !given;
 }
 
+bool klat_frequency_is_possible(double khz)
+{
+	return khz >= 1 && khz <= 1e12;
+}
+
 /* Use this as the second figure, unless there is one already and this one is not better. */
 static void offer(struct klat_counter *tsc, const char *method, double khz)
 {
 	char clock_source[64];
 	bool independent;
 
-	if (!khz || tsc->independent)
+	if (!klat_frequency_is_possible(khz) || tsc->independent)
 		return;
 	klat_read_line("/sys/devices/system/clocksource/clocksource0/current_clocksource",
 		       clock_source, sizeof(clock_source));
@@ -163,7 +171,9 @@ void klat_counter_calibrate(struct klat_counter *tsc)
 	if (pm)
 		pm_first = read_narrowest(klat_arch_pm_read);
 	first = read_narrowest(now_raw);
-	klat_nap(200000000);
+	/* A seccomp filter can refuse the nap. */
+	while (now_raw() - first.clock < CALIBRATION_NS)
+		klat_nap(CALIBRATION_NS);
 	last = read_narrowest(now_raw);
 	if (pm)
 		pm_last = read_narrowest(klat_arch_pm_read);

@@ -143,6 +143,8 @@ double klat_frequency_of_pm(uint64_t tsc_ticks, int64_t first, int64_t last);
 /* The raw clock's figure, corrected by NTP's rate. 0 if the clock is not synchronised. */
 struct timex;
 double klat_frequency_of_ntp(double khz, const struct timex *state);
+/* Any counter has 1 kHz to 10^12 kHz. */
+bool klat_frequency_is_possible(double khz);
 /* Whether a second figure by this method is independent of the kernel's clock, which runs on this
  * clock source. `given`: the kernel has its frequency from CPUID or a hypervisor. */
 bool klat_frequency_independent(const char *method, const char *clock_source, bool given);

@@ -16,10 +16,10 @@ json_t *klat_machine_id(void)
 	char line[256], salted[300], hash[SHA256_DIGEST_STRING_LENGTH];
 	const char *salt = "klat:";
 
+	/* An image, and firmware without a number, can have zeros. */
 	klat_read_line("/etc/machine-id", line, sizeof(line));
-	if (!*line || !strcmp(line, NO_MACHINE_ID_YET)) {
+	if (!line[strspn(line, "0")] || !strcmp(line, NO_MACHINE_ID_YET)) {
 		salt = "klat:serial-number:";
-		/* Firmware writes zeros where it has no number. */
 		klat_read_line("/proc/device-tree/serial-number", line, sizeof(line));
 		if (!line[strspn(line, "0")])
 			return json_null();

@@ -130,6 +130,7 @@ static void cpus_field(FILE *out, const struct klat_run *run)
 static void evidence_fields(FILE *out, const struct klat_run *run)
 {
 	const struct klat_library *library = run->library;
+	int64_t stolen;
 
 	policy_field(out, run);
 	role_field(out, run, offsetof(struct klat_worker, voluntary));
@@ -140,7 +141,8 @@ static void evidence_fields(FILE *out, const struct klat_run *run)
 	role_field(out, run, offsetof(struct klat_worker, wait_ns));
 	for (int row = 0; row < KLAT_IRQ_ROWS; row++)
 		irq_field(out, run, klat_irq_names[row]);
-	number_field(out, true, klat_stolen(run) * 1000 / sysconf(_SC_CLK_TCK));
+	stolen = klat_stolen(run, &library->before, &library->after);
+	number_field(out, stolen >= 0, stolen * 1000 / sysconf(_SC_CLK_TCK));
 	number_field(out, library->before.smi >= 0 && library->after.smi >= 0,
 		     library->after.smi - library->before.smi);
 	fputc(',', out);
@@ -155,9 +157,9 @@ static void write_row(FILE *out, const struct klat_run *run, int metric, int64_t
 	const struct klat_library *library = run->library;
 	const struct klat_summary *summary = &library->summaries[metric < 0 ? 0 : metric];
 	const bool sampled = metric >= 0 && klat_samples_kept(run, metric);
-	char boot[64];
+	char boot[KLAT_BOOT_ID_SIZE];
 
-	klat_read_line(KLAT_BOOT_ID, boot, sizeof(boot));
+	klat_boot_id(boot);
 	field(out, boot);
 	number_field(out, true, library->common.order);
 	field(out, run->benchmark->name);

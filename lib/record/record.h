@@ -9,7 +9,10 @@
 #include <jansson.h>
 
 #define KLAT_SCHEMA 1
-#define KLAT_BOOT_ID "/proc/sys/kernel/random/boot_id"
+#define KLAT_BOOT_ID_SIZE 37
+
+/* False, with an empty text, if it cannot be read. */
+bool klat_boot_id(char boot[static KLAT_BOOT_ID_SIZE]);
 
 /* directory.c */
 /* Open the directory of --record; make missing directories. -errno after klat_error(). */

@@ -23,11 +23,26 @@ enum {
 	LOCK_LIMIT_EMULATED_MS = 50000
 };
 
-static json_t *own_hash(void)
+static json_t *own_hash(struct klat_run *run)
 {
 	char hash[SHA256_DIGEST_STRING_LENGTH];
 
-	return SHA256File("/proc/self/exe", hash) ? json_string(hash) : NULL;
+	if (SHA256File("/proc/self/exe", hash))
+		return json_string(hash);
+	klat_error(run, errno, "cannot record in %s: cannot read this program, /proc/self/exe: %m",
+		   run->library->common.record);
+	return NULL;
+}
+
+#define BOOT_ID "/proc/sys/kernel/random/boot_id"
+
+bool klat_boot_id(char boot[static KLAT_BOOT_ID_SIZE])
+{
+	klat_read_line(BOOT_ID, boot, KLAT_BOOT_ID_SIZE);
+	if (strspn(boot, "0123456789abcdef-") == KLAT_BOOT_ID_SIZE - 1 && boot[strspn(boot, "0-")])
+		return true;
+	boot[0] = 0;
+	return false;
 }
 
 /* The model that the kernel's version and configuration name. */
@@ -122,23 +137,25 @@ static json_t *tsc_object(const struct klat_counter *tsc)
 			 tsc->invariant, "quantum", (json_int_t)tsc->quantum);
 }
 
-static json_t *describe(struct klat_run *run)
+static json_t *describe(struct klat_run *run, const char *boot)
 {
 	const struct klat_common *common = &run->library->common;
 	struct utsname names;
 	klat_cpu_set online;
-	char created[32], boot[64];
+	char created[32];
 	time_t now = time(NULL);
 	struct tm utc;
-	json_t *seed = common->seed >= 0 ? json_integer(common->seed) : json_null();
+	json_t *seed = common->seed >= 0 ? json_integer(common->seed) : json_null(), *json;
 
-	uname(&names);
+	if (uname(&names)) {
+		klat_error(run, errno, "cannot record into %s: uname() failed: %m", common->record);
+		return NULL;
+	}
 	if (klat_cpus_online(&online))
 		klat_cpus_allowed(&online);
-	klat_read_line(KLAT_BOOT_ID, boot, sizeof(boot));
 	strftime(created, sizeof(created), "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &utc));
 	klat_counter_calibrate(&run->library->counter);
-	return json_pack("{s:i, s:s, s:s, s:s, s:o, s:s, s:o, s:s, s:s, s:s, s:s, s:o, s:i, s:s, "
+	json = json_pack("{s:i, s:s, s:s, s:s, s:o, s:s, s:o, s:s, s:s, s:s, s:s, s:o, s:i, s:s, "
 			 "s:s, s:s, s:o, s:o, s:{}, s:{}}",
 			 "schema", KLAT_SCHEMA, "klat_version", KLAT_VERSION, "klat_commit",
 			 KLAT_COMMIT, "label", common->label ? common->label : names.release,
@@ -149,6 +166,12 @@ static json_t *describe(struct klat_run *run)
 			 preemption(&names), "mode", klat_mode(), "unit", klat_unit(), "tsc",
 			 tsc_object(&run->library->counter), "inherited", klat_inherited(),
 			 "libraries", "programs");
+	if (!json)
+		klat_error(run, EINVAL,
+			   "cannot record into %s: session.json cannot hold what this machine says "
+			   "of itself",
+			   common->record);
+	return json;
 }
 
 static int write_session(struct klat_run *run, int session, json_t *json)
@@ -166,17 +189,12 @@ static int write_session(struct klat_run *run, int session, json_t *json)
 		   : 0;
 }
 
-/* The range of any possible counter: 1 kHz to 10^15 Hz. */
-static bool is_frequency(double khz)
-{
-	return khz >= 1 && khz <= 1e12;
-}
-
 static bool is_sane(const struct klat_counter *tsc)
 {
-	return is_frequency(tsc->khz) && tsc->quantum >= 1 && tsc->quantum <= INT64_C(1) << 40 &&
-	       fabs(tsc->uncertainty_ppm) <= 1e18 && fabs(tsc->difference_ppm) <= 1e18 &&
-	       (!tsc->second_khz || is_frequency(tsc->second_khz)) &&
+	return klat_frequency_is_possible(tsc->khz) && tsc->quantum >= 1 &&
+	       tsc->quantum <= INT64_C(1) << 40 && fabs(tsc->uncertainty_ppm) <= 1e18 &&
+	       fabs(tsc->difference_ppm) <= 1e18 &&
+	       (!tsc->second_khz || klat_frequency_is_possible(tsc->second_khz)) &&
 	       !tsc->second_method[strspn(tsc->second_method,
 					  "abcdefghijklmnopqrstuvwxyz0123456789_")];
 }
@@ -225,20 +243,18 @@ static int check_scheduler(struct klat_run *run, int session)
 	return same ? 0 : -EINVAL;
 }
 
-static int check_same(struct klat_run *run, int session, const json_t *json)
+static int check_same(struct klat_run *run, int session, const json_t *json, const char *boot)
 {
 	const char *path = run->library->common.record;
 	const char *boot_then = json_string_value(json_object_get(json, "boot_id"));
 	const char *label_then = json_string_value(json_object_get(json, "label"));
 	const char *label = run->library->common.label;
-	char boot[64];
 
 	if (json_integer_value(json_object_get(json, "schema")) != KLAT_SCHEMA)
 		return klat_error(run, EINVAL,
 				  "%s/" SESSION_FILE
 				  " is not of schema %d: record into another directory",
 				  path, KLAT_SCHEMA);
-	klat_read_line(KLAT_BOOT_ID, boot, sizeof(boot));
 	if (!boot_then || strcmp(boot_then, boot))
 		return klat_error(run, EINVAL,
 				  "%s belongs to another boot, and a session is one boot: record "
@@ -297,14 +313,11 @@ static int join(struct klat_run *run, json_t *object, json_t *value, const char 
 static int join_programs(struct klat_run *run, int session, json_t *json, bool fresh)
 {
 	json_t *programs = json_object_get(json, "programs"),
-	       *libraries = json_object_get(json, "libraries"), *hash = own_hash();
+	       *libraries = json_object_get(json, "libraries"), *hash = own_hash(run);
 	int err;
 
 	if (!hash)
-		return klat_error(
-			run, errno,
-			"cannot record in %s: cannot read this program, /proc/self/exe: %m",
-			run->library->common.record);
+		return -EIO;
 	if (!json_is_object(programs)) {
 		json_decref(hash);
 		return klat_error(run, EINVAL,
@@ -335,28 +348,37 @@ static json_t *load(struct klat_run *run, int session, bool *missing)
 		free(text);
 	}
 	if (!json)
-		klat_error(run, EINVAL, "cannot read %s/" SESSION_FILE ": %s",
+		klat_error(run, err ? -err : EINVAL, "cannot read %s/" SESSION_FILE ": %s",
 			   run->library->common.record, err ? klat_file_error(-err) : error.text);
 	return json;
 }
 
 static int join_locked(struct klat_run *run, int session)
 {
+	char boot[KLAT_BOOT_ID_SIZE];
 	bool missing;
 	json_t *json = load(run, session, &missing);
 	int err;
 
 	if (!json && !missing)
 		return -EINVAL;
+	if (!klat_boot_id(boot)) {
+		json_decref(json);
+		return klat_error(
+			run, EIO,
+			"cannot record into %s: " BOOT_ID
+			" has no boot id, and a session is one boot; mount the kernel's /proc",
+			run->library->common.record);
+	}
 	if (missing) {
 		err = klat_environment_capture(run, session, run->library->common.record);
 		if (err)
 			return err;
-		json = describe(run);
+		json = describe(run, boot);
 		if (!json)
-			return klat_error(run, EINVAL, "the label is not valid UTF-8");
+			return -EINVAL;
 	} else {
-		err = check_same(run, session, json) ?: check_inherited(run, json) ?:
+		err = check_same(run, session, json, boot) ?: check_inherited(run, json) ?:
 			read_tsc(run, json);
 	}
 	if (!err)
@@ -408,8 +430,12 @@ static bool changes_direction(const char *label)
 int klat_session_join(struct klat_run *run)
 {
 	const char *label = run->library->common.label;
+	json_t *text = json_string(label ?: "");
 	int session, err;
 
+	if (!text)
+		return klat_error(run, EINVAL, "the label is not valid UTF-8");
+	json_decref(text);
 	if (label && changes_direction(label))
 		return klat_error(run, EINVAL,
 				  "the label holds a character that changes the "

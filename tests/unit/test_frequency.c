@@ -71,6 +71,9 @@ TEST(ntp_tells_by_how_much_the_kernel_is_off)
 	ntp.freq = 0;
 	ntp.tick = 9999;
 	assert_true(fabs(klat_frequency_of_ntp(999900, &ntp) - 1000000) < 1e-3);
+	ntp.tick = 0;
+	assert_true(klat_frequency_of_ntp(1000000, &ntp) == 0);
+	ntp.tick = 10000;
 	ntp.status = STA_UNSYNC;
 	assert_true(klat_frequency_of_ntp(1000000, &ntp) == 0);
 }

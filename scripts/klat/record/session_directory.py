@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -57,7 +58,13 @@ def check_label(label: str) -> str:
 
 
 def boot_id() -> str:
-    return _BOOT_ID.read_text().strip()
+    try:
+        text = _BOOT_ID.read_text(errors="replace").strip()
+    except OSError:
+        text = ""
+    if not re.fullmatch(r"[0-9a-f-]{36}", text):
+        raise KlatError(f"{_BOOT_ID} has no boot id, and a session is one boot")
+    return text
 
 
 def now() -> datetime:
