@@ -393,6 +393,22 @@ def ended_by(number: int, instances: Path) -> subprocess.Popen[bytes]:
     return process
 
 
+@pytest.mark.parametrize(
+    "option", ["irq-info", "context-info", "record-cmd", "overwrite", "latency-format", "fields", "hex"]
+)
+def test_an_instance_does_not_inherit_the_form_of_a_line(tracing: Path, option: str) -> None:
+    options = tracing.parent / "trace_options"
+    usual = next((o for o in options.read_text().split() if o.removeprefix("no") == option), "")
+    if not usual:
+        harness.lacking(f"this kernel has no trace option {option}")
+    options.write_text(option if usual.startswith("no") else f"no{option}")
+    try:
+        with instance.tracing_instance() as own:
+            assert usual in (own / "trace_options").read_text().split()
+    finally:
+        options.write_text(usual)
+
+
 def test_a_stopped_klat_removes_its_instance(tracing: Path) -> None:
     stopped = ended_by(signal.SIGTERM, tracing)
     assert stopped.returncode == 128 + signal.SIGTERM

@@ -46,6 +46,14 @@ def test_a_line_that_is_no_symbol_is_refused() -> None:
         symbols.of_kernel("ffffffff81000000 T _stext\nffffffff8100\n", {})
 
 
+def test_one_line_in_a_thousand_may_be_no_symbol() -> None:
+    lines = [f"{0xffffffff81000000 + n:x} T f{n}" for n in range(999)]
+    text = "\n".join([*lines, "(null) T odd", ""])
+    assert len(symbols.of_kernel(text, {})) == 999
+    with pytest.raises(KlatError, match=r"damaged in 2 of 1,001 lines, the first: '\(null\) T odd'"):
+        symbols.of_kernel(text + "ffffffff8100\n", {})
+
+
 def test_each_entry_of_a_vector_table_belongs_to_its_function() -> None:
     """And mapping symbols are no functions."""
     text = """\

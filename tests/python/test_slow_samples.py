@@ -40,7 +40,12 @@ def idle_ends(cpu: int, time: int) -> Event:
 
 
 def kept(
-    events: Sequence[Event], begin: int, end: int, cpu: int = 1, overwritten: int = 0
+    events: Sequence[Event],
+    begin: int,
+    end: int,
+    cpu: int = 1,
+    overwritten: int = 0,
+    odd: Sequence[str] = (),
 ) -> TracedRun:
     lines = ["metric round_trip", f"sample 7 {begin} {end} {cpu} {WRITER}"]
     for number in (0, 1):
@@ -50,7 +55,7 @@ def kept(
             *([f"CPU:{number} [LOST {overwritten} EVENTS]"] if overwritten else []),
             *(f"  {NAMES[p]:>10}-{p:<7} [{c:03}] d..2. {t}: {text}" for c, t, p, text in own),
         ]
-    lines += ["end", f"worker {WRITER} 1 writer", f"worker {READER} 0 reader", "slow 50 1 0"]
+    lines += [*odd, "end", f"worker {WRITER} 1 writer", f"worker {READER} 0 reader", "slow 50 1 0"]
     return parse_run(0, lines)
 
 
@@ -114,6 +119,26 @@ def test_a_round_trip_over_two_idle_cpus_is_split_along_its_wakeups() -> None:
         ("scheduling delay", 10),
         ("the event itself", 10),
     ]
+
+
+# What global trace options make of a line: nocontext-info, noirq-info, latency-format, fields, stacktrace.
+STRANGE = (
+    "cpu_idle: state=4294967295 cpu_id=0",
+    "  <idle>-0       [000]     1040: cpu_idle: state=4294967295 cpu_id=0",
+    "  <idle>-0         0d..2    4us : cpu_idle: state=4294967295 cpu_id=0",
+    "  <idle>-0       [000] d..2. 1040: cpu_idle: state=0xffffffff (4294967295) cpu_id=0x0 (0)",
+    " => default_idle_call",
+)
+
+
+@pytest.mark.parametrize("line", STRANGE)
+def test_a_trace_that_klat_does_not_understand_is_refused(line: str) -> None:
+    whole = [switch(1, 1000 + n, WRITER, 0) for n in range(999)]
+    run = kept(whole, 1000, 3000, odd=[line])
+    assert len(run.samples[0].cpus[1].events) == len(whole)
+    with pytest.raises(KlatError, match=r"does not understand 2 of their lines, the first: ") as refused:
+        kept(whole, 1000, 3000, odd=[line] * 2)
+    assert line.strip() in str(refused.value)
 
 
 def test_what_interrupts_the_thread_is_named() -> None:

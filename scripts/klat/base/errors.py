@@ -23,6 +23,11 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
+def too_strange(strange: int, lines: int) -> bool:
+    """Whether a reader that does not understand so many of the lines must refuse all."""
+    return strange * 1000 > lines
+
+
 def did_you_mean(word: str, known: Iterable[str], prefix: str = "") -> str:
     """`, did you mean 'pipes'?`, or an empty text if no known word is similar. The user types words of
     this kind with the prefix."""

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from klat.base.errors import KlatError
+from klat.base.errors import KlatError, too_strange
 from klat.explain.isa import VECTOR_BYTES
 
 # Suffixes that compilers give to parts and copies of a function, for example to cold code.
@@ -69,22 +69,29 @@ def folded(name: str) -> str:
 
 def of_kernel(kallsyms: str, vectors: Mapping[str, Sequence[str]]) -> list[Function]:
     """The functions in the text of /proc/kallsyms. Each entry of a table of `vectors` (isa.Isa) belongs to
-    its function. KlatError if the kernel hides the addresses (kernel.kptr_restrict), or if a line is damaged.
-    """
+    its function. KlatError if the kernel hides the addresses (kernel.kptr_restrict), or if too many lines are
+    damaged."""
     found = []
-    for line in kallsyms.splitlines():
+    damaged = []
+    lines = kallsyms.splitlines()
+    for line in lines:
         try:
             address, kind, name, *module = line.split()
             start = int(address, 16)
         except ValueError:
-            raise KlatError(
-                f"the guest's /proc/kallsyms is damaged: {line[:80]!r}", status=1
-            ) from None
+            damaged.append(line)
+            continue
         if kind in "tTwW" and not _MAPPING.match(name):
             owner = module[0].strip("[]") if module else "kernel"
             found.append(Function(folded(name), owner, start))
             for number, entered in enumerate(vectors.get(name, ())):
                 found.append(Function(entered, owner, start + number * VECTOR_BYTES))
+    if too_strange(len(damaged), len(lines)):
+        raise KlatError(
+            f"the guest's /proc/kallsyms is damaged in {len(damaged):,} of {len(lines):,} lines, the first:"
+            f" {damaged[0][:80]!r}",
+            status=1,
+        )
     if not any(function.start for function in found):
         raise KlatError(
             "the guest's /proc/kallsyms has no addresses (kernel.kptr_restrict is 2)", status=1

@@ -27,6 +27,14 @@ _EVENTS = (
     *("exceptions/page_fault_user", "exceptions/page_fault_kernel"),
     *("power/cpu_idle", "power/cpu_frequency"),
 )
+# A new instance has the options of the global one. These decide the form of a line (see trace_pipe in
+# Documentation/trace/ftrace.rst), and which events are kept. A kernel can lack some of them.
+_ON = ("context-info", "irq-info", "overwrite", "record-cmd")
+_OFF = (
+    *("annotate", "bin", "block", "event-fork", "fields", "function-fork", "hex", "latency-format"),
+    *("markers", "pause-on-trace", "raw", "record-tgid", "stacktrace", "sym-addr", "sym-offset"),
+    *("sym-userobj", "userstacktrace", "verbose"),
+)
 # The group of the events for interrupt vectors. klat takes those with an entry and an exit.
 _VECTORS = "irq_vectors"
 
@@ -99,6 +107,10 @@ def _set_up(instance: Path, wanted: str, buffer_kb: int) -> None:
             status=SKIPPED,
         ) from None
     try:
+        for names, value in ((_ON, "1"), (_OFF, "0")):
+            for option in (instance / "options" / name for name in names):
+                if option.exists():
+                    _write(option, value)
         _write(instance / "buffer_size_kb", str(buffer_kb))
         _write(instance / "tracing_on", "1")
     except OSError as error:

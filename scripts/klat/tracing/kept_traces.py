@@ -6,7 +6,7 @@ import re
 from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, field
 
-from klat.base.errors import KlatError
+from klat.base.errors import KlatError, printable, too_strange
 
 # Once the traces of a session have this size, its runs keep no further traces.
 MOST_MEGABYTES = 200
@@ -16,6 +16,12 @@ _EVENT = re.compile(
     r" (?P<name>\w+):\s?(?P<text>.*)"
 )
 _LOST = re.compile(r"CPU:\d+ \[LOST (?:\d+ )?EVENTS\]")
+# The fields of the events that klat reads.
+_FIELDS = {
+    "sched_switch": re.compile(r"prev_comm=.* prev_pid=\d+ .*prev_state=\S+ ==> next_comm=.* next_pid=\d+ .*"),
+    "sched_waking": re.compile(r"comm=.* pid=\d+ .*"),
+    "cpu_idle": re.compile(r"state=\d+ cpu_id=\d+.*"),
+}
 
 
 @dataclass(frozen=True)
@@ -37,10 +43,12 @@ class TraceEvent:
 
 @dataclass(frozen=True)
 class CpuTrace:
-    """The events of one CPU in order, from the last overwritten one on. `complete`: no event was overwritten."""
+    """The events of one CPU in order, from the last overwritten one on. `complete`: no event was overwritten.
+    `strange` are the lines that klat does not understand."""
 
     events: list[TraceEvent]
     complete: bool
+    strange: tuple[str, ...] = ()
 
 
 @dataclass
@@ -94,23 +102,31 @@ class TracedRun:
     samples: list[SlowSample] = field(default_factory=list)
 
 
+def _is_understood(event: re.Match[str]) -> bool:
+    fields = _FIELDS.get(event["name"])
+    return fields is None or fields.fullmatch(event["text"]) is not None
+
+
 def parse_events(lines: Iterable[str]) -> CpuTrace:
-    events, complete = [], True
+    events, complete, strange = [], True, []
     for line in lines:
-        if found := _EVENT.match(line):
+        found = _EVENT.match(line)
+        if found and _is_understood(found):
             time, pid = int(found["time"]), int(found["pid"])
             events.append(TraceEvent(time, pid, found["task"], found["name"], found["text"]))
         elif _LOST.match(line):
             # The page that was read last can still have events from before the lost ones.
             events.clear()
             complete = False
+        else:
+            strange.append(line.rstrip())
     events.sort(key=lambda event: event.time)
-    return CpuTrace(events, complete)
+    return CpuTrace(events, complete, tuple(strange))
 
 
 def parse_run(number: int, lines: Iterable[str]) -> TracedRun:
     """Reads the file of one run. A run that failed leaves a file without a `slow` line. KlatError if a line is
-    cut."""
+    cut, or if klat does not understand the events: see too_strange()."""
     found = TracedRun()
     source = iter(lines)
     for line in source:
@@ -121,6 +137,13 @@ def parse_run(number: int, lines: Iterable[str]) -> TracedRun:
             raise KlatError(
                 f"the traces of run {number} are cut at {line.strip()!r}; measure again"
             ) from None
+    traces = [trace for sample in found.samples for trace in sample.cpus.values()]
+    strange = [line for trace in traces for line in trace.strange]
+    if too_strange(len(strange), len(strange) + sum(len(trace.events) for trace in traces)):
+        raise KlatError(
+            f"the traces of run {number} cannot be explained: klat does not understand {len(strange):,} of"
+            f" their lines, the first: {printable(strange[0][:200])}"
+        )
     return found
 
 
