@@ -24,6 +24,7 @@ from klat.machine.probes import Gap, ProbeResults
 from klat.machine.findings import Finding, Severity, to_json, to_text
 
 CLOCK = "sys/devices/system/clocksource/clocksource0"
+KINDS = ("current", "available")
 
 HEALTHY = {
     "proc/cpuinfo": (
@@ -32,6 +33,7 @@ HEALTHY = {
         "processor\t: 1\nmodel name\t: Fast CPU 9000\nflags\t\t: fpu\n"
     ),
     "proc/stat": "cpu  1000 0 1000 100000 0 0 0 0 0 0\ncpu0 1 2 3\n",
+    "proc/interrupts": "     CPU0 CPU1\nTLB:  0 7  TLB shootdowns\n",
     "proc/loadavg": "0.03 0.05 0.01 1/83 5175\n",
     "proc/meminfo": "MemTotal: 8000000 kB\nSwapTotal: 1000000 kB\nSwapFree: 1000000 kB\n",
     "proc/self/status": "Name:\tklat\nCpus_allowed_list:\t0-3\n",
@@ -106,8 +108,9 @@ def test_a_healthy_machine_has_no_findings(machine: Path) -> None:
     assert checks.examine(gather(machine), GRANTED) == []
 
 
-def test_a_machine_without_any_file_has_no_findings(tmp_path: Path) -> None:
-    assert checks.examine(gather(tmp_path, {"proc/stat": ""}), GRANTED) == []
+def test_a_machine_without_any_file_shows_no_evidence(tmp_path: Path) -> None:
+    found = checks.examine(gather(tmp_path, {"proc/stat": ""}), GRANTED)
+    assert [finding.check for finding in found] == ["interrupts", "cpu-time"]
 
 
 Files = dict[str, "str | bytes"]
@@ -149,6 +152,15 @@ PLANTED: list[tuple[str, Severity, *tuple[Files, ...]]] = [
     ("steal", SPOILS, {}, {"proc/stat": "cpu  1000 0 1000 100350 0 0 0 50 0 0\n"}),
     ("neighbours", DISTORTS, {}, {"proc/stat": "cpu  1010 0 1000 100390 0 0 0 0\n"}),
     ("neighbours", SPOILS, {}, {"proc/stat": "cpu  1000 0 1060 100340 0 0 0 0\n"}),
+    ("interrupts", SPOILS, {"proc/interrupts": ""}),
+    ("interrupts", SPOILS, {"proc/interrupts": "     CPU0 CPU1\n"}),
+    ("cpu-time", DISTORTS, {}, {"proc/stat": HEALTHY["proc/stat"]}),
+    ("cpu-time", DISTORTS, {}, {"proc/stat": "(null)\n"}),
+    (
+        "cpu-time",
+        DISTORTS,
+        {"proc/self/mountinfo": "80 69 0:52 / /proc/stat rw - fuse.lxcfs lxcfs rw\n"},
+    ),
     ("load", NOTE, {"proc/loadavg": "3.80 1.05 0.01 1/83 5175\n"}),
     ("quota", SPOILS, {"sys/fs/cgroup/user.slice/cpu.max": "150000 100000\n"}),
     ("quota", DISTORTS, {"sys/fs/cgroup/cpu.max": "300000 100000\n"}),
@@ -174,6 +186,10 @@ PLANTED: list[tuple[str, Severity, *tuple[Files, ...]]] = [
         },
     ),
     ("clocksource", DISTORTS, {f"{CLOCK}/current_clocksource": "acpi_pm\n"}),
+    *(
+        ("clocksource", NOTE, {f"{CLOCK}/{kind}_clocksource": f"{name}\n" for kind in KINDS})
+        for name in ("kvm-clock", "xen", "hyperv_clocksource_tsc_page", "new-clock")
+    ),
     ("idle-states", DISTORTS, {f"{CPU}/cpu0/cpuidle/state1/disable": "0\n"}),
     ("governor", DISTORTS, {f"{CPU}/cpu1/cpufreq/scaling_governor": "powersave\n"}),
     ("turbo", DISTORTS, {f"{CPU}/intel_pstate/no_turbo": "0\n"}),

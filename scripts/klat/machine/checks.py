@@ -21,6 +21,7 @@ CHECKS: tuple[Callable[[MachineState, ProbeResults], Iterator[Finding]], ...] = 
     permission_checks.privileges,
     permission_checks.sessions,
     other_work_checks.other_work,
+    other_work_checks.counts,
     hardware_checks.cpu_speed,
     kernel_checks.instrumentation,
     kernel_checks.cpu_sets,

@@ -15,6 +15,13 @@ from klat.machine.probes import ProbeResults
 # A CPU that takes longer to wake affects every cross-CPU figure.
 _DEEP_IDLE_US = 10
 _STEAL_SPOILS = 0.02  # of all CPU time
+# Clock sources of Linux. The counter that klat reads; clocks that a hypervisor makes from it; other clocks.
+_COUNTERS = frozenset({"tsc", "arch_sys_counter", "riscv_clocksource"})
+_FROM_COUNTER = frozenset({"kvm-clock", "xen", "hyperv_clocksource_tsc_page"})
+_OTHER_CLOCKS = frozenset(
+    {"hpet", "acpi_pm", "pit", "jiffies", "refined-jiffies", "hyperv_clocksource_msr"}
+)
+_CHOOSE = "echo tsc | sudo tee /sys/devices/system/clocksource/clocksource0/current_clocksource"
 
 
 def is_emulated(machine: MachineState) -> bool:
@@ -66,10 +73,8 @@ def clocks(machine: MachineState, _: ProbeResults) -> Iterator[Finding]:
             " times.",
             "run klat timer and read the floor and the step; session.json has the mode",
         )
-    if "tsc" not in machine.flags:
-        return
     missing = [flag for flag in ("constant_tsc", "nonstop_tsc") if flag not in machine.flags]
-    if missing:
+    if "tsc" in machine.flags and missing:
         yield Finding(
             "counter",
             Severity.SPOILS,
@@ -79,27 +84,48 @@ def clocks(machine: MachineState, _: ProbeResults) -> Iterator[Finding]:
             "in a virtual machine expose the host's counter (qemu: -cpu host,+invtsc); on old"
             " hardware, fix the frequency and disable idle states",
         )
-    if machine.clocksource in ("", "tsc"):
-        return
-    title = f"the kernel's clock is {machine.clocksource}, not the counter"
-    if "tsc" in machine.clocksources:
-        yield Finding(
+    if machine.clocksource and machine.clocksource not in _COUNTERS:
+        yield _clock_source(machine)
+
+
+def _clock_source(machine: MachineState) -> Finding:
+    source, offered = machine.clocksource, "tsc" in machine.clocksources
+    title = f"the kernel's clock is {source}, not the counter"
+    if source in _FROM_COUNTER:
+        return Finding(
+            "clocksource",
+            Severity.NOTE,
+            f"the kernel's clock is {source}",
+            "The hypervisor makes this clock from the counter, so it is as steady as the counter. The"
+            " kernel prefers it in this guest. To read it costs some nanoseconds more.",
+            f"none needed; {_CHOOSE} for a clock without the hypervisor"
+            if offered
+            else "none needed",
+        )
+    if source not in _OTHER_CLOCKS:
+        return Finding(
+            "clocksource",
+            Severity.NOTE,
+            title,
+            "klat does not know this clock source, and does not judge it.",
+            "run klat timer and read the floor and the step",
+        )
+    if offered:
+        return Finding(
             "clocksource",
             Severity.DISTORTS,
             title,
             "Timers and sleeps use that clock, which costs more to read.",
-            "echo tsc | sudo tee"
-            " /sys/devices/system/clocksource/clocksource0/current_clocksource",
+            _CHOOSE,
         )
-    else:
-        yield Finding(
-            "clocksource",
-            Severity.SPOILS,
-            title,
-            "The kernel found the time-stamp counter unfit, often because the CPUs' counters disagree"
-            " (dmesg | grep -i tsc). klat measures with that counter.",
-            "tsc=reliable on the command line, only if you know why it was rejected",
-        )
+    return Finding(
+        "clocksource",
+        Severity.SPOILS,
+        title,
+        "The kernel does not offer the CPU's counter as a clock, and klat measures with that counter. Often"
+        " the CPUs' counters disagree, or a hypervisor does not vouch for the counter.",
+        "dmesg | grep -i tsc says why; measure on another machine, or in a guest with an invariant counter",
+    )
 
 
 def cpu_speed(machine: MachineState, probes: ProbeResults) -> Iterator[Finding]:

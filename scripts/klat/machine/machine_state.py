@@ -60,6 +60,8 @@ class MachineState:
     clocksource: str
     clocksources: tuple[str, ...]
     busy_cpus: float  # CPUs' worth of work done by others while sampling
+    cpu_time_counts: bool  # /proc/stat is the kernel's own, and counts
+    interrupts_count: bool  # /proc/interrupts has rows
     consumers: tuple[Consumer, ...]  # the largest first
     steal: float  # share of all CPU time
     load_average: float
@@ -244,10 +246,24 @@ def _cpu_times(root: Path) -> list[int]:
     return times + [0] * (8 - len(times))
 
 
+def _is_covered(root: Path, file: str) -> bool:
+    """Whether another file system covers this file. lxcfs covers /proc/stat with a container's own times."""
+    lines = _text(root / "proc/self/mountinfo").splitlines()
+    return any(line.split()[4:5] == [file] for line in lines)
+
+
+def _has_interrupts(root: Path) -> bool:
+    """Whether a row of /proc/interrupts has a count."""
+    rows = _text(root / "proc/interrupts").splitlines()[1:]
+    return any(row.partition(":")[2].split()[:1] > [""] for row in rows)
+
+
 @dataclass(frozen=True)
 class _CpuTimeUse:
-    """`busy` and `steal` are shares of all CPU time; klat's own time is not in `busy`."""
+    """`busy` and `steal` are shares of all CPU time; klat's own time is not in `busy`. `total` is all of it, in
+    clock ticks."""
 
+    total: int
     busy: float
     steal: float
     consumers: tuple[Consumer, ...]  # the three largest
@@ -270,6 +286,7 @@ def _cpu_time_use(root: Path, seconds: float, sleep: Callable[[float], None]) ->
         if pid in processes and pid != os.getpid() and ticks > processes[pid][1]
     )
     return _CpuTimeUse(
+        total=total,
         busy=busy / total if total else 0.0,
         steal=steal / total if total else 0.0,
         consumers=tuple(sorted(consumers, key=lambda c: -c.share)[:3]),
@@ -305,6 +322,8 @@ def gather(
         clocksource=_text(clock / "current_clocksource"),
         clocksources=clocksources,
         busy_cpus=time_use.busy * len(online),
+        cpu_time_counts=time_use.total > 0 and not _is_covered(root, "/proc/stat"),
+        interrupts_count=_has_interrupts(root),
         consumers=time_use.consumers,
         steal=time_use.steal,
         load_average=float(average) if average.replace(".", "", 1).isdecimal() else 0.0,

@@ -1,4 +1,4 @@
-"""Checks for other work on this machine."""
+"""Checks for other work on this machine, and whether the kernel shows it."""
 
 from __future__ import annotations
 
@@ -49,4 +49,28 @@ def other_work(machine: MachineState, probes: ProbeResults) -> Iterator[Finding]
             f"Seen within a tenth of a second on each CPU ({seen}). The cause is another task, an"
             " interrupt, the firmware or the hypervisor, also where it reports no stolen time.",
             "see the other findings; on hardware look for SMIs (turbostat, the firmware's settings)",
+        )
+
+
+def counts(machine: MachineState, _: ProbeResults) -> Iterator[Finding]:
+    """Files with which the programs prove what happened."""
+    if not machine.interrupts_count:
+        yield Finding(
+            "interrupts",
+            Severity.SPOILS,
+            "/proc/interrupts has no counts",
+            "Without it klat cannot prove that a TLB shootdown or a membarrier reached another CPU: runs"
+            " of tlbflush are invalid, except where the hardware broadcasts shootdowns. Nor does it know"
+            " whether an interrupt woke a sleeper. Container engines mask this file.",
+            "run outside the container, or unmask it: docker --security-opt systempaths=unconfined,"
+            " podman --security-opt unmask=/proc/interrupts, Kubernetes procMount: Unmasked",
+        )
+    if not machine.cpu_time_counts:
+        yield Finding(
+            "cpu-time",
+            Severity.DISTORTS,
+            "/proc/stat does not count the time of this machine's CPUs",
+            "It is absent or stands still, or a container's own view covers it (lxcfs). Other work on the"
+            " CPUs and time that a hypervisor takes are unknown, here and in the record.",
+            "run outside the container, or watch the CPUs from there (mpstat -P ALL)",
         )
