@@ -71,4 +71,7 @@ int klat_broadcast_cpus(void);
  */
 void klat_bound_offset(struct klat_run *run, int metric);
 
+/* The kernel's count after the first `name` and a colon or blanks. -1 if there is none. */
+int64_t klat_count_after(const char *text, const char *name);
+
 #endif

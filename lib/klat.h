@@ -248,7 +248,7 @@ struct klat_worker *klat_worker_find(struct klat_run *run, const char *role, int
 /* The kernel's counts for the calling thread. */
 static inline struct rusage klat_thread_usage(void)
 {
-	struct rusage usage;
+	struct rusage usage = { 0 };
 
 	getrusage(RUSAGE_THREAD, &usage);
 	return usage;

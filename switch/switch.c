@@ -186,6 +186,8 @@ static int setup(struct klat_run *run)
 	struct state *state = run->state;
 	struct klat_worker *other;
 
+	if (sched_yield())
+		return klat_error(run, errno, "sched_yield() failed: %m");
 	klat_worker_add(run, "first", 0, KLAT_HIGH, take_turns)->noun = "first side";
 	state->ready = klat_planted(run, "alone");
 	if (state->ready)

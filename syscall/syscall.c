@@ -270,14 +270,12 @@ static int describe_call(struct klat_worker *worker)
  * if the calls are neither. */
 static int64_t count_by_kernel(const struct options *o)
 {
-	const char *row = o->call == READ_ZERO ? "syscr: " : "syscw: ", *at;
 	char text[512];
 
 	if ((o->call != READ_ZERO && o->call != WRITE_NULL) ||
 	    klat_read_small("/proc/thread-self/io", text, sizeof(text)) < 0)
 		return -1;
-	at = strstr(text, row);
-	return at ? strtoll(at + strlen(row), NULL, 10) : -1;
+	return klat_count_after(text, o->call == READ_ZERO ? "syscr" : "syscw");
 }
 
 /* Whether the calls had their effects. Before the first call, these were not there. */
@@ -302,7 +300,7 @@ static int caller(struct klat_worker *worker)
 	struct state *state = worker->state;
 	const bool cached = klat_planted(run, "cached");
 	int err = describe_call(worker);
-	int64_t before;
+	int64_t before, after;
 
 	if (err)
 		return err;
@@ -316,7 +314,8 @@ static int caller(struct klat_worker *worker)
 	else
 		call_singly(worker, false);
 	/* The first reading of the file counts as a read in the second. */
-	state->counted = before < 0 ? -1 : count_by_kernel(o) - before - (o->call == READ_ZERO);
+	after = before < 0 ? -1 : count_by_kernel(o);
+	state->counted = after < 0 ? -1 : after - before - (o->call == READ_ZERO);
 	state->effective = took_effect(o, state);
 	return 0;
 }

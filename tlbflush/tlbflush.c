@@ -22,6 +22,7 @@
 
 #include <errno.h>
 #include <linux/futex.h>
+#include <string.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -104,7 +105,8 @@ static int configure_responders(struct klat_run *run)
 		int available = klat_available_cpus();
 
 		if (available < 0)
-			return klat_usage(run, "cannot count the CPUs: give --responders");
+			return klat_usage(run, "cannot count the CPUs (%s): give --responders",
+					  strerror(-available));
 		/* A machine of one CPU has no shootdowns: measure the teardown of page tables. If
 		 * only one CPU of several may be used, the run is skipped. */
 		o->responders = available > 1 ? available - 1 : !run->one_cpu;

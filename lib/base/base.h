@@ -38,6 +38,21 @@ void klat_warn(const struct klat_run *run, const char *format, ...) KLAT_PRINTF(
 char *klat_read_file(const char *path);
 /* The first line of a file, without newline. False, with an empty line, if it cannot be read. */
 bool klat_read_line(const char *path, char *line, size_t size);
+/* The number at `*text`, which then moves behind it. Blanks and a colon may precede it. -1 if there
+ * is none, or if it is too large. */
+int64_t klat_next_count(const char **text);
+/* The only number of a file. -1 if there is none. */
+int64_t klat_read_count(const char *path);
+/* /proc/stat, malloc'ed. NULL if it cannot be read, or if another file system covers it: lxcfs
+ * shows a container's own times there, under other numbers of CPUs. */
+char *klat_read_stat(void);
+
+enum {
+	KLAT_STAT_TIMES = 8 /* user, nice, system, idle, iowait, irq, softirq, steal */
+};
+
+/* The times of "cpu3 25 0 ...". False for another line, and for a kernel that does not count. */
+bool klat_stat_line(const char *line, int *cpu, int64_t times[static KLAT_STAT_TIMES]);
 
 /* files.c */
 /* Open a directory in another one. make() makes a missing one. A descriptor, or -errno: -ELOOP for
@@ -72,7 +87,7 @@ void klat_signals_open(void);
 void klat_signals_close(void);
 /* Ignore the signals that end the program, from now on. */
 void klat_signals_ignore(void);
-/* Wait for a signal: its number, SIGCHLD among them, or -1 after `limit`. */
+/* Wait for a signal: its number, SIGCHLD among them, 0 after `limit`, or -errno. */
 int klat_signals_wait(const struct timespec *limit);
 /* Say that nothing was recorded, and end by this signal. */
 _Noreturn void klat_signals_end(int number);

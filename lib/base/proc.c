@@ -2,9 +2,13 @@
 /* Files of /proc and /sys. */
 #include "base/base.h"
 
+#include <ctype.h>
+#include <errno.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 char *klat_read_file(const char *path)
@@ -14,7 +18,13 @@ char *klat_read_file(const char *path)
 	char *text = fd < 0 ? NULL : malloc(capacity), *grown;
 	ssize_t got;
 
-	while (text && (got = read(fd, text + size, capacity - size - 1)) > 0) {
+	while (text && (got = read(fd, text + size, capacity - size - 1))) {
+		/* A part of a file can look like a whole one. */
+		if (got < 0) {
+			free(text);
+			text = NULL;
+			continue;
+		}
 		size += got;
 		if (size + 1 < capacity)
 			continue;
@@ -50,4 +60,63 @@ bool klat_read_line(const char *path, char *line, size_t size)
 
 	line[found ? strcspn(line, "\n") : 0] = 0;
 	return found;
+}
+
+int64_t klat_next_count(const char **text)
+{
+	const char *digits = *text + strspn(*text, " \t:");
+	int64_t count;
+	char *end;
+
+	if (!isdigit((unsigned char)*digits))
+		return -1;
+	errno = 0;
+	count = strtoll(digits, &end, 10);
+	*text = end;
+	return errno ? -1 : count;
+}
+
+int64_t klat_count_after(const char *text, const char *name)
+{
+	const char *at = strstr(text, name);
+
+	if (!at)
+		return -1;
+	at += strlen(name);
+	return klat_next_count(&at);
+}
+
+int64_t klat_read_count(const char *path)
+{
+	char line[64];
+	const char *at = line;
+	int64_t count = klat_read_line(path, line, sizeof(line)) ? klat_next_count(&at) : -1;
+
+	return *at ? -1 : count;
+}
+
+char *klat_read_stat(void)
+{
+	struct statfs system;
+
+	return !statfs("/proc/stat", &system) && system.f_type == PROC_SUPER_MAGIC
+		       ? klat_read_file("/proc/stat")
+		       : NULL;
+}
+
+bool klat_stat_line(const char *line, int *cpu, int64_t times[static KLAT_STAT_TIMES])
+{
+	const char *at = line + 3;
+	int64_t total = 0;
+
+	if (strncmp(line, "cpu", 3) || !isdigit((unsigned char)line[3]))
+		return false;
+	*cpu = klat_next_count(&at);
+	for (int i = 0; i < KLAT_STAT_TIMES; i++) {
+		times[i] = klat_next_count(&at);
+		if (times[i] < 0)
+			return false;
+		total += times[i];
+	}
+	return total;
 }

@@ -6,6 +6,7 @@
  */
 #include "base/base.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <string.h>
 #include <unistd.h>
@@ -81,7 +82,9 @@ void klat_signals_ignore(void)
 
 int klat_signals_wait(const struct timespec *limit)
 {
-	return sigtimedwait(&held, NULL, limit);
+	const int number = sigtimedwait(&held, NULL, limit);
+
+	return number > 0 ? number : errno == EAGAIN || errno == EINTR ? 0 : -errno;
 }
 
 void klat_signals_end(int number)

@@ -79,8 +79,23 @@ int klat_skip(struct klat_run *run, const char *format, ...)
 	return -ENOTSUP;
 }
 
+/* The kernel has these errors for a call that it lacks or forbids, and so has a seccomp filter. */
+static bool is_refusal(int error)
+{
+	return error == ENOSYS || error == EPERM;
+}
+
 int klat_error(struct klat_run *run, int error, const char *format, ...)
 {
+	char advised[KLAT_REASON_SIZE];
+
+	if (is_refusal(error) && !strchr(format, ';')) {
+		snprintf(advised, sizeof(advised),
+			 "%s; a container or service may refuse a system call (seccomp): strace -f "
+			 "shows which one",
+			 format);
+		format = advised;
+	}
 	errno = error;
 	SET_STATUS(KLAT_ERROR);
 	return error ? -error : -EIO;

@@ -48,17 +48,23 @@ static json_t *metric_object(const struct klat_run *run, int metric)
 	return object;
 }
 
+/* A negative count is unknown. */
+static json_t *count_or_null(int64_t count)
+{
+	return count < 0 ? json_null() : json_integer(count);
+}
+
 static json_t *worker_object(const struct klat_worker *worker)
 {
 	return json_pack(
-		"{s:s, s:i, s:i, s:s, s:i, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "role",
+		"{s:s, s:i, s:i, s:s, s:i, s:b, s:I, s:I, s:I, s:I, s:o, s:o, s:I}", "role",
 		worker->role, "index", worker->index, "cpu", worker->cpu, "policy",
 		klat_policy_name(worker->policy_obtained), "priority", worker->priority_obtained,
 		"pinned", worker->pinned && !worker->strayed, "voluntary",
 		(json_int_t)worker->voluntary, "involuntary", (json_int_t)worker->involuntary,
 		"minor_faults", (json_int_t)worker->minor_faults, "major_faults",
-		(json_int_t)worker->major_faults, "migrations", (json_int_t)worker->migrations,
-		"wait_ns", (json_int_t)worker->wait_ns, "floor", (json_int_t)worker->floor);
+		(json_int_t)worker->major_faults, "migrations", count_or_null(worker->migrations),
+		"wait_ns", count_or_null(worker->wait_ns), "floor", (json_int_t)worker->floor);
 }
 
 static json_t *evidence_object(struct klat_run *run)
@@ -80,8 +86,8 @@ static json_t *evidence_object(struct klat_run *run)
 
 			snprintf(cpu, sizeof(cpu), "%d", run->cpus[i]);
 			json_object_set_new(cpus, cpu,
-					    json_integer(klat_interrupts(run, klat_irq_names[row],
-									 run->cpus[i])));
+					    count_or_null(klat_interrupts(run, klat_irq_names[row],
+									  run->cpus[i])));
 		}
 		json_object_set_new(interrupts, klat_irq_names[row], cpus);
 	}

@@ -18,7 +18,6 @@
  */
 #include "machine/machine.h"
 
-#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -43,18 +42,9 @@ enum {
 	LONGEST_SLEEP_NS = 20000000
 };
 
-static int64_t read_number(const char *path)
-{
-	char text[64];
-
-	return klat_read_line(path, text, sizeof(text)) && isdigit((unsigned char)text[0])
-		       ? strtoll(text, NULL, 10)
-		       : -1;
-}
-
 int64_t klat_halt_poll_ns(void)
 {
-	return read_number(VALUE);
+	return klat_read_count(VALUE);
 }
 
 bool klat_idle_entries(int cpu, int64_t *polls, int64_t *halts)
@@ -70,7 +60,7 @@ bool klat_idle_entries(int cpu, int64_t *polls, int64_t *halts)
 
 		snprintf(path, sizeof(path), "/sys/devices/system/cpu/cpu%d/cpuidle/state%d/usage",
 			 cpu, state);
-		usage = read_number(path);
+		usage = klat_read_count(path);
 		if (usage < 0)
 			return state > 1;
 		*(state ? halts : polls) += usage;
@@ -113,7 +103,7 @@ static int check_adaptive(struct klat_run *run)
 	char allowed[8];
 
 	klat_read_line(PARAMETERS "/guest_halt_poll_allow_shrink", allowed, sizeof(allowed));
-	if (allowed[0] == 'N' || read_number(PARAMETERS "/guest_halt_poll_shrink") == 1)
+	if (allowed[0] == 'N' || klat_read_count(PARAMETERS "/guest_halt_poll_shrink") == 1)
 		return klat_skip(
 			run, "--guest-halt-poll cannot lower the polling limits of the CPUs; write "
 			     "Y to guest_halt_poll_allow_shrink and 2 to guest_halt_poll_shrink "
@@ -244,7 +234,7 @@ static int take(struct klat_run *run, struct klat_halt_poll *hold, int64_t ns)
 
 	if (err)
 		return err;
-	hold->before = read_number(VALUE);
+	hold->before = klat_read_count(VALUE);
 	if (hold->before < 0)
 		return klat_error(run, EIO, "cannot read " VALUE);
 	err = start_guard(run, hold);

@@ -6,6 +6,7 @@
 #include "machine/machine.h"
 
 #include <errno.h>
+#include <unistd.h>
 
 #define TIMEOUT_NS (2 * KLAT_NS_PER_S)
 #define EMULATED_TIMEOUT_NS (120 * KLAT_NS_PER_S)
@@ -39,9 +40,15 @@ int klat_sleep_until(struct klat_worker *worker, int64_t ns)
 void klat_sleep(struct klat_worker *worker, int64_t ns)
 {
 	int64_t until = klat_now_ns() + ns;
+	int err;
 
-	while (klat_sleep_until(worker, until) == -EINTR)
-		;
+	do
+		err = klat_sleep_until(worker, until);
+	while (err == -EINTR);
+	if (!err)
+		return;
+	klat_error(worker->run, -err, "clock_nanosleep() failed in the %s: %m", worker->noun);
+	_exit(1);
 }
 
 bool klat_rest(struct klat_worker *worker)

@@ -74,9 +74,14 @@ int klat_thread_create(pthread_t *thread, const klat_cpu_set *cpus, int policy, 
 	pthread_attr_t attributes;
 	int err;
 
+	/* glibc calls a priority out of range if it cannot read the range. */
+	if (sched_get_priority_min(policy) < 0 || sched_get_priority_max(policy) < 0)
+		return -errno;
 	pthread_attr_init(&attributes);
 	pthread_attr_setstacksize(&attributes, least > KLAT_STACK_SIZE ? least : KLAT_STACK_SIZE);
-	pthread_attr_setinheritsched(&attributes, PTHREAD_EXPLICIT_SCHED);
+	/* A seccomp filter can refuse to set even the policy that the caller has. */
+	if (policy != SCHED_OTHER || sched_getscheduler(0) != SCHED_OTHER)
+		pthread_attr_setinheritsched(&attributes, PTHREAD_EXPLICIT_SCHED);
 	pthread_attr_setschedpolicy(&attributes, policy);
 	pthread_attr_setschedparam(&attributes, &param);
 	/* A cpu_set_t holds only 1024 CPUs. */

@@ -51,8 +51,11 @@ int klat_longest_append(struct klat_run *run, int session, const char *name)
 				fprintf(out, "%lld,%d,", (long long)time_ns, worker->cpu);
 			else
 				fputs(",,", out);
-			fprintf(out, "%llu,%lld,%lld,", (unsigned long long)kept->value,
-				(long long)kept->involuntary, (long long)kept->stolen);
+			fprintf(out, "%llu,%lld,", (unsigned long long)kept->value,
+				(long long)kept->involuntary);
+			if (kept->stolen >= 0)
+				fprintf(out, "%lld", (long long)kept->stolen);
+			fputc(',', out);
 			if (kept->smi >= 0)
 				fprintf(out, "%lld", (long long)kept->smi);
 			fputc('\n', out);

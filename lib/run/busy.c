@@ -10,11 +10,37 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Sum the `wanted` numbers (bit 0: the first) in the lines "cpu3 0 25 …" of the run's CPUs. -1 if
- * one of them is offline: it has no line. */
-static int64_t sum_over_cpus(const struct klat_run *run, char *text, unsigned int wanted)
+/* The seventh number of /proc/schedstat is the time that tasks ran, in ns:
+ * Documentation/scheduler/sched-stats.rst. */
+static int64_t schedstat_ns(const char *line, int *cpu)
 {
-	char *line, *word;
+	const char *at = line + 3;
+	int64_t ns = -1;
+
+	if (strncmp(line, "cpu", 3))
+		return -1;
+	*cpu = klat_next_count(&at);
+	for (int i = 0; i < 7; i++)
+		ns = klat_next_count(&at);
+	return ns;
+}
+
+/* Clock ticks, by /proc/stat: see proc(5). */
+static int64_t stat_ticks(const char *line, int *cpu)
+{
+	int64_t times[KLAT_STAT_TIMES];
+
+	return klat_stat_line(line, cpu, times)
+		       ? times[0] + times[1] + times[2] + times[5] + times[6]
+		       : -1;
+}
+
+/* The sum of what `read_line` gives for the run's CPUs. -1 if one of them has no such line: it is
+ * offline, or the kernel does not count. */
+static int64_t sum_over_cpus(const struct klat_run *run, char *text,
+			     int64_t (*read_line)(const char *line, int *cpu))
+{
+	const char *line;
 	int64_t sum = 0;
 	int missing = 0;
 
@@ -23,38 +49,33 @@ static int64_t sum_over_cpus(const struct klat_run *run, char *text, unsigned in
 
 	while ((line = strsep(&text, "\n"))) {
 		int cpu;
+		int64_t value = read_line(line, &cpu);
 
-		if (sscanf(line, "cpu%d", &cpu) != 1 || !klat_place_has(run, cpu))
+		if (value < 0 || !klat_place_has(run, cpu))
 			continue;
 		missing--;
-		strsep(&line, " ");
-		for (unsigned int bit = 1; (word = strsep(&line, " ")); bit <<= 1)
-			sum += wanted & bit ? strtoll(word, NULL, 10) : 0;
+		sum += value;
 	}
 	return missing ? -1 : sum;
 }
 
-/* The seventh number is the time that tasks ran, in ns: Documentation/scheduler/sched-stats.rst. */
-#define SCHEDSTAT_RUNNING (1U << 6)
-/* user, nice, system, irq and softirq, in clock ticks: proc(5). */
-#define STAT_BUSY (1U << 0 | 1U << 1 | 1U << 2 | 1U << 5 | 1U << 6)
-
-/* -1 if the kernel does not count it, or a CPU is offline. */
 static int64_t busy_ns(const struct klat_run *run, int64_t *step_ns)
 {
 	char *text = klat_read_file("/proc/schedstat");
-	int64_t sum;
+	int64_t sum = text ? sum_over_cpus(run, text, schedstat_ns) : -1;
 
-	*step_ns = text ? 1 : 1000000000 / sysconf(_SC_CLK_TCK);
-	if (!text)
-		text = klat_read_file("/proc/stat");
-	if (!text)
-		return -1;
-	sum = sum_over_cpus(run, text, *step_ns == 1 ? SCHEDSTAT_RUNNING : STAT_BUSY);
 	free(text);
+	*step_ns = 1;
+	if (sum >= 0)
+		return sum;
+	text = klat_read_stat();
+	sum = text ? sum_over_cpus(run, text, stat_ticks) : -1;
+	free(text);
+	*step_ns = 1000000000 / sysconf(_SC_CLK_TCK);
 	return sum < 0 ? -1 : sum * *step_ns;
 }
 
+/* -1 if the clock of a process cannot be read. */
 static int64_t own_ns(const struct klat_run *run)
 {
 	clockid_t clock = CLOCK_PROCESS_CPUTIME_ID;
@@ -64,6 +85,8 @@ static int64_t own_ns(const struct klat_run *run)
 	if (run->library->soak.pid)
 		clock_getcpuclockid(run->library->soak.pid, &clock);
 	sum = klat_clock_ns(clock);
+	if (!sum)
+		return -1;
 	for (int i = 0; i < run->worker_count; i++)
 		if (run->workers[i].process && !clock_getcpuclockid(run->workers[i].tid, &clock))
 			sum += klat_clock_ns(clock);
@@ -83,14 +106,26 @@ void klat_busy_count(struct klat_run *run)
 {
 	const struct klat_busy *before = &run->library->busy_before,
 			       *after = &run->library->busy_after;
+	int64_t cpu_us, other_us, error_us, margin_us;
 	int cpus = 0;
 
-	if (!klat_timed() || !after->at_ns || before->busy_ns < 0 || after->busy_ns < 0)
+	if (!klat_timed() || !after->at_ns)
 		return;
 	for (int i = 0; i < run->cpu_count; i++)
 		cpus += !klat_place_is_repeated(run, i);
-	klat_count(run, "cpu_us", (after->at_ns - before->at_ns) * cpus / 1000);
-	klat_count(run, "other_busy_us",
-		   (after->busy_ns - before->busy_ns - (after->own_ns - before->own_ns)) / 1000);
-	klat_count(run, "other_busy_error_us", ceil(after->step_ns / 1e3 * sqrt(cpus)));
+	cpu_us = (after->at_ns - before->at_ns) * cpus / 1000;
+	other_us = (after->busy_ns - before->busy_ns - (after->own_ns - before->own_ns)) / 1000;
+	error_us = ceil(after->step_ns / 1e3 * sqrt(cpus));
+	/* Beyond four errors and the share that readers warn of, the kernel does not count what it
+	 * shows. */
+	margin_us = 4 * error_us + cpu_us / 20;
+	if (before->busy_ns < 0 || after->busy_ns < 0 || before->own_ns < 0 || after->own_ns < 0 ||
+	    before->step_ns != after->step_ns || other_us < -margin_us ||
+	    other_us > cpu_us + margin_us) {
+		klat_count(run, "other_busy_unknown", 1);
+		return;
+	}
+	klat_count(run, "cpu_us", cpu_us);
+	klat_count(run, "other_busy_us", other_us);
+	klat_count(run, "other_busy_error_us", error_us);
 }

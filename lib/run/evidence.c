@@ -23,16 +23,15 @@ static void parse_interrupts(struct klat_snapshot *snapshot, char *text)
 			cpus[cpu_count++] = atoi(word + 3);
 	while ((line = strtok_r(NULL, "\n", &save))) {
 		int row = klat_arch_interrupt_row(line + strspn(line, " "));
-		char *number = strchr(line, ':');
+		const char *number = strchr(line, ':');
 
 		if (row < 0 || !number)
 			continue;
-		number++;
 		snapshot->irq_present[row] = true;
 		for (int cpu = 0; cpu < KLAT_MAX_CPU; cpu++)
 			snapshot->irq[row][cpu] = -1;
 		for (int i = 0; i < cpu_count; i++)
-			snapshot->irq[row][cpus[i]] = strtoll(number, &number, 10);
+			snapshot->irq[row][cpus[i]] = klat_next_count(&number);
 	}
 	for (int i = 0; i < cpu_count; i++)
 		if (cpus[i] > snapshot->highest_cpu)
@@ -40,19 +39,15 @@ static void parse_interrupts(struct klat_snapshot *snapshot, char *text)
 	free(cpus);
 }
 
-/* "cpu3 user nice system idle iowait irq softirq steal …" */
 static void parse_steal(struct klat_snapshot *snapshot, char *text)
 {
+	int64_t times[KLAT_STAT_TIMES];
 	char *save;
+	int cpu;
 
-	for (char *line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
-		long long steal;
-		int cpu;
-
-		if (sscanf(line, "cpu%d %*s %*s %*s %*s %*s %*s %*s %lld", &cpu, &steal) == 2 &&
-		    cpu >= 0 && cpu < KLAT_MAX_CPU)
-			snapshot->steal[cpu] = steal;
-	}
+	for (char *line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save))
+		if (klat_stat_line(line, &cpu, times) && cpu < KLAT_MAX_CPU)
+			snapshot->steal[cpu] = times[KLAT_STAT_TIMES - 1];
 }
 
 /* The sum over the CPUs of the run, each counted once. */
@@ -81,7 +76,9 @@ void klat_snapshot_take(struct klat_snapshot *snapshot, const struct klat_run *r
 	if (text)
 		parse_interrupts(snapshot, text);
 	free(text);
-	text = klat_read_file("/proc/stat");
+	for (int cpu = 0; cpu < KLAT_MAX_CPU; cpu++)
+		snapshot->steal[cpu] = -1;
+	text = klat_read_stat();
 	if (text)
 		parse_steal(snapshot, text);
 	free(text);
@@ -108,20 +105,13 @@ int64_t klat_suspended_ns(void)
 
 void klat_thread_self(int64_t *migrations, int64_t *wait_ns)
 {
-	char text[4096], *at;
+	char text[4096];
 
 	*migrations = *wait_ns = -1;
-	if (klat_read_small("/proc/thread-self/sched", text, sizeof(text)) > 0) {
-		at = strstr(text, "nr_migrations");
-		at = at ? strchr(at, ':') : NULL;
-		if (at)
-			*migrations = strtoll(at + 1, NULL, 10);
-	}
-	if (klat_read_small("/proc/thread-self/schedstat", text, sizeof(text)) > 0) {
-		at = strchr(text, ' ');
-		if (at)
-			*wait_ns = strtoll(at, NULL, 10);
-	}
+	if (klat_read_small("/proc/thread-self/sched", text, sizeof(text)) > 0)
+		*migrations = klat_count_after(text, "nr_migrations");
+	if (klat_read_small("/proc/thread-self/schedstat", text, sizeof(text)) > 0)
+		*wait_ns = klat_count_after(text, " ");
 }
 
 static int row_of(const char *name)
@@ -136,12 +126,15 @@ int64_t klat_interrupts(const struct klat_run *run, const char *row, int cpu)
 {
 	const struct klat_library *library = run->library;
 	int r = row_of(row);
+	uint32_t grown;
 
 	if (!library->after.irq_present[r] || library->before.irq[r][cpu] < 0 ||
 	    library->after.irq[r][cpu] < 0)
 		return -1;
-	/* The kernel's count has 32 bits. At 1,000 ticks per second it wraps after 50 days. */
-	return (uint32_t)(library->after.irq[r][cpu] - library->before.irq[r][cpu]);
+	/* The kernel's count has 32 bits. At 1,000 ticks per second it wraps after 50 days. A count
+	 * that goes back does not come from the kernel. */
+	grown = (uint32_t)(library->after.irq[r][cpu] - library->before.irq[r][cpu]);
+	return grown <= INT32_MAX ? (int64_t)grown : -1;
 }
 
 int64_t klat_interrupts_elsewhere(const struct klat_run *run, const char *row)
@@ -304,15 +297,19 @@ static void judge_throttling(struct klat_run *run)
 			       server_ns ? "a turn of the kernel's server for ordinary tasks" : "");
 }
 
-int64_t klat_stolen(const struct klat_run *run)
+int64_t klat_stolen(const struct klat_run *run, const struct klat_snapshot *before,
+		    const struct klat_snapshot *after)
 {
-	const struct klat_library *library = run->library;
 	int64_t stolen = 0;
 
-	for (int i = 0; i < run->cpu_count; i++)
+	for (int i = 0; i < run->cpu_count; i++) {
+		const int cpu = run->cpus[i];
+
+		if (before->steal[cpu] < 0 || after->steal[cpu] < 0)
+			return -1;
 		if (!klat_place_is_repeated(run, i))
-			stolen += library->after.steal[run->cpus[i]] -
-				  library->before.steal[run->cpus[i]];
+			stolen += after->steal[cpu] - before->steal[cpu];
+	}
 	/* Some hypervisors correct the count downwards. */
 	return stolen > 0 ? stolen : 0;
 }
@@ -321,7 +318,7 @@ static void judge_machine(struct klat_run *run)
 {
 	const struct klat_library *library = run->library;
 
-	if (klat_stolen(run))
+	if (klat_stolen(run, &library->before, &library->after) > 0)
 		klat_disturbed(run, "CPU time stolen by the hypervisor");
 	if (library->before.smi >= 0 && library->after.smi > library->before.smi)
 		klat_disturbed(run, "system-management interrupts");

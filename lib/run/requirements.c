@@ -81,7 +81,8 @@ void klat_require_all(struct klat_run *run, const struct klat_requirement *table
 	for (const struct klat_requirement *row = table; row < table + count; row++) {
 		if (row->unless)
 			continue;
-		if (row->name)
+		/* A negative count is unknown. */
+		if (row->name && row->got >= 0)
 			klat_count(run, row->name, row->got);
 		if (!klat_is_met(row->rule, row->got, row->wanted))
 			set_unmet(run, row);

@@ -83,7 +83,7 @@ extern const char *const klat_irq_names[KLAT_IRQ_ROWS];
 struct klat_snapshot {
 	int64_t irq[KLAT_IRQ_ROWS][KLAT_MAX_CPU]; /* -1: the CPU is offline */
 	bool irq_present[KLAT_IRQ_ROWS];
-	int64_t steal[KLAT_MAX_CPU]; /* clock ticks of sysconf(_SC_CLK_TCK) */
+	int64_t steal[KLAT_MAX_CPU]; /* clock ticks of sysconf(_SC_CLK_TCK); -1: unknown */
 	int64_t smi;                 /* -1: cannot be read */
 	/* If the run holds the guest's halt polling. polls is -1 if the kernel does not count. */
 	int64_t halt_poll_ns, polls, halts;
@@ -92,8 +92,9 @@ struct klat_snapshot {
 };
 
 void klat_snapshot_take(struct klat_snapshot *snapshot, const struct klat_run *run);
-/* The clock ticks that the hypervisor took from the run's CPUs. */
-int64_t klat_stolen(const struct klat_run *run);
+/* The clock ticks that the hypervisor took from the run's CPUs. -1: unknown. */
+int64_t klat_stolen(const struct klat_run *run, const struct klat_snapshot *before,
+		    const struct klat_snapshot *after);
 /* How long the machine was suspended since it booted. */
 int64_t klat_suspended_ns(void);
 /* From /proc/thread-self: migrations and wait time since the thread started, -1 if absent. */
@@ -104,9 +105,9 @@ void klat_evidence_judge(struct klat_run *run);
 /* busy.c */
 struct klat_busy {
 	int64_t at_ns;
-	int64_t busy_ns; /* sum over the run's CPUs; -1 if the kernel does not count */
+	int64_t busy_ns; /* sum over the run's CPUs; -1: unknown */
 	int64_t step_ns; /* granularity of busy_ns */
-	int64_t own_ns;  /* CPU time of the run's threads and processes */
+	int64_t own_ns;  /* CPU time of the run's threads and processes; -1: unknown */
 };
 
 /* Called by the first thread of the measured process. */

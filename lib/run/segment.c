@@ -50,19 +50,10 @@ void klat_reading_free(struct klat_reading *reading)
 	free(reading);
 }
 
-/* The number after `name` and a colon; -1 if there is none. */
-static int64_t number_after(const char *text, const char *name)
-{
-	const char *at = strstr(text, name);
-
-	at = at ? strchr(at, ':') : NULL;
-	return at ? strtoll(at + 1, NULL, 10) : -1;
-}
-
 /* proc_pid_stat(5): fields 10 and 12. The name in field 2 can contain spaces. */
 static void read_faults(struct klat_worker *worker, const char *text)
 {
-	long long minor = 0, major = 0;
+	long long minor = -1, major = -1;
 	const char *at = strrchr(text, ')');
 
 	if (at)
@@ -99,9 +90,10 @@ static void read_worker(struct klat_worker *worker, pid_t pid)
 	char text[8192];
 
 	if (read_task(worker, pid, "status", text, sizeof(text))) {
-		worker->wakeups = number_after(text, "\nvoluntary_ctxt_switches") - worker->rests;
+		worker->wakeups =
+			klat_count_after(text, "\nvoluntary_ctxt_switches") - worker->rests;
 		worker->voluntary = worker->wakeups;
-		worker->involuntary = number_after(text, "nonvoluntary_ctxt_switches");
+		worker->involuntary = klat_count_after(text, "nonvoluntary_ctxt_switches");
 	}
 	if (read_task(worker, pid, "stat", text, sizeof(text)))
 		read_faults(worker, text);
@@ -109,11 +101,11 @@ static void read_worker(struct klat_worker *worker, pid_t pid)
 	if (worker->other_faults >= 0)
 		worker->expected_faults = worker->minor_faults - worker->other_faults;
 	worker->migrations = read_task(worker, pid, "sched", text, sizeof(text))
-				     ? number_after(text, "nr_migrations")
+				     ? klat_count_after(text, "nr_migrations")
 				     : -1;
 	worker->wait_ns = -1;
-	if (read_task(worker, pid, "schedstat", text, sizeof(text)) && strchr(text, ' '))
-		worker->wait_ns = strtoll(strchr(text, ' '), NULL, 10);
+	if (read_task(worker, pid, "schedstat", text, sizeof(text)))
+		worker->wait_ns = klat_count_after(text, " ");
 	worker->pinned = is_held(worker);
 	worker->policy_obtained = sched_getscheduler(worker->tid);
 	sched_getparam(worker->tid, &param);
@@ -147,12 +139,14 @@ static int64_t count_suspensions(void)
 	int64_t sum = 0;
 
 	for (size_t i = 0; i < KLAT_ARRAY_SIZE(names); i++) {
-		char path[64], text[32];
+		char path[64];
+		int64_t count;
 
 		snprintf(path, sizeof(path), "/sys/power/suspend_stats/%s", names[i]);
-		if (!klat_read_line(path, text, sizeof(text)))
+		count = klat_read_count(path);
+		if (count < 0)
 			return -1;
-		sum += strtoll(text, NULL, 10);
+		sum += count;
 	}
 	return sum;
 }
@@ -205,13 +199,10 @@ int64_t klat_reading_iterations(const struct klat_reading *reading)
 void klat_reading_state(const struct klat_reading *before, const struct klat_reading *now,
 			const struct klat_run *run, struct klat_kept *sample)
 {
-	sample->involuntary = sample->stolen = 0;
+	sample->involuntary = 0;
 	for (int i = 0; i < run->worker_count; i++)
 		sample->involuntary += now->workers[i].involuntary - before->workers[i].involuntary;
-	for (int i = 0; i < run->cpu_count; i++)
-		if (!klat_place_is_repeated(run, i))
-			sample->stolen += now->snapshot.steal[run->cpus[i]] -
-					  before->snapshot.steal[run->cpus[i]];
+	sample->stolen = klat_stolen(run, &before->snapshot, &now->snapshot);
 	sample->smi = now->snapshot.smi < 0 ? -1 : now->snapshot.smi - before->snapshot.smi;
 }
 

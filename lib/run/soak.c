@@ -397,6 +397,9 @@ static int follow(struct follower *follower, int *status, struct rusage *usage)
 		const bool asked = signal > 0 && signal != SIGCHLD;
 		int64_t now_ns = klat_now_ns(), at, visible = seen;
 
+		if (signal < 0)
+			return klat_error(follower->run, -signal,
+					  "cannot wait for the measured process: %m");
 		if (wait4(follower->soak->pid, status, WNOHANG, usage) == follower->soak->pid) {
 			follower->soak->pid = 0;
 			return -EIO;

@@ -61,8 +61,10 @@ static pid_t fork_measured(struct klat_run *run)
 	pid = fork();
 	if (!pid) {
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		if (getppid() != supervisor)
+		if (getppid() != supervisor) {
+			klat_error(run, EPERM, "getpid() or getppid() failed");
 			_exit(EXIT_FAILURE);
+		}
 		/* Ctrl-C reaches both processes. In a soak, the supervisor still needs this one. */
 		if (run->library->soak.lap)
 			klat_signals_ignore();
@@ -101,7 +103,7 @@ static int64_t progress(const struct klat_run *run)
 
 /*
  * Wait until the measured process ends: 0. A signal to the supervisor: its number. No progress of
- * any worker for run->patience seconds: -ETIMEDOUT.
+ * any worker for run->patience seconds: -ETIMEDOUT. If the kernel refuses to wait: -errno.
  */
 static int wait_measured(struct klat_run *run, pid_t pid, int *status, struct rusage *usage)
 {
@@ -110,16 +112,23 @@ static int wait_measured(struct klat_run *run, pid_t pid, int *status, struct ru
 	int idle = 0;
 
 	for (;;) {
-		int signal = klat_signals_wait(&second);
+		int signal = klat_signals_wait(&second), err;
+		pid_t ended;
 
-		if (signal > 0 && signal != SIGCHLD) {
+		if (signal && signal != SIGCHLD) {
 			kill(pid, SIGKILL);
 			wait4(pid, status, 0, usage);
 			return signal;
 		}
-		if (wait4(pid, status, WNOHANG, usage) == pid)
+		ended = wait4(pid, status, WNOHANG, usage);
+		if (ended == pid)
 			return 0;
-		idle = progress(run) == seen ? idle + (signal < 0) : 0;
+		if (ended < 0) {
+			err = -errno;
+			kill(pid, SIGKILL);
+			return err;
+		}
+		idle = progress(run) == seen ? idle + !signal : 0;
 		seen = progress(run);
 		if (idle >= run->patience) {
 			kill(pid, SIGKILL);
@@ -207,6 +216,8 @@ int klat_supervise(struct klat_run *run)
 		describe_hang(run);
 	else if (library->soak.lap && !klat_has_result(run))
 		return -EIO;
+	else if (result)
+		klat_error(run, -result, "cannot wait for the measured process: %m");
 	else if (WIFSIGNALED(status))
 		return klat_error(run, EIO, "the measured process was killed by signal %d (%s)",
 				  WTERMSIG(status), strsignal(WTERMSIG(status)));

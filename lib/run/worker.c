@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -167,6 +168,24 @@ static void fail(const struct klat_worker *worker)
 	_exit(1);
 }
 
+/* Without these calls the evidence would consist of zeros. */
+static void require_calls(const struct klat_worker *worker)
+{
+	const char *call = "getrusage()";
+	struct rusage usage;
+	int err = getrusage(RUSAGE_THREAD, &usage) ? errno : 0;
+
+	if (worker->tid < 0) {
+		call = "gettid()";
+		err = errno;
+	}
+	if (err) {
+		klat_error(worker->run, err, "cannot count what the %s does: %s failed: %m",
+			   worker->noun, call);
+		_exit(1);
+	}
+}
+
 static void *worker_main(void *argument)
 {
 	struct klat_worker *worker = argument;
@@ -175,6 +194,7 @@ static void *worker_main(void *argument)
 	bool pinned_first;
 
 	worker->tid = gettid();
+	require_calls(worker);
 	/* Whatever was inherited. A real-time policy ignores it. */
 	prctl(PR_SET_TIMERSLACK, KLAT_TIMER_SLACK_NS);
 	prefault_stack();

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import os
 import platform
 import re
-import struct
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import harness
@@ -24,6 +21,7 @@ from harness import (
     combined,
     command,
     json_of,
+    refusing,
     run,
     works,
 )
@@ -220,29 +218,6 @@ def test_the_limit_on_open_files_is_raised_or_said() -> None:
     assert_one_line(done, "eventloop", SKIPPED)
     assert "needs 664 open files, and the hard limit is 600" in done.err
     assert command([*limited, "--descriptor", "eventfd"]).status in (harness.MEASURED, UNTRUSTED)
-
-
-def refusing(number: int, error: int = errno.EPERM) -> Callable[[], None]:
-    """For a child before it begins: a seccomp filter that refuses this system call."""
-    load_number, equal, give = 0x20, 0x15, 0x06
-    refuse, allow = 0x00050000 | error, 0x7FFF0000
-    code = [
-        (load_number, 0, 0, 0),
-        (equal, 0, 1, number),
-        (give, 0, 0, refuse),
-        (give, 0, 0, allow),
-    ]
-    instructions = b"".join(struct.pack("=HBBI", *each) for each in code)
-    held = ctypes.create_string_buffer(instructions, len(instructions))
-    program = struct.pack("@HP", len(code), ctypes.addressof(held))
-    libc = ctypes.CDLL(None, use_errno=True)
-
-    def install() -> None:
-        no_new_privileges, seccomp, filter_mode = 38, 22, 2
-        libc.prctl(no_new_privileges, 1, 0, 0, 0)
-        assert libc.prctl(seccomp, filter_mode, program, 0, 0) == 0 and held
-
-    return install
 
 
 URING = ("io_uring-poll", "io_uring-read")

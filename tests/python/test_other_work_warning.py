@@ -40,6 +40,23 @@ def test_less_than_the_clock_resolves_is_not_a_warning(
     assert bool(other_work([session(tmp_path / "a", 15_000, 20_000, runs)])) is told
 
 
+@pytest.mark.parametrize("busy, told", [(-30_000, True), (-5_000, False)])
+def test_less_work_than_the_run_itself_did_is_no_count(
+    tmp_path: Path, busy: int, told: bool
+) -> None:
+    assert ("is unknown" in other_work([session(tmp_path / "a", busy)])) is told
+
+
+@pytest.mark.parametrize("unknown, told", [(10, True), (1, False)])
+def test_runs_without_a_count_are_said(tmp_path: Path, unknown: int, told: bool) -> None:
+    session(tmp_path / "a", 0, runs=30)
+    written = SyntheticSession(tmp_path / "b")
+    for _ in range(unknown):
+        written.run({"round_trip": [100] * 20}, evidence="other_busy_unknown=1")
+    both = [read_session(tmp_path / name) for name in "ab"]
+    assert ("is unknown" in other_work(both)) is told
+
+
 def test_a_load_is_meant_to_be_there(tmp_path: Path) -> None:
     assert not other_work([session(tmp_path / "a", 100_000, load="populate")])
 

@@ -27,7 +27,7 @@ _FIELD = r"([^,\x00-\x1f\x7f]{1,255})"
 _COUNT = r"([0-9]{1,19})"
 _LINE = re.compile(
     rf"{_FIELD},{_COUNT},{_FIELD},{_COUNT},{_COUNT}?,([0-9]{{1,6}})?,([0-9]{{1,20}}),(-?[0-9]{{1,19}}),"
-    rf"(-?[0-9]{{1,19}}),{_COUNT}?",
+    rf"(-?[0-9]{{1,19}})?,{_COUNT}?",
     re.ASCII,
 )
 
@@ -47,7 +47,7 @@ class KeptSample:
     cpu: int | None
     value: int
     involuntary: int
-    steal_ticks: int
+    steal_ticks: int | None
     smi: int | None
 
 
@@ -130,7 +130,7 @@ def _sample(row: Row, cpu: str | None, texts: Sequence[str | None]) -> KeptSampl
     index, time_ns, value, involuntary, steal, smi = [int(text) if text else None for text in texts]
     assert index is not None and value is not None  # the pattern requires them
     place = int(cpu) if cpu else None
-    return KeptSample(row, index, time_ns, place, value, involuntary or 0, steal or 0, smi)
+    return KeptSample(row, index, time_ns, place, value, involuntary or 0, steal, smi)
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:

@@ -1,0 +1,85 @@
+"""The filter of a container or service refuses a system call. A run does without it, or says why it ends; it never takes
+the refusal for data."""
+
+from __future__ import annotations
+
+import errno
+import functools
+import os
+import re
+from pathlib import Path
+
+import harness
+import pytest
+from harness import FAILED, MEASURED, SKIPPED, UNTRUSTED, USAGE, Session, command, path_of, refusing
+
+# The C library and the loader cannot do without these, or they cannot fail.
+STARTING = frozenset(
+    "execve execveat arch_prctl mmap mprotect openat read write close newfstatat pread64 futex rt_sigreturn"
+    " set_tid_address exit_group getpid getppid".split()
+)
+MISLEADING = ("no reason", "UTF-8", "no progress", "real-time task on", "killed by", "offline")
+# Counts that may be negative: see docs/record.md.
+SIGNED = re.compile(r"_ticks$|_per_|^other_busy_us$")
+FAST = ("clock_adjtime", "uname", "getrusage", "rt_sigtimedwait", "sched_get_priority_max")
+
+
+@functools.cache
+def numbers() -> dict[str, int]:
+    done = command(["cc", "-E", "-dM", "-include", "sys/syscall.h", "-x", "c", "/dev/null"])
+    return {name: int(n) for name, n in re.findall(r"#define __NR_(\w+) (\d+)$", done.out, re.M)}
+
+
+def calls(program: str, report: Path) -> list[str]:
+    """The system calls of a run that records."""
+    trace = ["strace", "--follow-forks", "--summary-only", "--output", report, path_of(program)]
+    done = command([*trace, *words(program, report.with_suffix(".session"))], limit=60)
+    if done.status == FAILED and "ptrace" in done.err.lower():
+        harness.lacking("this machine allows no ptrace")
+    lines = re.findall(r"^ *[\d.]+ +[\d.]+ .* (\w+)$", report.read_text(), re.MULTILINE)
+    return sorted(set(lines) & numbers().keys() - STARTING)
+
+
+def words(program: str, session: Path) -> list[str | Path]:
+    short = [*harness.traits(program).short, *harness.traits(program).bounded]
+    return [*short, "--iterations", "50", "--quiet", "--record", session]
+
+
+def fault(program: str, call: str, error: int, session: Path) -> str:
+    """What is wrong with the end of a run that is refused `call`. Empty: nothing."""
+    refused = refusing(numbers()[call], error)
+    done = command([path_of(program), *words(program, session)], preexec_fn=refused)
+    last = done.err.splitlines()[-1:] or [""]
+    if done.seconds > 20 or any(word in done.err for word in MISLEADING):
+        return str(done)
+    if done.status in (FAILED, USAGE):
+        return "" if last[0].startswith(program) and os.strerror(error) in last[0] else str(done)
+    if done.status not in (MEASURED, UNTRUSTED, SKIPPED):
+        return str(done)
+    tsc = Session(session).info["tsc"]
+    evidence = [row["evidence"] for row in Session(session).rows]
+    negative = [
+        count
+        for count in evidence[0].split(";")
+        if "=-" in count and not SIGNED.search(count.partition("=")[0])
+    ]
+    sane = tsc["uncertainty_ppm"] < 1000 and not negative
+    return "" if sane else f"{call} {error}: {tsc} {negative}"
+
+
+@pytest.mark.parametrize("call", FAST)
+@pytest.mark.parametrize("error", [errno.EPERM, errno.ENOSYS])
+def test_a_refused_call_is_said_or_done_without(call: str, error: int, tmp_path: Path) -> None:
+    assert not fault("pipes", call, error, tmp_path / "session")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("program", harness.PROGRAMS)
+def test_no_refused_call_becomes_data(program: str, tmp_path: Path) -> None:
+    faults = [
+        f"{call}: {wrong}"
+        for call in calls(program, tmp_path / "report")
+        for error in (errno.EPERM, errno.ENOSYS)
+        if (wrong := fault(program, call, error, tmp_path / f"{call}{error}"))
+    ]
+    assert not faults, "\n".join(faults)
