@@ -394,7 +394,8 @@ def ended_by(number: int, instances: Path) -> subprocess.Popen[bytes]:
 
 
 @pytest.mark.parametrize(
-    "option", ["irq-info", "context-info", "record-cmd", "overwrite", "latency-format", "fields", "hex"]
+    "option",
+    ["irq-info", "context-info", "record-cmd", "overwrite", "latency-format", "fields", "hex"],
 )
 def test_an_instance_does_not_inherit_the_form_of_a_line(tracing: Path, option: str) -> None:
     options = tracing.parent / "trace_options"

@@ -50,7 +50,9 @@ def test_one_line_in_a_thousand_may_be_no_symbol() -> None:
     lines = [f"{0xffffffff81000000 + n:x} T f{n}" for n in range(999)]
     text = "\n".join([*lines, "(null) T odd", ""])
     assert len(symbols.of_kernel(text, {})) == 999
-    with pytest.raises(KlatError, match=r"damaged in 2 of 1,001 lines, the first: '\(null\) T odd'"):
+    with pytest.raises(
+        KlatError, match=r"damaged in 2 of 1,001 lines, the first: '\(null\) T odd'"
+    ):
         symbols.of_kernel(text + "ffffffff8100\n", {})
 
 

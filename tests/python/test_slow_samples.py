@@ -136,7 +136,9 @@ def test_a_trace_that_klat_does_not_understand_is_refused(line: str) -> None:
     whole = [switch(1, 1000 + n, WRITER, 0) for n in range(999)]
     run = kept(whole, 1000, 3000, odd=[line])
     assert len(run.samples[0].cpus[1].events) == len(whole)
-    with pytest.raises(KlatError, match=r"does not understand 2 of their lines, the first: ") as refused:
+    with pytest.raises(
+        KlatError, match=r"does not understand 2 of their lines, the first: "
+    ) as refused:
         kept(whole, 1000, 3000, odd=[line] * 2)
     assert line.strip() in str(refused.value)
 

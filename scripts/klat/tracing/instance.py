@@ -29,11 +29,10 @@ _EVENTS = (
 )
 # A new instance has the options of the global one. These decide the form of a line (see trace_pipe in
 # Documentation/trace/ftrace.rst), and which events are kept. A kernel can lack some of them.
-_ON = ("context-info", "irq-info", "overwrite", "record-cmd")
-_OFF = (
-    *("annotate", "bin", "block", "event-fork", "fields", "function-fork", "hex", "latency-format"),
-    *("markers", "pause-on-trace", "raw", "record-tgid", "stacktrace", "sym-addr", "sym-offset"),
-    *("sym-userobj", "userstacktrace", "verbose"),
+_ON = frozenset({"context-info", "irq-info", "overwrite", "record-cmd"})
+_OFF = frozenset(
+    "annotate bin event-fork fields function-fork hex latency-format markers pause-on-trace raw record-tgid"
+    " stacktrace sym-addr sym-offset sym-userobj userstacktrace verbose".split()
 )
 # The group of the events for interrupt vectors. klat takes those with an entry and an exit.
 _VECTORS = "irq_vectors"
@@ -107,10 +106,9 @@ def _set_up(instance: Path, wanted: str, buffer_kb: int) -> None:
             status=SKIPPED,
         ) from None
     try:
-        for names, value in ((_ON, "1"), (_OFF, "0")):
-            for option in (instance / "options" / name for name in names):
-                if option.exists():
-                    _write(option, value)
+        wrong = {f"no{name}" for name in _ON} | _OFF
+        for option in wrong.intersection((instance / "trace_options").read_text().split()):
+            _write(instance / "trace_options", option[2:] if option[2:] in _ON else f"no{option}")
         _write(instance / "buffer_size_kb", str(buffer_kb))
         _write(instance / "tracing_on", "1")
     except OSError as error:

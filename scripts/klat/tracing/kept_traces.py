@@ -18,7 +18,9 @@ _EVENT = re.compile(
 _LOST = re.compile(r"CPU:\d+ \[LOST (?:\d+ )?EVENTS\]")
 # The fields of the events that klat reads.
 _FIELDS = {
-    "sched_switch": re.compile(r"prev_comm=.* prev_pid=\d+ .*prev_state=\S+ ==> next_comm=.* next_pid=\d+ .*"),
+    "sched_switch": re.compile(
+        r"prev_comm=.* prev_pid=\d+ .*prev_state=\S+ ==> next_comm=.* next_pid=\d+ .*"
+    ),
     "sched_waking": re.compile(r"comm=.* pid=\d+ .*"),
     "cpu_idle": re.compile(r"state=\d+ cpu_id=\d+.*"),
 }
