@@ -94,11 +94,25 @@ def test_a_session_that_does_not_fit_is_refused(tmp_path: Path) -> None:
     assert (tmp_path / "runs.csv").read_bytes() == before
 
 
-def test_a_program_without_proc_says_why_it_cannot_hash_itself(tmp_path: Path, root: None) -> None:
-    script = 'mount -t tmpfs none /proc && exec "$0" --record "$1" --iterations 20'
-    done = command(["unshare", "-m", "sh", "-c", script, path_of("pipes"), tmp_path])
+@pytest.mark.parametrize(
+    "boot, why",
+    [
+        ("0f3c1a52-7d5e-4a0b-9c39-1be1f7e5d0aa", "cannot read this program, /proc/self/exe: No such"),
+        ("", "random/boot_id has no boot id"),
+        ("(null)", "random/boot_id has no boot id"),
+        ("00000000-0000-0000-0000-000000000000", "random/boot_id has no boot id"),
+    ],
+)
+def test_a_program_without_proc_says_what_it_lacks(
+    boot: str, why: str, tmp_path: Path, root: None
+) -> None:
+    script = (
+        "mount -t tmpfs none /proc && mkdir -p /proc/sys/kernel/random &&"
+        ' echo "$2" >/proc/sys/kernel/random/boot_id && exec "$0" --record "$1" --iterations 20'
+    )
+    done = command(["unshare", "-m", "sh", "-c", script, path_of("pipes"), tmp_path, boot])
     assert_one_line(done, "pipes", FAILED)
-    assert "cannot read this program, /proc/self/exe" in done.err and os.strerror(2) in done.err
+    assert why in done.err
 
 
 def test_an_unwritable_directory_is_one_line(
