@@ -51,15 +51,16 @@ json_t *klat_inherited(void)
 {
 	json_t *object = json_object();
 	char number[32];
-	int nice;
+	int nice, execution = personality(0xffffffff);
 
 	errno = 0;
 	nice = getpriority(PRIO_PROCESS, 0);
 	snprintf(number, sizeof(number), "%d", nice);
 	if (!errno)
 		add(object, "nice", number);
-	snprintf(number, sizeof(number), "%#x", (unsigned)personality(0xffffffff));
-	add(object, "personality", number);
+	snprintf(number, sizeof(number), "%#x", (unsigned)execution);
+	if (execution != -1)
+		add(object, "personality", number);
 	add_status(object);
 	for (size_t i = 0; i < KLAT_ARRAY_SIZE(variables); i++)
 		add(object, variables[i], getenv(variables[i]) ?: "none");
