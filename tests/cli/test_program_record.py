@@ -97,7 +97,10 @@ def test_a_session_that_does_not_fit_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "boot, why",
     [
-        ("0f3c1a52-7d5e-4a0b-9c39-1be1f7e5d0aa", "cannot read this program, /proc/self/exe: No such"),
+        (
+            "0f3c1a52-7d5e-4a0b-9c39-1be1f7e5d0aa",
+            "cannot read this program, /proc/self/exe: No such",
+        ),
         ("", "random/boot_id has no boot id"),
         ("(null)", "random/boot_id has no boot id"),
         ("00000000-0000-0000-0000-000000000000", "random/boot_id has no boot id"),
