@@ -15,11 +15,12 @@ from klat import cli
 from klat.base import owners, programs
 from klat.base.errors import KlatError
 from klat.campaign import this_machine, trusted_code
+from klat.campaign.boot_loader import BootEntry
 from klat.campaign.campaign_file import ENDED, RUNNING, BootAttempt, Campaign, read_campaign
 from klat.campaign.engine import change_campaign
 from klat.campaign.grub import Grub
 from klat.campaign.user_command import UserCommand
-from klat.commands import _campaign_state
+from klat.commands import _campaign_plan, _campaign_state
 from klat.compare.verdicts import Rules
 from klat.machine import machine_state
 from klat.stats.enough_units import fewest
@@ -473,3 +474,22 @@ def test_the_status_is_also_for_scripts(klat: Campaigns, monkeypatch: pytest.Mon
     change_campaign(klat.state, lambda now: replace(now, phase=ENDED, attempts=done))
     ended = json.loads(klat("status", "--format", "json"))
     assert (ended["phase"], ended["complete"], ended["home"]) == ("ended", True, False)
+
+
+def test_an_entry_that_boots_another_kernel_than_planned_is_refused(
+    klat: Campaigns, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    klat("plan", "--kernel", "a=gnulinux-simple-5eed", *STOCK, *BOOTS, "pipes")
+    config = tmp_path / "boot/grub/grub.cfg"
+    config.write_text(config.read_text().replace("6.1.0-56-rt", "6.1.0-57-rt"))
+    assert "now boots 6.1.0-57-rt-amd64, but the plan measures 6.1.0-56-rt-amd64" in klat(
+        "check", status=2
+    )
+
+
+@pytest.mark.parametrize("text, why", [("A", "title of entries"), ("6.1.0", "release of entries")])
+def test_a_name_of_entries_with_different_kernels_is_refused(text: str, why: str) -> None:
+    entries = [BootEntry(n, "A", "6.1.0", (), image=f"/vmlinuz-6.1.0{n}") for n in ("", ".old")]
+    with pytest.raises(KlatError, match=why):
+        _campaign_plan._entry(text, entries)
+    assert _campaign_plan._entry(".old", entries) is entries[1]

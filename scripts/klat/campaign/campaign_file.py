@@ -96,6 +96,7 @@ class Campaign:
     is_settled: bool = False  # that look settled every metric, so the campaign ends
     default_words: tuple[str, ...] | None = None  # without a menu: of the default kernel
     boot_command: str | None = None
+    releases: dict[str, str] = field(default_factory=dict)  # of the kernels, by their entries
     resumed_after: int = 0  # attempts before klat campaign resume continued it after its end
 
     def boots(self) -> list[CampaignBoot]:
@@ -218,6 +219,7 @@ _LATER: dict[str, Kind] = {
     "is_settled": Truth(),
     "default_words": Maybe(ListOf(_TEXT, 4096)),
     "boot_command": Maybe(_TEXT),
+    "releases": Object(others=_TEXT),
     "resumed_after": Whole(0, _MOST_ATTEMPTS),
 }
 # Earlier versions did not write all fields.

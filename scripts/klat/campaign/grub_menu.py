@@ -150,6 +150,8 @@ class GrubMenu:
             statements = parse(text)
         except GrubSyntaxError as error:
             raise KlatError(f"{path}, {error}") from None
+        except PermissionError:
+            raise KlatError(f"only root may read {path}; use sudo") from None
         except OSError as error:
             raise KlatError(f"cannot read {path}: {error.strerror}") from error
         outer, self._path = self._path, path

@@ -161,6 +161,7 @@ def _plan(arguments: argparse.Namespace) -> int:
         copy_to=_copy_target(arguments.copy_to),
         default_words=loader.default_words if isinstance(loader, WithoutMenu) else None,
         boot_command=arguments.boot_command,
+        releases={entry.identity: entry.release for entry in entries if entry.identity in used},
         looks=planned_looks(arguments.boots, arguments.looks) if arguments.looks else (),
         **_session_options.common(arguments),
     )

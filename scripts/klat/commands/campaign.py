@@ -159,7 +159,15 @@ def _run(campaign: Campaign, begun: Campaign) -> None:
     _campaign_state.refuse_other_programs()
     loader = _campaign_state.loader_of(campaign)
     loader.check()
-    check_kernels(entry_of(loader, setting.entry) for setting in campaign.settings)
+    entries = [entry_of(loader, setting.entry) for setting in campaign.settings]
+    for entry in entries:
+        planned = campaign.releases.get(entry.identity, entry.release)
+        if entry.release != planned:
+            raise KlatError(
+                f"{entry.title} now boots {entry.release or 'another kernel'}, but the plan measures"
+                f" {planned}; plan again"
+            )
+    check_kernels(entries)
     check_code(name for name, _ in campaign.sets)
     for name, _ in campaign.sets:
         programs.require(name)
