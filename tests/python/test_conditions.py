@@ -342,6 +342,27 @@ def test_an_idle_state_that_the_driver_disables_was_not_set(captured: Captured) 
     assert keys(disagreements([old], [by_hand])) == ["idle-state.C1E"]
 
 
+def test_a_governor_was_set_if_the_configuration_names_another(captured: Captured) -> None:
+    def configured(kernel: str, driver: str, governor: str, built_in: str) -> Values:
+        files: Files = {f"{FREQUENCY}/scaling_governor": governor}
+        files |= {f"{FREQUENCY}/scaling_driver": driver}
+        files |= {"boot/config-x": f"CONFIG_CPU_FREQ_DEFAULT_GOV_{built_in}=y"}
+        return captured("intel", kernel, files)
+
+    stock = configured("6.1", "acpi-cpufreq", "schedutil", "SCHEDUTIL")
+    for governor, built_in in (("performance", "PERFORMANCE"), ("ondemand", "ONDEMAND")):
+        for kernel, refused in (("6.12", 0), ("6.1", 1)):
+            brought = configured(kernel, "acpi-cpufreq", governor, built_in)
+            assert keys(disagreements([stock], [brought])) == ["governor"] * refused
+    was_set = configured("6.12", "acpi-cpufreq", "performance", "SCHEDUTIL")
+    assert keys(disagreements([stock], [was_set])) == ["governor"]
+    active = [
+        configured("6.1", "intel_pstate", "powersave", "SCHEDUTIL"),
+        configured("6.12", "intel_pstate", "performance", "PERFORMANCE"),
+    ]
+    assert disagreements(active[:1], active[1:]) == []
+
+
 def test_a_clock_source_was_set_if_the_kernel_rates_another_higher(captured: Captured) -> None:
     rated = CLOCK.replace("current", "available")
     kvm = captured("intel", "6.1", {CLOCK: "kvm-clock", rated: "kvm-clock tsc acpi_pm"})

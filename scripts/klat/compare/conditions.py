@@ -140,7 +140,7 @@ def conditions(session: Session, facts: Mapping[str, Any]) -> Values:
     for key, name in RUN.items():
         value = facts.get(key)
         found[key, name] = " ".join(value) if value and isinstance(value, list) else value or NONE
-    files = captured(session.path / "environment", configuration=False)
+    files = captured(session.path / "environment")
     found |= of_files(files)
     found[CAPTURE] = "captured" if files else ABSENT
     if facts.get("lab"):

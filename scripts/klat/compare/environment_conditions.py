@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from klat.record.environment import ABSENT
+from klat.record.environment import ABSENT, CONFIG
 
 # By (key, name).
 Values = dict[tuple[str, str], str]
@@ -110,6 +110,8 @@ KERNEL = ("kernel", "release and version")
 PROCESS, LIBRARIES = "process", "libraries"
 # Words of the command line that this label's kernel alone was given, by experiment.
 WORDS = "words"
+# The frequency governor that the kernel's configuration names.
+_BUILT_IN, _GOVERNOR = "built-in governor", "CPU_FREQ_DEFAULT_GOV_"
 # A guest of klat lab: nothing but the words of its command line can set what its kernel brings.
 GUEST = ("guest", "a guest of klat lab")
 # The BPF scheduler in effect.
@@ -122,6 +124,7 @@ RULES = {key: rule for key, _, rule in _FILES} | {
     LIBRARIES: Rule.SHARED,
     WORDS: Rule.NEVER,
     GUEST[0]: Rule.NEVER,
+    _BUILT_IN: Rule.NEVER,
     SCHEDULER[0]: Rule.GIVEN,
     "cmdline": Rule.GIVEN,
     "idle-states": Rule.OWN,
@@ -185,9 +188,18 @@ def is_default(key: str, name: str, value: str, values: Values) -> bool:
         return True
     if key.startswith("idle-state."):
         return value in (_ENABLED, _DISABLED_BY_DRIVER)
+    if key == "governor":
+        return value == _default_governor(values)
     if key == "clocksource":  # the kernel lists them by rating
         return value == _first(values, "clocksources").partition(" ")[0]
     return value in _defaults(name, values)
+
+
+def _default_governor(values: Values) -> str:
+    named = (name for key, name in values if key == _BUILT_IN)
+    found = next(named, "").removeprefix(_GOVERNOR).lower()
+    by_itself = _first(values, "frequency-driver") in _SCALES_BY_ITSELF
+    return found if found in ("performance", "powersave") or not by_itself else "powersave"
 
 
 def _defaults(name: str, values: Values) -> Iterable[str]:
@@ -217,6 +229,9 @@ def of_files(files: Files) -> Values:
     """The conditions that the files of one environment hold."""
     found: Values = {}
     for file, values in files.items():
+        if file == CONFIG:
+            found |= {(_BUILT_IN, name): "" for name in values if name.startswith(_GOVERNOR)}
+            continue
         for part, value in values.items():
             if file == "proc/cmdline":
                 found |= _word(part, value)

@@ -31,7 +31,7 @@ _ALWAYS_DIFFERENT = frozenset(
         "proc/sys/kernel/version",
     }
 )
-_CONFIG = "kernel configuration"
+CONFIG = "kernel configuration"
 # Options that affect latency are listed first.
 _TELLING = re.compile(r"(PREEMPT|HZ|NO_HZ|RCU|CPU_IDLE|CPU_FREQ|SCHED|DEBUG|MITIGATION|KASAN|LOCK)")
 _CPU = re.compile(r"\bcpu(\d+)\b")
@@ -92,7 +92,7 @@ def _whole(values: Mapping[str, str]) -> str:
 
 def _keys(name: str, one: Mapping[str, str], two: Mapping[str, str]) -> Iterator[Difference]:
     keys = [key for key in sorted({*one, *two}) if one.get(key) != two.get(key)]
-    if name == _CONFIG:
+    if name == CONFIG:
         keys.sort(key=lambda key: (not _TELLING.match(key), key))
     for key in keys[:8]:
         shown = f"{name} {key}".rstrip()
@@ -113,10 +113,10 @@ def _shortened(one: str | None, two: str | None) -> tuple[str, str]:
     return short(alone[0] or "nothing more"), short(alone[1] or "nothing more")
 
 
-def captured(root: Path, configuration: bool = True) -> dict[str, dict[str, str]]:
+def captured(root: Path) -> dict[str, dict[str, str]]:
     """The values of each file below an environment directory, by key. A file with one value has the key ''.
     The files of all CPUs are one file with `cpu*` in its name. If their values differ, each value names its
-    CPUs. Reading the kernel's configuration takes longest, so it is optional."""
+    CPUs."""
     found: dict[str, dict[str, str]] = {}
     per_cpu: dict[str, dict[str, list[int]]] = {}
     for directory, names, files in os.walk(root):
@@ -125,15 +125,14 @@ def captured(root: Path, configuration: bool = True) -> dict[str, dict[str, str]
             path = Path(directory, file)
             name = path.relative_to(root).as_posix()
             is_config = name == "proc/config.gz" or name.startswith("boot/config-")
-            unwanted = name in _ALWAYS_DIFFERENT or (is_config and not configuration)
-            data = None if unwanted else _read(path)
+            data = None if name in _ALWAYS_DIFFERENT else _read(path)
             if data is None:
                 continue
             if cpu := _CPU.search(name):
                 of_cpus = per_cpu.setdefault(_CPU.sub("cpu*", name), {})
                 of_cpus.setdefault(data.strip(), []).append(int(cpu[1]))
             elif is_config:
-                found.setdefault(_CONFIG, _config(data))
+                found.setdefault(CONFIG, _config(data))
             else:
                 found[name] = _values(name, data)
     for name, values in per_cpu.items():
