@@ -113,6 +113,23 @@ def test_a_machine_without_any_file_shows_no_evidence(tmp_path: Path) -> None:
     assert [finding.check for finding in found] == ["interrupts", "cpu-time"]
 
 
+ODD = ("", "\0\0", "(null)\n", "-1\n", "9" * 30, b"\xff\xfe\n", "a\nb\n", "0\n", "1 2\n", None)
+
+
+@pytest.mark.parametrize(
+    "name", [*HEALTHY, "proc/config.gz", "proc/self/mountinfo", "sys/fs/cgroup/cpu.max"]
+)
+def test_no_content_of_a_file_stops_doctor(machine: Path, name: str) -> None:
+    for content in ODD:
+        path = machine / name
+        path.unlink(missing_ok=True)
+        if content is None:
+            path.mkdir(parents=True)
+        else:
+            plant(machine, {name: content})
+        checks.examine(machine_state.gather(machine, 0, lambda _: None), GRANTED)
+
+
 Files = dict[str, "str | bytes"]
 SPOILS, DISTORTS, NOTE = Severity
 

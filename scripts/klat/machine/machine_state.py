@@ -10,6 +10,7 @@ import gzip
 import os
 import re
 import time
+import zlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -189,7 +190,7 @@ def _idle_states(root: Path) -> tuple[IdleState, ...]:
 def _config(root: Path) -> frozenset[str]:
     try:
         text = gzip.decompress((root / "proc/config.gz").read_bytes()).decode("ascii", "replace")
-    except (OSError, EOFError):
+    except (OSError, EOFError, zlib.error):
         text = _text(root / f"boot/config-{_text(root / 'proc/sys/kernel/osrelease')}")
     return frozenset(
         line[len("CONFIG_") : -len("=y")]
@@ -209,9 +210,15 @@ def _mitigations(root: Path) -> tuple[str, ...]:
 
 def _meminfo(root: Path, name: str) -> int:
     for line in _text(root / "proc/meminfo").splitlines():
-        if line.startswith(f"{name}:"):
-            return int(line.split()[1])
+        words = line.split()
+        if words[0:1] == [f"{name}:"] and words[1:] and words[1].isdecimal():
+            return int(words[1])
     return 0
+
+
+def _load_average(root: Path) -> float:
+    average = _text(root / "proc/loadavg").partition(" ")[0]
+    return float(average) if average.replace(".", "", 1).isdecimal() else 0.0
 
 
 def _turbo(root: Path) -> str:
@@ -304,8 +311,6 @@ def gather(
     clock = root / "sys/devices/system/clocksource/clocksource0"
     clocksources = tuple(_text(clock / "available_clocksource").split())
     online, allowed = online_and_allowed(root)
-    config = _config(root)
-    average = _text(root / "proc/loadavg").partition(" ")[0]
     time_use = _cpu_time_use(root, seconds, sleep)
     swap = _meminfo(root, "SwapTotal")
 
@@ -326,7 +331,7 @@ def gather(
         interrupts_count=_has_interrupts(root),
         consumers=time_use.consumers,
         steal=time_use.steal,
-        load_average=float(average) if average.replace(".", "", 1).isdecimal() else 0.0,
+        load_average=_load_average(root),
         rt_runtime_us=_number(kernel / "sched_rt_runtime_us"),
         rt_period_us=_number(kernel / "sched_rt_period_us"),
         kernel=_version(_text(kernel / "osrelease")),
@@ -350,9 +355,9 @@ def gather(
         watchdog_s=_watchdog_s(kernel),
         nodes=len(cpu_list(_text(root / "sys/devices/system/node/online"))),
         swap_total_kib=swap,
-        swap_used_kib=swap - _meminfo(root, "SwapFree"),
+        swap_used_kib=max(0, swap - _meminfo(root, "SwapFree")),
         irqbalance="irqbalance" in time_use.processes,
         tracer=_text(root / "sys/kernel/tracing/current_tracer"),
-        config=config,
+        config=_config(root),
         mitigations=_mitigations(root),
     )
