@@ -100,15 +100,16 @@ def test_stock_of_riscv64_is_of_debian_13_or_the_newest_kernel() -> None:
         kernels.choose("rt", held, RISCV64)
 
 
+@pytest.mark.parametrize("image", ["vmlinuz", "vmlinux"])
 @pytest.mark.parametrize("place", ["boot", "usr/lib/modules"])
 def test_a_package_has_its_kernel_in_boot_or_beside_the_modules(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, image: str
 ) -> None:
     modules = tmp_path / "usr/lib/modules" / RELEASE
     modules.mkdir(parents=True)
     (modules / "tun.ko").touch()
     (tmp_path / "boot").mkdir()
-    for name, data in (("vmlinuz", flat(RISCV64)), ("config", b"CONFIG_TUN=m\n")):
+    for name, data in ((image, flat(RISCV64)), ("config", b"CONFIG_TUN=m\n")):
         path = modules / name if place != "boot" else tmp_path / "boot" / f"{name}-{RELEASE}"
         path.write_bytes(data)
     held = kernels.Offered("6.6", RELEASE, (6, 6), Package("linux-image", "1", 1))

@@ -238,15 +238,17 @@ def obtain(spec: Spec, archive: Archive, architecture: Architecture) -> Kernel:
             f"{chosen.package.name}: holds no modules; run klat lab clear, and it is fetched again"
         )
     own = modules / chosen.release
-    # Debian is moving the files of /boot there, too.
-    if (own / "vmlinuz").is_file():
-        kernel, config = own / "vmlinuz", own / "config"
-    else:
-        kernel, config = (
-            place / "boot" / f"{name}-{chosen.release}" for name in ("vmlinuz", "config")
-        )
+    # Debian is moving the files of /boot there, too. For riscv64 the image is named vmlinux.
+    kernel = _file_of(("vmlinuz", "vmlinux"), own, place, chosen.release)
+    config = _file_of(("config",), own, place, chosen.release)
     found = image.inspect(kernel, architecture.format)
     return Kernel(spec, found, Tree(own, found.release), config.read_bytes(), chosen.package)
+
+
+def _file_of(names: Sequence[str], modules: Path, package: Path, release: str) -> Path:
+    places = [modules / name for name in names]
+    places += [package / "boot" / f"{name}-{release}" for name in names]
+    return next(filter(Path.is_file, places), places[-1])
 
 
 def _from_file(spec: Spec, architecture: Architecture) -> Kernel:
