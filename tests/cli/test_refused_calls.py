@@ -83,3 +83,31 @@ def test_no_refused_call_becomes_data(program: str, tmp_path: Path) -> None:
         if (wrong := fault(program, call, error, tmp_path / f"{call}{error}"))
     ]
     assert not faults, "\n".join(faults)
+
+
+ODD = (b"", b"0\n", b"(null)\n", b"\xff\x00 x\n", b"9" * 30 + b" 9\n")
+COVERED = (
+    *("cpuinfo", "cmdline", "interrupts", "meminfo", "self/status", "stat"),
+    *("sys/kernel/sched_rt_period_us", "sys/kernel/sched_rt_runtime_us"),
+)
+BIND = 'mount --bind "$1" "$2" && shift 2 && exec "$@"'
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("program", ["pipes", "tlbflush"])
+@pytest.mark.parametrize("name", COVERED)
+def test_no_odd_content_of_a_file_becomes_data(
+    program: str, name: str, tmp_path: Path, root: None
+) -> None:
+    for number, content in enumerate(ODD):
+        (tmp_path / "odd").write_bytes(content)
+        session = tmp_path / str(number)
+        bind = ["unshare", "-m", "sh", "-c", BIND, "sh", tmp_path / "odd", f"/proc/{name}"]
+        done = command([*bind, path_of(program), *words(program, session)])
+        assert done.status in (MEASURED, UNTRUSTED) and not any(w in done.err for w in MISLEADING)
+        row = Session(session).rows[0]
+        assert not re.findall(r"(?<!other_busy_us)=-", row["evidence"]), row["evidence"]
+        if name == "stat":
+            assert row["steal_ms"] == "" and "other_busy_unknown=1" in row["evidence"]
+        if name == "interrupts":
+            assert row["irq_tlb"] == row["irq_res"] == ""
