@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 import shutil
@@ -13,11 +14,13 @@ import numpy as np
 import pytest
 
 from written_sessions import (
+    COLUMNS,
     CPU,
     RT,
     Klat,
     NewSession,
     SideWriter,
+    again,
     samples,
     words,
     write_environment,
@@ -98,8 +101,13 @@ def test_what_would_settle_blocks_is_given_in_options_of_ab(side: SideWriter, kl
 
 
 def second_experiment(side: Path, **more: Any) -> None:
+    """The same samples in later runs."""
     shutil.copytree(side / "0", side / "1")
     (side / "1" / "run.json").write_text(json.dumps(blocks("f") | more))
+    session = again(side / "1")
+    rows = list(csv.DictReader(session.runs_csv.open()))
+    later = [session.row(**row | {"start_ns": int(row["start_ns"]) + 10**12}) for row in rows]
+    session.runs_csv.write_text("".join([",".join(COLUMNS) + "\n", *later]))
 
 
 def test_blocks_of_several_experiments_in_one_boot_are_pairs_each(

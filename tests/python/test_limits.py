@@ -48,7 +48,9 @@ class LimitSide:
                 f"{label}/{boot}", **{"label": label, "boot_id": f"{label}-{boot}", **info}
             )
             write_environment(session, {})
-            draw = np.random.default_rng(1) if again else draw
+            if again:
+                draw = np.random.default_rng(1)
+                session.start_ns = 1_700_000_000_000_000_000
             for number, count in enumerate(runs, 1):
                 short = [int(52_000 + 500 * x) for x in draw.exponential(size=n - count)]
                 values = {"round_trip": short + [520_000] * count}

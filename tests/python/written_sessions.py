@@ -7,6 +7,7 @@ import hashlib
 import json
 import math
 import re
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -82,7 +83,9 @@ class SyntheticSession:
 
     def __init__(self, path: Path, **info: Any) -> None:
         self.path = path
-        self.start_ns = 1_700_000_000_000_000_000
+        # No two runs of a machine start at one moment.
+        place = zlib.crc32("/".join(path.parts[-2:]).encode()) % 1_000_000
+        self.start_ns = 1_700_000_000_000_000_000 + place
         (path / "samples").mkdir(parents=True)
         (path / "environment").mkdir()
         self.info: dict[str, Any] = {
@@ -308,7 +311,7 @@ class SideWriter:
             session = self._writer(
                 f"{label}/{boot}", **{"label": label, **info, "boot_id": boot_id}
             )
-            session.start_ns += begun[boot] if begun else 0
+            session.start_ns += 10**9 * begun[boot] if begun else 0
             write_environment(session, environment or {})
             if facts:
                 (session.path / "run.json").write_text(json.dumps(facts))

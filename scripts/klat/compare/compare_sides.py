@@ -11,6 +11,7 @@ from klat.compare import refusals
 from klat.compare.environment_conditions import scheduling
 from klat.compare.caveats import cautions
 from klat.compare.declared_looks import at_look
+from klat.compare.copies import run_of, same_samples
 from klat.compare.comparison import Against, Comparison, LeftOutMachine, Options, SideInfo
 from klat.compare.judged_cells import OpenAgainst, OpenResult, open_cell
 from klat.compare.judged_limits import with_limits
@@ -43,6 +44,7 @@ def compare(base: Dataset, news: Sequence[Dataset], options: Options) -> Compari
         over += open_over_machines(of_new, pairs, options)
         left_out += alone
     problems = tuple(dict.fromkeys(problem for side in (base, *news) for problem in side.problems))
+    problems += tuple(same_samples([s for side in (base, *news) for s in side.sessions]))
     if options.limit:
         judged_against, family = with_limits(opened, options.limit, options.rules)
         return Comparison(
@@ -88,6 +90,14 @@ def _check(base: Dataset, news: Sequence[Dataset], options: Options) -> None:
         both = {s.path.resolve() for s in base.sessions} & {s.path.resolve() for s in new.sessions}
         if both:
             raise KlatError(f"{printable(str(min(both)))}: is on both sides")
+        held = {run_of(row): session for session in base.sessions for row in session.rows}
+        for session in new.sessions:
+            copies = {run_of(row) for row in session.rows} & held.keys()
+            if copies:
+                raise KlatError(
+                    f"{printable(str(session.path))}: {len(copies):,} of its runs are on both sides, also"
+                    f" in {printable(str(held[min(copies)].path))}"
+                )
     if options.limit:
         for side in sides:
             check(options.limit, side)

@@ -26,6 +26,7 @@ from klat.compare.conditions import (
     alike,
     of_kernel,
 )
+from klat.compare.copies import same_samples
 from klat.compare.grouped_settings import grouped_settings
 from klat.compare.settings import Setting, by_value, program_order
 from klat.compare.sources import Run, Source, read_sources
@@ -312,6 +313,7 @@ def read_datasets(paths: Iterable[Path | str]) -> tuple[list[Dataset], list[str]
     datasets = [pool for sources in by_label.values() for pool in Dataset(sources).pools()]
     for dataset in datasets:
         problems += _disagreements(dataset)
+    problems += same_samples([session for dataset in datasets for session in dataset.sessions])
     return datasets, problems
 
 

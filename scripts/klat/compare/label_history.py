@@ -10,6 +10,7 @@ from enum import Enum
 
 import numpy as np
 
+from klat.compare.copies import same_samples
 from klat.compare.conditions import Distinctions
 from klat.record.environment import Difference, differences, recorded_differences
 from klat.base.errors import KlatError
@@ -157,7 +158,7 @@ def history(side: Dataset, options: HistoryOptions) -> History:
         needed=needed(level),
         beside=needed_beside(max(len(boots), needed(level)), level),
         unmeasurable=tuple(unmeasurable),
-        problems=tuple(side.problems),
+        problems=(*side.problems, *same_samples(side.sessions)),
     )
 
 

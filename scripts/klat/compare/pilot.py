@@ -10,6 +10,7 @@ from pathlib import Path
 from statistics import median
 
 from klat.base.errors import KlatError
+from klat.compare.copies import same_samples
 from klat.compare.estimands import Estimand, tested_by_default
 from klat.record import renamed_metrics
 from klat.record.lab_files import seconds_of_runs
@@ -114,7 +115,7 @@ def plan_path(path: Path, target: Target) -> Pilot:
             *left_out,
             *side.unmeasurable_lines(target.metrics),
         ),
-        problems=tuple(side.problems),
+        problems=(*side.problems, *same_samples(side.sessions)),
         run_noun=run_noun(all(is_soak(key[1]) for key in cells)),
         segment_s=_segment_seconds(cells),
     )

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 
+from klat.compare.copies import same_samples
 from klat.compare.conditions import Declared
 from klat.compare.matching import declared_of, matched
 from klat.base.errors import KlatError
@@ -106,7 +107,7 @@ def plan_turns(both: Sequence[Path], target: Target) -> TurnsPilot:
         turn_seconds=turn_seconds,
         **efforts(usable, target, tests, cost),
         cannot_know=(*_left_out(a, b, held, target), *notes, *_cannot_know(found)),
-        problems=(*a.problems, *b.problems),
+        problems=(*a.problems, *b.problems, *same_samples([*a.sessions, *b.sessions])),
     )
 
 

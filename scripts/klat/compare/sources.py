@@ -19,6 +19,7 @@ from klat.compare.conditions import (
     conditions,
     declared_options,
 )
+from klat.compare.copies import without_copies
 from klat.compare.estimands import Estimand
 from klat.compare.environment_conditions import Values
 from klat.stats.distribution import Distribution
@@ -247,7 +248,7 @@ def read_sources(
 
     SessionError if a path leads to no session, or if no session has a run.
     """
-    sessions = [believed(read_session(found)) for found in find_sessions(paths)]
+    sessions = without_copies(believed(read_session(found)) for found in find_sessions(paths))
     problems = [f"{printable(str(s.path))}: {p}" for s in sessions for p in s.problems]
     problems += lab_files.failures(session.path for session in sessions)
     by_label: dict[str, list[Source]] = {}

@@ -1,0 +1,85 @@
+"""Runs that were read before: a copied session must not count again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from klat.record.samples import SampleFiles
+from klat.record.session import Row, Session, SessionError, printable
+
+# Fewer samples can be the same by chance.
+_LEAST_SAMPLES = 30
+
+
+def run_of(row: Row) -> tuple[Any, ...]:
+    """What one run has, wherever its session is."""
+    return (row.boot, row.order, *row.batch)
+
+
+def without_copies(sessions: Iterable[Session]) -> list[Session]:
+    """The sessions without the runs that an earlier session holds. Their problems count these."""
+    seen: dict[tuple[Any, ...], Path] = {}
+    kept = []
+    for session in sessions:
+        runs = {run_of(row): row for row in session.rows}
+        copies = {run: seen[run] for run in runs if run in seen}
+        if copies:
+            path = next(iter(copies.values()))
+            said = f"left out {_runs(len(copies))} that {_name(path)} holds too: a copy counts once"
+            rows = [row for row in session.rows if run_of(row) not in copies]
+            session = replace(session, rows=rows, problems=[*session.problems, said])
+        seen |= dict.fromkeys(runs.keys() - copies.keys(), session.path)
+        kept.append(session)
+    return kept
+
+
+def same_samples(sessions: Sequence[Session]) -> list[str]:
+    """A sentence on boots with the same samples. Few samples, or guests that count instructions, can repeat a run,
+    so only a session that mostly repeats another boot is named."""
+    seen: dict[tuple[Any, ...], list[tuple[Session, Row]]] = {}
+    count = 0
+    example: tuple[Path, Path] | None = None
+    for session in sessions:
+        rows = [row for row in session.rows if _is_telling(row)]
+        copies = []
+        for row in rows:
+            figures = (row.benchmark, row.params, row.metric, row.n, row.mean, row.stddev, row.max)
+            alike = seen.setdefault(figures, [])
+            copies += [other.path for other, its in alike if _same(other, its, session, row)][:1]
+            alike.append((session, row))
+        if 2 * len(copies) > len(rows):
+            count += len(copies)
+            example = example or (copies[0], session.path)
+    if not example:
+        return []
+    one, two = map(_name, example)
+    return [
+        f"{count:,} row{'s have' if count > 1 else ' has'} exactly the samples of another boot, for example in"
+        f" {one} and {two}: a copy with another boot id, or a guest that repeats itself, is no further fact"
+    ]
+
+
+def _is_telling(row: Row) -> bool:
+    return not row.soak and (row.n or 0) >= _LEAST_SAMPLES and bool(row.stddev)
+
+
+def _same(one: Session, its: Row, two: Session, row: Row) -> bool:
+    if one.boot_id == two.boot_id:
+        return False
+    try:
+        return np.array_equal(SampleFiles(one).read(its), SampleFiles(two).read(row))
+    except SessionError:
+        return False
+
+
+def _name(path: Path) -> str:
+    return printable(str(path))
+
+
+def _runs(count: int) -> str:
+    return f"{count:,} run{'s' if count > 1 else ''}"
