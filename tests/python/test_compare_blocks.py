@@ -69,11 +69,12 @@ def blocks(experiment: str, count: int = 6) -> dict[str, Any]:
 def test_blocks_are_the_unit_of_two_settings_in_one_boot(side: SideWriter, klat: Klat) -> None:
     shared: dict[str, Any] = {"boots": 1, "runs": 12, "prefix": "x", "facts": blocks("e")}
     idle = {f"{CPU}/cpuidle/current_governor": "menu"}
+    idle |= {"sys/kernel/sched_ext/state": "enabled", "sys/kernel/sched_ext/root/ops": "lavd"}
     a, b = side("a", **shared), side("b", 1.1, environment=idle, **shared)
     status, out, _ = klat("compare", a, b)
     assert status == 1 and "slower" in out
     assert "Student over pairs of blocks, 5.0 degrees of freedom" in words(out)
-    assert "current_governor: absent | menu" in words(out)
+    assert "current_governor: absent | menu" in words(out) and "scheduler lavd" in words(out)
     other = side("c", 1.1, **{**shared, "facts": blocks("another")})
     assert klat("compare", a, other)[0] == 3
 
