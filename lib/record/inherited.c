@@ -47,6 +47,57 @@ static void add_status(json_t *object)
 	free(text);
 }
 
+/* The CPU quota of a cgroup of version 2 or, without one, of version 1: false if there is none. */
+static bool read_quota(const char *directory, char *text, size_t size)
+{
+	char path[4200], period[32];
+
+	snprintf(path, sizeof(path), "%s/cpu.max", directory);
+	if (klat_read_line(path, text, size))
+		return strncmp(text, "max", 3);
+	snprintf(path, sizeof(path), "%s/cpu.cfs_quota_us", directory);
+	if (!klat_read_line(path, text, size) || *text == '-')
+		return false;
+	snprintf(path, sizeof(path), "%s/cpu.cfs_period_us", directory);
+	klat_read_line(path, period, sizeof(period));
+	snprintf(text + strlen(text), size - strlen(text), " %s", period);
+	return true;
+}
+
+/* The quotas of the cgroup and its ancestors as far as they are visible, the nearest first. */
+static void add_quotas(json_t *object)
+{
+	char *text = klat_read_file("/proc/self/cgroup"), *rest = NULL, quotas[512] = "";
+
+	for (char *line = text ? strtok_r(text, "\n", &rest) : NULL; line;
+	     line = strtok_r(NULL, "\n", &rest)) {
+		char *controllers = strchr(line, ':'), directory[4096], quota[64];
+		char *path = controllers ? strchr(controllers + 1, ':') : NULL;
+		size_t top, length;
+
+		if (!path)
+			continue;
+		*path++ = 0;
+		if (*++controllers && strncmp(controllers, "cpu", 3))
+			continue;
+		snprintf(directory, sizeof(directory), "/sys/fs/cgroup/%s", controllers);
+		top = strlen(directory) - !*controllers;
+		snprintf(directory + top, sizeof(directory) - top, "%s",
+			 strcmp(path, "/") ? path : "");
+		for (;;) {
+			length = strlen(quotas);
+			if (read_quota(directory, quota, sizeof(quota)))
+				snprintf(quotas + length, sizeof(quotas) - length, "%s%s",
+					 length ? ", " : "", quota);
+			if (strlen(directory) <= top)
+				break;
+			*strrchr(directory, '/') = 0;
+		}
+	}
+	free(text);
+	add(object, "cpu.max", *quotas ? quotas : "none");
+}
+
 json_t *klat_inherited(void)
 {
 	json_t *object = json_object();
@@ -62,6 +113,7 @@ json_t *klat_inherited(void)
 	if (execution != -1)
 		add(object, "personality", number);
 	add_status(object);
+	add_quotas(object);
 	for (size_t i = 0; i < KLAT_ARRAY_SIZE(variables); i++)
 		add(object, variables[i], getenv(variables[i]) ?: "none");
 	return object;

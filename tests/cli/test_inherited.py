@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from harness import FAILED, MEASURED, UNTRUSTED, Running, assert_one_line, run
+from harness import FAILED, MEASURED, UNTRUSTED, Running, assert_one_line, lacking, run
 
 PR_SET_TIMERSLACK, PR_SET_THP_DISABLE = 29, 41
 ADDR_NO_RANDOMIZE = 0x40000
@@ -71,3 +71,20 @@ def test_a_preloaded_library_is_recorded_by_its_name(tmp_path: Path) -> None:
     assert [name.split()[0] for name in loaded][0] == "libafew.so"
     assert all(len(name.split()[1]) == 16 for name in loaded)
     assert "syscall with other libraries" in run("syscall", *words).err
+
+
+def test_the_quota_of_an_ancestor_is_recorded(tmp_path: Path) -> None:
+    group = Path("/sys/fs/cgroup/cpu/klat-test-quota")
+    try:
+        (group / "below").mkdir(parents=True)
+    except OSError:
+        lacking("no cgroup of version 1 with the CPU controller can be made")
+    try:
+        (group / "cpu.cfs_quota_us").write_text("50000")
+        words = ("--iterations", "20", "--quiet", "--policy", "other", "--record", tmp_path)
+        join = (group / "below/cgroup.procs").write_text
+        run("syscall", *words, preexec_fn=lambda: join(str(os.getpid())))
+        assert inherited(tmp_path)["cpu.max"] == "50000 100000"
+    finally:
+        (group / "below").rmdir()
+        group.rmdir()
