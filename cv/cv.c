@@ -197,10 +197,13 @@ static int setup(struct klat_run *run)
 	worker->noun = "high thread";
 	worker->woken = true;
 	worker->sleeps = sleeps;
+	/* Signalled while the mutex is held, a thread can wake up and wait for the mutex. */
+	worker->most_sleeps = 2;
 	worker = klat_worker_add(run, "low", 1, KLAT_LOW, low);
 	worker->noun = "low thread";
 	worker->woken = true;
 	worker->sleeps = sleeps;
+	worker->most_sleeps = 2;
 	return 0;
 }
 

@@ -9,6 +9,15 @@
 
 struct klat_run;
 
+/* The library's account of a worker's time in its observed part. */
+struct klat_account {
+	int file;                  /* descriptor of /proc/thread-self/schedstat, or -1 */
+	bool traced;               /* by another process, before or after the body */
+	int64_t cpu_ns, waited_ns; /* waited_ns: for its CPU; -1 if the kernel does not report it */
+	int64_t elapsed_ns;
+	int64_t start_cpu_ns, start_waited_ns, start_ns;
+};
+
 /* How the count of an event compares to `wanted`. */
 enum klat_rule {
 	KLAT_COUNTED, /* nothing is required */

@@ -196,16 +196,15 @@ struct klat_worker {
 	 * KLAT_MOSTLY: in each iteration. On one CPU, preemptions count as well, because the wakee
 	 * can preempt the waker. */
 	enum klat_rule sleeps : 8;
+	int most_sleeps;     /* in an iteration, with KLAT_MOSTLY; 0: once */
+	bool kernel_threads; /* interrupt threads and softirqs do a part of the event */
 	int (*body)(struct klat_worker *worker);
-
 	uint32_t cpu_identity;   /* its CPU, in the form that an end stamp reads */
 	uint32_t strayed;        /* non-zero if the worker took an end stamp on another CPU */
 	uint64_t ended;          /* the last end stamp; see klat_sample_ended() */
 	const uint64_t *watched; /* the series whose slow samples klat traces, or NULL */
 	int64_t iteration, observed_from;
-	int64_t laps;       /* of a soak, see klat_goes_on() */
-	int64_t spin_began; /* ns, see klat_rest() */
-
+	int64_t laps, spin_began; /* of a soak, see klat_goes_on(); ns, see klat_rest() */
 	pthread_t thread;
 	pid_t tid;
 	int result;
@@ -222,6 +221,7 @@ struct klat_worker {
 	int64_t rests;               /* voluntary switches of sleeps, not in `voluntary` */
 	int64_t before_rest;         /* voluntary switches when the current sleep began */
 	int64_t wakeups;             /* voluntary switches of the body, warm-up included */
+	struct klat_account account;
 	int64_t start_voluntary, start_involuntary, start_minor, start_major, start_rests;
 } KLAT_ALIGNED;
 

@@ -179,6 +179,7 @@ static int setup(struct klat_run *run)
 	reader = klat_worker_add(run, "high", 0, KLAT_HIGH, read_packets);
 	reader->noun = "high thread";
 	reader->sleeps = KLAT_MOSTLY;
+	reader->kernel_threads = o->remote;
 	if (o->remote)
 		return 0;
 	sender = klat_worker_add(run, "client", 1, KLAT_HIGH, send_packets);

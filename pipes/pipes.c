@@ -187,6 +187,7 @@ static int setup(struct klat_run *run)
 {
 	const struct options *o = run->options;
 	struct state *state = run->state;
+	const int parts = 1 + o->bytes / 4096;
 	struct klat_worker *worker;
 
 	if (pipe(state->there) || pipe(state->back))
@@ -197,10 +198,13 @@ static int setup(struct klat_run *run)
 	 * for the reply. */
 	worker->woken = o->mode == ROUND_TRIP;
 	worker->sleeps = o->mode == ROUND_TRIP ? KLAT_MOSTLY : KLAT_COUNTED;
+	/* A message longer than a page is read in parts. */
+	worker->most_sleeps = parts;
 	worker = klat_worker_add(run, "reader", 1, o->higher == WRITER ? KLAT_LOW : KLAT_HIGH,
 				 reader);
 	worker->woken = true;
 	worker->sleeps = KLAT_MOSTLY;
+	worker->most_sleeps = parts;
 	worker->process = o->peer == PROCESS;
 	return 0;
 }

@@ -87,6 +87,11 @@ void klat_core_types_read(struct klat_core_types *types);
 /* The index of a CPU's type. 0 if all cores are of one type. */
 int klat_core_type(const struct klat_core_types *types, int cpu);
 
+/* cgroup.c */
+/* How often a CPU quota stopped this process's cgroup or one of its ancestors: the sum. -1 if
+ * unknown. */
+int64_t klat_cgroup_throttled(void);
+
 /* counter.c */
 struct klat_counter {
 	double khz, uncertainty_ppm;

@@ -82,6 +82,7 @@ void klat_snapshot_take(struct klat_snapshot *snapshot, const struct klat_run *r
 	if (text)
 		parse_steal(snapshot, text);
 	free(text);
+	snapshot->throttled = klat_cgroup_throttled();
 	/* An SMI stops all CPUs at once, so one CPU's count is enough. */
 	snapshot->smi = klat_arch_smi_count(run->cpus[0]);
 	klat_scheduler(snapshot->scheduler, sizeof(snapshot->scheduler));
@@ -195,34 +196,6 @@ static void judge_sleeps(struct klat_run *run, const struct klat_worker *worker)
 			worker->noun, (long long)worker->voluntary, (long long)klat_observed(run));
 }
 
-/* Whether another worker may preempt this one. Workers of equal priority switch when they sleep,
- * and none runs for a whole SCHED_RR quantum. */
-static bool has_superior(const struct klat_run *run, const struct klat_worker *worker)
-{
-	for (int i = 0; i < run->worker_count; i++)
-		if (run->workers[i].cpu == worker->cpu &&
-		    run->workers[i].priority > worker->priority)
-			return true;
-	return false;
-}
-
-/*
- * A real-time thread waits for its CPU until the CPU has left its idle state. Longer waits, more
- * than 10 us per iteration plus one scheduler tick, have another cause: for example, the kernel's
- * deadline server runs ordinary tasks before the real-time thread.
- */
-static bool was_kept_waiting(const struct klat_run *run, const struct klat_worker *worker)
-{
-	/* A guest in an emulator runs nothing but the test, and its instructions count as
-	 * nanoseconds. */
-	if (!klat_timed())
-		return false;
-	for (int i = 0; i < run->worker_count; i++)
-		if (&run->workers[i] != worker && run->workers[i].cpu == worker->cpu)
-			return false;
-	return worker->wait_ns > 4000000 + 10000 * klat_made(run);
-}
-
 static void judge_worker(struct klat_run *run, const struct klat_worker *worker)
 {
 	int64_t faults = worker->minor_faults + worker->major_faults - worker->expected_faults;
@@ -240,13 +213,6 @@ static void judge_worker(struct klat_run *run, const struct klat_worker *worker)
 		klat_invalid(run, "the %s ran under %s:%d instead of %s:%d", worker->noun,
 			     klat_policy_name(worker->policy_obtained), worker->priority_obtained,
 			     klat_policy_name(policy), worker->priority);
-	/* A thread of higher priority preempted the worker, or the kernel did so for threads of
-	 * lower priority. That time is in a sample. */
-	if (policy != SCHED_OTHER && worker->involuntary > worker->expected_switches &&
-	    !has_superior(run, worker) && !klat_emulated())
-		klat_disturbed(run, "the %s was preempted", worker->noun);
-	if (policy != SCHED_OTHER && was_kept_waiting(run, worker))
-		klat_disturbed(run, "the %s was kept waiting for its CPU", worker->noun);
 	if (faults > 0)
 		klat_invalid(run, "%lld page faults in the timed part of the %s", (long long)faults,
 			     worker->noun);
@@ -359,6 +325,7 @@ void klat_evidence_judge(struct klat_run *run)
 {
 	for (int i = 0; i < run->worker_count; i++)
 		judge_worker(run, &run->workers[i]);
+	klat_surplus_judge(run);
 	/* An emulator's counter follows the host's clock or the count of instructions, whatever its
 	 * CPUID says. */
 	if (klat_timed() && !run->library->counter.invariant)

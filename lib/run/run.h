@@ -71,6 +71,24 @@ int klat_slow_finish(struct klat_run *run);
 struct klat_worker *klat_worker_of(struct klat_run *run, int metric, int64_t series);
 int klat_workers_run(struct klat_run *run);
 
+/* canary.c */
+/*
+ * A thread that sleeps in a read while the workers run. Whatever stops the process (a signal, a
+ * tracer, the freezer) ends this sleep, and another one follows.
+ */
+struct klat_canary {
+	pthread_t thread;
+	int pipe[2];
+	pid_t tid;
+	bool runs;
+	int64_t sleeps;
+};
+
+/* If it cannot start, no stop is counted. */
+void klat_canary_start(struct klat_canary *canary, int cpu);
+/* Returns how often the process was stopped. */
+int64_t klat_canary_end(struct klat_canary *canary);
+
 /* evidence.c */
 struct klat_irq_row {
 	char name[8];
@@ -85,6 +103,7 @@ struct klat_snapshot {
 	bool irq_present[KLAT_IRQ_ROWS];
 	int64_t steal[KLAT_MAX_CPU]; /* clock ticks of sysconf(_SC_CLK_TCK); -1: unknown */
 	int64_t smi;                 /* -1: cannot be read */
+	int64_t throttled;           /* see klat_cgroup_throttled() */
 	/* If the run holds the guest's halt polling. polls is -1 if the kernel does not count. */
 	int64_t halt_poll_ns, polls, halts;
 	int highest_cpu;
@@ -101,6 +120,14 @@ int64_t klat_suspended_ns(void);
 void klat_thread_self(int64_t *migrations, int64_t *wait_ns);
 /* The checks of every benchmark, from pinning to SMIs. */
 void klat_evidence_judge(struct klat_run *run);
+
+/* surplus.c */
+/* The worker's time on the CPU and of waiting for it, -1 if absent. For the worker itself. */
+void klat_account_read(const struct klat_worker *worker, int64_t *cpu_ns, int64_t *waited_ns);
+/* From a file "status" below /proc. */
+bool klat_is_traced(const char *path);
+/* The checks of what happened besides the event. */
+void klat_surplus_judge(struct klat_run *run);
 
 /* busy.c */
 struct klat_busy {
@@ -285,6 +312,8 @@ struct klat_library {
 	struct klat_soak soak;
 
 	pthread_barrier_t barrier;
+	struct klat_canary canary;
+	int64_t stops; /* how often the measured process was stopped */
 	int worker_capacity;
 	struct klat_snapshot before, after;
 	struct klat_busy busy_before, busy_after;

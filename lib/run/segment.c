@@ -20,6 +20,8 @@ enum {
 struct klat_reading {
 	int64_t at_ns, clock_ns, suspended_ns, iterations;
 	int64_t suspensions; /* begun since the boot; -1 if the kernel does not count them */
+	int64_t sleeps;      /* of the canary, see run.h; -1 if unknown */
+	int64_t stops;       /* of processes of the run */
 	uint64_t ticks;      /* at clock_ns */
 	struct klat_snapshot snapshot;
 	struct klat_busy busy;
@@ -94,6 +96,7 @@ static void read_worker(struct klat_worker *worker, pid_t pid)
 			klat_count_after(text, "\nvoluntary_ctxt_switches") - worker->rests;
 		worker->voluntary = worker->wakeups;
 		worker->involuntary = klat_count_after(text, "nonvoluntary_ctxt_switches");
+		worker->account.traced = klat_count_after(text, "\nTracerPid:") > 0;
 	}
 	if (read_task(worker, pid, "stat", text, sizeof(text)))
 		read_faults(worker, text);
@@ -104,8 +107,11 @@ static void read_worker(struct klat_worker *worker, pid_t pid)
 				     ? klat_count_after(text, "nr_migrations")
 				     : -1;
 	worker->wait_ns = -1;
-	if (read_task(worker, pid, "schedstat", text, sizeof(text)))
+	if (read_task(worker, pid, "schedstat", text, sizeof(text))) {
+		worker->account.cpu_ns = klat_count_after(text, "");
 		worker->wait_ns = klat_count_after(text, " ");
+	}
+	worker->account.waited_ns = worker->wait_ns;
 	worker->pinned = is_held(worker);
 	worker->policy_obtained = sched_getscheduler(worker->tid);
 	sched_getparam(worker->tid, &param);
@@ -166,6 +172,17 @@ static void read_counts(struct klat_reading *reading, const struct klat_run *run
 	}
 }
 
+static int64_t canary_sleeps(const struct klat_run *run)
+{
+	char path[64], text[8192];
+
+	snprintf(path, sizeof(path), "/proc/%d/task/%d/status", run->library->soak.pid,
+		 run->library->canary.tid);
+	return klat_read_small(path, text, sizeof(text)) > 0
+		       ? klat_count_after(text, "\nvoluntary_ctxt_switches")
+		       : -1;
+}
+
 static void take(struct klat_reading *reading, const struct klat_run *run)
 {
 	read_clocks(reading);
@@ -173,6 +190,8 @@ static void take(struct klat_reading *reading, const struct klat_run *run)
 	reading->suspensions = count_suspensions();
 	for (int i = 0; i < run->worker_count; i++)
 		read_worker(&reading->workers[i], run->library->soak.pid);
+	reading->sleeps = canary_sleeps(run);
+	reading->stops = run->library->stops;
 	memset(&reading->snapshot, 0, sizeof(reading->snapshot));
 	klat_snapshot_take(&reading->snapshot, run);
 	klat_busy_take(&reading->busy, run);
@@ -240,6 +259,9 @@ static void subtract_worker(struct klat_worker *worker, const struct klat_worker
 	subtract(&worker->major_faults, before->major_faults);
 	subtract(&worker->migrations, before->migrations);
 	subtract(&worker->wait_ns, before->wait_ns);
+	subtract(&worker->account.waited_ns, before->account.waited_ns);
+	subtract(&worker->account.cpu_ns, before->account.cpu_ns);
+	worker->account.traced |= before->account.traced;
 	worker->rests -= before->rests;
 	worker->expected_faults -= before->expected_faults;
 	worker->expected_switches -= before->expected_switches;
@@ -332,6 +354,10 @@ int klat_segment_end(const struct klat_run *run, const struct klat_reading *befo
 		library->after = after->snapshot;
 		library->busy_before = before->busy;
 		library->busy_after = after->busy;
+		/* A stop adds two sleeps, one of them in the next segment if it has not ended. */
+		library->stops = after->stops - before->stops;
+		if (before->sleeps >= 0 && after->sleeps >= 0)
+			library->stops += (after->sleeps - before->sleeps + 1) / 2;
 		library->start_ns = before->clock_ns;
 		library->elapsed_ns = after->at_ns - before->at_ns;
 		library->common.run = number;
@@ -340,6 +366,8 @@ int klat_segment_end(const struct klat_run *run, const struct klat_reading *befo
 		segment.library = library;
 		segment.outcome = &library->outcome;
 		segment.workers = since->workers;
+		for (int i = 0; i < run->worker_count; i++)
+			segment.workers[i].account.elapsed_ns = library->elapsed_ns;
 		segment.state = since->state;
 		segment.warmup = segment.lead = 0;
 		segment.iterations = segment.end = after->iterations - before->iterations;

@@ -6,6 +6,7 @@
 #include "prefault.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -38,6 +39,7 @@ struct klat_worker *klat_worker_add(struct klat_run *run, const char *role, int 
 					.body = body,
 					.observed_from = -run->lead,
 					.other_faults = -1,
+					.account.file = -1,
 					.migrations = -1,
 					.wait_ns = -1 };
 	if (library->policy.policy != SCHED_OTHER)
@@ -101,6 +103,8 @@ void klat_observed_part_begins(struct klat_worker *worker)
 {
 	const struct rusage usage = klat_thread_usage();
 
+	klat_account_read(worker, &worker->account.start_cpu_ns, &worker->account.start_waited_ns);
+	worker->account.start_ns = klat_now_ns();
 	worker->start_voluntary = usage.ru_nvcsw;
 	worker->start_involuntary = usage.ru_nivcsw;
 	worker->start_minor = usage.ru_minflt;
@@ -118,6 +122,11 @@ static void observed_part_ends(struct klat_worker *worker)
 
 	be_at_work(worker);
 	usage = klat_thread_usage();
+	klat_account_read(worker, &worker->account.cpu_ns, &worker->account.waited_ns);
+	worker->account.cpu_ns -= worker->account.start_cpu_ns;
+	if (worker->account.waited_ns >= 0)
+		worker->account.waited_ns -= worker->account.start_waited_ns;
+	worker->account.elapsed_ns = klat_now_ns() - worker->account.start_ns;
 	worker->voluntary = usage.ru_nvcsw - worker->start_voluntary - rests;
 	/* transport counts an interrupted receive as a rest even if it had not slept. */
 	if (worker->voluntary < 0)
@@ -204,6 +213,8 @@ static void *worker_main(void *argument)
 	worker->strayed = 0;
 	pinned_first = pinned_to(worker->cpu);
 	klat_thread_self(&migrations, &wait_ns);
+	worker->account.file = open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC);
+	worker->account.traced = klat_is_traced("/proc/thread-self/status");
 
 	pthread_barrier_wait(&library->barrier); /* ready */
 	pthread_barrier_wait(&library->barrier); /* the first snapshot is taken */
@@ -218,6 +229,7 @@ static void *worker_main(void *argument)
 		klat_slow_check(worker, worker->run->end);
 	pthread_barrier_wait(&library->barrier); /* all stamps are taken */
 	klat_thread_self(&worker->migrations, &worker->wait_ns);
+	worker->account.traced |= klat_is_traced("/proc/thread-self/status");
 	if (worker->migrations >= 0 && migrations >= 0)
 		worker->migrations -= migrations;
 	if (worker->wait_ns >= 0 && wait_ns >= 0)
@@ -327,6 +339,11 @@ static void on_child(int signal, siginfo_t *info, void *context)
 	(void)context;
 	if (info->si_code == CLD_EXITED && !info->si_status)
 		return;
+	if (info->si_code == CLD_STOPPED || info->si_code == CLD_TRAPPED ||
+	    info->si_code == CLD_CONTINUED) {
+		watching->stops += info->si_code != CLD_CONTINUED;
+		return;
+	}
 	watching->ended_pid = info->si_pid;
 	watching->ended_signal = info->si_code == CLD_EXITED ? 0 : info->si_status;
 	_exit(1);
@@ -334,9 +351,7 @@ static void on_child(int signal, siginfo_t *info, void *context)
 
 static void watch_children(struct klat_run *run)
 {
-	/* A process that is stopped has not ended. */
-	struct sigaction action = { .sa_sigaction = on_child,
-				    .sa_flags = SA_SIGINFO | SA_RESTART | SA_NOCLDSTOP };
+	struct sigaction action = { .sa_sigaction = on_child, .sa_flags = SA_SIGINFO | SA_RESTART };
 	sigset_t set;
 
 	watching = run->library;
@@ -391,12 +406,14 @@ int klat_workers_run(struct klat_run *run)
 	 * stay unlocked. */
 	if (library->memory_locked)
 		klat_memory_lock();
+	klat_canary_start(&library->canary, run->cpus[0]);
 	klat_snapshot_take(&library->before, run);
 	klat_busy_take(&library->busy_before, run);
 	pthread_barrier_wait(&library->barrier);
 	pthread_barrier_wait(&library->barrier); /* all stamps are taken */
 	klat_busy_take(&library->busy_after, run);
 	klat_snapshot_take(&library->after, run);
+	library->stops += klat_canary_end(&library->canary);
 	pthread_barrier_wait(&library->barrier); /* done */
 	for (int i = 0; i < run->worker_count; i++) {
 		if (run->workers[i].process)

@@ -445,7 +445,7 @@ class Running:
     def __init__(self, program: str, *arguments: str | Path, **options: Any) -> None:
         self.program = program
         words = [path_of(program), *arguments]
-        if "--soak" not in arguments:
+        if not {"--soak", "--iterations"} & set(arguments):
             words += ["--iterations", "2000000"]
         if "executable" not in options:
             words += joining(arguments)

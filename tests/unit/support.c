@@ -59,7 +59,8 @@ static void add_worker(struct klat_run *run, const char *role, int index, int cp
 								  .pinned = true,
 								  .voluntary = 100 + index,
 								  .migrations = 0,
-								  .wait_ns = 5 };
+								  .wait_ns = 5,
+								  .account.file = -1 };
 }
 
 struct klat_run *test_run(void)

@@ -76,18 +76,20 @@ TEST(an_ordinary_thread_may_be_preempted)
 
 TEST(a_real_time_thread_alone_on_its_cpu_does_not_wait_for_long)
 {
-	const int64_t allowed = 4000000 + 10000 * klat_made(run);
+	const int64_t allowed = 4000000 + 10000 * klat_observed(run);
 
-	run->workers[2].wait_ns = allowed;
+	run->workers[2].account.waited_ns = allowed;
 	assert_judged(KLAT_OK, "");
-	run->workers[2].wait_ns = allowed + 1;
+	run->workers[2].account.waited_ns = allowed + 1;
 	assert_judged(KLAT_DISTURBED, "the reader was kept waiting");
 }
 
 TEST(workers_of_one_cpu_wait_for_each_other)
 {
-	run->workers[0].wait_ns = 1000000000;
+	run->workers[0].account.waited_ns = run->workers[1].account.cpu_ns = 1000000000;
 	assert_judged(KLAT_OK, "");
+	run->workers[1].account.cpu_ns = 500000000;
+	assert_judged(KLAT_DISTURBED, "the writer was kept waiting");
 }
 
 static void slept(int64_t first, int64_t second)
@@ -98,6 +100,51 @@ static void slept(int64_t first, int64_t second)
 		run->workers[i].sleeps = KLAT_MOSTLY;
 	}
 	klat_evidence_judge(run);
+}
+
+TEST(what_goes_beyond_the_event_disturbs_a_run_and_from_half_of_the_iterations_on_makes_it_invalid)
+{
+	struct klat_worker *reader = &run->workers[2];
+	struct klat_library *library = run->library;
+	const struct {
+		int64_t *count;
+		int64_t none; /* the largest count that means nothing */
+		const char *reason;
+		bool ordinary;
+	} cases[] = {
+		{ &reader->voluntary, 1020, "the reader slept", false },
+		{ &reader->involuntary, 0, "the reader was preempted", false },
+		{ &library->stops, 0, "the process was stopped", false },
+		{ &library->after.throttled, 7, "the CPU quota", true },
+	};
+
+	run->end = 500 - run->lead;
+	library->before.throttled = 7;
+	reader->sleeps = KLAT_MOSTLY;
+	reader->most_sleeps = 2;
+	for (size_t i = 0; i < KLAT_ARRAY_SIZE(cases); i++) {
+		const enum klat_status expected[] = { KLAT_OK, KLAT_DISTURBED, KLAT_INVALID };
+		const int64_t half = cases[i].none < 1000 ? cases[i].none + 250 : 1250,
+			      counts[] = { cases[i].none, half - 1, half };
+
+		for (size_t j = 0; j < KLAT_ARRAY_SIZE(counts); j++) {
+			reader->voluntary = 500;
+			reader->involuntary = library->stops = 0;
+			library->after.throttled = 7;
+			library->policy.policy = cases[i].ordinary ? SCHED_OTHER : SCHED_FIFO;
+			for (int w = 0; w < run->worker_count; w++)
+				run->workers[w].policy_obtained = library->policy.policy;
+			*cases[i].count = counts[j];
+			*run->outcome = (struct klat_outcome){ KLAT_OK, "" };
+			assert_judged(expected[j], j ? cases[i].reason : "");
+		}
+	}
+}
+
+TEST(a_traced_worker_is_invalid)
+{
+	run->workers[2].account.traced = true;
+	assert_judged(KLAT_INVALID, "another process traces the reader");
 }
 
 TEST(a_worker_sleeps_for_99_iterations_of_a_hundred)

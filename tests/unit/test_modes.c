@@ -343,7 +343,7 @@ TEST(no_emulated_counter_has_to_be_invariant)
 
 TEST(no_length_of_time_is_held_against_an_emulated_run)
 {
-	run->workers[2].wait_ns = 1000000000;
+	run->workers[2].account.waited_ns = 1000000000;
 	assert_judged(KLAT_OK);
 	run->workers[2].involuntary = 1;
 	assert_judged(KLAT_DISTURBED);

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: MIT */
+/* The cgroups of this process, as far as they are visible. */
+#include "machine/machine.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+	PATH_SIZE = 4096
+};
+
+/* Whether the list "cpu,cpuacct" has this word. */
+static bool has_word(const char *list, const char *word)
+{
+	const size_t length = strlen(word);
+
+	for (const char *at = list; (at = strstr(at, word)); at += length)
+		if ((at == list || at[-1] == ',') && strchr(",\n", at[length]))
+			return true;
+	return false;
+}
+
+/*
+ * The directory of the cgroup `path` in the hierarchy with the CPU controller; `unified` is version
+ * 2. See proc_pid_mountinfo(5): field 4 is the cgroup that is mounted, field 5 where. Returns the
+ * length of the mount point, or 0.
+ */
+static size_t find_directory(const char *mounts, bool unified, const char *path, char *directory)
+{
+	for (const char *line = mounts; line; line = strchr(line, '\n')) {
+		char root[PATH_SIZE], point[PATH_SIZE], type[16], options[PATH_SIZE];
+		const char *rest;
+		size_t length;
+
+		line += *line == '\n';
+		if (sscanf(line, "%*d %*d %*s %4095s %4095s", root, point) != 2)
+			continue;
+		rest = strstr(line, " - ");
+		if (!rest || sscanf(rest, " - %15s %*s %4095s", type, options) != 2 ||
+		    strcmp(type, unified ? "cgroup2" : "cgroup") != 0 ||
+		    (!unified && !has_word(options, "cpu")))
+			continue;
+		length = strcmp(root, "/") ? strlen(root) : 0;
+		/* Outside what is mounted, the mounted cgroup is the nearest visible one. */
+		path = strncmp(path, root, length) ? "" : path + length;
+		snprintf(directory, PATH_SIZE, "%s%s", point, strcmp(path, "/") ? path : "");
+		return strlen(point);
+	}
+	return 0;
+}
+
+/* The sum over the cgroup and its ancestors. A cgroup without the CPU controller counts nothing. */
+static int64_t sum_throttled(char *directory, size_t top)
+{
+	int64_t sum = 0;
+
+	for (;;) {
+		char path[PATH_SIZE + 16], text[1024], *slash;
+		int64_t count = -1;
+
+		snprintf(path, sizeof(path), "%s/cpu.stat", directory);
+		if (klat_read_small(path, text, sizeof(text)) > 0)
+			count = klat_count_after(text, "nr_throttled");
+		sum += count > 0 ? count : 0;
+		slash = strrchr(directory, '/');
+		if (!slash || (size_t)(slash - directory) < top)
+			return sum;
+		*slash = 0;
+	}
+}
+
+int64_t klat_cgroup_throttled(void)
+{
+	char *mounts = klat_read_file("/proc/self/mountinfo"), *save,
+	     *text = klat_read_file("/proc/self/cgroup"), directory[PATH_SIZE];
+	int64_t sum = -1;
+
+	/* "4:cpu,cpuacct:/path", and "0::/path" of version 2. */
+	for (char *line = text ? strtok_r(text, "\n", &save) : NULL; line && mounts;
+	     line = strtok_r(NULL, "\n", &save)) {
+		char *controllers = strchr(line, ':'),
+		     *path = controllers ? strchr(controllers + 1, ':') : NULL;
+		bool unified;
+		size_t top;
+
+		if (!path)
+			continue;
+		*path++ = 0;
+		unified = !*++controllers;
+		if (!unified && !has_word(controllers, "cpu"))
+			continue;
+		top = find_directory(mounts, unified, path, directory);
+		if (top)
+			sum = (sum < 0 ? 0 : sum) + sum_throttled(directory, top);
+	}
+	free(mounts);
+	free(text);
+	return sum;
+}

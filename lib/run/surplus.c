@@ -1,0 +1,296 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Did the kernel do anything besides the event? Each count of the evidence has an upper side. What
+ * goes beyond it disturbs a run, and makes it invalid if it can have moved the median: see
+ * docs/record.md.
+ */
+#include "run/run.h"
+
+#include <dirent.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+void klat_account_read(const struct klat_worker *worker, int64_t *cpu_ns, int64_t *waited_ns)
+{
+	char text[96];
+	/* Time on the CPU and of waiting for it, in ns: Documentation/scheduler/sched-stats.rst. */
+	ssize_t size = worker->account.file < 0
+			       ? -1
+			       : pread(worker->account.file, text, sizeof(text) - 1, 0);
+
+	*cpu_ns = klat_clock_ns(CLOCK_THREAD_CPUTIME_ID);
+	text[size > 0 ? size : 0] = 0;
+	*waited_ns = klat_count_after(text, " ");
+}
+
+/* The file of a process or thread, "/proc/thread-self/status". */
+bool klat_is_traced(const char *path)
+{
+	char text[8192];
+
+	return klat_read_small(path, text, sizeof(text)) > 0 &&
+	       klat_count_after(text, "\nTracerPid:") > 0;
+}
+
+/* Whether the process has opened a perf event. */
+static bool has_perf_event(pid_t pid)
+{
+	char path[64];
+	const struct dirent *entry;
+	bool found = false;
+	DIR *directory;
+
+	snprintf(path, sizeof(path), "/proc/%d/fd", pid);
+	directory = opendir(path);
+	while (directory && !found && (entry = readdir(directory))) {
+		char target[32];
+		ssize_t size =
+			readlinkat(dirfd(directory), entry->d_name, target, sizeof(target) - 1);
+
+		target[size > 0 ? size : 0] = 0;
+		found = !strcmp(target, "anon_inode:[perf_event]");
+	}
+	if (directory)
+		closedir(directory);
+	return found;
+}
+
+static pid_t parent_of(pid_t pid)
+{
+	char path[64], text[1024], *at;
+	int parent = 0;
+
+	snprintf(path, sizeof(path), "/proc/%d/stat", pid);
+	/* The name in field 2 can contain spaces. */
+	if (klat_read_small(path, text, sizeof(text)) > 0 && (at = strrchr(text, ')')))
+		sscanf(at + 1, " %*c %d", &parent);
+	return parent;
+}
+
+/* perf counts or traces the processes that it starts, and theirs. */
+static void judge_profiler(struct klat_run *run)
+{
+	static const char *const tracers[] = { "/sys/kernel/tracing/current_tracer",
+					       "/sys/kernel/debug/tracing/current_tracer" };
+	bool profiled = false;
+	char tracer[64] = "";
+
+	for (pid_t pid = getppid(); pid > 1 && !profiled; pid = parent_of(pid))
+		profiled = has_perf_event(pid);
+	if (profiled)
+		klat_invalid(run, "a profiler (perf) measures this process; measure without it");
+	for (size_t i = 0; i < KLAT_ARRAY_SIZE(tracers) && !*tracer; i++)
+		klat_read_line(tracers[i], tracer, sizeof(tracer));
+	if (*tracer && strcmp(tracer, "nop") != 0)
+		klat_invalid(run, "the kernel's tracer %s is on; write nop to %s", tracer,
+			     tracers[0]);
+}
+
+/* The verdict if other events took place `count` times: each can change one sample. */
+typedef void (*verdict_fn)(struct klat_run *run, const char *format, ...) KLAT_PRINTF(2, 3);
+
+static verdict_fn verdict_of(const struct klat_run *run, int64_t count)
+{
+	return 2 * count >= klat_observed(run) ? klat_invalid : klat_disturbed;
+}
+
+static void judge_counts(struct klat_run *run)
+{
+	const int64_t throttled =
+		run->library->before.throttled < 0
+			? 0
+			: run->library->after.throttled - run->library->before.throttled;
+	const int64_t stops = run->library->stops;
+
+	if (stops > 0)
+		verdict_of(run, stops)(run,
+				       "the process was stopped %lld times, by a signal, a "
+				       "tracer or the freezer",
+				       (long long)stops);
+	/* A quota applies to ordinary threads. */
+	if (throttled > 0 && run->library->policy.policy == SCHED_OTHER)
+		verdict_of(run, throttled)(run,
+					   "the CPU quota of the cgroup stopped its threads "
+					   "%lld times",
+					   (long long)throttled);
+}
+
+/* Whether another worker may preempt this one. Workers of equal priority switch when they sleep,
+ * and none runs for a whole SCHED_RR quantum. */
+static bool has_superior(const struct klat_run *run, const struct klat_worker *worker)
+{
+	for (int i = 0; i < run->worker_count; i++)
+		if (run->workers[i].cpu == worker->cpu &&
+		    run->workers[i].priority > worker->priority)
+			return true;
+	return false;
+}
+
+/* A thread of higher priority preempted the worker, or the kernel did so for threads of lower
+ * priority. That time is in a sample. */
+static void judge_preemptions(struct klat_run *run, const struct klat_worker *worker)
+{
+	const int64_t surplus = worker->involuntary - worker->expected_switches;
+
+	if (run->library->policy.policy != SCHED_OTHER && surplus > 0 &&
+	    !has_superior(run, worker) && !klat_emulated())
+		verdict_of(run, surplus)(run, "the %s was preempted", worker->noun);
+}
+
+/* A tracer that the PID namespace hides, or a stop of this thread alone, shows here. Locks of the
+ * kernel add a few sleeps. */
+static void judge_more_sleeps(struct klat_run *run, const struct klat_worker *worker)
+{
+	const int64_t waits = klat_observed(run) + worker->unsampled,
+		      surplus = worker->voluntary -
+				waits * (worker->most_sleeps ? worker->most_sleeps : 1);
+
+	if (worker->sleeps == KLAT_MOSTLY && surplus * 20 > waits)
+		verdict_of(run, surplus)(run, "the %s slept %lld times in %lld iterations",
+					 worker->noun, (long long)worker->voluntary,
+					 (long long)waits);
+}
+
+/* The longest metric of the run: its samples contain most of the waits. */
+struct longest {
+	double median_ns, sum_ns;
+	double excess_ns; /* how far the samples above twice the median exceed it, added up */
+};
+
+static void add_samples(struct longest *of, uint64_t median, uint64_t sample, int64_t count)
+{
+	of->sum_ns += (double)sample * count;
+	if (sample / 2 > median)
+		of->excess_ns += (double)(sample - median) * count;
+}
+
+static struct longest longest_of(const struct klat_run *run)
+{
+	const struct klat_histogram *histograms = run->library->soak.histograms;
+	struct longest of = { 0 };
+	uint64_t median = 0;
+	int longest = -1, parts;
+
+	for (int m = 0; m < run->benchmark->metric_count; m++) {
+		const struct klat_summary *summary = &run->library->summaries[m];
+		uint64_t typical = summary->p50_known ? summary->p50 : summary->max;
+
+		if (!klat_samples_kept(run, m) || typical <= median)
+			continue;
+		median = typical;
+		longest = m;
+	}
+	if (longest < 0)
+		return of;
+	for (int64_t i = 0; histograms && i < histograms[longest].distinct; i++)
+		add_samples(&of, median, histograms[longest].pairs[i].value,
+			    histograms[longest].pairs[i].count);
+	for (int64_t i = 0; !histograms && i < run->iterations; i++)
+		add_samples(&of, median, klat_series(run, longest, 0)[i], 1);
+	if (histograms)
+		of.sum_ns /= run->library->metrics[longest].series;
+	/* A sample can be the mean of two directions. */
+	parts = run->benchmark->metrics[longest].mean_of ?: 1;
+	of.median_ns = klat_ticks_to_ns(run, median) * parts;
+	of.sum_ns = klat_ticks_to_ns(run, of.sum_ns) * parts;
+	of.excess_ns = klat_ticks_to_ns(run, of.excess_ns) * parts;
+	return of;
+}
+
+/* The time of other tasks on the run's CPUs. If the kernel does not count it in ns: no bound. */
+static int64_t time_of_others(const struct klat_run *run)
+{
+	const struct klat_busy *before = &run->library->busy_before,
+			       *after = &run->library->busy_after;
+
+	if (before->busy_ns < 0 || after->busy_ns < 0 || after->step_ns != 1)
+		return INT64_MAX;
+	return after->busy_ns - before->busy_ns - (after->own_ns - before->own_ns);
+}
+
+/*
+ * How long other tasks kept a worker from its CPU. Until the CPU has left its idle state a worker
+ * waits, too, so others ran at least as long. Workers of one CPU wait for each other as well.
+ * `alone`: at most the worker's wait, less the time of the other workers. `shared`: the time in
+ * which none of them ran, although one waited.
+ */
+struct waits {
+	int64_t alone, shared;
+};
+
+static struct waits waits_of(const struct klat_run *run, const struct klat_worker *worker)
+{
+	const int64_t others = time_of_others(run);
+	int64_t cpu_ns = 0, waited_ns = 0;
+	struct waits waits;
+
+	for (int i = 0; i < run->worker_count; i++)
+		if (run->workers[i].cpu == worker->cpu) {
+			cpu_ns += run->workers[i].account.cpu_ns;
+			waited_ns += run->workers[i].account.waited_ns;
+		}
+	waits.alone = worker->account.waited_ns - (cpu_ns - worker->account.cpu_ns);
+	waits.shared = worker->account.elapsed_ns - cpu_ns;
+	/* Alone on its CPU, a worker may sleep in that time. */
+	if (waits.shared > waited_ns)
+		waits.shared = waited_ns;
+	if (waits.alone > others)
+		waits.alone = others;
+	if (waits.shared > others)
+		waits.shared = others;
+	return waits;
+}
+
+/*
+ * Waits in a few samples do not move the median. So what remains is compared with it: less the time
+ * of long samples, and less the time outside the samples.
+ */
+static void judge_waits(struct klat_run *run, const struct klat_worker *worker,
+			const struct longest *of)
+{
+	const struct waits waits = waits_of(run, worker);
+	const int64_t observed = klat_observed(run);
+	const bool ordinary = run->library->policy.policy == SCHED_OTHER;
+	const double all = of->median_ns * observed,
+		     outside = worker->account.elapsed_ns - of->sum_ns,
+		     allowed = 4e6 + 1e4 * observed + (ordinary ? all / 20 : 0);
+	double share = 0;
+
+	if (worker->account.waited_ns < 0)
+		return;
+	/* A sleep or a preemption is followed by one wait. */
+	if (all && !worker->kernel_threads && !has_superior(run, worker) &&
+	    2 * (worker->voluntary + worker->involuntary) >= observed)
+		share = (waits.shared - of->excess_ns - (outside > 0 ? outside : 0)) / all;
+	if (share >= 0.2)
+		klat_invalid(run,
+			     "other tasks kept the %s from CPU %d for %.0f %% of the median sample",
+			     worker->noun, worker->cpu, 100 * share);
+	else if (share >= 0.1 || waits.alone > allowed)
+		klat_disturbed(run, "the %s was kept waiting for its CPU", worker->noun);
+}
+
+void klat_surplus_judge(struct klat_run *run)
+{
+	const struct longest longest = longest_of(run);
+
+	for (int i = 0; i < run->worker_count; i++) {
+		const struct klat_worker *worker = &run->workers[i];
+
+		if (worker->account.traced)
+			klat_invalid(run,
+				     "another process traces the %s (ptrace); measure without "
+				     "it",
+				     worker->noun);
+		judge_preemptions(run, worker);
+		judge_more_sleeps(run, worker);
+		/* A guest in an emulator runs nothing but the test, and its instructions count as
+		 * nanoseconds. */
+		if (klat_timed())
+			judge_waits(run, worker, &longest);
+	}
+	judge_counts(run);
+	judge_profiler(run);
+}

@@ -1,0 +1,167 @@
+"""Whatever happens beside the event makes a run disturbed or invalid: tracers, stops, quotas and neighbours."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import harness
+import pytest
+from harness import PROGRAMS, Running, command, json_of, path_of, run, until
+
+pytestmark = [pytest.mark.alone, pytest.mark.slow]
+
+CPU = str(max(os.sched_getaffinity(0)))
+SLEEPER = ("--method", "nanosleep")
+# Options for one CPU, and a number of iterations that takes some hundred milliseconds.
+ONE_CPU = {
+    "pipes": ("--cpus", f"{CPU},{CPU}"),
+    "cv": ("--cpus", f"{CPU},{CPU}"),
+    "messages": ("--cpus", f"{CPU},{CPU}"),
+    "semaphore": ("--cpus", f"{CPU},{CPU}"),
+    "transport": ("--wait", "block", "--cpus", f"{CPU},{CPU}"),
+    "timer": (*SLEEPER, "--cpus", CPU),
+    "switch": ("--cpus", CPU),
+    "syscall": ("--cpus", CPU),
+    "eventloop": ("--cpus", CPU),
+}
+LONG = {"timer": 1000, "semaphore": 5000, "eventloop": 20, "network": 20000, "syscall": 2000000}
+EVENTS = {"eventloop": ("--iterations", "5", "--pairs", "100", "--writes", "1000")}
+
+
+def long(program: str) -> tuple[str, ...]:
+    return ("--iterations", str(LONG.get(program, 200000)))
+
+
+def judged(wanted: str, attempt: Callable[[], harness.Done]) -> None:
+    """Other work on the machine may end an attempt before it is of use."""
+
+    def wrong() -> str:
+        done = attempt()
+        if done.status == harness.SKIPPED:
+            harness.lacking(done.err.strip())
+        result = json_of(done)
+        return "" if result["status"] in wanted and result["reason"] else str(done)
+
+    until(wrong, tries=3)
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize("tracer", [("strace", "--follow-forks"), ("perf", "trace")], ids=" ".join)
+def test_a_tracer_makes_a_run_invalid(program: str, tracer: tuple[str, ...], root: None) -> None:
+    if command(["which", tracer[0]]).status:
+        harness.lacking(f"{tracer[0]} is not installed")
+    words = [*tracer, "-o", "/dev/null", path_of(program), *ONE_CPU.get(program, ())]
+    options = EVENTS.get(program, ("--iterations", "100"))
+    judged("invalid", lambda: command([*words, *options, "--json"], limit=60))
+
+
+def send(number: int, pids: set[int]) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
+@contextlib.contextmanager
+def stopped_process(pids: set[int]) -> Iterator[None]:
+    send(signal.SIGSTOP, pids)
+    yield
+    send(signal.SIGCONT, pids)
+
+
+@contextlib.contextmanager
+def frozen_group(pids: set[int]) -> Iterator[None]:
+    version_1, version_2 = Path("/sys/fs/cgroup/freezer"), Path("/sys/fs/cgroup")
+    if version_1.is_dir():
+        group, name, words = version_1 / "klat-test", "freezer.state", ("FROZEN", "THAWED")
+    elif (version_2 / "cgroup.procs").exists():
+        group, name, words = version_2 / "klat-test", "cgroup.freeze", ("1", "0")
+    else:
+        harness.lacking("there is no freezer")
+    group.mkdir(exist_ok=True)
+    for pid in pids:
+        (group / "cgroup.procs").write_text(str(pid))
+    (group / name).write_text(words[0])
+    yield
+    (group / name).write_text(words[1])
+    # Processes must leave the group before it can be removed.
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            (group.parent / "cgroup.procs").write_text(str(pid))
+    with contextlib.suppress(OSError):
+        group.rmdir()
+
+
+# A signal ends epoll_wait(), and messages then ends with an error.
+@pytest.mark.parametrize("program", [p for p in PROGRAMS if p != "messages"])
+@pytest.mark.parametrize("stop", [stopped_process, frozen_group])
+def test_a_stop_disturbs_a_run(
+    program: str,
+    stop: Callable[[set[int]], contextlib.AbstractContextManager[None]],
+    root: None,
+    two_cpus: None,
+) -> None:
+    def attempt() -> harness.Done:
+        words = (*ONE_CPU.get(program, ()), *long(program), "--json")
+        with Running(program, *words) as running:
+            with stop(running.children):
+                time.sleep(0.05)
+            return running.end(limit=60)
+
+    judged("disturbed invalid", attempt)
+
+
+@pytest.fixture
+def quota(root: None) -> Iterator[Callable[[], None]]:
+    """Enters a cgroup with 20 ms of each 100 ms."""
+    version_1, version_2 = Path("/sys/fs/cgroup/cpu"), Path("/sys/fs/cgroup")
+    limits = {version_1: {"cpu.cfs_period_us": "100000", "cpu.cfs_quota_us": "20000"}}
+    parent = version_1 if version_1.is_dir() else version_2
+    group = parent / "klat-test"
+    try:
+        group.mkdir(exist_ok=True)
+        for name, value in limits.get(parent, {"cpu.max": "20000 100000"}).items():
+            (group / name).write_text(value)
+    except OSError as error:
+        harness.lacking(f"no quota can be set: {error}")
+    yield lambda: (group / "cgroup.procs").write_text(str(os.getpid())) and None
+    time.sleep(0.1)
+    group.rmdir()
+
+
+@pytest.mark.parametrize("program", ["pipes", "cv", "transport", "switch", "syscall"])
+def test_a_quota_disturbs_ordinary_threads(program: str, quota: Callable[[], None]) -> None:
+    words = (*ONE_CPU.get(program, ()), *long(program), "--policy", "other", "--json")
+    judged("disturbed invalid", lambda: run(program, *words, preexec_fn=quota))
+
+
+def test_a_quota_that_reaches_the_median_makes_a_run_invalid(quota: Callable[[], None]) -> None:
+    words = ("--policy", "other", "--json")
+    judged("invalid", lambda: run("eventloop", *words, preexec_fn=quota))
+
+
+@pytest.fixture
+def neighbour(real_time: None) -> Iterator[None]:
+    """A pair of the same priority on the same CPU. It rests, so that this machine stays usable."""
+    words = [path_of("pipes"), *ONE_CPU["pipes"], "--iterations", "2000000", "--quiet"]
+    with subprocess.Popen(list(map(str, words)), stderr=subprocess.DEVNULL) as process:
+        time.sleep(0.5)
+        yield
+        process.terminate()
+
+
+@pytest.mark.parametrize("program", ["pipes", "messages", "transport"])
+def test_an_equal_neighbour_makes_a_run_invalid(program: str, neighbour: None) -> None:
+    words = (*ONE_CPU[program], "--iterations", "60000", "--json")
+    judged("invalid", lambda: run(program, *words))
+
+
+@pytest.mark.parametrize("program", ["cv", "switch", "semaphore"])
+def test_a_neighbour_between_two_priorities_disturbs_a_run(program: str, neighbour: None) -> None:
+    words = (*ONE_CPU[program], "--iterations", "20000", "--json")
+    judged("disturbed invalid", lambda: run(program, *words))
