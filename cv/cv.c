@@ -197,7 +197,7 @@ static int setup(struct klat_run *run)
 	worker->noun = "high thread";
 	worker->woken = true;
 	worker->sleeps = sleeps;
-	/* Signalled while the mutex is held, a thread can wake up and wait for the mutex. */
+	/* A thread that is signalled while the mutex is locked can then sleep on the mutex. */
 	worker->most_sleeps = 2;
 	worker = klat_worker_add(run, "low", 1, KLAT_LOW, low);
 	worker->noun = "low thread";

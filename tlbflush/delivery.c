@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * How the flushes reached the responders. Where the kernel interrupts a CPU to flush its TLB, it
- * counts these interrupts. Where the hardware or firmware delivers the flush, no interrupt is
- * right, and the proofs of proof.c are the evidence. On some machines the kernel changes from the
- * first way to the second within a run.
+ * counts these interrupts. Where the hardware or firmware delivers the flush, there is no
+ * interrupt, and the proofs of proof.c are the evidence. On some machines the kernel changes from
+ * the first way to the second within a run.
  */
 #include "tlbflush.h"
 
@@ -34,7 +34,7 @@ static const char *row_of(const struct options *o)
 	return is_interrupt(o) && o->operation != MEMBARRIER ? "TLB" : "CAL";
 }
 
-/* Of those that `row_of` counts. A few function calls have other causes. */
+/* The interrupts for flushes among those of row_of(). A few function calls have other causes. */
 static int64_t flush_interrupts(const struct options *o, int64_t delivered, int64_t expected)
 {
 	const bool other = delivered <= 10 || klat_is_met(KLAT_RARELY, delivered, expected);
@@ -45,9 +45,9 @@ static int64_t flush_interrupts(const struct options *o, int64_t delivered, int6
 }
 
 /*
- * A kernel that can broadcast for a process of so many CPUs looks for it about every 32 ticks, and
- * then goes on so. Let it begin before the first iteration, not within the run. A tick is 10 ms at
- * most.
+ * A kernel that can broadcast checks about every 32 scheduler ticks whether the process has enough
+ * active CPUs. From then on it broadcasts. So flush for 32 ticks before the first iteration. A
+ * scheduler tick is 10 ms at most.
  */
 int settle_delivery(struct klat_worker *initiator, char *pages)
 {
@@ -111,11 +111,11 @@ void verify_delivery(struct klat_run *run, int64_t expected)
 	const struct options *o = run->options;
 	const struct state *state = run->state;
 	const struct delivery sum = sum_up(run, expected);
-	const bool sees = klat_timed() || KLAT_ARCH_HAS_MARK,
+	const bool sees_gaps = klat_timed() || KLAT_ARCH_HAS_MARK,
 		   membarrier = o->operation == MEMBARRIER, counts = is_interrupt(o),
 		   all = sum.reached == o->responders,
 		   interrupts = counts && (all || !may_broadcast(state)),
-		   known = !membarrier && sum.least >= 0 && (all || may_broadcast(state));
+		   has_way = !membarrier && sum.least >= 0 && (all || may_broadcast(state));
 	const struct klat_requirement evidence[] = {
 		{ "responders_reached", sum.reached,
 		  interrupts && sum.least >= 0 ? KLAT_EXACTLY : KLAT_COUNTED, o->responders,
@@ -132,27 +132,27 @@ void verify_delivery(struct klat_run *run, int64_t expected)
 				    : "/proc/interrupts has no TLB row: delivery cannot be proved",
 		  .unless = !counts },
 		{ "expected", .got = expected },
-		/* Where no interrupt is right. */
+		/* Where the kernel counts no interrupts of flushes. */
 		{ "most_calls", .got = sum.most, .unless = counts },
 		{ klat_timed() ? "least_gaps" : "least_interrupted", sum.gaps,
 		  interrupts ? KLAT_MOSTLY : KLAT_COUNTED, run->iterations,
 		  .reason = "a responder saw {got} interruptions in {wanted} iterations",
-		  .unless = o->sleeping || !sees },
+		  .unless = o->sleeping || !sees_gaps },
 		{ NULL, sum.slept, KLAT_RARELY, klat_observed(run),
 		  .reason = "a responder slept during {got} of {wanted} operations",
 		  .unless = o->sleeping },
 		{ "proofs", sum.proofs, interrupts ? KLAT_COUNTED : KLAT_AT_LEAST,
 		  least_proofs(klat_made(run)),
-		  .reason = "a responder tried {got} times, not {wanted}, whether its TLB was "
-			    "flushed: delivery is not proved",
+		  .reason = "a responder has {got} of {wanted} proofs that its TLB was flushed: "
+			    "delivery is not proved",
 		  .unless = !state->proves },
 		{ "stale", sum.stale, KLAT_NEVER,
 		  .reason = "stale: after {got} operations a responder could still access the "
 			    "pages: its TLB was not flushed",
 		  .unless = !state->proves },
 		/* The delivery of the run: see docs/record.md. */
-		{ "flushes", .got = expected * o->responders, .unless = !known },
-		{ "flush_interrupts", .got = sum.interrupts, .unless = !known },
+		{ "flushes", .got = expected * o->responders, .unless = !has_way },
+		{ "flush_interrupts", .got = sum.interrupts, .unless = !has_way },
 		{ NULL, sum.most, KLAT_AT_MOST, most_flushes(o, expected),
 		  .reason = membarrier ? "other function calls interrupted a responder"
 				       : "shootdowns of other processes reached a responder",

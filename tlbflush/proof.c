@@ -5,8 +5,8 @@
  * operation it accesses them again. The access must fault. If an entry is left, the access
  * succeeds.
  *
- * Reading new contents at the same address would prove less: the kernel likes to take the physical
- * pages that it has just freed, and a stale entry leads to these.
+ * Reading new contents at the same address would prove less: the kernel often reuses the physical
+ * pages that it has just freed, and a stale entry points to these.
  *
  * After madvise() an access would get new pages. So the initiator forbids access first. The kernel
  * has no pages there then, and flushes nothing.
@@ -27,7 +27,7 @@ enum {
 static __thread sigjmp_buf faulted;
 static __thread const char *volatile accessed;
 
-/* Half of them: a responder may rest in the others. */
+/* Half of the proofs: a responder may rest in the others. */
 int64_t least_proofs(int64_t operations)
 {
 	return (operations / PROOF_EVERY + 1) / 2;
@@ -79,7 +79,7 @@ static bool is_accessible(const struct options *o, char *page)
 	return accessible;
 }
 
-/* Of many pages, some at equal distances: the first, the last, and others between. */
+/* Try at most MOST_PAGES of the pages, at equal distances, with the first and the last. */
 static bool is_any_accessible(const struct options *o, char *pages)
 {
 	const int64_t count = o->pages < MOST_PAGES ? o->pages : MOST_PAGES;

@@ -22,7 +22,7 @@ static bool has_word(const char *list, const char *word)
 
 /*
  * The directory of the cgroup `path` in the hierarchy with the CPU controller; `unified` is version
- * 2. See proc_pid_mountinfo(5): field 4 is the cgroup that is mounted, field 5 where. Returns the
+ * 2. See proc_pid_mountinfo(5): field 4 is the mounted cgroup, field 5 the mount point. Returns the
  * length of the mount point, or 0.
  */
 static size_t find_directory(const char *mounts, bool unified, const char *path, char *directory)
@@ -41,7 +41,7 @@ static size_t find_directory(const char *mounts, bool unified, const char *path,
 		    (!unified && !has_word(options, "cpu")))
 			continue;
 		length = strcmp(root, "/") ? strlen(root) : 0;
-		/* Outside what is mounted, the mounted cgroup is the nearest visible one. */
+		/* If the cgroup is outside the mount, its nearest visible ancestor is the mount. */
 		path = strncmp(path, root, length) ? "" : path + length;
 		snprintf(directory, PATH_SIZE, "%s%s", point, strcmp(path, "/") ? path : "");
 		return strlen(point);

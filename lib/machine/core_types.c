@@ -4,10 +4,10 @@
  *
  * - Intel: the kernel lists the CPUs of each type for perf. Efficient cores without the last-level
  *   cache of the others are low-power cores, which older kernels do not list apart.
- * - Others: by what the kernel's scheduler or the firmware says of each CPU's speed, and by arm64's
- *   identification register. Cores of one type differ in speed too (preferred cores, turbo): a gap
- *   of a tenth between two speeds separates types. AMD's preferred cores are ranked in steps of 2
- * to 6 %, its dense cores are a quarter below them.
+ * - Others: by each CPU's speed, which the kernel's scheduler or the firmware shows, and by arm64's
+ *   identification register. Cores of one type differ in speed too (preferred cores, turbo), so a
+ *   gap of more than a tenth between two speeds separates types. AMD's preferred cores differ by 2
+ *   to 6 %. Its dense cores are a quarter slower.
  */
 #include "machine/machine.h"
 
@@ -32,7 +32,7 @@ int klat_core_type(const struct klat_core_types *types, int cpu)
 	return 0;
 }
 
-static bool read_of_cpu(int cpu, const char *file, char *line, size_t size)
+static bool read_cpu_file(int cpu, const char *file, char *line, size_t size)
 {
 	char path[128];
 
@@ -47,7 +47,7 @@ static int cache_levels(int cpu)
 
 	do
 		snprintf(file, sizeof(file), "cache/index%d/shared_cpu_list", ++index);
-	while (read_of_cpu(cpu, file, line, sizeof(line)));
+	while (read_cpu_file(cpu, file, line, sizeof(line)));
 	return index;
 }
 
@@ -105,16 +105,16 @@ static int compare_cores(const void *a, const void *b)
 	return x->cpu - y->cpu;
 }
 
-static struct core core_of(int cpu, const char *speed_file)
+static struct core read_core(int cpu, const char *speed_file)
 {
 	/* Implementer and part, without variant and revision. */
 	const long part_bits = 0xff00fff0;
 	struct core core = { .cpu = cpu };
 	char line[64];
 
-	if (read_of_cpu(cpu, speed_file, line, sizeof(line)))
+	if (read_cpu_file(cpu, speed_file, line, sizeof(line)))
 		core.speed = strtol(line, NULL, 10);
-	if (read_of_cpu(cpu, "regs/identification/midr_el1", line, sizeof(line)))
+	if (read_cpu_file(cpu, "regs/identification/midr_el1", line, sizeof(line)))
 		core.part = strtol(line, NULL, 16) & part_bits;
 	return core;
 }
@@ -132,7 +132,7 @@ static void name_by_rank(struct klat_core_types *types)
 			 rank);
 }
 
-/* Where more types are than places, the last place has the rest. */
+/* If there are too many types, the last one has the rest. */
 static void read_speeds(struct klat_core_types *types, const klat_cpu_set *online)
 {
 	int count = 0, weight = klat_cpu_weight(online), type;
@@ -144,11 +144,11 @@ static void read_speeds(struct klat_core_types *types, const klat_cpu_set *onlin
 		return;
 	for (int cpu = 0; cpu < KLAT_MAX_CPU; cpu++)
 		if (klat_cpu_in(online, cpu) &&
-		    read_of_cpu(cpu, "cpu_capacity", line, sizeof(line)))
+		    read_cpu_file(cpu, "cpu_capacity", line, sizeof(line)))
 			file = "cpu_capacity";
 	for (int cpu = 0; cpu < KLAT_MAX_CPU; cpu++)
 		if (klat_cpu_in(online, cpu))
-			cores[count++] = core_of(cpu, file);
+			cores[count++] = read_core(cpu, file);
 	qsort(cores, count, sizeof(*cores), compare_cores);
 	for (int i = 0; i < count && (cores[i].speed || cores[i].part); i++) {
 		for (type = 0; type < types->count; type++)

@@ -35,7 +35,7 @@ static int64_t server_file(const char *server, int cpu, const char *file)
 
 int64_t klat_server_ns(int cpu)
 {
-	const int64_t by_default_ns = 50000000;
+	const int64_t default_ns = 50000000;
 	struct utsname names;
 	char scheduler[64];
 
@@ -49,6 +49,6 @@ int64_t klat_server_ns(int cpu)
 	uname(&names);
 	return klat_kernel_version(names.release) >=
 			       (*scheduler ? KLAT_KERNEL(7, 0) : KLAT_KERNEL(6, 12))
-		       ? by_default_ns
+		       ? default_ns
 		       : 0;
 }

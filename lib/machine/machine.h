@@ -17,7 +17,7 @@
 
 /* kernel.c */
 #define KLAT_KERNEL(major, minor) ((major)*1000 + (minor))
-/* Of a release, for example 7.3.4+deb13-amd64, as KLAT_KERNEL() has it. */
+/* The version in a release, for example 7.3.4+deb13-amd64, in the form of KLAT_KERNEL(). */
 int klat_kernel_version(const char *release);
 #define KLAT_SCHEDULER_FILE "/sys/kernel/sched_ext/root/ops"
 /* The name of the sched_ext scheduler in effect; empty if there is none. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Which machine, and which kinds of cores it has. */
+/* Identifies the machine and its kinds of cores. */
 #include "record/record.h"
 
 #include <sha256.h>
@@ -46,9 +46,9 @@ static bool names_a_core(const char *line)
  * several kinds. */
 static json_t *board_and_cores(char *cpuinfo)
 {
-	char found[2048] = "", *rest = NULL;
-	size_t length = klat_read_line("/proc/device-tree/model", found, sizeof(found) / 2)
-				? strlen(found)
+	char text[2048] = "", *rest = NULL;
+	size_t length = klat_read_line("/proc/device-tree/model", text, sizeof(text) / 2)
+				? strlen(text)
 				: 0;
 
 	for (char *line = strtok_r(cpuinfo, "\n", &rest); line;
@@ -59,10 +59,10 @@ static json_t *board_and_cores(char *cpuinfo)
 			continue;
 		snprintf(entry, sizeof(entry), "%.*s%s", (int)strcspn(line, "\t:"), line,
 			 value + 1);
-		if (!strstr(found, entry) && length + strlen(entry) + 3 < sizeof(found))
-			length += sprintf(found + length, "%s%s", length ? ", " : "", entry);
+		if (!strstr(text, entry) && length + strlen(entry) + 3 < sizeof(text))
+			length += sprintf(text + length, "%s%s", length ? ", " : "", entry);
 	}
-	return length ? json_string(found) : NULL;
+	return length ? json_string(text) : NULL;
 }
 
 json_t *klat_cpu_model(void)

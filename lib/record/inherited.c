@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* What a process inherits from its parent, or from the dynamic linker, and what changes how long
- * its system calls and wakeups take. */
+/* What a process inherits from its parent or the dynamic linker, and what can change the time of
+ * its system calls and wakeups. */
 #include "record/record.h"
 
 #include <elf.h>
@@ -15,8 +15,8 @@
 static const char *const status_lines[] = { "Seccomp", "Seccomp_filters",
 					    "Speculation_Store_Bypass", "SpeculationIndirectBranch",
 					    "THP_enabled" };
-/* The variables that change the code of the C library. Those that only choose libraries are in
- * klat_libraries(), by their effect. */
+/* The variables that change the code of the C library. klat_libraries() shows the effect of
+ * variables that only choose libraries. */
 static const char *const variables[] = { "GLIBC_TUNABLES", "LD_AUDIT", "LD_BIND_NOT",
 					 "LD_PROFILE" };
 
@@ -64,7 +64,7 @@ static bool read_quota(const char *directory, char *text, size_t size)
 	return true;
 }
 
-/* The quotas of the cgroup and its ancestors as far as they are visible, the nearest first. */
+/* The quotas of the cgroup and of its visible ancestors, the cgroup first. */
 static void add_quotas(json_t *object)
 {
 	char *text = klat_read_file("/proc/self/cgroup"), *rest = NULL, quotas[512] = "";
@@ -142,14 +142,14 @@ static void print_build_id(FILE *out, const char *notes, size_t size)
 	}
 }
 
-/* Libraries that nothing timed calls, and the linker, which belongs to the C library. */
-static bool is_aside(const char *name)
+/* Libraries that no timed code calls, and the linker, which belongs to the C library. */
+static bool is_untimed(const char *name)
 {
-	static const char *const beginnings[] = { "ld-", "libjansson.so", "libm.so", "libmd.so",
-						  "libnuma.so" };
+	static const char *const prefixes[] = { "ld-", "libjansson.so", "libm.so", "libmd.so",
+						"libnuma.so" };
 
-	for (size_t i = 0; i < KLAT_ARRAY_SIZE(beginnings); i++)
-		if (!strncmp(name, beginnings[i], strlen(beginnings[i])))
+	for (size_t i = 0; i < KLAT_ARRAY_SIZE(prefixes); i++)
+		if (!strncmp(name, prefixes[i], strlen(prefixes[i])))
 			return true;
 	return false;
 }
@@ -159,8 +159,8 @@ static int print_library(struct dl_phdr_info *info, size_t size, void *out)
 	const char *slash = strrchr(info->dlpi_name, '/');
 
 	(void)size;
-	/* The program itself has no name, and what the kernel maps has no path. */
-	if (!slash || is_aside(slash + 1))
+	/* The program has no name here, and the vDSO has no path. */
+	if (!slash || is_untimed(slash + 1))
 		return 0;
 	fprintf(out, "%s%s", ftell(out) ? ", " : "", slash + 1);
 	for (int i = 0; i < info->dlpi_phnum; i++)

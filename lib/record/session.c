@@ -168,8 +168,7 @@ static json_t *describe(struct klat_run *run, const char *boot)
 			 "libraries", "programs");
 	if (!json)
 		klat_error(run, EINVAL,
-			   "cannot record into %s: session.json cannot hold what this machine says "
-			   "of itself",
+			   "cannot record into %s: a text of uname() is not valid UTF-8",
 			   common->record);
 	return json;
 }
@@ -235,8 +234,8 @@ static int check_scheduler(struct klat_run *run, int session)
 
 	if (!same)
 		klat_error(run, EINVAL,
-			   "%s was begun with %.*s as the sched_ext scheduler, and now it is %s: "
-			   "record into another directory",
+			   "%s began with the sched_ext scheduler %.*s, and now the scheduler is "
+			   "%s: record into another directory",
 			   run->library->common.record, size ? (int)size : 4, size ? then : "none",
 			   *now ? now : "none");
 	free(then);
@@ -267,7 +266,7 @@ static int check_same(struct klat_run *run, int session, const json_t *json, con
 	return check_scheduler(run, session);
 }
 
-/* A session has one value of each. Sessions of earlier versions record none. */
+/* All runs of a session have the same values. Sessions of earlier versions have none. */
 static int check_inherited(struct klat_run *run, const json_t *json)
 {
 	json_t *inherited = klat_inherited(), *value;
@@ -282,8 +281,8 @@ static int check_inherited(struct klat_run *run, const json_t *json)
 			continue;
 		err = klat_error(
 			run, EINVAL,
-			"%s has runs of a process that inherited %s %s, this one inherited "
-			"%s: record into another directory",
+			"%s has runs that inherited %s %s, and this run inherits %s: record into "
+			"another directory",
 			run->library->common.record, name, then, json_string_value(value));
 	}
 	json_decref(inherited);
@@ -367,7 +366,7 @@ static int join_locked(struct klat_run *run, int session)
 		return klat_error(
 			run, EIO,
 			"cannot record into %s: " BOOT_ID
-			" has no boot id, and a session is one boot; mount the kernel's /proc",
+			" has no boot id, and a session needs one; mount the kernel's /proc",
 			run->library->common.record);
 	}
 	if (missing) {

@@ -35,8 +35,8 @@ static int64_t stat_ticks(const char *line, int *cpu)
 		       : -1;
 }
 
-/* The sum of what `read_line` gives for the run's CPUs. -1 if one of them has no such line: it is
- * offline, or the kernel does not count. */
+/* The sum over the run's CPUs of the values that `read_line` returns. -1 if a CPU has no such line:
+ * it is offline, or the kernel does not count. */
 static int64_t sum_over_cpus(const struct klat_run *run, char *text,
 			     int64_t (*read_line)(const char *line, int *cpu))
 {
@@ -116,8 +116,8 @@ void klat_busy_count(struct klat_run *run)
 	cpu_us = (after->at_ns - before->at_ns) * cpus / 1000;
 	other_us = (after->busy_ns - before->busy_ns - (after->own_ns - before->own_ns)) / 1000;
 	error_us = ceil(after->step_ns / 1e3 * sqrt(cpus));
-	/* Beyond four errors and the share that readers warn of, the kernel does not count what it
-	 * shows. */
+	/* A figure beyond four errors and the share that readers warn of is impossible: the kernel
+	 * does not maintain these counts. */
 	margin_us = 4 * error_us + cpu_us / 20;
 	if (before->busy_ns < 0 || after->busy_ns < 0 || before->own_ns < 0 || after->own_ns < 0 ||
 	    before->step_ns != after->step_ns || other_us < -margin_us ||

@@ -13,7 +13,7 @@ static void *sleep_until_end(void *argument)
 	char byte;
 
 	__atomic_store_n(&canary->tid, gettid(), __ATOMIC_RELEASE);
-	/* The freezer of cgroup version 1 does not end the sleep of a futex, but that of a pipe. */
+	/* The freezer of cgroup version 1 interrupts a sleep in read(), but not on a futex. */
 	size = read(canary->pipe[0], &byte, 1);
 	(void)size;
 	canary->sleeps = klat_thread_usage().ru_nvcsw - before;

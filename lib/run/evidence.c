@@ -231,8 +231,8 @@ static int64_t sysctl_us(const char *name)
 /*
  * The kernel stops a real-time thread that does not sleep: by throttling for the rest of the
  * period, and since Linux 6.12 by a turn of the fair server while an ordinary task waits. Both take
- * 50 ms by default. The longest sample then exceeds the shortest by about that. No other cause
- * comes near.
+ * 50 ms by default. The longest sample then exceeds the shortest by about 50 ms. No other cause
+ * adds as much.
  */
 static void judge_throttling(struct klat_run *run)
 {

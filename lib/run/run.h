@@ -122,11 +122,11 @@ void klat_thread_self(int64_t *migrations, int64_t *wait_ns);
 void klat_evidence_judge(struct klat_run *run);
 
 /* surplus.c */
-/* The worker's time on the CPU and of waiting for it, -1 if absent. For the worker itself. */
+/* How long the calling worker ran, and how long it waited for its CPU; -1: unknown. */
 void klat_account_read(const struct klat_worker *worker, int64_t *cpu_ns, int64_t *waited_ns);
-/* From a file "status" below /proc. */
+/* Whether a task has a tracer, by its file "status" in /proc. */
 bool klat_is_traced(const char *path);
-/* The checks of what happened besides the event. */
+/* Judge what happened besides the event. */
 void klat_surplus_judge(struct klat_run *run);
 
 /* busy.c */

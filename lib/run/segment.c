@@ -354,7 +354,7 @@ int klat_segment_end(const struct klat_run *run, const struct klat_reading *befo
 		library->after = after->snapshot;
 		library->busy_before = before->busy;
 		library->busy_after = after->busy;
-		/* A stop adds two sleeps, one of them in the next segment if it has not ended. */
+		/* A stop adds two sleeps. If it lasts into the next segment, that counts one. */
 		library->stops = after->stops - before->stops;
 		if (before->sleeps >= 0 && after->sleeps >= 0)
 			library->stops += (after->sleeps - before->sleeps + 1) / 2;

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Did the kernel do anything besides the event? Each count of the evidence has an upper side. What
- * goes beyond it disturbs a run, and makes it invalid if it can have moved the median: see
- * docs/record.md.
+ * What happened besides the event. If the evidence counts more than the event needs, the run is
+ * disturbed. The run is invalid if the surplus can have moved the median: see docs/record.md.
  */
 #include "run/run.h"
 
@@ -25,7 +24,6 @@ void klat_account_read(const struct klat_worker *worker, int64_t *cpu_ns, int64_
 	*waited_ns = klat_count_after(text, " ");
 }
 
-/* The file of a process or thread, "/proc/thread-self/status". */
 bool klat_is_traced(const char *path)
 {
 	char text[8192];
@@ -69,7 +67,7 @@ static pid_t parent_of(pid_t pid)
 	return parent;
 }
 
-/* perf counts or traces the processes that it starts, and theirs. */
+/* perf counts or traces its child processes and their descendants. */
 static void judge_profiler(struct klat_run *run)
 {
 	static const char *const tracers[] = { "/sys/kernel/tracing/current_tracer",
@@ -80,7 +78,7 @@ static void judge_profiler(struct klat_run *run)
 	for (pid_t pid = getppid(); pid > 1 && !profiled; pid = parent_of(pid))
 		profiled = has_perf_event(pid);
 	if (profiled)
-		klat_invalid(run, "a profiler (perf) measures this process; measure without it");
+		klat_invalid(run, "a profiler (perf) observes this process; run it without perf");
 	for (size_t i = 0; i < KLAT_ARRAY_SIZE(tracers) && !*tracer; i++)
 		klat_read_line(tracers[i], tracer, sizeof(tracer));
 	if (*tracer && strcmp(tracer, "nop") != 0)
@@ -88,7 +86,7 @@ static void judge_profiler(struct klat_run *run)
 			     tracers[0]);
 }
 
-/* The verdict if other events took place `count` times: each can change one sample. */
+/* Each of `count` other events can change one sample. */
 typedef void (*verdict_fn)(struct klat_run *run, const char *format, ...) KLAT_PRINTF(2, 3);
 
 static verdict_fn verdict_of(const struct klat_run *run, int64_t count)
@@ -139,8 +137,8 @@ static void judge_preemptions(struct klat_run *run, const struct klat_worker *wo
 		verdict_of(run, surplus)(run, "the %s was preempted", worker->noun);
 }
 
-/* A tracer that the PID namespace hides, or a stop of this thread alone, shows here. Locks of the
- * kernel add a few sleeps. */
+/* This shows a tracer outside the PID namespace, and a stop of one thread. Locks of the kernel add
+ * a few sleeps. */
 static void judge_more_sleeps(struct klat_run *run, const struct klat_worker *worker)
 {
 	const int64_t waits = klat_observed(run) + worker->unsampled,
@@ -153,25 +151,26 @@ static void judge_more_sleeps(struct klat_run *run, const struct klat_worker *wo
 					 (long long)waits);
 }
 
-/* The longest metric of the run: its samples contain most of the waits. */
-struct longest {
+/* The metric with the longest median: its samples contain most of the waits. */
+struct longest_metric {
 	double median_ns, sum_ns;
 	double excess_ns; /* how far the samples above twice the median exceed it, added up */
 };
 
-static void add_samples(struct longest *of, uint64_t median, uint64_t sample, int64_t count)
+static void add_samples(struct longest_metric *longest, uint64_t median, uint64_t sample,
+			int64_t count)
 {
-	of->sum_ns += (double)sample * count;
+	longest->sum_ns += (double)sample * count;
 	if (sample / 2 > median)
-		of->excess_ns += (double)(sample - median) * count;
+		longest->excess_ns += (double)(sample - median) * count;
 }
 
-static struct longest longest_of(const struct klat_run *run)
+static struct longest_metric longest_of(const struct klat_run *run)
 {
 	const struct klat_histogram *histograms = run->library->soak.histograms;
-	struct longest of = { 0 };
+	struct longest_metric longest = { 0 };
 	uint64_t median = 0;
-	int longest = -1, parts;
+	int metric = -1, parts;
 
 	for (int m = 0; m < run->benchmark->metric_count; m++) {
 		const struct klat_summary *summary = &run->library->summaries[m];
@@ -180,26 +179,26 @@ static struct longest longest_of(const struct klat_run *run)
 		if (!klat_samples_kept(run, m) || typical <= median)
 			continue;
 		median = typical;
-		longest = m;
+		metric = m;
 	}
-	if (longest < 0)
-		return of;
-	for (int64_t i = 0; histograms && i < histograms[longest].distinct; i++)
-		add_samples(&of, median, histograms[longest].pairs[i].value,
-			    histograms[longest].pairs[i].count);
+	if (metric < 0)
+		return longest;
+	for (int64_t i = 0; histograms && i < histograms[metric].distinct; i++)
+		add_samples(&longest, median, histograms[metric].pairs[i].value,
+			    histograms[metric].pairs[i].count);
 	for (int64_t i = 0; !histograms && i < run->iterations; i++)
-		add_samples(&of, median, klat_series(run, longest, 0)[i], 1);
+		add_samples(&longest, median, klat_series(run, metric, 0)[i], 1);
 	if (histograms)
-		of.sum_ns /= run->library->metrics[longest].series;
+		longest.sum_ns /= run->library->metrics[metric].series;
 	/* A sample can be the mean of two directions. */
-	parts = run->benchmark->metrics[longest].mean_of ?: 1;
-	of.median_ns = klat_ticks_to_ns(run, median) * parts;
-	of.sum_ns = klat_ticks_to_ns(run, of.sum_ns) * parts;
-	of.excess_ns = klat_ticks_to_ns(run, of.excess_ns) * parts;
-	return of;
+	parts = run->benchmark->metrics[metric].mean_of ?: 1;
+	longest.median_ns = klat_ticks_to_ns(run, median) * parts;
+	longest.sum_ns = klat_ticks_to_ns(run, longest.sum_ns) * parts;
+	longest.excess_ns = klat_ticks_to_ns(run, longest.excess_ns) * parts;
+	return longest;
 }
 
-/* The time of other tasks on the run's CPUs. If the kernel does not count it in ns: no bound. */
+/* The time of other tasks on the run's CPUs. INT64_MAX if the kernel does not count it in ns. */
 static int64_t time_of_others(const struct klat_run *run)
 {
 	const struct klat_busy *before = &run->library->busy_before,
@@ -211,10 +210,12 @@ static int64_t time_of_others(const struct klat_run *run)
 }
 
 /*
- * How long other tasks kept a worker from its CPU. Until the CPU has left its idle state a worker
- * waits, too, so others ran at least as long. Workers of one CPU wait for each other as well.
- * `alone`: at most the worker's wait, less the time of the other workers. `shared`: the time in
- * which none of them ran, although one waited.
+ * How long other tasks kept a worker from its CPU. The kernel's waits also contain the exit from an
+ * idle state, so no wait exceeds the time of other tasks. They also contain the waits of the
+ * workers of one CPU for each other:
+ *
+ * - `alone` is the worker's waits, less the time of the CPU's other workers;
+ * - `shared` is the time in which a worker of this CPU waited, and none of them ran.
  */
 struct waits {
 	int64_t alone, shared;
@@ -246,17 +247,17 @@ static struct waits waits_of(const struct klat_run *run, const struct klat_worke
 }
 
 /*
- * Waits in a few samples do not move the median. So what remains is compared with it: less the time
- * of long samples, and less the time outside the samples.
+ * Waits in a few samples, or outside the samples, do not move the median. So they are subtracted
+ * before the waits are compared with the median.
  */
 static void judge_waits(struct klat_run *run, const struct klat_worker *worker,
-			const struct longest *of)
+			const struct longest_metric *longest)
 {
 	const struct waits waits = waits_of(run, worker);
 	const int64_t observed = klat_observed(run);
 	const bool ordinary = run->library->policy.policy == SCHED_OTHER;
-	const double all = of->median_ns * observed,
-		     outside = worker->account.elapsed_ns - of->sum_ns,
+	const double all = longest->median_ns * observed,
+		     outside = worker->account.elapsed_ns - longest->sum_ns,
 		     allowed = 4e6 + 1e4 * observed + (ordinary ? all / 20 : 0);
 	double share = 0;
 
@@ -265,7 +266,7 @@ static void judge_waits(struct klat_run *run, const struct klat_worker *worker,
 	/* A sleep or a preemption is followed by one wait. */
 	if (all && !worker->kernel_threads && !has_superior(run, worker) &&
 	    2 * (worker->voluntary + worker->involuntary) >= observed)
-		share = (waits.shared - of->excess_ns - (outside > 0 ? outside : 0)) / all;
+		share = (waits.shared - longest->excess_ns - (outside > 0 ? outside : 0)) / all;
 	/* A load delays the wakeups of a worker alone on its CPU. That delay is measured. */
 	if (share >= 0.2 && waits.workers > 1)
 		klat_invalid(run,
@@ -277,15 +278,15 @@ static void judge_waits(struct klat_run *run, const struct klat_worker *worker,
 
 void klat_surplus_judge(struct klat_run *run)
 {
-	const struct longest longest = longest_of(run);
+	const struct longest_metric longest = longest_of(run);
 
 	for (int i = 0; i < run->worker_count; i++) {
 		const struct klat_worker *worker = &run->workers[i];
 
 		if (worker->account.traced)
 			klat_invalid(run,
-				     "another process traces the %s (ptrace); measure without "
-				     "it",
+				     "another process traces the %s (ptrace); run it without "
+				     "the tracer",
 				     worker->noun);
 		judge_preemptions(run, worker);
 		judge_more_sleeps(run, worker);

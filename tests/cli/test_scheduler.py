@@ -40,8 +40,8 @@ def test_a_session_is_of_one_scheduler(kernel: Path, tmp_path: Path) -> None:
     for other in ("lavd_2.0", ""):
         load(kernel, other)
         done = command(record)
-        assert done.status == FAILED and "begun with rusty_1.0 as the sched_ext" in done.err
-        assert f"now it is {other or 'none'}" in done.err
+        assert done.status == FAILED and "began with the sched_ext scheduler rusty_1.0" in done.err
+        assert f"now the scheduler is {other or 'none'}" in done.err
 
 
 def test_a_scheduler_that_is_ejected_in_a_run_makes_it_invalid(kernel: Path) -> None:

@@ -89,7 +89,7 @@ int64_t klat_arch_smi_count(int cpu)
 	return -1;
 }
 
-/* A run without interrupts is then invalid. */
+/* klat does not know, so it expects interrupts. */
 int klat_arch_broadcast_cpus(void)
 {
 	return 0;
