@@ -290,17 +290,17 @@ ONE = "menuentry A --id a { linux /boot/vmlinuz-6.1 ro; }\n"
         (HEAD + CUSTOM, "no entry that boots Linux"),
         (
             HEAD + "if [ -f /x ]; then\n" + ONE + "fi\n" + CUSTOM,
-            r"grub.cfg, line 20: only the boot knows",
+            r"grub.cfg, line 20: it is known only during the boot",
         ),
         (
             HEAD + "source (hd1,1)/other.cfg\n" + ONE + CUSTOM,
-            r"grub.cfg, line 19: only the boot knows",
+            r"grub.cfg, line 19: it is known only during the boot",
         ),
         (
             HEAD + ONE.replace("linux", "if search x; then linux").replace("; }", "; fi; }"),
-            "line 19: only the boot.*linux",
+            "line 19: .* only during the boot.*linux",
         ),
-        (HEAD.replace('"0"', '"$cmdpath"') + ONE, "only the boot knows GRUB's default"),
+        (HEAD.replace('"0"', '"$cmdpath"') + ONE, "GRUB's default is known only during the boot"),
         (HEAD.replace('"0"', "xen") + XEN, "line 21: klat cannot measure what multiboot2 starts"),
         (HEAD.replace('"0"', "windows") + XEN, "cannot measure what chainloader starts"),
         (HEAD + "menuentry 'A {\n" + CUSTOM, r"grub.cfg, line 19: GRUB cannot read"),

@@ -23,9 +23,9 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
-def too_strange(strange: int, lines: int) -> bool:
-    """Whether a reader that does not understand so many of the lines must refuse all."""
-    return strange * 1000 > lines
+def too_many_damaged(damaged: int, lines: int) -> bool:
+    """Whether so many lines are damaged that a reader must refuse all of them."""
+    return damaged * 1000 > lines
 
 
 def did_you_mean(word: str, known: Iterable[str], prefix: str = "") -> str:

@@ -161,8 +161,8 @@ def unknown(name: str, known: Sequence[str]) -> KlatError:
 def check_options(
     path: Path, words: Sequence[str], mode: str, cpus: int | None = None
 ) -> tuple[int, str]:
-    """Let a program check its options for a machine of this mode and number of CPUs. None: this machine's
-    CPUs, of which the program asks the kernel. It measures nothing.
+    """Let a program check its options for a machine of this mode and number of CPUs. Without `cpus`, the program
+    checks them for the CPUs of this machine. It measures nothing.
     Returns its exit status, and its message if that is not 0. KlatError if the program does not end.
     """
     try:

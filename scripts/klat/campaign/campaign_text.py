@@ -41,7 +41,7 @@ def entry_lines(entries: Sequence[BootEntry], default: BootEntry | None) -> Iter
 def left_out_lines(left_out: Mapping[str, str]) -> Iterator[str]:
     """The entries that klat cannot boot, with the reasons."""
     for title, why in left_out.items():
-        yield from wrapped(f"not for a campaign: {title}: {why}", "", "  ")
+        yield from wrapped(f"a campaign cannot boot {title}: {why}", "", "  ")
 
 
 def plan_lines(campaign: Campaign, entries: Sequence[BootEntry]) -> Iterator[str]:

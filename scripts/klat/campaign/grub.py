@@ -172,7 +172,7 @@ class Grub:
     def _default_item(self, menu: GrubMenu) -> MenuItem:
         default = menu.variables.get("default", "")
         if default is None:
-            raise KlatError(f"{self._config}: only the boot knows GRUB's default; {CURE}")
+            raise KlatError(f"{self._config}: GRUB's default is known only during the boot; {CURE}")
         return default_item(menu.items, default, menu.has_bls or self._is_of_fedora())
 
     def _is_of_fedora(self) -> bool:
@@ -201,23 +201,23 @@ class Grub:
         before, after = (self._default_item(menu) for menu in menus)
         if before != after:
             raise KlatError(
-                f"{menu.own_file}: klat's entries come before the default of GRUB, which is named by its"
-                f" place in the menu; {CURE}"
+                f"{menu.own_file}: klat's entries come before the default of GRUB and change its number, and"
+                f" GRUB names the default by its number; {CURE}"
             )
 
     def _read(
         self, menu: GrubMenu | None = None
     ) -> tuple[list[tuple[BootEntry, MenuItem]], Mapping[str, str]]:
-        """The entries that klat can boot with their items, and those that it cannot with the reasons."""
+        """The entries that klat can boot, with their items, and the others, with the reasons."""
         menu = menu or self._menu()
-        found, left_out = [], dict(menu.left_out)
+        entries, left_out = [], dict(menu.left_out)
         for identity, item in identified(menu.items):
             entry = self._entry(identity, item, menu.loaded(item))
             if isinstance(entry, BootEntry):
-                found.append((entry, item))
+                entries.append((entry, item))
             elif entry:
                 left_out[item.title] = entry
-        return found, left_out
+        return entries, left_out
 
     def _entry(
         self, identity: str, item: MenuItem, loads: Sequence[LoadCommand]
@@ -231,9 +231,9 @@ class Grub:
             return ""
         unsure = next((load for load in loads if not load.sure), None)
         if unsure:
-            return f"{item.place(unsure.line)}: only the boot knows whether GRUB executes {unsure.command}"
+            return f"{item.place(unsure.line)}: it is known only during the boot whether GRUB executes {unsure.command}"
         if not item.sure:
-            return f"{item.place()}: only the boot knows whether this entry is in the menu"
+            return f"{item.place()}: it is known only during the boot whether this entry is in the menu"
         image = path_on_partition(kernels[-1].words[0])
         kernel = self._file(image)
         release = kernel_image.release(kernel) if kernel else ""

@@ -13,7 +13,7 @@ _PARTS = re.compile(r"~|\+|\d+|[a-zA-Z]+")
 
 @dataclass(frozen=True)
 class BlsEntry:
-    """`body` has the commands that blscfg makes of the file. It is empty if GRUB makes no entry; `why` says why."""
+    """`body` has the commands that blscfg makes of the file. Empty if GRUB makes no entry, for the reason `why`."""
 
     identity: str
     title: str

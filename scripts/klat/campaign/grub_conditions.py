@@ -1,6 +1,6 @@
 """The conditions of GRUB's scripts: grub-core/commands/test.c in GRUB's source.
 
-None stands for what only the boot knows: an argument, or whether a condition holds."""
+None stands for an argument, or the result of a condition, that is known only during the boot."""
 
 from __future__ import annotations
 

@@ -17,11 +17,11 @@ _NUMBER = re.compile(r"[ \t]*(?:0[xX](?P<hex>[0-9a-fA-F]+)|0(?P<octal>[0-7]+)|(?
 
 
 def default_item(items: Sequence[MenuItem], default: str, is_of_fedora: bool) -> MenuItem:
-    """The item that GRUB boots. KlatError if only the boot knows it, or if no item has the name: klat may not see
-    the item that has it.
+    """The item that GRUB boots. If no item of a menu has the name, GRUB boots the first item. A default in a submenu
+    is a path.
 
-    GRUB boots the first item of a menu in which no item has the name. A default in a submenu is a path.
-    """
+    KlatError if the item is known only during the boot. Also if no item has the name, because klat may not see the
+    item with this name."""
     menu, rest = items, default
     while True:
         path = rest
@@ -43,8 +43,8 @@ def default_item(items: Sequence[MenuItem], default: str, is_of_fedora: bool) ->
         for item in doubtful:
             if not item.sure:
                 raise KlatError(
-                    f"{item.place()}: only the boot knows what this line adds to the menu, so klat does not"
-                    f" know the default of GRUB, {default!r}; {CURE}, by its id"
+                    f"{item.place()}: it is known only during the boot what this line adds to the menu, so klat"
+                    f" does not know the default of GRUB, {default!r}; {CURE}, by its id"
                 )
         if not chosen.items:
             return chosen
@@ -52,8 +52,8 @@ def default_item(items: Sequence[MenuItem], default: str, is_of_fedora: bool) ->
 
 
 def identified(items: Sequence[MenuItem], above: str = "") -> Iterator[tuple[str, MenuItem]]:
-    """All items but submenus, each with a path that no other item has: of ids, or for an id that an earlier item
-    has, of titles or numbers."""
+    """All items but submenus, with unique paths. A path has ids. In place of an id that an earlier item has, it has
+    the title or the number."""
     taken: set[str] = set()
     for number, item in enumerate(items):
         names = (item.identity, item.title, str(number))
@@ -72,7 +72,7 @@ def _split(path: str) -> tuple[str, str]:
 
 
 def _number(path: str, is_of_fedora: bool) -> int | None:
-    """The number at the begin of the path. GRUB of Fedora and its relatives takes nothing but a number."""
+    """The number at the beginning of the path. In Fedora and its relatives, GRUB accepts no text after the number."""
     match = (_NUMBER.fullmatch if is_of_fedora else _NUMBER.match)(path)
     if not match:
         return None

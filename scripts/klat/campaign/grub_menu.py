@@ -1,7 +1,7 @@
-"""The menu that GRUB makes of grub.cfg. klat executes the script as GRUB does (grub-core/script/execute.c and
-grub-core/commands/menuentry.c in GRUB's source), except for what only a boot knows.
+"""The menu that GRUB makes of grub.cfg. klat executes the script as GRUB does: grub-core/script/execute.c and
+grub-core/commands/menuentry.c in GRUB's source.
 
-None stands for what only the boot knows: the value of a variable, or the status of a command."""
+None stands for the value of a variable, or the status of a command, that is known only during the boot."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ LINUX, INITRAMFS = re.compile(r"linux(?:16|efi)?"), re.compile(r"initrd(?:16|efi
 OTHERS = re.compile(r"multiboot2?|module2?|xen_\w+|chainloader|\w*configfile")
 _VALUED = ("class", "users", "hotkey", "source", "id")  # options of menuentry
 _ASSIGNMENT = re.compile(r"\w+=.*", re.DOTALL)
-# klat does not know what these do to the menu.
+# klat does not know the effect of these commands on the menu.
 _UNREAD = re.compile(
     r"uki|legacy_\w+|syslinux_\w+|extract_\w+|return|break|continue|exit|eval|normal"
 )
@@ -53,9 +53,8 @@ _FEATURES = [
 
 @dataclass
 class MenuItem:
-    """A line of the menu, at `line` of the file `path`. `sure` is false if only the boot knows whether it is there.
-    `before` has the commands that GRUB executes when it opens the submenus on the way to the line.
-    """
+    """A line of the menu, at `line` of the file `path`. `sure` is false if it is known only during the boot whether
+    GRUB adds the line. `before` has the commands that GRUB executes when it opens the submenus on the way to the line."""
 
     title: str
     identity: str
@@ -72,7 +71,7 @@ class MenuItem:
 
 class LoadCommand(NamedTuple):
     """A command that loads a kernel, its initramfs, or another program. `words` are its arguments. A variable that
-    only the boot knows stays a word with a $."""
+    is known only during the boot stays a word with a $."""
 
     command: str
     words: tuple[str, ...]
@@ -85,7 +84,7 @@ class GrubMenu:
     """`environment` has the variables of grubenv. `file` finds a file by its path in GRUB.
 
     After execute(), `items` has the menu, `variables` what GRUB knows, `saved` the variables that it writes to
-    grubenv, and `own_file` the place that reads klat's file. `left_out` has the files of the Boot Loader
+    grubenv, and `own_file` the file and line that reads klat's file. `left_out` has the files of the Boot Loader
     Specification from which GRUB makes no entry, with the reasons."""
 
     directory: Path
@@ -195,7 +194,7 @@ class GrubMenu:
         return True
 
     def _perhaps(self, body: Sequence[Statement]) -> Variables:
-        """The variables after the body. Only the boot knows whether GRUB executes it."""
+        """The variables after a body that GRUB may or may not execute: this is known only during the boot."""
         variables, self.variables = self.variables, dict(self.variables)
         sure, self._sure = self._sure, False
         self._run(body)
@@ -308,7 +307,7 @@ class GrubMenu:
         self.variables[text_of(word).partition("=")[0]] = value
 
     def _forget(self, arguments: Sequence[str | None]) -> None:
-        """A command with --set=NAME or --set NAME gives the variable a value that only the boot knows."""
+        """A command with --set=NAME or --set NAME sets the variable to a value that is known only during the boot."""
         for number, word in enumerate(arguments):
             if word in ("--set", "-s", "-n"):
                 self.variables |= dict.fromkeys(filter(None, arguments[number + 1 : number + 2]))

@@ -32,7 +32,7 @@ class GrubSyntaxError(ValueError):
 
 
 class WordPart(NamedTuple):
-    """Of a word: a text, or the name of a variable. GRUB splits the value of a variable at blanks if it is not
+    """A text, or the name of a variable. GRUB splits the value of a variable at blanks if it is not
     `quoted`, and removes an empty word if no part of it is quoted."""
 
     text: str
@@ -90,7 +90,7 @@ class GrubFunction:
 
 
 Statement = Union[Command, If, Loop, GrubFunction]
-Variables = dict[str, Optional[str]]  # None if only the boot knows the value
+Variables = dict[str, Optional[str]]  # None if the value is known only during the boot
 
 
 class _Token(NamedTuple):
@@ -127,8 +127,8 @@ def text_of(word: Word) -> str:
 
 
 def expanded(words: Sequence[Word], variables: Variables) -> list[str] | None:
-    """The arguments that GRUB makes of the words. None if only the boot knows them."""
-    found: list[str] = []
+    """The arguments that GRUB makes of the words. None if they are known only during the boot."""
+    arguments: list[str] = []
     for word in words:
         current: str | None = None
         for part in word:
@@ -138,13 +138,13 @@ def expanded(words: Sequence[Word], variables: Variables) -> list[str] | None:
             pieces = value.split() if part.is_variable and not part.quoted else [value]
             for number, piece in enumerate(pieces):
                 if number:
-                    found.append(current or "")
+                    arguments.append(current or "")
                     current = None
                 if piece or part.quoted:
                     current = (current or "") + piece
         if current is not None:
-            found.append(current)
-    return found
+            arguments.append(current)
+    return arguments
 
 
 def _tokens(text: str) -> Iterator[_Token]:
@@ -186,10 +186,10 @@ class _Parser:
         self._at = 0
 
     def script(self) -> tuple[Statement, ...]:
-        found = self._statements()
+        statements = self._statements()
         if self._at < len(self._tokens):
             raise self._unexpected()
-        return found
+        return statements
 
     def _peek(self) -> str:
         return self._tokens[self._at].text if self._at < len(self._tokens) else ""
@@ -211,14 +211,14 @@ class _Parser:
 
     def _statements(self, *until: str) -> tuple[Statement, ...]:
         """Up to a reserved word or brace of `until`, which stays."""
-        found: list[Statement] = []
+        statements: list[Statement] = []
         self._skip_ends()
         while self._peek() and self._peek() not in until:
-            found.append(self._statement())
+            statements.append(self._statement())
             if self._peek() not in (*_ENDS, "}"):
                 raise self._unexpected()
             self._skip_ends()
-        return tuple(found)
+        return tuple(statements)
 
     def _statement(self) -> Statement:
         word = self._peek()
@@ -274,10 +274,10 @@ class _Parser:
         return GrubBlock(statements, self._text[start : self._take("}").start], start)
 
     def _words(self) -> tuple[Word, ...]:
-        found = []
+        words = []
         while self._at < len(self._tokens) and self._tokens[self._at].is_word:
-            found.append(tuple(_parts(self._take().text)))
-        return tuple(found)
+            words.append(tuple(_parts(self._take().text)))
+        return tuple(words)
 
     def _command(self) -> Command:
         first = self._tokens[self._at]

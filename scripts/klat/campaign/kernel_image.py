@@ -1,4 +1,4 @@
-"""What the file of a kernel says about it. Its name says nothing: vmlinuz-linux, bzImage, Image.
+"""What the file of a kernel says about it. Its name can lack the release: vmlinuz-linux, bzImage, Image.
 
 The file can be a unified kernel image: an EFI program with the kernel, its initramfs and its command line as sections
 (the UAPI group's specification "Unified Kernel Image")."""
@@ -34,7 +34,7 @@ def release(kernel: Path) -> str:
 
 def unified_texts(kernel: Path) -> Mapping[str, str] | None:
     """The texts of a unified kernel image by the names of their sections, for example .cmdline. None if the file is
-    none or cannot be read. Of several profiles, the first."""
+    not such an image or cannot be read. Of several profiles, the first."""
     try:
         sections = _sections(kernel)
     except OSError:
@@ -67,9 +67,10 @@ def _release(kernel: Path, size: int, _: int) -> str:
 
 
 def _sections(program: Path) -> Mapping[str, tuple[int, int]]:
-    """Offset and size of each section of an EFI program; the first of a name. Empty if the file is none."""
+    """Offset and size of the sections of an EFI program. Of sections with one name, the first. Empty if the file is not
+    an EFI program."""
     head = _part(program, 0, _HEADERS)
-    found: dict[str, tuple[int, int]] = {}
+    sections: dict[str, tuple[int, int]] = {}
     with suppress(struct.error):
         (pe,) = struct.unpack_from("<I", head, _PE_FIELD)
         signature, _, count, optional = _PE.unpack_from(head, pe)
@@ -77,8 +78,8 @@ def _sections(program: Path) -> Mapping[str, tuple[int, int]]:
             at = pe + _PE.size + optional + number * _SECTION.size
             name, in_memory, _, in_file, offset = _SECTION.unpack_from(head, at)
             key = name.rstrip(b"\0").decode("ascii", "replace")
-            found.setdefault(key, (offset, min(in_memory, in_file, LARGEST)))
-    return found
+            sections.setdefault(key, (offset, min(in_memory, in_file, LARGEST)))
+    return sections
 
 
 def _part(file: Path, start: int, size: int) -> bytes:

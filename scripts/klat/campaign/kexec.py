@@ -25,7 +25,7 @@ _INITRAMFS = (
     "booster-{}.img",
 )
 _ANY_INITRAMFS = ("initr*", "booster*", "*/*/initr*")
-# The kernel itself finds no other root file system.
+# A kernel without an initramfs finds only these root file systems.
 _PLAIN_ROOT = re.compile(r"root=(?:/dev/(?!mapper/|disk/)\S+|PART(?:UUID|LABEL)=\S+|\d+:\d+)")
 # Debian's scripts call kexec before the file systems are unmounted, and load a kernel at each reboot.
 _SCRIPTS = ("kexec.service", "kexec-load.service")
@@ -38,8 +38,8 @@ class Kexec(WithoutMenu):
 
     def left_out(self) -> Mapping[str, str]:
         releases = [path.parent.name for path in self._root.glob("lib/modules/*/modules.dep")]
-        found = ((release, self._files(release)[2]) for release in sorted(releases))
-        return {release: why for release, why in found if why}
+        reasons = {release: self._files(release)[2] for release in sorted(releases)}
+        return {release: why for release, why in reasons.items() if why}
 
     def check(self) -> None:
         super().check()
@@ -91,25 +91,25 @@ class Kexec(WithoutMenu):
 
     def _files(self, release: str) -> tuple[Path | None, Path | None, str]:
         """The kernel and its initramfs, or why klat does not know them."""
-        why = "klat finds no kernel with this release in /boot and /lib/modules"
+        why = "no kernel with this release is in /boot or /lib/modules"
         for kernel, initramfs in self._candidates(release):
             if kernel_image.release(kernel) not in ("", release):
                 continue
             if len(initramfs) == 1:
                 return kernel, initramfs[0], ""
             names = " or ".join(map(str, initramfs))
-            why = f"klat does not know which is the initramfs of {kernel}: {names}"
+            why = f"klat does not know which of these is the initramfs of {kernel}: {names}"
             if not initramfs and self._needs_none():
                 return kernel, None, ""
             if not initramfs:
                 why = (
-                    f"klat finds no initramfs of {kernel}, without which the kernel would not find its"
-                    " root file system; use --boot-command"
+                    f"klat finds no initramfs of {kernel}, and the kernel needs one for its root file"
+                    " system; use --boot-command"
                 )
         return None, None, why
 
     def _candidates(self, release: str) -> Iterator[tuple[Path, list[Path]]]:
-        """Kernels with this release, and what can be their initramfs."""
+        """Kernels with this release, and the files that can be their initramfs."""
         boot, modules = self._root / "boot", self._root / "lib/modules" / release
         installed, package = modules / "vmlinuz", self._read(f"lib/modules/{release}/pkgbase")
         endings = [release]
@@ -136,8 +136,8 @@ class Kexec(WithoutMenu):
 
     def _needs_none(self) -> bool:
         """Whether this machine boots without an initramfs."""
-        found = [path for name in _ANY_INITRAMFS for path in self._root.glob(f"boot/{name}")]
-        return not found and any(map(_PLAIN_ROOT.fullmatch, self.default_words))
+        initramfs = [path for name in _ANY_INITRAMFS for path in self._root.glob(f"boot/{name}")]
+        return not initramfs and any(map(_PLAIN_ROOT.fullmatch, self.default_words))
 
     def _read(self, name: str) -> str:
         path = self._root / name

@@ -32,8 +32,8 @@ def check_kernels(entries: Iterable[BootEntry], root: Path = Path("/")) -> None:
             ) from error
         if strict and (kernel_image.unified_texts(entry.kernel) or {}).get(".cmdline"):
             raise KlatError(
-                f"{entry.kernel} is a unified kernel image with a command line, to which Secure Boot"
-                " lets nobody add klat's parameters; switch off Secure Boot"
+                f"{entry.kernel} is a unified kernel image with a command line. With Secure Boot, klat"
+                " cannot add its parameters to this command line; switch off Secure Boot"
             )
         if strict and not signed:
             raise KlatError(

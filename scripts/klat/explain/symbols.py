@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from klat.base.errors import KlatError, too_strange
+from klat.base.errors import KlatError, too_many_damaged
 from klat.explain.isa import VECTOR_BYTES
 
 # Suffixes that compilers give to parts and copies of a function, for example to cold code.
@@ -86,7 +86,7 @@ def of_kernel(kallsyms: str, vectors: Mapping[str, Sequence[str]]) -> list[Funct
             found.append(Function(folded(name), owner, start))
             for number, entered in enumerate(vectors.get(name, ())):
                 found.append(Function(entered, owner, start + number * VECTOR_BYTES))
-    if too_strange(len(damaged), len(lines)):
+    if too_many_damaged(len(damaged), len(lines)):
         raise KlatError(
             f"the guest's /proc/kallsyms is damaged in {len(damaged):,} of {len(lines):,} lines, the first:"
             f" {damaged[0][:80]!r}",

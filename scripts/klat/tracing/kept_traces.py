@@ -6,7 +6,7 @@ import re
 from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, field
 
-from klat.base.errors import KlatError, printable, too_strange
+from klat.base.errors import KlatError, printable, too_many_damaged
 
 # Once the traces of a session have this size, its runs keep no further traces.
 MOST_MEGABYTES = 200
@@ -46,11 +46,11 @@ class TraceEvent:
 @dataclass(frozen=True)
 class CpuTrace:
     """The events of one CPU in order, from the last overwritten one on. `complete`: no event was overwritten.
-    `strange` are the lines that klat does not understand."""
+    `damaged` are the lines that klat does not understand."""
 
     events: list[TraceEvent]
     complete: bool
-    strange: tuple[str, ...] = ()
+    damaged: tuple[str, ...] = ()
 
 
 @dataclass
@@ -110,7 +110,7 @@ def _is_understood(event: re.Match[str]) -> bool:
 
 
 def parse_events(lines: Iterable[str]) -> CpuTrace:
-    events, complete, strange = [], True, []
+    events, complete, damaged = [], True, []
     for line in lines:
         found = _EVENT.match(line)
         if found and _is_understood(found):
@@ -121,14 +121,14 @@ def parse_events(lines: Iterable[str]) -> CpuTrace:
             events.clear()
             complete = False
         else:
-            strange.append(line.rstrip())
+            damaged.append(line.rstrip())
     events.sort(key=lambda event: event.time)
-    return CpuTrace(events, complete, tuple(strange))
+    return CpuTrace(events, complete, tuple(damaged))
 
 
 def parse_run(number: int, lines: Iterable[str]) -> TracedRun:
     """Reads the file of one run. A run that failed leaves a file without a `slow` line. KlatError if a line is
-    cut, or if klat does not understand the events: see too_strange()."""
+    cut, or if klat does not understand the events: see too_many_damaged()."""
     found = TracedRun()
     source = iter(lines)
     for line in source:
@@ -140,11 +140,11 @@ def parse_run(number: int, lines: Iterable[str]) -> TracedRun:
                 f"the traces of run {number} are cut at {line.strip()!r}; measure again"
             ) from None
     traces = [trace for sample in found.samples for trace in sample.cpus.values()]
-    strange = [line for trace in traces for line in trace.strange]
-    if too_strange(len(strange), len(strange) + sum(len(trace.events) for trace in traces)):
+    damaged = [line for trace in traces for line in trace.damaged]
+    if too_many_damaged(len(damaged), len(damaged) + sum(len(trace.events) for trace in traces)):
         raise KlatError(
-            f"the traces of run {number} cannot be explained: klat does not understand {len(strange):,} of"
-            f" their lines, the first: {printable(strange[0][:200])}"
+            f"the traces of run {number} cannot be explained: klat does not understand {len(damaged):,} of"
+            f" their lines, the first: {printable(damaged[0][:200])}"
         )
     return found
 
