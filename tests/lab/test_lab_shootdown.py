@@ -84,7 +84,7 @@ def test_a_flush_without_an_interrupt_is_shown_by_proofs(
     assert shootdown.report(recorded(tmp_path, **none))
     assert capsys.readouterr().out.endswith(
         "4 CPUs\n  3 of 3 responders fault when they access the pages\n"
-        "  (2 of 25 shootdowns were tried; no interrupt is right here)\n"
+        "  (after 2 of 25 shootdowns; the kernel counts no interrupts for them)\n"
     )
 
 

@@ -43,10 +43,10 @@ def test_a_copied_session_counts_once_and_an_edited_one_is_said(
     more = [side("rt", 1.2, seed=9)] if command == "compare" else []
     stock = side("stock")
     before = klat(command, *options, stock, *more)
-    assert "holds too" not in before[2] and "another boot" not in before[2]
+    assert "also has" not in before[2] and "another boot" not in before[2]
     status, out, err = klat(command, *options, copied(stock), *more)
     assert (status, out) == before[:2]
-    said = f"{stock / 'copy'}: left out 4 runs that {stock / '0'} holds too: a copy counts once"
+    said = f"{stock / 'copy'}: left out 4 runs that {stock / '0'} also has: a run counts once"
     assert said in words(err)
     shutil.rmtree(stock / "copy")
     err = klat(command, *options, under_another_boot(stock), *more)[2]

@@ -54,7 +54,8 @@ _FEATURES = [
 @dataclass
 class MenuItem:
     """A line of the menu, at `line` of the file `path`. `sure` is false if it is known only during the boot whether
-    GRUB adds the line. `before` has the commands that GRUB executes when it opens the submenus on the way to the line."""
+    GRUB adds the line. `before` has the commands that GRUB executes when it opens the submenus above the line.
+    """
 
     title: str
     identity: str

@@ -112,8 +112,8 @@ def _check_owners(record: Path) -> None:
         )
     if doubt := next(filter(None, doubts), ""):
         raise KlatError(
-            f"{doubt}, and Ansible executes what is in {record}: give an --output that only you can"
-            " write, or remove it if you did not make it"
+            f"{doubt}, and Ansible executes the files in {record}: give an --output that only you can"
+            " write, or remove this directory if you did not make it"
         )
 
 

@@ -198,7 +198,7 @@ def _add_shootdown(actions: Any) -> None:
         "--operation",
         choices=("munmap", "membarrier"),
         default="munmap",
-        help="what reaches the CPUs (default: munmap)",
+        help="operation that must reach all CPUs (default: munmap)",
     )
     add(
         "--iterations",

@@ -76,9 +76,9 @@ def _kernels(base: Dataset, new: Dataset) -> Iterator[str]:
     )
 
 
-def _steps(old: str, one: str, current: str, two: str, architecture: str) -> str:
-    """Comparisons that change the version, or the preemption model, from one to two, but never both."""
-    for version, model in ((current, one), (old, two)):
+def _steps(old: str, old_model: str, current: str, current_model: str, architecture: str) -> str:
+    """Comparisons that change either the version or the preemption model."""
+    for version, model in ((current, old_model), (old, current_model)):
         if _can_have(version, model, architecture):
             return f"compare BASE with a {version} kernel of preemption {model}, then that kernel with NEW"
     return (
@@ -88,9 +88,9 @@ def _steps(old: str, one: str, current: str, two: str, architecture: str) -> str
 
 
 def _can_have(version: str, model: str, architecture: str) -> bool:
-    """Whether certainly. Kernels of any version can be `full`, or `rt` with a patch. Linux 6.13 brought
-    `lazy`, to other architectures later. Linux 7.0 took `none` and `voluntary` away where there is `lazy`
-    (kernel/Kconfig.preempt)."""
+    """Whether this version certainly has this model. Any kernel can be `full`, or `rt` with a patch. Linux 6.13
+    added `lazy`, for other architectures later. Linux 7.0 removed `none` and `voluntary` on architectures with
+    `lazy` (kernel/Kconfig.preempt)."""
     numbers = tuple(map(int, re.findall(r"\d+", version)[:2]))
     if model.endswith("lazy"):
         return numbers >= ((6, 13) if architecture in ("x86_64", "riscv64") else (7, 0))

@@ -90,13 +90,13 @@ def _check(base: Dataset, news: Sequence[Dataset], options: Options) -> None:
         both = {s.path.resolve() for s in base.sessions} & {s.path.resolve() for s in new.sessions}
         if both:
             raise KlatError(f"{printable(str(min(both)))}: is on both sides")
-        held = {run_of(row): session for session in base.sessions for row in session.rows}
+        base_runs = {run_of(row): session for session in base.sessions for row in session.rows}
         for session in new.sessions:
-            copies = {run_of(row) for row in session.rows} & held.keys()
+            copies = {run_of(row) for row in session.rows} & base_runs.keys()
             if copies:
                 raise KlatError(
                     f"{printable(str(session.path))}: {len(copies):,} of its runs are on both sides, also"
-                    f" in {printable(str(held[min(copies)].path))}"
+                    f" in {printable(str(base_runs[min(copies)].path))}; remove the copy"
                 )
     if options.limit:
         for side in sides:

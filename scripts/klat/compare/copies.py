@@ -1,4 +1,4 @@
-"""Runs that were read before: a copied session must not count again."""
+"""Copies of runs: a copied session must not count twice."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _LEAST_SAMPLES = 30
 
 
 def run_of(row: Row) -> tuple[Any, ...]:
-    """What one run has, wherever its session is."""
+    """What identifies a run in all copies of its session."""
     return (row.boot, row.order, *row.batch)
 
 
 def without_copies(sessions: Iterable[Session]) -> list[Session]:
-    """The sessions without the runs that an earlier session holds. Their problems count these."""
+    """The sessions without the runs of earlier sessions. Their problems say how many runs were left out."""
     seen: dict[tuple[Any, ...], Path] = {}
     kept = []
     for session in sessions:
@@ -30,9 +30,11 @@ def without_copies(sessions: Iterable[Session]) -> list[Session]:
         copies = {run: seen[run] for run in runs if run in seen}
         if copies:
             path = next(iter(copies.values()))
-            said = f"left out {_runs(len(copies))} that {_name(path)} holds too: a copy counts once"
+            problem = (
+                f"left out {_runs(len(copies))} that {_name(path)} also has: a run counts once"
+            )
             rows = [row for row in session.rows if run_of(row) not in copies]
-            session = replace(session, rows=rows, problems=[*session.problems, said])
+            session = replace(session, rows=rows, problems=[*session.problems, problem])
         seen |= dict.fromkeys(runs.keys() - copies.keys(), session.path)
         kept.append(session)
     return kept
@@ -45,7 +47,7 @@ def same_samples(sessions: Sequence[Session]) -> list[str]:
     count = 0
     example: tuple[Path, Path] | None = None
     for session in sessions:
-        rows = [row for row in session.rows if _is_telling(row)]
+        rows = [row for row in session.rows if _is_distinctive(row)]
         copies = []
         for row in rows:
             figures = (row.benchmark, row.params, row.metric, row.n, row.mean, row.stddev, row.max)
@@ -60,11 +62,11 @@ def same_samples(sessions: Sequence[Session]) -> list[str]:
     one, two = map(_name, example)
     return [
         f"{count:,} row{'s have' if count > 1 else ' has'} exactly the samples of another boot, for example in"
-        f" {one} and {two}: a copy with another boot id, or a guest that repeats itself, is no further fact"
+        f" {one} and {two}: remove the copies; if a guest repeats itself, its boots are not independent"
     ]
 
 
-def _is_telling(row: Row) -> bool:
+def _is_distinctive(row: Row) -> bool:
     return not row.soak and (row.n or 0) >= _LEAST_SAMPLES and bool(row.stddev)
 
 

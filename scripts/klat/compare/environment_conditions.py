@@ -65,7 +65,7 @@ _FILES = [
     (key, re.compile(pattern), rule)
     for key, pattern, rule in (
         ("microcode", rf"{_CPU}cpu\*/microcode/version|proc/cpuinfo microcode", Rule.SHARED),
-        # Whether a newer microcode exists, by the kernel's list of its own time.
+        # Whether a newer microcode existed when the kernel was released.
         ("old-microcode", rf"{_CPU}vulnerabilities/old_microcode", Rule.OWN),
         ("vulnerability", rf"{_CPU}vulnerabilities/(?!old_microcode)(.+)", Rule.SHARED),
         ("frequency-driver", rf"{_FREQUENCY}scaling_driver", Rule.OWN),
@@ -112,7 +112,7 @@ PROCESS, LIBRARIES = "process", "libraries"
 WORDS = "words"
 # The frequency governor that the kernel's configuration names.
 _BUILT_IN, _GOVERNOR = "built-in governor", "CPU_FREQ_DEFAULT_GOV_"
-# A guest of klat lab: nothing but the words of its command line can set what its kernel brings.
+# A guest of klat lab: only its command line can change a default of its kernel.
 GUEST = ("guest", "a guest of klat lab")
 # The BPF scheduler in effect.
 SCHEDULER = ("sched-ext", "the sched_ext scheduler")
@@ -159,7 +159,7 @@ def rule_of(key: str) -> Rule | None:
     return RULES.get(key.partition(".")[0])
 
 
-# What kernels since a version have where nobody set the file.
+# The defaults of a file, by the first version of the kernel that has them.
 _DEFAULTS = (
     (re.compile("proc/sys/kernel/sched_rt_period_us"), (((0, 0), ("1000000",)),)),
     (
@@ -168,7 +168,7 @@ _DEFAULTS = (
     ),
     (re.compile(rf"{_DEBUG}.+_server/cpu\*/period"), (((0, 0), ("1000000000",)),)),
     (re.compile(rf"{_DEBUG}.+_server/cpu\*/runtime"), (((0, 0), ("50000000",)),)),
-    # Of one CPU. Stable kernels before 6.15 got the new value at some time.
+    # For one CPU. Later stable kernels before 6.15 have the new value, too.
     (
         re.compile(rf"{_DEBUG}base_slice_ns"),
         (((0, 0), ("750000", "700000")), ((6, 15), ("700000",))),
@@ -360,7 +360,7 @@ def meaning(key: str, value: str, values: Values, alike: Alike) -> str | None:
 
 
 def _speculation(text: str, values: Values) -> str | None:
-    """What the process itself asked for. Kernels before 5.16 also mitigate each process with a seccomp filter."""
+    """The process's own request. Kernels before 5.16 also mitigate all processes with a seccomp filter."""
     mitigated = re.fullmatch("thread (force )?mitigated|conditional (force )?disabled", text)
     filtered = _first(values, f"{PROCESS}.Seccomp") not in ("", "0")
     return None if filtered else "mitigated by the process" if mitigated else "not by the process"

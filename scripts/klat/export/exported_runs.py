@@ -42,9 +42,8 @@ class MetricRuns:
 
     @property
     def params(self) -> dict[str, str]:
-        """The params, and the conditions of the runs whether or not other runs of the label differ in them: a
-        name must be the same in every export. Only the build is as in reports, which show it where it differs.
-        """
+        """The params and all conditions of the runs, so that a name is the same in every export. Reports show only
+        conditions that differ. The build of the program is shown as in reports."""
         run = self.runs[0]
         conditions = asdict(run.source.run_conditions(run.row))
         conditions["policy"] = self.setting.params.get("policy", "")

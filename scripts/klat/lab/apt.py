@@ -64,7 +64,7 @@ Acquire::AllowReleaseInfoChange "true";
 #clear DPkg::Post-Invoke;
 """
 
-# Kernels of all releases have different names. Of other packages, one release has to be chosen.
+# Kernels have different names in each release of Debian. Other packages do not: take them from one release.
 _PREFERENCES = """\
 Package: *
 Pin: release n=trixie
@@ -89,7 +89,7 @@ class _AptError(KlatError):
 
 
 class Gone(KlatError):
-    """The archive lists a package and does not have it."""
+    """The archive lists a package but no longer has it."""
 
 
 class Archive:
@@ -181,7 +181,7 @@ class Archive:
         draft.rename(self._sources)
 
     def _fetch_lists(self, draft: Path, lines: Sequence[str], sources: Sequence[str]) -> None:
-        """Without the suites that the archive does not serve, or whose signature is not Debian's."""
+        """Fetch the lists, except for suites that the archive does not serve or that Debian did not sign."""
         draft.write_text("".join(lines))
         self.say("fetching Debian's package lists")
         try:

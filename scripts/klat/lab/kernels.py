@@ -179,7 +179,7 @@ def choose(name: str, kernels: Iterable[Offered], architecture: Architecture) ->
     if incomplete := _matching(name, held, architecture):
         why = f": its archive lacks {' and '.join(incomplete[-1].missing)}"
     elif re.fullmatch(r"\d+\.\d+(-rt)?", name):
-        why = ""  # the nearest number is not what was meant
+        why = ""  # the nearest number is another kernel
     else:
         known = [*names, *(kernel.release for kernel in complete)]
         why = did_you_mean(name, known, prefix="debian:")
@@ -213,7 +213,8 @@ def obtain(spec: Spec, archive: Archive, architecture: Architecture) -> Kernel:
     """The kernel of the spec. Fetches it if it is missing. `archive` has this architecture."""
     if not spec.debian:
         return _from_file(spec, architecture)
-    # The archive has only the newest builds. The cache may hold older ones, and those that are incomplete by now.
+    # The archive has only the newest builds. The cache can have older builds, and builds of which the archive has
+    # removed a package.
     packages = archive.packages()
     kept = {
         name: package

@@ -80,7 +80,7 @@ def _report(session: Path) -> bool:
         # The run would be invalid if one of them did not fault.
         print(
             f"  {options['responders']} of {options['responders']} responders fault when they access the pages"
-            f"\n  ({counts['proofs']} of {expected} shootdowns were tried; no interrupt is right here)"
+            f"\n  (after {counts['proofs']} of {expected} shootdowns; the kernel counts no interrupts for them)"
         )
         return True
     what, source = _COUNTED[options.get("operation", MUNMAP)]

@@ -107,7 +107,7 @@ def _clock_source(machine: MachineState) -> Finding:
             "clocksource",
             Severity.NOTE,
             title,
-            "klat does not know this clock source, and does not judge it.",
+            "klat does not know how this clock source relates to the counter.",
             "run klat timer and read the floor and the step",
         )
     if offered:
@@ -123,7 +123,7 @@ def _clock_source(machine: MachineState) -> Finding:
         Severity.SPOILS,
         title,
         "The kernel does not offer the CPU's counter as a clock, and klat measures with that counter. Often"
-        " the CPUs' counters disagree, or a hypervisor does not vouch for the counter.",
+        " the CPUs' counters disagree, or the hypervisor does not declare the counter invariant.",
         "dmesg | grep -i tsc says why; measure on another machine, or in a guest with an invariant counter",
     )
 

@@ -61,7 +61,7 @@ _FAIR_SERVER = (6, 12)  # the first Linux that has it
 
 
 def _server(machine: MachineState) -> str:
-    """What the fair server takes, as a sentence."""
+    """A sentence that says how much time the fair server takes."""
     shown = "/sys/kernel/debug/sched/fair_server cannot be read; the default is 50 of every 1000 ms"
     if machine.fair_server_ms:
         runtime, period = machine.fair_server_ms
@@ -126,9 +126,9 @@ def scheduler(machine: MachineState, _: ProbeResults) -> Iterator[Finding]:
             "scheduler",
             Severity.DISTORTS,
             f"the sched_ext scheduler '{machine.scheduler}' is loaded",
-            "It schedules ordinary tasks in place of the kernel's own scheduler, so figures are of both. compare"
+            "It schedules ordinary tasks in place of the kernel's own scheduler, so klat measures both. compare"
             " refuses sides with different schedulers, unless klat ab has the scheduler under test.",
-            "stop it for the session, or compare with sessions under the same one only",
+            "stop this scheduler, or compare only with sessions under the same scheduler",
         )
 
 
@@ -198,8 +198,8 @@ def cpu_sets(machine: MachineState, _: ProbeResults) -> Iterator[Finding]:
             "unknown-nodes",
             Severity.NOTE,
             f"the NUMA nodes of CPUs {ranges(machine.cpus_of_unknown_nodes)} are unknown",
-            "/sys/devices/system/node does not list these CPUs. Placements with them end in"
-            " unknown-node: they can be on one node or on two.",
+            "/sys/devices/system/node does not list these CPUs. Placements with these CPUs"
+            " end in unknown-node: a pair can be on one node or on two.",
             "in a container, mount the host's /sys; else choose other CPUs with --cpus",
         )
     if machine.core_types:
@@ -211,7 +211,7 @@ def cpu_sets(machine: MachineState, _: ProbeResults) -> Iterator[Finding]:
             f"this machine has {len(usable)} types of cores",
             f"{'; '.join(f'{n}: CPUs {ranges(c)}' for n, c in machine.core_types.items())}. A program"
             " takes CPUs of one type, the fastest that has enough. The placement names the type:"
-            " runs on two types are two events.",
+            " runs on two types measure two events.",
             f"klat run --cpus {','.join(map(str, usable[other][:2]))} for cores of type {other}"
             if other
             else "none needed",

@@ -104,7 +104,7 @@ def _version(release: str) -> tuple[int, int]:
 
 
 def _fair_server_ms(debug: Path) -> tuple[float, float] | None:
-    """Where it is longest. A CPU that came up late has zeros until its server's first turn."""
+    """The longest of all CPUs. A CPU that came up late has zeros until its server's first turn."""
     servers = []
     for cpu in debug.glob("fair_server/cpu[0-9]*"):
         runtime, period = _number(cpu / "runtime"), _number(cpu / "period")

@@ -53,14 +53,14 @@ def other_work(machine: MachineState, probes: ProbeResults) -> Iterator[Finding]
 
 
 def counts(machine: MachineState, _: ProbeResults) -> Iterator[Finding]:
-    """Files with which the programs prove what happened."""
+    """Whether the kernel shows the counts that the evidence needs."""
     if not machine.interrupts_count:
         yield Finding(
             "interrupts",
             Severity.SPOILS,
             "/proc/interrupts has no counts",
             "Without it klat cannot prove that a TLB shootdown or a membarrier reached another CPU: runs"
-            " of tlbflush are invalid, except where the hardware broadcasts shootdowns. Nor does it know"
+            " of tlbflush are invalid, except where the hardware broadcasts shootdowns. klat also does not know"
             " whether an interrupt woke a sleeper. Container engines mask this file.",
             "run outside the container, or unmask it: docker --security-opt systempaths=unconfined,"
             " podman --security-opt unmask=/proc/interrupts, Kubernetes procMount: Unmasked",

@@ -64,17 +64,17 @@ def _by_speed(root: Path, cpus: Sequence[int]) -> Types:
     for speed, part, cpu in sorted(cores, reverse=True):
         if not speed and not part:
             continue
-        for found in types:
-            if found.part == part and 10 * found.slowest <= 11 * speed:
+        for core_type in types:
+            if core_type.part == part and 10 * core_type.slowest <= 11 * speed:
                 break
         else:
-            types.append(found := _Type(part, speed, []))
-        found.slowest = speed
-        found.cpus.append(-cpu)
+            types.append(core_type := _Type(part, speed, []))
+        core_type.slowest = speed
+        core_type.cpus.append(-cpu)
     last = len(types) - 1
     middles = [f"middle-{rank}" for rank in range(1, last)] if last > 2 else ["middle"] * (last - 1)
     names = ["big", *middles, "little"]
-    return {name: tuple(sorted(found.cpus)) for name, found in zip(names, types)}
+    return {name: tuple(sorted(core_type.cpus)) for name, core_type in zip(names, types)}
 
 
 def _part(path: Path) -> int:

@@ -1,4 +1,4 @@
-"""Unpacks what a guest or another machine recorded. Klat does not trust it.
+"""Unpacks sessions of a guest or another machine, which klat does not trust.
 
     python3 -m klat.record.received ARCHIVE RESULTS NAME
 
@@ -73,9 +73,9 @@ def _readable() -> Iterator[None]:
 
 
 def unpack(stream: Readable, into: Path, most: int) -> None:
-    """Unpack the files and directories of a tar, of at most `most` bytes: none outside `into`, none in place of
-    another, no links and devices. After Refused, the files before the bad one are there. Raises OSError for an
-    error of this machine."""
+    """Unpack the files and directories of a tar of at most `most` bytes. Refuse a file outside `into`, and a file in
+    place of another. Ignore links and devices. After Refused, the files before the bad one are there. Raises OSError
+    for an error of this machine."""
     limited = _Limited(stream, most)
     with _readable(), tarfile.open(fileobj=limited, mode="r|") as archive:  # type: ignore[arg-type]
         for count, member in enumerate(archive):
@@ -86,7 +86,7 @@ def unpack(stream: Readable, into: Path, most: int) -> None:
             strange = len(name) > _PATH or len(parts) > _DEPTH or not name.isprintable()
             if strange or ".." in parts or name.startswith("/"):
                 raise Refused(f"holds the forbidden path {name[:200]!r}")
-            if member.issparse():  # which may claim any size
+            if member.issparse():  # it can claim any size
                 raise Refused(f"holds the sparse file {name!r}")
             if parts:
                 _place(archive, member, into.joinpath(*parts))
@@ -110,7 +110,7 @@ def _place(archive: tarfile.TarFile, member: tarfile.TarInfo, place: Path) -> No
 
 
 def take_in(archive: Path, results: Path, name: str) -> None:
-    """Move the sessions of the machine `name` to `results`, and remove the archive. KlatError, if it is refused."""
+    """Move the sessions of the machine `name` to `results`, and remove the archive. KlatError if it is refused."""
     draft = results / f".received-{secrets.token_hex(8)}"
     with files.explained("make", results), files.directory(results, make=True) as parent:
         files.make_directory(parent, draft.name, 0o700)

@@ -63,7 +63,9 @@ def boot_id() -> str:
     except OSError:
         text = ""
     if not re.fullmatch(r"[0-9a-f-]{36}", text):
-        raise KlatError(f"{_BOOT_ID} has no boot id, and a session is one boot")
+        raise KlatError(
+            f"{_BOOT_ID} has no boot id, and a session needs one; mount the kernel's /proc"
+        )
     return text
 
 

@@ -1,4 +1,4 @@
-"""Says in which way the event of a run came about, by the counts that docs/record.md defines."""
+"""Says how the event of a run came about, by the counts that docs/record.md defines."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ STRAY = 0.1
 
 @dataclass(frozen=True)
 class Way:
-    """A property of the event that an interrupt, or something in its place, decides."""
+    """How the events of a run came about: by interrupts or by another mechanism."""
 
-    events: str  # the counts of all events, and of the interrupts for them
-    interrupts: str
-    instead: str  # the state of a run without these interrupts
-    percent: int  # most interrupts that are missing, or left, in a run that is not mixed
+    events: str  # name of the count of all events
+    interrupts: str  # name of the count of the interrupts for them
+    other_state: str  # of a run without these interrupts
+    percent: int  # a run is mixed if the less frequent way has more of the events
     sentence: str
 
 
@@ -47,4 +47,4 @@ def _state(row: Row, way: Way) -> str:
         return ""
     if 100 * interrupts >= (100 - way.percent) * events:
         return INTERRUPT
-    return way.instead if 100 * interrupts <= way.percent * events else MIXED
+    return way.other_state if 100 * interrupts <= way.percent * events else MIXED

@@ -18,7 +18,7 @@ def one_in(power: int) -> str:
 
 
 def whole(value: float | None) -> str:
-    """Ticks or instructions. A float above 2^53 has no exact last digit; a sample is an int and has."""
+    """Ticks or instructions. A sample is an int, and exact. A float above 2^53 has no exact last digit."""
     if isinstance(value, float) and abs(value) > 1 << 53:
         return f"{value:.15g}"
     return MISSING if value is None else f"{round(value):,}"
