@@ -48,16 +48,16 @@ class SystemdBoot:
 
     def entries(self) -> list[BootEntry]:
         entries = []
-        for identity, found in self._listed().items():
-            if not _OWN_FILE.fullmatch(found["id"]) and not _doubt(found):
-                kernel = _kernel(found)
+        for identity, fields in self._listed().items():
+            if not _OWN_FILE.fullmatch(fields["id"]) and not _doubt(fields):
+                kernel = _kernel(fields)
                 release = kernel_image.release(kernel)
                 entries.append(
                     BootEntry(
                         identity,
-                        found.get("showTitle", found["id"]),
-                        release or _release(found),
-                        tuple(_options(found).split()),
+                        fields.get("showTitle", fields["id"]),
+                        release or _release(fields),
+                        tuple(_options(fields).split()),
                         kernel,
                     )
                 )
@@ -65,7 +65,7 @@ class SystemdBoot:
 
     def left_out(self) -> Mapping[str, str]:
         doubts = {
-            each.get("showTitle", name): _doubt(each) for name, each in self._listed().items()
+            fields.get("showTitle", name): _doubt(fields) for name, fields in self._listed().items()
         }
         return {title: doubt for title, doubt in doubts.items() if doubt}
 
@@ -123,8 +123,8 @@ class SystemdBoot:
         run_tool("bootctl", "set-oneshot", f"{_OWN}{chosen}-*")
 
     def started(self) -> str:
-        found = self._own_files()
-        return next((own for file, _, own in found if not file.stem.endswith(_UNTRIED)), "")
+        files_of_klat = self._own_files()
+        return next((own for file, _, own in files_of_klat if not file.stem.endswith(_UNTRIED)), "")
 
     def remove(self) -> None:
         for file, _, _ in self._own_files():
@@ -139,21 +139,21 @@ class SystemdBoot:
             *(directory.parent / "loader.conf" for directory in self._directories()),
             *(self._variables.path(name) for name in ("LoaderEntryDefault", "LoaderEntryOneShot")),
         ]
-        found = {str(path): path.read_bytes() for path in names if path.is_file()}
-        return {name: hashlib.sha256(data).hexdigest() for name, data in found.items()}
+        contents = {str(path): path.read_bytes() for path in names if path.is_file()}
+        return {name: hashlib.sha256(data).hexdigest() for name, data in contents.items()}
 
     def _listed(self) -> dict[str, dict[str, Any]]:
         """The entries that boot Linux from a file, including klat's: a file in loader/entries, or a unified kernel
         image. The key is their identifier, or the path if an earlier entry has the identifier."""
         text = run_tool("bootctl", "list", "--json=short")
         try:
-            found = list(_objects(text))
+            objects = list(_objects(text))
         except ValueError as error:
             raise KlatError(f"bootctl list --json=short: {error}") from error
         listed: dict[str, dict[str, Any]] = {}
-        for each in found:
-            if "path" in each and ({"linux", "uki"} & each.keys() or _is_unified(each)):
-                listed[each["path"] if each["id"] in listed else each["id"]] = each
+        for fields in objects:
+            if "path" in fields and ({"linux", "uki"} & fields.keys() or _is_unified(fields)):
+                listed[fields["path"] if fields["id"] in listed else fields["id"]] = fields
         return listed
 
     def _default_identity(self) -> str:
@@ -168,7 +168,7 @@ class SystemdBoot:
         raise KlatError("bootctl list shows no default entry")
 
     def _directories(self) -> list[Path]:
-        return list(dict.fromkeys(_directory(found) for found in self._listed().values()))
+        return list(dict.fromkeys(_directory(fields) for fields in self._listed().values()))
 
     def _own_files(self) -> list[tuple[Path, str, str]]:
         """The files of klat's entries, each with its number and name."""
@@ -186,57 +186,57 @@ def _objects(text: str) -> Iterator[dict[str, Any]]:
     decoder = json.JSONDecoder()
     text = text.strip()
     while text:
-        found, end = decoder.raw_decode(text)
-        yield from found if isinstance(found, list) else [found]
+        value, end = decoder.raw_decode(text)
+        yield from value if isinstance(value, list) else [value]
         text = text[end:].lstrip()
 
 
-def _release(found: Mapping[str, str]) -> str:
+def _release(fields: Mapping[str, str]) -> str:
     """The kernel's release, if kernel-install made the file: the version then ends its name. In other files
     the version can be any text, so the release is not known."""
-    version = found.get("version", "")
-    return version if found["id"].endswith(f"-{version}.conf") else ""
+    version = fields.get("version", "")
+    return version if fields["id"].endswith(f"-{version}.conf") else ""
 
 
-def _is_unified(found: Mapping[str, Any]) -> bool:
+def _is_unified(fields: Mapping[str, Any]) -> bool:
     """Whether the entry starts a unified kernel image, with or without a file in loader/entries."""
-    return kernel_image.unified_texts(_kernel(found)) is not None
+    return kernel_image.unified_texts(_kernel(fields)) is not None
 
 
-def _kernel(found: Mapping[str, Any]) -> Path:
+def _kernel(fields: Mapping[str, Any]) -> Path:
     """The file that the entry starts; if it names none, the file of the entry."""
-    named = next((found[key] for key in ("linux", "uki", "efi") if key in found), None)
-    return Path(found.get("root", "/"), named.lstrip("/")) if named else Path(found["path"])
+    named = next((fields[key] for key in ("linux", "uki", "efi") if key in fields), None)
+    return Path(fields.get("root", "/"), named.lstrip("/")) if named else Path(fields["path"])
 
 
-def _options(found: Mapping[str, Any]) -> str:
+def _options(fields: Mapping[str, Any]) -> str:
     """The command line. systemd-boot passes that of the entry; if it is empty, the image has its own."""
-    texts = {} if found.get("options") else kernel_image.unified_texts(_kernel(found)) or {}
-    return str(found.get("options") or texts.get(".cmdline", ""))
+    texts = {} if fields.get("options") else kernel_image.unified_texts(_kernel(fields)) or {}
+    return str(fields.get("options") or texts.get(".cmdline", ""))
 
 
-def _doubt(found: Mapping[str, Any]) -> str:
+def _doubt(fields: Mapping[str, Any]) -> str:
     """Why klat cannot boot the entry; empty if it can."""
-    if not _is_unified(found):
+    if not _is_unified(fields):
         return ""
-    kernel = _kernel(found)
-    if "@" in found["id"] and not found["id"].endswith("@0"):
+    kernel = _kernel(fields)
+    if "@" in fields["id"] and not fields["id"].endswith("@0"):
         return f"{kernel}: klat can boot only the first profile of a unified kernel image"
     addons = [*kernel.parent.glob(f"{kernel.name}.extra.d/*.addon.efi")]
-    addons += Path(found.get("root", "/"), "loader/addons").glob("*.addon.efi")
+    addons += Path(fields.get("root", "/"), "loader/addons").glob("*.addon.efi")
     return f"{addons[0]} adds parameters that klat does not know" if addons else ""
 
 
-def _directory(found: Mapping[str, Any]) -> Path:
+def _directory(fields: Mapping[str, Any]) -> Path:
     """The directory for klat's copy of the entry."""
-    path = Path(found["path"])
-    return path.parent if path.suffix == ".conf" else Path(found["root"], "loader/entries")
+    path = Path(fields["path"])
+    return path.parent if path.suffix == ".conf" else Path(fields["root"], "loader/entries")
 
 
-def _own_lines(found: Mapping[str, Any], own: OwnEntry) -> Iterator[str]:
+def _own_lines(fields: Mapping[str, Any], own: OwnEntry) -> Iterator[str]:
     """The lines of klat's entry. systemd-boot joins all lines of options to one command line."""
-    source = Path(found["path"])
-    lines = [f"title {own.name}", f"linux /{_kernel(found).relative_to(found['root'])}"]
+    source = Path(fields["path"])
+    lines = [f"title {own.name}", f"linux /{_kernel(fields).relative_to(fields['root'])}"]
     if source.suffix == ".conf":
         lines = source.read_text(errors="surrogateescape").splitlines()
     for line in lines:
@@ -247,6 +247,6 @@ def _own_lines(found: Mapping[str, Any], own: OwnEntry) -> Iterator[str]:
             yield f"linux {value[0]}\n"
         else:
             yield f"{line}\n"
-    if source.suffix != ".conf" or not found.get("options"):
-        yield f"options {_options(found)}\n"
+    if source.suffix != ".conf" or not fields.get("options"):
+        yield f"options {_options(fields)}\n"
     yield f"options {' '.join(own.append)}\n"
