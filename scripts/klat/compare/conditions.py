@@ -250,8 +250,8 @@ def disagreements(base: Sequence[Values], new: Sequence[Values]) -> list[Conditi
         if rule is Rule.NEVER or not all(sides):
             continue
         held = [[_said(values, key, name, common) for values in side] for side in sides]
-        shown = [values for side in sides for values in side]
-        brought = _is_brought(key, name, [said for side in held for said in side], shown)
+        sessions = [values for side in sides for values in side]
+        brought = _is_brought(key, name, [said for side in held for said in side], sessions)
         if rule in (Rule.SHARED, Rule.DEBUG) or (rule is Rule.SET and not common.kernel):
             held = [[said for said in side if said != _NOTHING] for side in held]
         differ = len({counts_as for side in held for _, counts_as in side}) > 1
@@ -268,16 +268,16 @@ _NOTHING = (ABSENT, ABSENT)
 
 
 def _is_brought(
-    key: str, name: str, held: Sequence[tuple[str, str]], sessions: Sequence[Values]
+    key: str, name: str, texts: Sequence[tuple[str, str]], sessions: Sequence[Values]
 ) -> bool:
-    """Whether each kernel brings its value: nobody set it, and it is the same in all boots of that kernel."""
-    if not all(is_default(key, name, said[0], values) for said, values in zip(held, sessions)):
+    """Whether the kernels bring their values: nobody set them, and all boots of a kernel have the same value."""
+    if not all(is_default(key, name, text, values) for (text, _), values in zip(texts, sessions)):
         return False
     by_kernel: dict[str | None, set[str]] = {}
-    for (_, counts_as), values in zip(held, sessions):
+    for (_, counts_as), values in zip(texts, sessions):
         by_kernel.setdefault(values.get(KERNEL), set()).add(counts_as)
     absent = {ABSENT} if rule_of(key) in (Rule.SHARED, Rule.DEBUG) else set()
-    return all(len(found - absent) < 2 for found in by_kernel.values())
+    return all(len(brought - absent) < 2 for brought in by_kernel.values())
 
 
 def _said(values: Values, key: str, name: str, common: Alike) -> tuple[str, str]:

@@ -51,18 +51,18 @@ def same_samples(sessions: Sequence[Session]) -> list[str]:
         copies = []
         for row in rows:
             figures = (row.benchmark, row.params, row.metric, row.n, row.mean, row.stddev, row.max)
-            alike = seen.setdefault(figures, [])
-            copies += [other.path for other, its in alike if _same(other, its, session, row)][:1]
-            alike.append((session, row))
+            candidates = seen.setdefault(figures, [])
+            copies += [s.path for s, r in candidates if _is_copy(s, r, session, row)][:1]
+            candidates.append((session, row))
         if 2 * len(copies) > len(rows):
             count += len(copies)
             example = example or (copies[0], session.path)
     if not example:
         return []
-    one, two = map(_name, example)
+    first, second = map(_name, example)
     return [
         f"{count:,} row{'s have' if count > 1 else ' has'} exactly the samples of another boot, for example in"
-        f" {one} and {two}: remove the copies; if a guest repeats itself, its boots are not independent"
+        f" {first} and {second}: remove the copies; if a guest repeats itself, its boots are not independent"
     ]
 
 
@@ -70,11 +70,12 @@ def _is_distinctive(row: Row) -> bool:
     return not row.soak and (row.n or 0) >= _LEAST_SAMPLES and bool(row.stddev)
 
 
-def _same(one: Session, its: Row, two: Session, row: Row) -> bool:
-    if one.boot_id == two.boot_id:
+def _is_copy(first: Session, first_row: Row, second: Session, second_row: Row) -> bool:
+    if first.boot_id == second.boot_id:
         return False
     try:
-        return np.array_equal(SampleFiles(one).read(its), SampleFiles(two).read(row))
+        samples = SampleFiles(first).read(first_row)
+        return np.array_equal(samples, SampleFiles(second).read(second_row))
     except SessionError:
         return False
 
