@@ -97,7 +97,7 @@ def test_every_flush_of_an_iteration_is_asked_for(
         done = works("tlbflush", "--responders", "1", "--operation", operation, "--json")
         counts = json_of(done)["evidence"]["counts"]
         due = counts["expected"]
-        delivered = counts.get("least_delivered", due)  # not on arm64, where a flush is no interrupt
+        delivered = counts.get("least_delivered", due)  # not on arm64: it broadcasts
         right = due >= flushes * 550 and 0.99 * due <= delivered <= 1.05 * due
         return "" if right else str(counts)
 
