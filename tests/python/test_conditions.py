@@ -264,6 +264,12 @@ SERVER = "sys/kernel/debug/sched/fair_server/cpu0/runtime"
         ("base-slice", SLICE, ("6.12", "3000000"), ("7.3", "1400000"), True),
         ("base-slice", SLICE, ("7.3", "3000000"), ("7.3", "1400000"), True),
         ("fair-server", SERVER, ("6.18", "50000000"), ("7.3", "0"), True),
+        # A file that the other kernel lacks, or that could not be read.
+        ("fair-server", SERVER, ("6.1", None), ("7.3", "50000000"), False),
+        ("fair-server", SERVER, ("6.1", None), ("7.3", "200000000"), True),
+        ("fair-server", SERVER, ("7.3", None), ("7.3", "0"), True),
+        ("rt-throttling", RUNTIME, ("6.1", None), ("7.3", "-1"), True),
+        ("base-slice", SLICE, ("6.1", None), ("7.3", "100000"), False),
     ],
 )
 def test_a_value_was_set_if_its_own_kernel_has_another_by_default(
@@ -272,6 +278,11 @@ def test_a_value_was_set_if_its_own_kernel_has_another_by_default(
     sides = [captured("counted", k, {file: value}, cpus_online=2) for k, value in (one, two)]
     for base, new in permutations(sides):
         assert keys(disagreements([base], [new])) == [key] * is_set
+
+
+def test_a_side_whose_command_line_was_not_recorded_is_refused(captured: Captured) -> None:
+    base, unread = captured("intel", "6.1"), captured("intel", "6.12", {"proc/cmdline": None})
+    assert "environment" in keys(disagreements([base], [unread]))
 
 
 def test_files_of_debugfs_say_nothing_where_they_were_not_recorded(
@@ -366,7 +377,11 @@ def test_a_governor_was_set_if_the_configuration_names_another(captured: Capture
 def test_a_clock_source_was_set_if_the_kernel_rates_another_higher(captured: Captured) -> None:
     rated = CLOCK.replace("current", "available")
     kvm = captured("intel", "6.1", {CLOCK: "kvm-clock", rated: "kvm-clock tsc acpi_pm"})
-    for chosen, order, is_set in (("tsc", "tsc kvm-clock", 0), ("tsc", "kvm-clock tsc", 1)):
+    for chosen, order, is_set in (
+        ("tsc", "tsc kvm-clock", 0),
+        ("tsc", "kvm-clock tsc", 1),
+        ("hpet", "hpet acpi_pm", 1),
+    ):
         other = captured("intel", "6.12", {CLOCK: chosen, rated: order})
         assert keys(disagreements([kvm], [other])) == ["clocksource"] * is_set
 

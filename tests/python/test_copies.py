@@ -61,6 +61,12 @@ def test_a_path_given_twice_or_through_a_link_is_one(side: SideWriter, klat: Kla
     assert klat("summary", stock, stock, stock.parent / "link") == once
 
 
+def test_a_label_given_twice_as_new_is_refused(side: SideWriter, klat: Klat) -> None:
+    stock, rt = side("stock"), side("rt", 1.2)
+    status, _, err = klat("compare", stock, rt, rt)
+    assert status == 2 and "is given twice as NEW" in err
+
+
 def test_a_run_on_both_sides_is_refused(side: SideWriter, klat: Klat, tmp_path: Path) -> None:
     stock, rt = side("stock"), side("rt", 1.2)
     session: SyntheticSession = again(Path(shutil.copytree(stock / "1", rt / "copy")))

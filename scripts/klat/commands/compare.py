@@ -162,10 +162,15 @@ def options(args: argparse.Namespace) -> Any:
 
 
 def run(args: argparse.Namespace) -> int:
+    from klat.base.errors import KlatError
     from klat.compare.compare_sides import compare
     from klat.compare.dataset import read_dataset
 
     chosen = options(args)
+    for number, path in enumerate(args.new):
+        # Each NEW adds its tests to the family of the correction.
+        if any(path.resolve() == other.resolve() for other in args.new[:number]):
+            raise KlatError(f"{path}: is given twice as NEW; give it once")
     environment = None
     if args.html:
         from klat.report.html import page

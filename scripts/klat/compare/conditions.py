@@ -26,6 +26,7 @@ from klat.compare.environment_conditions import (
     Rule,
     Values,
     is_default,
+    is_known_as_set,
     meaning,
     of_files,
     rule_of,
@@ -142,7 +143,10 @@ def conditions(session: Session, facts: Mapping[str, Any]) -> Values:
         found[key, name] = " ".join(value) if value and isinstance(value, list) else value or NONE
     files = captured(session.path / "environment")
     found |= of_files(files)
-    found[CAPTURE] = "captured" if files else ABSENT
+    # Without the command line, nobody can say that a word is absent.
+    found[CAPTURE] = "without proc/cmdline" if files and "proc/cmdline" not in files else "captured"
+    if not files:
+        found[CAPTURE] = ABSENT
     if facts.get("lab"):
         found[GUEST] = "yes"
     found[KERNEL] = f"{session.info.get('kernel_release')} {session.info.get('kernel_version')}"
@@ -251,8 +255,15 @@ def disagreements(base: Sequence[Values], new: Sequence[Values]) -> list[Conditi
             continue
         held = [[_said(values, key, name, common) for values in side] for side in sides]
         sessions = [values for side in sides for values in side]
-        brought = _is_brought(key, name, [said for side in held for said in side], sessions)
-        if rule in (Rule.SHARED, Rule.DEBUG) or (rule is Rule.SET and not common.kernel):
+        texts_of_sessions = [said for side in held for said in side]
+        brought = _is_brought(key, name, texts_of_sessions, sessions)
+        # What somebody set differs from a file that the other kernel lacks, or that could not be read.
+        is_set = any(
+            is_known_as_set(key, name, text, values)
+            for (text, _), values in zip(texts_of_sessions, sessions)
+        )
+        where_shared = rule in (Rule.SHARED, Rule.DEBUG) or (rule is Rule.SET and not common.kernel)
+        if where_shared and not is_set:
             held = [[said for said in side if said != _NOTHING] for side in held]
         differ = len({counts_as for side in held for _, counts_as in side}) > 1
         if all(held) and differ and not brought:

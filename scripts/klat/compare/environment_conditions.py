@@ -190,9 +190,22 @@ def is_default(key: str, name: str, value: str, values: Values) -> bool:
         return value in (_ENABLED, _DISABLED_BY_DRIVER)
     if key == "governor":
         return value == _default_governor(values)
-    if key == "clocksource":  # the kernel lists them by rating
-        return value == _first(values, "clocksources").partition(" ")[0]
+    if (
+        key == "clocksource"
+    ):  # the kernel lists them by rating; the machine may have lost its best one
+        top = _first(values, "clocksources").partition(" ")[0]
+        return value == top and value not in _FALLBACK_CLOCKS
     return value in _defaults(name, values)
+
+
+def is_known_as_set(key: str, name: str, value: str, values: Values) -> bool:
+    """Whether klat knows the default of the session's kernel, and the value is another one. A patched kernel can
+    bring a base slice of its own."""
+    known = value != ABSENT and GUEST not in values and bool(_defaults(name, values))
+    return known and key != "base-slice" and not is_default(key, name, value, values)
+
+
+_FALLBACK_CLOCKS = frozenset({"hpet", "acpi_pm", "pit", "refined-jiffies", "jiffies"})
 
 
 def _default_governor(values: Values) -> str:
