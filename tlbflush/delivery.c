@@ -122,6 +122,8 @@ void verify_delivery(struct klat_run *run, int64_t expected)
 		  .unless = !counts,
 		  .reason = membarrier ? "not delivered: {got} of {wanted} responders got the "
 					 "interrupts of membarrier()"
+			  : o->sleeping ? "not delivered: {got} of {wanted} responders got the "
+					  "shootdowns: a sleeping responder gets none"
 				       : "not delivered: {got} of {wanted} responders got the "
 					 "shootdowns: a hypervisor leaves out CPUs that it has "
 					 "preempted, or flushes their TLBs itself" },

@@ -89,6 +89,19 @@ def test_other_runs_of_the_label_do_not_change_a_name(
     assert set(name.findall(alone)) < set(name.findall(mixed))
 
 
+def test_a_session_under_a_load_does_not_rename_the_others(
+    new_session: NewSession, klat: Klat
+) -> None:
+    new_session("stock/1").run({"m": samples(5000)})
+    path = new_session("stock/2", boot_id="other")
+    path.run({"m": samples(5000)})
+    alone, _ = export(klat, "gobench", path.path.parent)
+    (path.path / "run.json").write_text(json.dumps({"schema": 1, "load": "populate"}))
+    both, _ = export(klat, "gobench", path.path.parent)
+    names = [set(re.findall(r"^Benchmark\S+", text, re.MULTILINE)) for text in (alone, both)]
+    assert names[1] - names[0] == {f"{name}/load=populate" for name in names[0]}
+
+
 def test_a_gobench_name_never_ends_in_a_number_of_cpus(new_session: NewSession, klat: Klat) -> None:
     new_session().run({"m": samples(5000)}, cpus="a b/c-16")
     out, _ = export(klat, "gobench", new_session("stock/2").path.parent)

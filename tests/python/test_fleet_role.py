@@ -176,16 +176,16 @@ def write(path: Path, text: str) -> None:
 def test_sessions_of_the_same_second_have_different_names(tmp_path: Path) -> None:
     (tmp_path / "results").mkdir()
     for host in ("m1", "m2", "m1"):
-        write(tmp_path / "sent/stock/1/runs.csv", host)
-        write(tmp_path / "sent/rt/.failed/2/runs.csv", host)
+        write(tmp_path / "sent/stock/1/session.json", host)
+        write(tmp_path / "sent/rt/.failed/2/session.json", host)
         done = take_in(tmp_path, host)
         assert done.returncode == 0, done.stderr
     found = {
         str(path.relative_to(tmp_path / "results")): path.read_text()
-        for path in (tmp_path / "results").rglob("*.csv")
+        for path in (tmp_path / "results").rglob("*.json")
     }
     assert found == {
-        f"{session}-{host}/runs.csv": host
+        f"{session}-{host}/session.json": host
         for session in ("stock/1", "rt/.failed/2")
         for host in ("m1", "m2")
     }
@@ -193,12 +193,12 @@ def test_sessions_of_the_same_second_have_different_names(tmp_path: Path) -> Non
 
 
 def test_links_are_left_out(tmp_path: Path) -> None:
-    write(tmp_path / "sent/stock/1/runs.csv", "")
+    write(tmp_path / "sent/stock/1/session.json", "")
     (tmp_path / "sent/stock/1/plan.csv").symlink_to("/etc/passwd")
     (tmp_path / "sent/rt").symlink_to("/etc")
     assert take_in(tmp_path).returncode == 0
-    (kept,) = (tmp_path / "results").rglob("*.csv")
-    assert kept.name == "runs.csv"
+    (kept,) = (tmp_path / "results").rglob("*.json")
+    assert kept.name == "session.json"
 
 
 def damaged(archive: Path) -> None:

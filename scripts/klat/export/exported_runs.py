@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from klat.base.errors import KlatError
-from klat.compare.conditions import OBTAINED
+from klat.compare.conditions import NONE, OBTAINED, RUN
 from klat.compare.dataset import Dataset, read_datasets, status_counts
 from klat.record import renamed_metrics
 from klat.record.session import USABLE, printable
@@ -59,7 +59,10 @@ class MetricRuns:
     def names(self) -> list[tuple[str, str]]:
         """What distinguishes it from the others of its label and benchmark, as (key, value)."""
         found = [("metric", self.metric), ("placement", self.setting.placement)]
-        return [(k, v) for k, v in [*found, *self.params.items(), *self.label.apart] if v]
+        apart = {k: v for k, v in self.label.apart if v != NONE}
+        load = self.label.sources[0].values.get(("load", RUN["load"]), NONE)
+        loaded = {"load": load} if load != NONE else {}
+        return [(k, v) for k, v in [*found, *self.params.items(), *(loaded | apart).items()] if v]
 
     def distribution(self) -> Distribution:
         """All samples in `unit`. SessionError where some are missing."""

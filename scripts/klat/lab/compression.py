@@ -18,6 +18,10 @@ LARGEST = 512 << 20
 _PIECE = 1 << 20
 
 
+class TooLarge(ValueError):
+    """The data unpack to more than they may."""
+
+
 def decompress(data: bytes, largest: int = LARGEST) -> bytes:
     """Unpacks gzip, bzip2, xz and zstd. Returns data of other formats unchanged. ValueError if the data is
     damaged, if it unpacks to more than `largest` bytes, or if the zstd command is missing."""
@@ -41,7 +45,7 @@ def _limited(stream: IO[bytes] | gzip.GzipFile, largest: int) -> bytes:
         pieces.append(piece)
         left -= len(piece)
     if not left:
-        raise ValueError(f"unpacks to more than {largest:,} bytes")
+        raise TooLarge(f"unpacks to more than {largest:,} bytes")
     return b"".join(pieces)
 
 

@@ -74,4 +74,7 @@ def configuration(image: Image) -> bytes | None:
 
 def _kernel(image: Image) -> bytes:
     """Empty if it cannot be unpacked here."""
-    return image.format.kernel(read_named(image.path, compression.LARGEST))
+    try:
+        return image.format.kernel(read_named(image.path, compression.LARGEST))
+    except compression.TooLarge as error:
+        raise KlatError(f"{image.path}: its kernel {error}") from None

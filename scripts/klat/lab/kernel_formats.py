@@ -190,5 +190,7 @@ def _but(data: bytes, target: str) -> str:
 def _unpack(data: bytes) -> bytes:
     try:
         return compression.decompress(data)
+    except compression.TooLarge:
+        raise
     except ValueError:
         return b""

@@ -12,6 +12,7 @@ import errno
 import gzip
 import io
 import os
+import re
 import secrets
 import sys
 import tarfile
@@ -35,6 +36,12 @@ _SMALL_BYTES, _SHRINKING = 256 << 20, 50
 _NAMES_FAULTS = frozenset(
     {errno.EEXIST, errno.EISDIR, errno.ENOTDIR, errno.ENAMETOOLONG, errno.EINVAL, errno.EILSEQ}
 )
+
+
+# The directory of a failed boot has only the second one.
+_OF_A_SESSION = ("session.json", "run.json")
+# Of the machine, as part of a directory's name.
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 class Refused(Exception):
@@ -142,11 +149,14 @@ def _sessions(draft: Path) -> Iterator[Path]:
         for place in (label, label / SET_ASIDE):
             if place.is_dir():
                 for session in sorted(place.iterdir()):
-                    if session.is_dir() and session.name != SET_ASIDE:
+                    if any((session / name).is_file() for name in _OF_A_SESSION):
                         yield session.relative_to(draft)
 
 
 def _main(words: list[str]) -> int:
+    if len(words) != 3 or not _NAME.fullmatch(words[2]):
+        print("usage: python3 -m klat.record.received ARCHIVE RESULTS NAME", file=sys.stderr)
+        return 2
     archive, results, name = words
     try:
         take_in(Path(archive), Path(results), name)

@@ -19,8 +19,8 @@ def one_in(power: int) -> str:
 
 def whole(value: float | None) -> str:
     """Ticks or instructions. A sample is an int, and exact. A float above 2^53 has no exact last digit."""
-    if isinstance(value, float) and abs(value) > 1 << 53:
-        return f"{value:.15g}"
+    if isinstance(value, float) and abs(value) >= 1e15:
+        return f"{value:.12g}"
     return MISSING if value is None else f"{round(value):,}"
 
 
@@ -35,7 +35,7 @@ def nanoseconds(label: Dataset, value: float | None, sample: bool) -> str:
         granularity = label.nanoseconds(label.quantum) or 1.0
         # 5 % of tolerance: a granularity calibrated as 9.9998 ns is one of 10.
         step = 10 ** max(0, math.floor(math.log10(granularity * 1.05)))
-    return whole(time) if time > 1 << 53 else f"{round(time / step) * step:,}"
+    return whole(time) if time >= 1e15 else f"{round(time / step) * step:,}"
 
 
 def with_time(label: Dataset, value: float | None) -> str:
@@ -70,6 +70,11 @@ def boots(counts: Sequence[int]) -> str:
     if len(set(counts)) < 2:
         return plural(max(counts, default=0), "boot")
     return f"{min(counts):,} to {max(counts):,} boots, by metric"
+
+
+def reaches_margin(interval: tuple[float, float], margin: float) -> bool:
+    """Whether a part of an interval of ratios is within the margin."""
+    return interval[0] < 1 + margin and interval[1] > 1 / (1 + margin)
 
 
 def ratio_digits(low: float, high: float) -> int:

@@ -18,7 +18,8 @@ from klat.compare.pilot_blocks import TURNS
 from klat.report.text.variation import spreads
 from klat.report.text.parameters import HIDDEN, parameters
 from klat.report.text.look_text import look_sentence
-from klat.report.text.numbers import MISSING, boots, confidence, percent, plural, ratio_digits
+from klat.report.text.numbers import MISSING, boots, confidence, percent, plural
+from klat.report.text.numbers import ratio_digits, reaches_margin, whole
 from klat.record.session import NOT_MEASURABLE, printable
 from klat.compare.dataset import Key
 from klat.compare.observations import Within
@@ -102,9 +103,7 @@ def names(cells: Sequence[Cell]) -> list[tuple[str, str]]:
 
 def figure(value: float | None) -> str:
     """A time or a count; a small one with a decimal."""
-    if value is None:
-        return MISSING
-    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:,.1f}"
+    return f"{value:,.1f}" if value is not None and abs(value) < 100 else whole(value)
 
 
 def quantity(value: float | None, unit: str) -> str:
@@ -206,7 +205,8 @@ def explanations(result: Result, against: Against, comparison: Comparison) -> It
         yield j.reason
     elif j.verdict is Verdict.INCONCLUSIVE:
         yield j.reason
-        if word := direction(j):
+        margin = comparison.options.rules.margin
+        if (word := direction(j)) and j.interval and reaches_margin(j.interval, margin):
             yield f"NEW is {word} beyond chance; the change may lie within the margin"
         if j.settle:
             yield settle(j.settle, j, run)
