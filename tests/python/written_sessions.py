@@ -256,7 +256,11 @@ def samples(median: float, n: int = 600) -> list[int]:
 
 
 def write_environment(session: SyntheticSession, files: Mapping[str, str]) -> None:
-    for name, text in {f"{CPU}/cpuidle/current_driver": "none", **files}.items():
+    for name, text in {
+        f"{CPU}/cpuidle/current_driver": "none",
+        "proc/cmdline": "ro",
+        **files,
+    }.items():
         path = session.path / "environment" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
