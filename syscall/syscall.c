@@ -300,7 +300,7 @@ static int caller(struct klat_worker *worker)
 	struct state *state = worker->state;
 	const bool cached = klat_planted(run, "cached");
 	int err = describe_call(worker);
-	int64_t before, after;
+	int64_t before, after, own;
 
 	if (err)
 		return err;
@@ -313,9 +313,11 @@ static int caller(struct klat_worker *worker)
 		call_singly(worker, true);
 	else
 		call_singly(worker, false);
-	/* The first reading of the file counts as a read in the second. */
+	/* The first reading of the file counts as a read in the second. So does the library's
+	 * reading of the thread's times, where the observed part begins. */
 	after = before < 0 ? -1 : count_by_kernel(o);
-	state->counted = after < 0 ? -1 : after - before - (o->call == READ_ZERO);
+	own = o->call == READ_ZERO ? 1 + (worker->account.file >= 0) : 0;
+	state->counted = after < 0 ? -1 : after - before - own;
 	state->effective = took_effect(o, state);
 	return 0;
 }
