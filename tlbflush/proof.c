@@ -24,6 +24,13 @@ enum {
 	MOST_PAGES = 64 /* of a proof */
 };
 
+/* ThreadSanitizer calls a handler with all signals blocked. */
+#ifdef __SANITIZE_THREAD__
+#define SAVES_MASK 1
+#else
+#define SAVES_MASK 0
+#endif
+
 static __thread sigjmp_buf faulted;
 static __thread const char *volatile accessed;
 
@@ -68,7 +75,7 @@ static bool is_accessible(const struct options *o, char *page)
 	bool accessible = false;
 
 	accessed = page;
-	if (!sigsetjmp(faulted, 0)) {
+	if (!sigsetjmp(faulted, SAVES_MASK)) {
 		if (o->operation == MPROTECT)
 			*(volatile char *)page = 1;
 		else
