@@ -120,13 +120,13 @@ void verify_delivery(struct klat_run *run, int64_t expected)
 		{ "responders_reached", sum.reached,
 		  interrupts && sum.least >= 0 ? KLAT_EXACTLY : KLAT_COUNTED, o->responders,
 		  .unless = !counts,
-		  .reason = membarrier ? "not delivered: {got} of {wanted} responders got the "
-					 "interrupts of membarrier()"
-			  : o->sleeping ? "not delivered: {got} of {wanted} responders got the "
-					  "shootdowns: a sleeping responder gets none"
-				       : "not delivered: {got} of {wanted} responders got the "
-					 "shootdowns: a hypervisor leaves out CPUs that it has "
-					 "preempted, or flushes their TLBs itself" },
+		  .reason = membarrier    ? "not delivered: {got} of {wanted} responders got the "
+					    "interrupts of membarrier()"
+			    : o->sleeping ? "not delivered: {got} of {wanted} responders got the "
+					    "shootdowns: a sleeping responder gets none"
+					  : "not delivered: {got} of {wanted} responders got the "
+					    "shootdowns: a hypervisor leaves out CPUs that it has "
+					    "preempted, or flushes their TLBs itself" },
 		{ "least_delivered", sum.least, KLAT_AT_LEAST, 0,
 		  .reason = membarrier
 				    ? "/proc/interrupts has no row of function calls: delivery "
