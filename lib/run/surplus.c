@@ -9,6 +9,7 @@
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/utsname.h>
 #include <unistd.h>
 
 void klat_account_read(const struct klat_worker *worker, int64_t *cpu_ns, int64_t *waited_ns)
@@ -137,6 +138,15 @@ static void judge_preemptions(struct klat_run *run, const struct klat_worker *wo
 		verdict_of(run, surplus)(run, "the %s was preempted", worker->noun);
 }
 
+/* The spin locks of such a kernel sleep, so an event can have more sleeps than its own. */
+static bool is_realtime_kernel(void)
+{
+	struct utsname name;
+
+	return !uname(&name) &&
+	       (strstr(name.version, "PREEMPT_RT") || strstr(name.version, "PREEMPT RT"));
+}
+
 /* This shows a tracer outside the PID namespace, and a stop of one thread. Locks of the kernel add
  * a few sleeps. */
 static void judge_more_sleeps(struct klat_run *run, const struct klat_worker *worker)
@@ -145,7 +155,7 @@ static void judge_more_sleeps(struct klat_run *run, const struct klat_worker *wo
 		      surplus = worker->voluntary -
 				waits * (worker->most_sleeps ? worker->most_sleeps : 1);
 
-	if (worker->sleeps == KLAT_MOSTLY && surplus * 20 > waits)
+	if (worker->sleeps == KLAT_MOSTLY && surplus * 20 > waits && !is_realtime_kernel())
 		verdict_of(run, surplus)(run, "the %s slept %lld times in %lld iterations",
 					 worker->noun, (long long)worker->voluntary,
 					 (long long)waits);
