@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -52,7 +53,7 @@ def test_gobench_has_a_line_per_run_under_the_configuration_of_its_label(
     assert [len(found) for found in lines.values()] == [16, 16]
     assert {line[0] for found in lines.values() for line in found} == {
         "BenchmarkPipes/metric=round_trip/placement=same-llc/policy=fifo:50"
-        "/bytes=1/peer=thread/wait=read/mode=round-trip/cpus=writer%3D1,reader%3D0"
+        "/bytes=1/peer=thread/wait=read/mode=round-trip/cpus=writer%3D1,reader%3D0/program=000000000000"
     }
     first = lines["stock"][0]
     values = dict(zip(first[3::2], map(float, first[2::2])))
@@ -75,35 +76,76 @@ def test_gobench_differs_between_labels_in_nothing_that_would_split_the_table(
     assert configurations[0] ^ configurations[1] == {"label: stock", "label: rt"}
 
 
-@pytest.mark.parametrize("form", ["gobench", "googlebench", "pyperf", "openmetrics"])
+NAMED = re.compile(r'Benchmark\S+|"name": ".*?"|klat_sample_seconds_count{.*}|klat_runs{.*"ok"}')
+OTHERS: dict[str, dict[str, Any]] = {
+    "way": {"evidence": "wakeups=600;wake_interrupts=300"},
+    "policy": {"policy": "writer=fifo:40;reader=fifo:50"},
+    "cpus": {"cpus": "writer=3;reader=2"},
+    "invalid": {
+        "status": "invalid",
+        "reason": "moved",
+        "evidence": "wakeups=600;wake_interrupts=300",
+    },
+    "build": {},
+    "load": {},
+}
+
+
+def names(klat: Klat, form: str, path: Path, directory: Path) -> list[str]:
+    if form != "hgrm":
+        return NAMED.findall(export(klat, form, path)[0])
+    export(klat, form, path, "-o", f"{directory}/")
+    return [file.name for file in directory.iterdir()]
+
+
+@pytest.mark.parametrize("other", OTHERS)
+@pytest.mark.parametrize("form", ["gobench", "googlebench", "pyperf", "openmetrics", "hgrm"])
 def test_other_runs_of_the_label_do_not_change_a_name(
+    new_session: NewSession, tmp_path: Path, klat: Klat, form: str, other: str
+) -> None:
+    run = {"evidence": "wakeups=600;wake_interrupts=600", "policy": "writer=fifo:50;reader=fifo:40"}
+    first = new_session("stock/1")
+    first.run({"round_trip": samples(52_000)}, **run)
+    alone = names(klat, form, first.path.parent, tmp_path / "alone")
+    programs = {"pipes": "1" * 64} if other == "build" else first.info["programs"]
+    second = new_session("stock/2", boot_id="other", programs=programs)
+    second.run({"round_trip": samples(62_000)}, run=2, **(run | OTHERS[other]))
+    if other == "load":
+        (second.path / "run.json").write_text(json.dumps({"schema": 1, "load": "populate"}))
+        if form in ("googlebench", "pyperf"):
+            return  # a file of these holds no two loads
+    both = names(klat, form, first.path.parent, tmp_path / "both")
+    assert set(alone) <= set(both)
+    assert (len(set(both)) > len(set(alone))) is (other != "invalid" or form == "openmetrics")
+
+
+@pytest.mark.parametrize("form", ["gobench", "openmetrics", "hgrm"])
+def test_kinds_of_sessions_that_no_name_tells_apart_are_refused(
+    new_session: NewSession, tmp_path: Path, klat: Klat, form: str
+) -> None:
+    for number, setup in enumerate(("true", "false")):
+        session = new_session(f"stock/{number}", boot_id=setup)
+        session.run({"m": samples(5000)})
+        (session.path / "run.json").write_text(json.dumps({"schema": 1, "setup": setup}))
+    output = f"{tmp_path}/{'d/' if form == 'hgrm' else 'file'}"
+    _, err = export(klat, form, session.path.parent, "-o", output, status=2)
+    assert "does not combine (setup: true | setup: false)" in err
+    assert names(klat, form, session.path, tmp_path / "d")
+
+
+@pytest.mark.parametrize("form", ["gobench", "hgrm"])
+def test_figures_up_to_2_to_the_64_are_exact(
     new_session: NewSession, klat: Klat, form: str
 ) -> None:
-    session = new_session("alone/1")
-    session.run({"round_trip": samples(52_000)}, evidence="wakeups=600;wake_interrupts=600")
-    alone, _ = export(klat, form, session.path)
-    session.run({"round_trip": samples(62_000)}, run=2, evidence="wakeups=600;wake_interrupts=300")
-    mixed, _ = export(klat, form, session.path)
-    name = re.compile(r'Benchmark\S+|"name": ".*?"|klat_sample_seconds_count{.*}')
-    assert len(set(name.findall(alone))) == 1
-    assert set(name.findall(alone)) < set(name.findall(mixed))
-
-
-def test_a_session_under_a_load_does_not_rename_the_others(
-    new_session: NewSession, klat: Klat
-) -> None:
-    new_session("stock/1").run({"m": samples(5000)})
-    path = new_session("stock/2", boot_id="other")
-    path.run({"m": samples(5000)})
-    alone, _ = export(klat, "gobench", path.path.parent)
-    (path.path / "run.json").write_text(json.dumps({"schema": 1, "load": "populate"}))
-    both, _ = export(klat, "gobench", path.path.parent)
-    names = [set(re.findall(r"^Benchmark\S+", text, re.MULTILINE)) for text in (alone, both)]
-    assert names[1] - names[0] == {f"{name}/load=populate" for name in names[0]}
+    session = new_session(mode="counted", unit="instructions")
+    session.run({"m": [*range(600), 2**64 - 1]})
+    out, _ = export(klat, form, session.path)
+    assert re.search(r"(?<!\d)18446744073709551615.000", out)
+    assert "18446744073709551616" not in out
 
 
 def test_a_gobench_name_never_ends_in_a_number_of_cpus(new_session: NewSession, klat: Klat) -> None:
-    new_session().run({"m": samples(5000)}, cpus="a b/c-16")
+    new_session(programs={}).run({"m": samples(5000)}, cpus="a b/c-16")
     out, _ = export(klat, "gobench", new_session("stock/2").path.parent)
     assert re.search(r"^BenchmarkPipes/.*/cpus=a%20b%2Fc%2D16 600 ", out, re.MULTILINE)
 
@@ -176,8 +218,8 @@ def test_hgrm_of_several_distributions_needs_a_directory(
     assert "holds one distribution, and there are 2" in err and "-o DIR/" in err
     export(klat, "hgrm", session.path, "-o", f"{tmp_path}/made/here/")
     assert sorted(path.name for path in (tmp_path / "made/here").iterdir()) == [
-        "stock-tlbflush-initiator-responders-1.hgrm",
-        "stock-tlbflush-initiator-responders-2.hgrm",
+        f"stock-tlbflush-initiator-placement-same-llc-policy-fifo_50-responders-{n}-pages-1-{digest}.hgrm"
+        for n, digest in ((1, "c4dd418f"), (2, "dc638393"))
     ]
 
 

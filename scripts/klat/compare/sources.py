@@ -127,7 +127,7 @@ class Source:
         build = (self.session.info.get("programs") or {}).get(row.benchmark)
         way, _, state = state_of(row).partition("=")
         states = {way: state} if way else {}
-        return RunConditions(row.policy, row.cpus, str(build)[:12], **states)
+        return RunConditions(row.policy, row.cpus, str(build or "")[:12], **states)
 
     @cached_property
     def scale(self) -> float:

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
+from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 from klat.base.errors import KlatError
-from klat.compare.conditions import NONE, OBTAINED, RUN
+from klat.compare.conditions import NONE, RUN
 from klat.compare.dataset import Dataset, read_datasets, status_counts
 from klat.record import renamed_metrics
-from klat.record.session import USABLE, printable
+from klat.record.session import USABLE, Row, parse_pairs, printable
 from klat.compare.settings import Measurement, Setting
-from klat.compare.sources import Run, merged_distribution
+from klat.compare.sources import Run, Source, merged_distribution
 from klat.stats.distribution import Distribution
 
 # Recorded by a run beside its mean.
@@ -42,35 +44,24 @@ class MetricRuns:
 
     @property
     def params(self) -> dict[str, str]:
-        """The params and all conditions of the runs, so that a name is the same in every export. Reports show only
-        conditions that differ. The build of the program is shown as in reports."""
         run = self.runs[0]
-        conditions = asdict(run.source.run_conditions(run.row))
-        conditions["policy"] = self.setting.params.get("policy", "")
-        conditions["program"] = self.setting.params.get("program", "")
-        chosen = {k: v for k, v in self.setting.params.items() if k not in OBTAINED}
-        obtained = {name: conditions[name].replace(";", ",") for name in OBTAINED}
-        return {
-            "policy": obtained.pop("policy"),
-            **chosen,
-            **{k: v for k, v in obtained.items() if v},
-        }
+        return run_params(run.source, run.row)
 
     def names(self) -> list[tuple[str, str]]:
-        """What distinguishes it from the others of its label and benchmark, as (key, value)."""
-        found = [("metric", self.metric), ("placement", self.setting.placement)]
-        apart = {k: v for k, v in self.label.apart if v != NONE}
-        load = self.label.sources[0].values.get(("load", RUN["load"]), NONE)
-        loaded = {"load": load} if load != NONE else {}
-        return [(k, v) for k, v in [*found, *self.params.items(), *(loaded | apart).items()] if v]
+        """What distinguishes it from the others of its label and benchmark, as (key, value). Nothing of it depends on
+        the other runs of the label."""
+        placed = {"metric": self.metric, "placement": self.setting.placement}
+        return [(k, v) for k, v in (placed | self.params | load_of(self.label)).items() if v]
 
     def distribution(self) -> Distribution:
         """All samples in `unit`. SessionError where some are missing."""
         by_scale: dict[float, list[Run]] = {}
         for run in self.runs:
             by_scale.setdefault(run.source.scale, []).append(run)
-        counted = [merged_distribution(runs).times(factor) for factor, runs in by_scale.items()]
-        return Distribution.merged(counted)
+        return Distribution.merged(
+            merged_distribution(runs) if factor == 1 else merged_distribution(runs).times(factor)
+            for factor, runs in by_scale.items()
+        )
 
 
 @dataclass(frozen=True)
@@ -82,18 +73,58 @@ class ExportedRuns:
     left_out: Counter[str]
     problems: tuple[str, ...]
     unmeasurable: tuple[str, ...] = ()  # a sentence for each program and label
+    benchmarks: Sequence[str] = ()  # only these; empty for all
 
     def of(self, label: Dataset) -> list[MetricRuns]:
         return [series for series in self.series if series.label is label]
 
 
-def figure(run: Run, name: str) -> float | None:
-    """A figure of runs.csv in the unit of the run's series; None where n does not support it."""
-    found = getattr(run.row, name)
-    return None if found is None else float(found) * run.source.scale
+def run_params(source: Source, row: Row) -> dict[str, str]:
+    """The params and all conditions of a run, so that its name is the same in every export."""
+    conditions = asdict(source.run_conditions(row))
+    policies = set(parse_pairs(row.policy).values())
+    if len(policies) == 1:  # of all roles
+        conditions["policy"] = policies.pop()
+    shown = {name: value.replace(";", ",") for name, value in conditions.items() if value}
+    return {"policy": shown.pop("policy", "")} | parse_pairs(row.params) | shown
 
 
-def mean(run: Run) -> float:
+def load_of(label: Dataset) -> dict[str, str]:
+    """The background load, which the sessions of a label can differ in on purpose; empty if there was none."""
+    load = label.sources[0].values.get(("load", RUN["load"]), NONE)
+    return {} if load == NONE else {"load": load}
+
+
+def require_distinct(
+    exported: ExportedRuns, form: str, name: Callable[[MetricRuns], object]
+) -> None:
+    """KlatError if two series have one name: sessions of their label differ in what no name says."""
+    named: dict[object, MetricRuns] = {}
+    for series in exported.series:
+        other = named.setdefault(name(series), series)
+        if other is not series:
+            kinds = " | ".join(s.label.apart_text or "no difference" for s in (other, series))
+            raise KlatError(
+                f"label {series.label.name}: {series.setting.benchmark} {series.metric} was measured under"
+                f" conditions that klat compare does not combine ({kinds}), and names in {form} do not say"
+                " which; export the sessions of each kind into a file of their own"
+            )
+
+
+def figure(run: Run, name: str) -> Any:
+    """A figure of runs.csv in the unit of the run's series, exact if that is the recorded unit; None where n does not
+    support it."""
+    recorded, scale = getattr(run.row, name), run.source.scale
+    return recorded if recorded is None or scale == 1 else float(recorded) * scale
+
+
+def digits(value: float | Decimal) -> str:
+    """With three decimals. A float from 10^15 on has no exact last digit."""
+    is_inexact = isinstance(value, float) and value >= 1e15
+    return f"{value:.12g}" if is_inexact else f"{Decimal(value):.3f}"
+
+
+def mean(run: Run) -> Any:
     found = figure(run, "mean")
     if found is None:
         path = printable(str(run.source.session.path))
@@ -136,7 +167,7 @@ def read_runs(
         why = f" ({'; '.join(reasons)})" if reasons else ""
         raise KlatError(f"no run counts{why}, so there is nothing to export")
     kept = tuple(label for label in labels if any(s.label is label for s in series))
-    return ExportedRuns(kept, series, left_out, tuple(problems), unmeasurable)
+    return ExportedRuns(kept, series, left_out, tuple(problems), unmeasurable, benchmarks)
 
 
 def _check_benchmarks(asked: Sequence[str], found: Iterable[str]) -> None:

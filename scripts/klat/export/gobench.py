@@ -15,7 +15,17 @@ import re
 from typing import BinaryIO
 
 from klat import __version__
-from klat.export.exported_runs import FIGURES, ExportedRuns, MetricRuns, escaped, figure, info, mean
+from klat.export.exported_runs import (
+    FIGURES,
+    ExportedRuns,
+    MetricRuns,
+    digits,
+    escaped,
+    figure,
+    info,
+    mean,
+    require_distinct,
+)
 from klat.compare.dataset import Dataset
 from klat.report.text.numbers import boots
 from klat.compare.sources import Run
@@ -35,6 +45,7 @@ def write(exported: ExportedRuns, out: BinaryIO) -> None:
     for name in dict.fromkeys(series.unit for series in exported.series):
         units = [f"{name}/op", *(f"{quantile}-{name}" for quantile in FIGURES)]
         lines += [f"Unit {found} better=lower" for found in units]
+    require_distinct(exported, "gobench", lambda s: (_keys(s.label), _name(s)))
     for label in exported.labels:
         lines += ["", *_configuration(label)]
         for series in exported.of(label):
@@ -42,15 +53,21 @@ def write(exported: ExportedRuns, out: BinaryIO) -> None:
     out.write("".join(f"{line}\n" for line in lines).encode())
 
 
-def _configuration(label: Dataset) -> list[str]:
+def _keys(label: Dataset) -> tuple[str, ...]:
     architecture = info(label, "architecture")
-    return [
+    return (
         "goos: linux",
         f"goarch: {_ARCHITECTURES.get(architecture, architecture)}",
         f"cpu: {info(label, 'cpu_model')}",
         f"machine: {info(label, 'machine_id')}",
         f"mode: {label.mode}",
         f"label: {' '.join(label.name.split()) or '%20'}",
+    )
+
+
+def _configuration(label: Dataset) -> list[str]:
+    return [
+        *_keys(label),
         f"# kernel {info(label, 'kernel_release')} {info(label, 'kernel_version')}, preemption"
         f" {info(label, 'preemption')}, {boots(label.boots_of_metrics)}",
         *([] if label.figure_unit == "ns" else [f"# {label.figure_unit} are no time in this mode"]),
@@ -58,11 +75,11 @@ def _configuration(label: Dataset) -> list[str]:
 
 
 def _line(series: MetricRuns, run: Run) -> str:
-    values = [f"{mean(run):.3f} {series.unit}/op"]
+    values = [f"{digits(mean(run))} {series.unit}/op"]
     for name in FIGURES:
         found = figure(run, name)
         if found is not None:
-            values.append(f"{found:.3f} {name}-{series.unit}")
+            values.append(f"{digits(found)} {name}-{series.unit}")
     return f"{_name(series)} {run.row.n} {' '.join(values)}"
 
 

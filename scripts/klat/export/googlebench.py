@@ -69,7 +69,7 @@ def _context(label: Dataset) -> dict[str, Any]:
 
 def _entries(family: int, series: MetricRuns) -> list[dict[str, Any]]:
     name = _name(series)
-    times = [mean(run) for run in series.runs]
+    times = [float(mean(run)) for run in series.runs]
     shared = {
         "name": name,
         "family_index": family,
@@ -86,7 +86,7 @@ def _entries(family: int, series: MetricRuns) -> list[dict[str, Any]]:
             shared
             | {"repetition_index": index, "iterations": run.row.n}
             | {"real_time": round(time, 3), "cpu_time": 0.0, "time_unit": "ns"}
-            | {f"{key}_ns": round(v, 3) for key, v in counters.items() if v is not None}
+            | {f"{key}_ns": round(float(v), 3) for key, v in counters.items() if v is not None}
         )
     return found + [
         shared

@@ -7,6 +7,7 @@ are microseconds, or ticks or instructions if these are not time. The last comme
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Iterator
 from typing import BinaryIO
@@ -14,12 +15,14 @@ from typing import BinaryIO
 from klat import __version__
 from klat.base.errors import KlatError
 from klat.base.file_names import unique_file_name
-from klat.export.exported_runs import ExportedRuns, MetricRuns
+from klat.export.exported_runs import ExportedRuns, MetricRuns, digits, info, require_distinct
 from klat.report.text.numbers import plural
 from klat.record.session import printable
 from klat.stats.distribution import Distribution
 
 _TICKS = 5
+# Too long for the name of a file, or in it already.
+_HASHED = ("metric", "cpus", "program")
 
 
 def write(exported: ExportedRuns, out: BinaryIO) -> None:
@@ -36,25 +39,17 @@ def write(exported: ExportedRuns, out: BinaryIO) -> None:
 
 def files(exported: ExportedRuns) -> Iterator[tuple[str, bytes]]:
     """Name and content of one file for each distribution."""
-    taken: set[str] = set()
+    require_distinct(exported, "hgrm", _identity)
     for series in exported.series:
-        name = unique_file_name("-".join(_parts(series, exported)), taken, ".hgrm")
-        yield name, _distribution(series)
+        identity = hashlib.sha256(_identity(series).encode()).hexdigest()[:8]
+        shown = [f"{name}-{value}" for name, value in series.names() if name not in _HASHED]
+        parts = [series.label.name, series.setting.benchmark, series.metric, *shown]
+        yield unique_file_name("-".join(parts), set(), f"-{identity}.hgrm"), _distribution(series)
 
 
-def _parts(series: MetricRuns, exported: ExportedRuns) -> list[str]:
-    """Label, benchmark and metric, and what else is not the same in all of these."""
-    alike = [
-        dict(other.names())
-        for other in exported.series
-        if (other.setting.benchmark, other.metric) == (series.setting.benchmark, series.metric)
-    ]
-    own = [
-        f"{key}-{value}"
-        for key, value in series.names()
-        if any(other.get(key) != value for other in alike)
-    ]
-    return [series.label.name, series.setting.benchmark, series.metric, *own]
+def _identity(series: MetricRuns) -> str:
+    keys = ("machine_id", "cpu_model", "kernel_release", "kernel_version")
+    return " ".join([_title(series), series.label.mode, *(info(series.label, key) for key in keys)])
 
 
 def _title(series: MetricRuns) -> str:
@@ -69,10 +64,10 @@ def _distribution(series: MetricRuns) -> bytes:
     lines = [f"{'Value':>12} {'Percentile':>14} {'TotalCount':>10} {'1/(1-Percentile)':>14}", ""]
     for value, share, count in _percentiles(values):
         inverse = f" {1 / (1 - share):14.2f}" if share < 1 else ""
-        lines.append(f"{value:12.3f} {share:2.12f} {count:10d}{inverse}")
+        lines.append(f"{digits(value):>12} {share:2.12f} {count:10d}{inverse}")
     lines += [
-        f"#[Mean    = {values.mean():12.3f}, StdDeviation   = {values.deviation():12.3f}]",
-        f"#[Max     = {values.max:12.3f}, Total count    = {values.n:12d}]",
+        f"#[Mean    = {digits(values.mean()):>12}, StdDeviation   = {digits(values.deviation()):>12}]",
+        f"#[Max     = {digits(values.max):>12}, Total count    = {values.n:12d}]",
         f"#[Unit    = {unit:>12}, klat           = {__version__:>12}]",
         f"#[{_about(series)}: {_title(series)}, {plural(len(series.runs), series.setting.noun)}]",
     ]
@@ -96,4 +91,4 @@ def _percentiles(values: Distribution) -> Iterator[tuple[float, float, int]]:
         if count == n:
             break
         level += 100 / (_TICKS * 2 ** (math.floor(math.log2(100 / (100 - level))) + 1))
-    yield float(values.max), 1.0, n
+    yield values.max, 1.0, n

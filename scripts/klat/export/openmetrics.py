@@ -6,10 +6,18 @@ in a family of their own in ticks or instructions.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import BinaryIO
 
-from klat.export.exported_runs import ExportedRuns, MetricRuns, info
+from klat.export.exported_runs import (
+    ExportedRuns,
+    MetricRuns,
+    info,
+    load_of,
+    require_distinct,
+    run_params,
+)
 from klat.compare.dataset import Dataset
 from klat.record.session import STATUSES, printable
 from klat.stats.descriptive import P50, P90, P99, P999
@@ -26,6 +34,7 @@ Pairs = list[tuple[str, str]]
 
 
 def write(exported: ExportedRuns, out: BinaryIO) -> None:
+    require_distinct(exported, "openmetrics", lambda series: tuple(_series_pairs(series)))
     lines: list[str] = []
     for name in dict.fromkeys(series.unit for series in exported.series):
         lines += _samples([s for s in exported.series if s.unit == name], _UNITS.get(name, name))
@@ -69,13 +78,20 @@ def _samples(chosen: list[MetricRuns], unit_name: str) -> Iterator[str]:
 
 def _runs(exported: ExportedRuns) -> Iterator[str]:
     yield from _family("klat_runs", "gauge", "", "Runs by status; ok and disturbed are usable.")
+    counts: dict[tuple[tuple[str, str], ...], Counter[str]] = {}
     for label in exported.labels:
-        settings = {id(s.setting): s.setting for s in exported.of(label)}
-        for setting in settings.values():
-            pairs = _label_pairs(label)
-            pairs += _setting_pairs(setting.benchmark, setting.placement, setting.params)
-            for status in STATUSES:
-                yield f"klat_runs{_pairs([*pairs, ('status', status)])} {setting.statuses[status]}"
+        for source in label.sources:
+            for rows in source.session.runs():
+                row = max(rows, key=lambda row: STATUSES.index(row.status))
+                if row.benchmark in (exported.benchmarks or (row.benchmark,)):
+                    params = run_params(source, row)
+                    pairs = _label_pairs(label) + _setting_pairs(
+                        row.benchmark, row.placement, params
+                    )
+                    counts.setdefault(tuple(pairs), Counter())[row.status] += 1
+    for shared, statuses in counts.items():
+        for status in STATUSES:
+            yield f"klat_runs{_pairs([*shared, ('status', status)])} {statuses[status]}"
 
 
 def _labels(exported: ExportedRuns) -> Iterator[str]:
@@ -83,14 +99,16 @@ def _labels(exported: ExportedRuns) -> Iterator[str]:
     for series in exported.series:
         yield f"klat_boots{_pairs(_series_pairs(series))} {series.measurement.boots}"
     yield from _family("klat_label", "info", "", "What a label was measured on.")
+    pools: dict[str, None] = {}
     for label in exported.labels:
         more = [(key, info(label, key)) for key in ("preemption", "architecture")]
         more.append(("unit", _UNITS.get(label.figure_unit, label.figure_unit)))
-        yield f"klat_label_info{_pairs([*_label_pairs(label), *more])} 1"
+        pools[f"klat_label_info{_pairs([*_label_pairs(label), *more])} 1"] = None
+    yield from pools
 
 
 def _label_pairs(label: Dataset) -> Pairs:
-    """The labels of a pool of sessions. No two pools have the same."""
+    """The labels of a pool of sessions."""
     return [
         ("label", label.name),
         ("kernel", info(label, "kernel_release")),
@@ -98,7 +116,7 @@ def _label_pairs(label: Dataset) -> Pairs:
         ("machine", info(label, "machine_id")),
         ("cpu", info(label, "cpu_model")),
         ("mode", label.mode),
-        *([("conditions", label.apart_text)] if label.apart else []),
+        *load_of(label).items(),
     ]
 
 

@@ -9,6 +9,7 @@ compares files.
 from __future__ import annotations
 
 import json
+from decimal import Decimal
 from datetime import datetime, timezone
 from typing import Any, BinaryIO
 
@@ -91,5 +92,6 @@ def _run(series: MetricRuns, run: Run) -> dict[str, Any]:
     return {"metadata": metadata, "values": [value]}
 
 
-def _value(series: MetricRuns, value: float) -> float:
+def _value(series: MetricRuns, recorded: float | Decimal) -> float:
+    value = float(recorded)
     return round(value * _SECONDS, 12) if series.unit == "ns" else round(value, 3)

@@ -110,7 +110,9 @@ class Distribution:
         return found
 
     def at(self, place: int) -> float:
-        return float(self.take(np.array([place]))[0])
+        """Exact, as an int, if the values are."""
+        value: float = self.take(np.array([place]))[0].item()
+        return value
 
     def quantile(self, q: Fraction) -> Any:
         """As in runs.csv: one of the values, an int if they are np.uint64; None if there are too
