@@ -218,11 +218,8 @@ def test_of_two_architectures_nothing_else_is_told(captured: Captured) -> None:
     assert keys(found) == ["architecture"]
 
 
-OWN = {
-    "huge-pages": "always [madvise] never",
-    "sysctl.numa_balancing": "0",
-    "sysctl.busy_poll": "0",
-}
+# Their defaults follow from the configuration, which is not here.
+UNKNOWN = {"huge-pages": "always [madvise] never", "sysctl.numa_balancing": "0"}
 
 
 def test_between_sides_of_one_kernel_every_difference_was_set(captured: Captured) -> None:
@@ -235,18 +232,20 @@ def test_between_sides_of_one_kernel_every_difference_was_set(captured: Captured
         ("idle-states", f"{CPU}/cpu0/cpuidle/state1/latency", "99"),
         ("huge-pages", "sys/kernel/mm/transparent_hugepage/enabled", "always madvise [never]"),
         ("sysctl.numa_balancing", "proc/sys/kernel/numa_balancing", "2"),
-        ("sysctl.busy_poll", "proc/sys/net/core/busy_poll", "50"),
     ):
-        base = captured("intel", "6.12", {name: OWN[key]} if key in OWN else {})
+        base = captured("intel", "6.12", {name: UNKNOWN[key]} if key in UNKNOWN else {})
         changed = captured("intel", "6.12", {name: value})
         assert key in keys(disagreements([base], [changed])), key
-        if key in OWN:
+        if key in UNKNOWN:
             other = captured("intel", "6.1", {name: value})
             assert disagreements([base], [other]) == [], "another kernel has its own"
 
 
 RUNTIME, SLICE = "proc/sys/kernel/sched_rt_runtime_us", "sys/kernel/debug/sched/base_slice_ns"
 SERVER = "sys/kernel/debug/sched/fair_server/cpu0/runtime"
+KSM, AUTOGROUP = "sys/kernel/mm/ksm/run", "proc/sys/kernel/sched_autogroup_enabled"
+MIGRATION, POLL = "proc/sys/kernel/timer_migration", "proc/sys/net/core/busy_poll"
+COST, LATENCY = "sys/kernel/debug/sched/migration_cost_ns", "proc/sys/kernel/sched_latency_ns"
 
 
 @pytest.mark.parametrize(
@@ -269,15 +268,84 @@ SERVER = "sys/kernel/debug/sched/fair_server/cpu0/runtime"
         ("fair-server", SERVER, ("6.1", None), ("7.3", "200000000"), True),
         ("fair-server", SERVER, ("7.3", None), ("7.3", "0"), True),
         ("rt-throttling", RUNTIME, ("6.1", None), ("7.3", "-1"), True),
-        ("base-slice", SLICE, ("6.1", None), ("7.3", "100000"), False),
+        ("base-slice", SLICE, ("6.16", None), ("7.3", "100000"), False),
+        ("sysctl.timer_migration", MIGRATION, ("6.1", "1"), ("7.3", "0"), True),
+        ("sysctl.timer_migration", MIGRATION, ("6.1", "0"), ("7.3", "0"), False),
+        ("sysctl.timer_migration", MIGRATION, ("6.1", None), ("7.3", "0"), False),  # off, too
+        ("sysctl.timer_migration", MIGRATION, ("7.3", "1"), ("7.3", "0"), True),
+        ("sysctl.busy_poll", POLL, ("6.1", "0"), ("7.3", "50"), True),
+        ("sysctl.busy_poll", POLL, ("5.10-rt", None), ("7.3", "50"), True),
+        ("sysctl.sched_latency_ns", LATENCY, ("5.10", "24000000"), ("6.1", None), True),
+        ("scheduler.migration_cost_ns", COST, ("6.1", "500000"), ("7.3", "5000000"), True),
+        ("ksm", KSM, ("6.1", "0"), ("7.3", "1"), True),
+        # Distributions change this default.
+        ("sysctl.sched_autogroup_enabled", AUTOGROUP, ("6.1", "0"), ("7.3", "1"), False),
+        ("sysctl.sched_autogroup_enabled", AUTOGROUP, ("7.3", "0"), ("7.3", "1"), True),
     ],
 )
 def test_a_value_was_set_if_its_own_kernel_has_another_by_default(
     captured: Captured, key: str, file: str, one: Pair, two: Pair, is_set: bool
 ) -> None:
-    sides = [captured("counted", k, {file: value}, cpus_online=2) for k, value in (one, two)]
+    cpus = 2 if key == "base-slice" else 1
+    sides = [captured("counted", k, {file: value}, cpus_online=cpus) for k, value in (one, two)]
     for base, new in permutations(sides):
         assert keys(disagreements([base], [new])) == [key] * is_set
+
+
+NODES: Files = {f"sys/devices/system/node/node{node}/cpulist": "0" for node in (0, 1)}
+CHOICES = ("[always] madvise never", "always [madvise] never", "always madvise [never]")
+
+
+@pytest.mark.parametrize(
+    ("key", "file", "one", "two", "is_set"),
+    [
+        ("sysctl.numa_balancing", "proc/sys/kernel/numa_balancing", *sides)
+        for sides in (
+            (("NUMA_BALANCING_DEFAULT_ENABLED", "1"), ("NUMA", "0"), False),
+            (("NUMA_BALANCING_DEFAULT_ENABLED", "1"), ("NUMA", "1"), False),
+            (
+                ("NUMA_BALANCING_DEFAULT_ENABLED", "1"),
+                ("NUMA_BALANCING_DEFAULT_ENABLED", "0"),
+                True,
+            ),
+            (("NUMA_BALANCING_DEFAULT_ENABLED", "0"), ("NUMA", None), False),
+            (("NUMA_BALANCING_DEFAULT_ENABLED", "2"), ("NUMA", None), True),
+        )
+    ]
+    + [
+        ("sysctl.nmi_watchdog", "proc/sys/kernel/nmi_watchdog", *sides)
+        for sides in (
+            (("HARDLOCKUP_DETECTOR", "1"), ("SOFTLOCKUP_DETECTOR", "0"), False),
+            (("HARDLOCKUP_DETECTOR", "1"), ("HARDLOCKUP_DETECTOR", "0"), True),
+        )
+    ]
+    + [
+        ("huge-pages", "sys/kernel/mm/transparent_hugepage/enabled", *sides)
+        for sides in (
+            (("TRANSPARENT_HUGEPAGE_ALWAYS", 0), ("TRANSPARENT_HUGEPAGE_MADVISE", 1), False),
+            (("TRANSPARENT_HUGEPAGE_ALWAYS", 0), ("TRANSPARENT_HUGEPAGE_ALWAYS", 1), True),
+            (("TRANSPARENT_HUGEPAGE_ALWAYS", 2), ("PREEMPT_RT", None), False),
+        )
+    ],
+)
+def test_some_defaults_follow_from_the_configuration(
+    captured: Captured, key: str, file: str, one: Any, two: Any, is_set: bool
+) -> None:
+    sides = []
+    for kernel, (option, value) in (("6.1", one), ("6.12", two)):
+        text = CHOICES[value] if isinstance(value, int) else value
+        config = f"CONFIG_CPU_FREQ_DEFAULT_GOV_SCHEDUTIL=y\nCONFIG_{option}=y"
+        sides.append(captured("intel", kernel, {file: text, "boot/config-x": config, **NODES}))
+    for base, new in permutations(sides):
+        assert keys(disagreements([base], [new])) == [key] * is_set
+
+
+def test_huge_pages_are_off_by_default_where_memory_is_little(captured: Captured) -> None:
+    file = "sys/kernel/mm/transparent_hugepage/enabled"
+    little = {"proc/meminfo": "MemTotal: 430000 kB", file: CHOICES[2]}
+    config = "CONFIG_TRANSPARENT_HUGEPAGE_ALWAYS=y"
+    old = captured("intel", "6.1", {**little, "boot/config-x": config})
+    assert disagreements([old], [captured("intel", "6.12", {file: CHOICES[0]})]) == []
 
 
 def test_a_side_whose_command_line_was_not_recorded_is_refused(captured: Captured) -> None:
@@ -367,6 +435,12 @@ def test_a_governor_was_set_if_the_configuration_names_another(captured: Capture
             assert keys(disagreements([stock], [brought])) == ["governor"] * refused
     was_set = configured("6.12", "acpi-cpufreq", "performance", "SCHEDUTIL")
     assert keys(disagreements([stock], [was_set])) == ["governor"]
+    files: Files = {f"{FREQUENCY}/scaling_{file}": None for file in ("governor", "driver")}
+    without = captured("intel", "6.1", files)
+    by_itself = configured("6.12", "acpi-cpufreq", "performance", "PERFORMANCE")
+    assert disagreements([without], [by_itself]) == []
+    (found,) = disagreements([without], [was_set])
+    assert (found.key, found.base, found.new) == ("governor", "absent", "performance")
     active = [
         configured("6.1", "intel_pstate", "powersave", "SCHEDUTIL"),
         configured("6.12", "intel_pstate", "performance", "PERFORMANCE"),

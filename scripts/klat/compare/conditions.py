@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import chain
 from os.path import commonprefix
-from typing import Any
+from typing import Any, NamedTuple
 
 from klat.record.environment import ABSENT, captured, short
 from klat.compare.environment_conditions import (
+    BASIS,
     FAMILIES,
     GUEST,
     KERNEL,
@@ -25,12 +27,11 @@ from klat.compare.environment_conditions import (
     Alike,
     Rule,
     Values,
-    is_default,
-    is_known_as_set,
     meaning,
     of_files,
     rule_of,
 )
+from klat.compare.kernel_defaults import basis_of, is_default, is_known_as_set
 from klat.record.session import Session, printable
 from klat.record.ways import WAYS
 
@@ -134,27 +135,30 @@ Distinctions = tuple[tuple[str, str], ...]
 
 def conditions(session: Session, facts: Mapping[str, Any]) -> Values:
     """Of one session, by (key, name). `facts` is run.json, or empty."""
-    found = {(key, name): _text(session.info.get(name)) for key, name in RECORDED.items()}
+    values = {(key, name): _text(session.info.get(name)) for key, name in RECORDED.items()}
     # The unit of figures: ticks become nanoseconds where they measure time, and stay ticks
     # elsewhere.
-    found["unit", RECORDED["unit"]] = "ns" if session.khz else session.unit
+    values["unit", RECORDED["unit"]] = "ns" if session.khz else session.unit
     for key, name in RUN.items():
-        value = facts.get(key)
-        found[key, name] = " ".join(value) if value and isinstance(value, list) else value or NONE
+        fact = facts.get(key)
+        values[key, name] = " ".join(fact) if fact and isinstance(fact, list) else fact or NONE
     files = captured(session.path / "environment")
-    found |= of_files(files)
+    values |= of_files(files)
+    values[BASIS] = basis_of(files)
     # Without the command line, nobody can say that a word is absent.
-    found[CAPTURE] = "without proc/cmdline" if files and "proc/cmdline" not in files else "captured"
+    values[CAPTURE] = (
+        "without proc/cmdline" if files and "proc/cmdline" not in files else "captured"
+    )
     if not files:
-        found[CAPTURE] = ABSENT
+        values[CAPTURE] = ABSENT
     if facts.get("lab"):
-        found[GUEST] = "yes"
-    found[KERNEL] = f"{session.info.get('kernel_release')} {session.info.get('kernel_version')}"
-    found |= dict(_inherited(session))
-    declared = facts.get("under_test") or {}
-    if declared.get("experiment"):
-        found[WORDS, declared["experiment"]] = declared.get("append") or ""
-    return found
+        values[GUEST] = "yes"
+    values[KERNEL] = f"{session.info.get('kernel_release')} {session.info.get('kernel_version')}"
+    values |= dict(_inherited(session))
+    experiment = facts.get("under_test") or {}
+    if experiment.get("experiment"):
+        values[WORDS, experiment["experiment"]] = experiment.get("append") or ""
+    return values
 
 
 def _inherited(session: Session) -> Iterator[tuple[tuple[str, str], str]]:
@@ -179,11 +183,11 @@ class RunConditions:
 
     def differs_from(self, others: Iterable[RunConditions]) -> Distinctions:
         """The conditions that differ from any of the others."""
-        held = [asdict(other) for other in others]
+        other_values = [asdict(other) for other in others]
         return tuple(
             (name, value or NONE)
             for name, value in asdict(self).items()
-            if any(other[name] != value for other in held)
+            if any(other[name] != value for other in other_values)
         )
 
     def values(self, benchmark: str) -> Values:
@@ -202,14 +206,16 @@ Words = tuple[str, str]
 def words_under_test(base: Sequence[Values], new: Sequence[Values]) -> Words | None:
     """None unless all sessions are of one experiment, which gave the kernels of the two sides
     different words on the command line."""
-    held = [
+    experiments = [
         {(name, text) for values in side for (key, name), text in _declared(values)}
         for side in (base, new)
     ]
-    if [len(side) for side in held] != [1, 1]:
+    if [len(side) for side in experiments] != [1, 1]:
         return None
-    (one,), (two,) = held
-    return (one[1], two[1]) if one[0] == two[0] and one[1] != two[1] else None
+    ((base_name, base_words),), ((new_name, new_words),) = experiments
+    if base_name != new_name or base_words == new_words:
+        return None
+    return base_words, new_words
 
 
 def _declared(values: Values) -> list[tuple[tuple[str, str], str]]:
@@ -240,62 +246,66 @@ def _text(value: object) -> str:
     return ABSENT if value is None else str(value)
 
 
+class _Value(NamedTuple):
+    """A text, and the value that it is compared as."""
+
+    text: str
+    counts_as: str
+
+
 def disagreements(base: Sequence[Values], new: Sequence[Values]) -> list[Condition]:
     """The settings that are not the same in all sessions of both sides. Only the architecture if that differs: all
     that depends on the machine differs then, too."""
-    found = []
-    every = [*base, *new]
-    common = Alike.of(every)
-    captured_only = [[v for v in side if is_captured(v)] for side in (base, new)]
-    for key, name in dict.fromkeys(name for values in every for name in values):
+    sessions = [*base, *new]
+    common = Alike.of(sessions)
+    with_environment = [[values for values in side if is_captured(values)] for side in (base, new)]
+    disagreeing: list[Condition] = []
+    for key, name in dict.fromkeys(name for values in sessions for name in values):
         rule = rule_of(key)
         # A session without its environment is reported once, not for each file.
-        sides = captured_only if rule else (base, new)
-        if rule is Rule.NEVER or not all(sides):
-            continue
-        held = [[_said(values, key, name, common) for values in side] for side in sides]
-        sessions = [values for side in sides for values in side]
-        texts_of_sessions = [said for side in held for said in side]
-        brought = _is_brought(key, name, texts_of_sessions, sessions)
-        # What somebody set differs from a file that the other kernel lacks, or that could not be read.
-        is_set = any(
-            is_known_as_set(key, name, text, values)
-            for (text, _), values in zip(texts_of_sessions, sessions)
-        )
-        where_shared = rule in (Rule.SHARED, Rule.DEBUG) or (rule is Rule.SET and not common.kernel)
-        if where_shared and not is_set:
-            held = [[said for said in side if said != _NOTHING] for side in held]
-        differ = len({counts_as for side in held for _, counts_as in side}) > 1
-        if all(held) and differ and not brought:
-            texts = [_several(text for text, _ in side) for side in held]
-            if texts[0] == texts[1] and all(len(set(side)) == 1 for side in held):
-                texts = _told_apart(*(side[0] for side in held))
-            found.append(Condition(key, printable(name), *texts))
-    of_architecture = [condition for condition in found if condition.key == "architecture"]
-    return of_architecture or sorted(found, key=lambda condition: condition.key)
+        sides = with_environment if rule else (base, new)
+        if rule is not Rule.NEVER and all(sides):
+            disagreeing += filter(None, [_disagreement(key, name, sides, common)])
+    of_architecture = [condition for condition in disagreeing if condition.key == "architecture"]
+    return of_architecture or sorted(disagreeing, key=lambda condition: condition.key)
 
 
-_NOTHING = (ABSENT, ABSENT)
+def _disagreement(
+    key: str, name: str, sides: Sequence[Sequence[Values]], common: Alike
+) -> Condition | None:
+    rule = rule_of(key)
+    by_side = [[_value(values, key, name, common) for values in side] for side in sides]
+    by_session = list(zip(chain(*by_side), chain(*sides)))
+    # What somebody set differs from a file that the other kernel lacks, or that could not be read.
+    is_set = any(is_known_as_set(key, name, value.text, values) for value, values in by_session)
+    where_shared = rule in (Rule.SHARED, Rule.DEBUG) or (rule is Rule.SET and not common.kernel)
+    is_brought = _is_brought(key, name, by_session)
+    if where_shared and not is_set:
+        by_side = [[value for value in side if value.counts_as != ABSENT] for side in by_side]
+    differ = len({value.counts_as for value in chain(*by_side)}) > 1
+    if not all(by_side) or not differ or is_brought:
+        return None
+    texts = [_several(value.text for value in side) for side in by_side]
+    if texts[0] == texts[1] and all(len(set(side)) == 1 for side in by_side):
+        texts = _distinct_texts(by_side[0][0], by_side[1][0])
+    return Condition(key, printable(name), *texts)
 
 
-def _is_brought(
-    key: str, name: str, texts: Sequence[tuple[str, str]], sessions: Sequence[Values]
-) -> bool:
+def _is_brought(key: str, name: str, by_session: Sequence[tuple[_Value, Values]]) -> bool:
     """Whether the kernels bring their values: nobody set them, and all boots of a kernel have the same value."""
-    if not all(is_default(key, name, text, values) for (text, _), values in zip(texts, sessions)):
+    if not all(is_default(key, name, value.text, values) for value, values in by_session):
         return False
     by_kernel: dict[str | None, set[str]] = {}
-    for (_, counts_as), values in zip(texts, sessions):
-        by_kernel.setdefault(values.get(KERNEL), set()).add(counts_as)
+    for value, values in by_session:
+        by_kernel.setdefault(values.get(KERNEL), set()).add(value.counts_as)
     absent = {ABSENT} if rule_of(key) in (Rule.SHARED, Rule.DEBUG) else set()
     return all(len(brought - absent) < 2 for brought in by_kernel.values())
 
 
-def _said(values: Values, key: str, name: str, common: Alike) -> tuple[str, str]:
-    """The text, and the value that it is compared as."""
+def _value(values: Values, key: str, name: str, common: Alike) -> _Value:
     text = values.get((key, name), ABSENT)
     counts_as = ABSENT if text == ABSENT else meaning(key, text, values, common)
-    return _NOTHING if counts_as is None or counts_as == ABSENT else (text, counts_as)
+    return _Value(ABSENT, ABSENT) if counts_as is None else _Value(text, counts_as)
 
 
 def alike(sessions: Sequence[Values]) -> list[tuple[list[int], Distinctions]]:
@@ -303,39 +313,41 @@ def alike(sessions: Sequence[Values]) -> list[tuple[list[int], Distinctions]]:
     the others. A session joins the first group that it agrees with."""
     groups: list[tuple[list[Values], list[int]]] = []  # the different values of each group
     for place, values in enumerate(sessions):
-        for held, places in groups:
-            known = values in held
-            if known or not disagreements(held, [values]):
+        for members, places in groups:
+            is_repeated = values in members
+            if is_repeated or not disagreements(members, [values]):
                 places.append(place)
-                held += [] if known else [values]
+                members += [] if is_repeated else [values]
                 break
         else:
             groups.append(([values], [place]))
-    found = []
-    for held, places in groups:
-        others = [values for other, _ in groups if other is not held for values in other]
-        differ = disagreements(held, others) if others else []
-        found.append((places, tuple((condition.key, condition.base) for condition in differ)))
-    return found
+    distinguished = []
+    for members, places in groups:
+        others = [values for group, _ in groups if group is not members for values in group]
+        differ = disagreements(members, others) if others else []
+        distinctions = tuple((condition.key, condition.base) for condition in differ)
+        distinguished.append((places, distinctions))
+    return distinguished
 
 
 def kernels_within(label: str, sessions: Sequence[Session]) -> list[Condition]:
     """The conditions in which the kernels of one side differ."""
-    values = [of_kernel(session) for session in sessions]
+    kernels = [of_kernel(session) for session in sessions]
     return [
-        replace(found, why=f"the boots of {label} differ in {found.name}: {found.base}")
-        for found in disagreements(values, values)
+        replace(differs, why=f"the boots of {label} differ in {differs.name}: {differs.base}")
+        for differs in disagreements(kernels, kernels)
     ]
 
 
-def _told_apart(one: tuple[str, str], two: tuple[str, str]) -> list[str]:
+def _distinct_texts(*values: _Value) -> list[str]:
     """Two texts for two values that look the same when shortened. If the full texts are the same, each
     result adds the value that klat compares. Otherwise both results begin near the first difference.
     """
-    if one[0] == two[0]:
-        return [short(f"{text} ({counts_as})") for text, counts_as in (one, two)]
-    place = max(0, len(commonprefix([one[0], two[0]])) - 10)
-    return [short(f"...{text[place:]}") for text, _ in (one, two)]
+    texts = [value.text for value in values]
+    if len(set(texts)) == 1:
+        return [short(f"{text} ({counts_as})") for text, counts_as in values]
+    place = max(0, len(commonprefix(texts)) - 10)
+    return [short(f"...{text[place:]}") for text in texts]
 
 
 def _several(values: Iterable[str]) -> str:

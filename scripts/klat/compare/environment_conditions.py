@@ -25,7 +25,7 @@ class Rule(Enum):
     GIVEN = "always: absent is a value too"
     SHARED = "where both sides have it"
     SET = "where both sides have it; between sides of one kernel always"
-    OWN = "between sides of one kernel: another kernel has its own"
+    OWN = "between sides of one kernel always; else a value that is known as set"
     DEBUG = "between sides of one kernel, where both have it: debugfs may be unreadable"
     NEVER = "never: it decides what others count as"
 
@@ -34,12 +34,11 @@ _CPU = r"sys/devices/system/cpu/"
 _FREQUENCY = rf"{_CPU}cpu\*/cpufreq/"
 _STATE = re.compile(rf"{_CPU}cpu\*/cpuidle/state(\d+)/name")
 _MODULE = r"sys/module/{}/parameters/(.+)"
-# Their defaults change from version to version.
 _SYSCTL = (
     r"proc/sys/(?:kernel|net/core|vm)/"
     r"(nmi_watchdog|watchdog|numa_balancing|timer_migration|sched_(?!rt_).+|busy_.+|stat_interval)"
 )
-_DEBUG = "sys/kernel/debug/sched/"
+DEBUG, SERVERS = "sys/kernel/debug/sched/", ("fair_server", "ext_server")
 _DEFAULT_WORDS = {"mitigations": "auto"}  # with this value, a word counts as absent
 # Words that are no condition. Every other word is one: somebody set it, and klat does not know all of its
 # effects. These are for consoles and messages; for the root file system and the network of the boot, which can
@@ -88,12 +87,12 @@ _FILES = [
         ("nohz-full", rf"{_CPU}nohz_full", Rule.SET),
         ("smt", rf"{_CPU}smt/control", Rule.SET),
         ("rt-throttling", r"proc/sys/kernel/sched_rt_(?:runtime|period)_us", Rule.SET),
-        ("fair-server", rf"{_DEBUG}fair_server/cpu\*/(?:runtime|period)", Rule.SHARED),
-        ("ext-server", rf"{_DEBUG}ext_server/cpu\*/(?:runtime|period)", Rule.SHARED),
-        ("base-slice", rf"{_DEBUG}base_slice_ns", Rule.SHARED),
+        ("fair-server", rf"{DEBUG}fair_server/cpu\*/(?:runtime|period)", Rule.SHARED),
+        ("ext-server", rf"{DEBUG}ext_server/cpu\*/(?:runtime|period)", Rule.SHARED),
+        ("base-slice", rf"{DEBUG}base_slice_ns", Rule.SHARED),
         (
             "scheduler",
-            rf"{_DEBUG}(?!base_slice)(features|nr_migrate|tunable_scaling|.+_ns)",
+            rf"{DEBUG}(?!base_slice)(features|nr_migrate|tunable_scaling|.+_ns)",
             Rule.DEBUG,
         ),
         ("sysctl", _SYSCTL, Rule.OWN),
@@ -110,8 +109,8 @@ KERNEL = ("kernel", "release and version")
 PROCESS, LIBRARIES = "process", "libraries"
 # Words of the command line that this label's kernel alone was given, by experiment.
 WORDS = "words"
-# The frequency governor that the kernel's configuration names.
-_BUILT_IN, _GOVERNOR = "built-in governor", "CPU_FREQ_DEFAULT_GOV_"
+# What decides a kernel's defaults: options of its configuration, and the machine's nodes and memory.
+BASIS = ("basis", "what the defaults follow from")
 # A guest of klat lab: only its command line can change a default of its kernel.
 GUEST = ("guest", "a guest of klat lab")
 # The BPF scheduler in effect.
@@ -124,7 +123,7 @@ RULES = {key: rule for key, _, rule in _FILES} | {
     LIBRARIES: Rule.SHARED,
     WORDS: Rule.NEVER,
     GUEST[0]: Rule.NEVER,
-    _BUILT_IN: Rule.NEVER,
+    BASIS[0]: Rule.NEVER,
     SCHEDULER[0]: Rule.GIVEN,
     "cmdline": Rule.GIVEN,
     "idle-states": Rule.OWN,
@@ -147,7 +146,7 @@ FAMILIES = (
 
 def scheduling(values: Values) -> str:
     """What schedules ordinary tasks, for the head of a report; empty if nothing was recorded."""
-    name, base_slice = values.get(SCHEDULER, NO_SCHEDULER), _first(values, "base-slice")
+    name, base_slice = values.get(SCHEDULER, NO_SCHEDULER), value_of(values, "base-slice")
     found = [f"sched_ext scheduler {name}"] if name != NO_SCHEDULER else []
     if base_slice.isdecimal():
         found.append(f"base slice {int(base_slice) / 1e6:g} ms")
@@ -159,83 +158,13 @@ def rule_of(key: str) -> Rule | None:
     return RULES.get(key.partition(".")[0])
 
 
-# The defaults of a file, by the first version of the kernel that has them.
-_DEFAULTS = (
-    (re.compile("proc/sys/kernel/sched_rt_period_us"), (((0, 0), ("1000000",)),)),
-    (
-        re.compile("proc/sys/kernel/sched_rt_runtime_us"),
-        (((0, 0), ("950000",)), ((7, 2), ("1000000",))),
-    ),
-    (re.compile(rf"{_DEBUG}.+_server/cpu\*/period"), (((0, 0), ("1000000000",)),)),
-    (re.compile(rf"{_DEBUG}.+_server/cpu\*/runtime"), (((0, 0), ("50000000",)),)),
-    # For one CPU. Later stable kernels before 6.15 have the new value, too.
-    (
-        re.compile(rf"{_DEBUG}base_slice_ns"),
-        (((0, 0), ("750000", "700000")), ((6, 15), ("700000",))),
-    ),
-)
-_RELEASE = re.compile(r"(\d+)\.(\d+)")
-
-
-def is_default(key: str, name: str, value: str, values: Values) -> bool:
-    """Whether the session's kernel brings this value. `values` are those of the session."""
-    rule = rule_of(key)
-    if rule in (Rule.OWN, Rule.DEBUG):
-        return True
-    if rule not in (Rule.SET, Rule.SHARED):
-        return False
-    if GUEST in values or value == ABSENT:
-        return True
-    if key.startswith("idle-state."):
-        return value in (_ENABLED, _DISABLED_BY_DRIVER)
-    if key == "governor":
-        return value == _default_governor(values)
-    if (
-        key == "clocksource"
-    ):  # the kernel lists them by rating; the machine may have lost its best one
-        top = _first(values, "clocksources").partition(" ")[0]
-        return value == top and value not in _FALLBACK_CLOCKS
-    return value in _defaults(name, values)
-
-
-def is_known_as_set(key: str, name: str, value: str, values: Values) -> bool:
-    """Whether klat knows the default of the session's kernel, and the value is another one. A patched kernel can
-    bring a base slice of its own."""
-    known = value != ABSENT and GUEST not in values and bool(_defaults(name, values))
-    return known and key != "base-slice" and not is_default(key, name, value, values)
-
-
-_FALLBACK_CLOCKS = frozenset({"hpet", "acpi_pm", "pit", "refined-jiffies", "jiffies"})
-
-
-def _default_governor(values: Values) -> str:
-    named = (name for key, name in values if key == _BUILT_IN)
-    found = next(named, "").removeprefix(_GOVERNOR).lower()
-    by_itself = _first(values, "frequency-driver") in _SCALES_BY_ITSELF
-    return found if found in ("performance", "powersave") or not by_itself else "powersave"
-
-
-def _defaults(name: str, values: Values) -> Iterable[str]:
-    release = _RELEASE.match(values.get(KERNEL, ""))
-    versions = next((versions for file, versions in _DEFAULTS if file.fullmatch(name)), ())
-    if not release or not versions:
-        return ()
-    found = [held for first, held in versions if first <= (int(release[1]), int(release[2]))][-1]
-    if name.endswith("base_slice_ns"):
-        # kernel/sched/fair.c, get_update_sysctl_factor()
-        cpus = _first(values, "cpus-online")
-        factor = min(int(cpus), 8).bit_length() if cpus.isdecimal() else 1
-        return [str(int(value) * factor) for value in found]
-    return found
-
-
-_ENABLED, _DISABLED_BY_DRIVER = "enabled", "disabled, by default disabled"
+ENABLED, DISABLED_BY_DRIVER = "enabled", "disabled, by default disabled"
 _NO_SMT = {"forceoff": "off"}
 _NO_STATEMENT = frozenset({"notsupported", "notimplemented"})
-_NOT_LIMITED = "the driver's own limit"
+NOT_LIMITED = "the driver's own limit"
 # Governors that follow the load, by driver: powersave does so where the driver scales by itself.
 _SCALING = frozenset({"schedutil", "ondemand", "conservative"})
-_SCALES_BY_ITSELF = frozenset({"intel_pstate", "amd-pstate-epp", "amd_pstate_epp"})
+SCALES_BY_ITSELF = frozenset({"intel_pstate", "amd-pstate-epp", "amd_pstate_epp"})
 
 
 def of_files(files: Files) -> Values:
@@ -243,7 +172,6 @@ def of_files(files: Files) -> Values:
     found: Values = {}
     for file, values in files.items():
         if file == CONFIG:
-            found |= {(_BUILT_IN, name): "" for name in values if name.startswith(_GOVERNOR)}
             continue
         for part, value in values.items():
             if file == "proc/cmdline":
@@ -258,8 +186,8 @@ def of_files(files: Files) -> Values:
         found[STARTED] = "kexec" if loader == _KEXEC_LOADER else "a boot loader"
     for limit, bounds in _LIMITS.items():
         _unless_limited(found, files, limit, bounds)
-    for server in ("fair_server", "ext_server"):
-        _unless_started(found, f"{_DEBUG}{server}/cpu*/", server.replace("_", "-"))
+    for server in SERVERS:
+        _unless_started(found, f"{DEBUG}{server}/cpu*/", server.replace("_", "-"))
     return found | dict(_idle_states(files))
 
 
@@ -304,7 +232,7 @@ def _unless_limited(found: Values, files: Files, limit: str, bounds: Iterable[st
     key = (f"frequency-{limit}", f"{_FREQUENCY_FILES}scaling_{limit}_freq")
     own = {files.get(_FREQUENCY_FILES + name, {}).get("", "unknown") for name in bounds}
     if found.get(key) in own:
-        found[key] = _NOT_LIMITED
+        found[key] = NOT_LIMITED
 
 
 def _idle_states(files: Files) -> Iterator[tuple[tuple[str, str], str]]:
@@ -318,7 +246,7 @@ def _idle_states(files: Files) -> Iterator[tuple[tuple[str, str], str]]:
         latency = files.get(f"{place}latency", {}).get("", "unknown")
         shown.append((int(match[1]), f"{name} {latency} us"))
         if disabled := files.get(f"{place}disable", {}).get(""):
-            text = {"0": _ENABLED, "1": "disabled"}.get(disabled, f"disabled: {disabled}")
+            text = {"0": ENABLED, "1": "disabled"}.get(disabled, f"disabled: {disabled}")
             if files.get(f"{place}default_status", {}).get("") == "disabled":
                 text = f"{text}, by default disabled"
             yield (f"idle-state.{'-'.join(name.split())}", f"the idle state {name}"), text
@@ -336,15 +264,15 @@ class Alike:
 
     @staticmethod
     def of(sessions: Sequence[Values]) -> Alike:
-        known = [set(_first(values, "idle-governors").split()) for values in sessions]
+        known = [set(value_of(values, "idle-governors").split()) for values in sessions]
         return Alike(
             kernel=len({values.get(KERNEL) for values in sessions}) < 2,
-            frequency_driver=len({_first(values, "frequency-driver") for values in sessions}) < 2,
+            frequency_driver=len({value_of(values, "frequency-driver") for values in sessions}) < 2,
             idle_governors=frozenset(set.intersection(*known) if known else ()),
         )
 
 
-def _first(values: Values, key: str) -> str:
+def value_of(values: Values, key: str) -> str:
     return next((value for (found, _), value in values.items() if found == key), "")
 
 
@@ -354,7 +282,7 @@ def meaning(key: str, value: str, values: Values, alike: Alike) -> str | None:
     if family == "vulnerability":
         return _class(value, alike.kernel)
     if key == "governor" and not alike.frequency_driver:
-        by_itself = _first(values, "frequency-driver") in _SCALES_BY_ITSELF
+        by_itself = value_of(values, "frequency-driver") in SCALES_BY_ITSELF
         scales = value in _SCALING or (value == "powersave" and by_itself)
         return "follows the load" if scales else value
     if key == "energy-preference" and not alike.frequency_driver:
@@ -369,13 +297,21 @@ def meaning(key: str, value: str, values: Values, alike: Alike) -> str | None:
         return "tsc" if value == "tsc-early" else value
     if family == PROCESS and "speculation" in key.lower() and not alike.kernel:
         return _speculation(value, values)
+    if _OFF.fullmatch(f"{key} {value}"):
+        return ABSENT
     return value
+
+
+# As if the kernel did not have it.
+_OFF = re.compile(
+    r"sysctl\.((nmi_)?watchdog|numa_balancing|timer_migration) 0|huge-pages always .*\[never\]"
+)
 
 
 def _speculation(text: str, values: Values) -> str | None:
     """The process's own request. Kernels before 5.16 also mitigate all processes with a seccomp filter."""
     mitigated = re.fullmatch("thread (force )?mitigated|conditional (force )?disabled", text)
-    filtered = _first(values, f"{PROCESS}.Seccomp") not in ("", "0")
+    filtered = value_of(values, f"{PROCESS}.Seccomp") not in ("", "0")
     return None if filtered else "mitigated by the process" if mitigated else "not by the process"
 
 

@@ -1,0 +1,157 @@
+"""The values that a kernel has by default, as far as klat knows them.
+
+A value counts as set if it differs from the default of its own kernel.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from klat.compare.environment_conditions import (
+    BASIS,
+    DEBUG,
+    DISABLED_BY_DRIVER,
+    ENABLED,
+    GUEST,
+    KERNEL,
+    NOT_LIMITED,
+    SCALES_BY_ITSELF,
+    SERVERS,
+    Files,
+    Rule,
+    Values,
+    rule_of,
+    value_of,
+)
+from klat.record.environment import ABSENT, CONFIG
+
+_GOVERNOR, _HUGE = "CPU_FREQ_DEFAULT_GOV_", "TRANSPARENT_HUGEPAGE_"
+_HUGE_CHOICES = ("always", "madvise", "never")
+_DETECTOR, _BALANCING = "HARDLOCKUP_DETECTOR", "NUMA_BALANCING_DEFAULT_ENABLED"
+_OPTIONS = {_DETECTOR, _BALANCING, *(f"{_HUGE}{choice.upper()}" for choice in _HUGE_CHOICES)}
+_SEVERAL_NODES, _SMALL_MEMORY = "several-nodes", "small-memory"
+
+# By file and by the first version of the kernel: the default, or the possible ones.
+_ALWAYS = (0, 0)
+_DEFAULTS = {
+    "proc/sys/kernel/sched_rt_runtime_us": {_ALWAYS: "950000", (7, 2): "1000000"},
+    # For one CPU. Later stable kernels before 6.15 have the new value, too.
+    f"{DEBUG}base_slice_ns": {_ALWAYS: "750000 700000", (6, 15): "700000"},
+} | {
+    name: {_ALWAYS: default}
+    for name, default in {
+        "proc/sys/kernel/sched_cfs_bandwidth_slice_us": "5000",
+        "proc/sys/kernel/sched_child_runs_first": "0",
+        "proc/sys/kernel/sched_deadline_period_max_us": "4194304",
+        "proc/sys/kernel/sched_deadline_period_min_us": "100",
+        "proc/sys/kernel/sched_latency_ns": "6000000",
+        "proc/sys/kernel/sched_migration_cost_ns": "500000",
+        "proc/sys/kernel/sched_min_granularity_ns": "750000",
+        "proc/sys/kernel/sched_rr_timeslice_ms": "100 90",  # 90 at 300 Hz
+        "proc/sys/kernel/sched_rt_period_us": "1000000",
+        "proc/sys/kernel/sched_schedstats": "0",
+        "proc/sys/kernel/sched_tunable_scaling": "1",
+        "proc/sys/kernel/sched_util_clamp_max": "1024",
+        "proc/sys/kernel/sched_util_clamp_min": "1024",
+        "proc/sys/kernel/sched_util_clamp_min_rt_default": "1024",
+        "proc/sys/kernel/sched_wakeup_granularity_ns": "1000000",
+        "proc/sys/kernel/timer_migration": "1",
+        "proc/sys/kernel/watchdog": "1",
+        "proc/sys/net/core/busy_poll": "0",
+        "proc/sys/net/core/busy_read": "0",
+        "proc/sys/vm/stat_interval": "1",
+        "sys/kernel/mm/ksm/run": "0",
+        f"{DEBUG}latency_ns": "6000000",
+        f"{DEBUG}migration_cost_ns": "500000",
+        f"{DEBUG}min_granularity_ns": "750000",
+        f"{DEBUG}tunable_scaling": "1",
+        f"{DEBUG}wakeup_granularity_ns": "1000000",
+        **{f"{DEBUG}{server}/cpu*/period": "1000000000" for server in SERVERS},
+        **{f"{DEBUG}{server}/cpu*/runtime": "50000000" for server in SERVERS},
+    }.items()
+}
+# They grow with the number of CPUs.
+_SCALED = re.compile(".*(base_slice|latency|(min|wakeup)_granularity)_ns")
+_RELEASE = re.compile(r"(\d+)\.(\d+)")
+
+
+def is_default(key: str, name: str, value: str, values: Values) -> bool:
+    """Whether the session's kernel brings this value. `values` are those of the session."""
+    rule = rule_of(key)
+    if rule not in (Rule.OWN, Rule.DEBUG, Rule.SET, Rule.SHARED):
+        return False
+    if GUEST in values or value == ABSENT:
+        return True
+    defaults = _defaults(key, name, values)
+    return value in defaults if defaults else rule in (Rule.OWN, Rule.DEBUG)
+
+
+def is_known_as_set(key: str, name: str, value: str, values: Values) -> bool:
+    """Whether klat knows the default of the session's kernel, and the value is another one. A patched kernel can
+    bring a base slice of its own."""
+    if value == ABSENT or GUEST in values or key == "base-slice":
+        return False
+    defaults = _defaults(key, name, values)
+    return bool(defaults) and value not in defaults
+
+
+_FALLBACK_CLOCKS = frozenset({"", "hpet", "acpi_pm", "pit", "refined-jiffies", "jiffies"})
+
+
+def _defaults(key: str, name: str, values: Values) -> Sequence[str]:
+    """The values that the session's kernel can have by itself; empty if klat does not know them."""
+    if key.startswith("idle-state."):
+        return (ENABLED, DISABLED_BY_DRIVER)
+    if key in ("frequency-min", "frequency-max"):
+        return (NOT_LIMITED,)
+    if key == "clocksource":
+        # The kernel lists them by rating. The machine may have lost its best one.
+        top = value_of(values, "clocksources").partition(" ")[0]
+        return () if top in _FALLBACK_CLOCKS else (top,)
+    if key in ("governor", "huge-pages", "sysctl.nmi_watchdog", "sysctl.numa_balancing"):
+        return tuple(filter(None, [_configured(key, values)]))
+    release = _RELEASE.match(values.get(KERNEL, ""))
+    if not release or name not in _DEFAULTS:
+        return ()
+    version = (int(release[1]), int(release[2]))
+    defaults = [text for since, text in _DEFAULTS[name].items() if since <= version][-1].split()
+    if _SCALED.fullmatch(name):
+        # kernel/sched/fair.c, get_update_sysctl_factor()
+        cpus = value_of(values, "cpus-online")
+        factor = min(int(cpus), 8).bit_length() if cpus.isdecimal() else 1
+        return [str(int(text) * factor) for text in defaults]
+    return defaults
+
+
+def _configured(key: str, values: Values) -> str:
+    """The default that follows from the kernel's configuration; empty if klat does not know it."""
+    basis = values.get(BASIS, "").split()
+    if not basis:
+        return ""
+    if key == "governor":
+        named = [word for word in basis if word.startswith(_GOVERNOR)]
+        governor = named[0].removeprefix(_GOVERNOR).lower() if named else ""
+        by_itself = value_of(values, "frequency-driver") in SCALES_BY_ITSELF
+        is_kept = governor in ("performance", "powersave") or not by_itself
+        return governor if is_kept else "powersave"
+    if key == "sysctl.nmi_watchdog":
+        return "1" if _DETECTOR in basis else "0"
+    if key == "sysctl.numa_balancing":
+        return "1" if {_BALANCING, _SEVERAL_NODES} <= {*basis} else "0"
+    # mm/huge_memory.c, hugepage_init()
+    chosen = [choice for choice in _HUGE_CHOICES if f"{_HUGE}{choice.upper()}" in basis]
+    default = chosen[0] if chosen and _SMALL_MEMORY not in basis else "never"
+    return " ".join(f"[{choice}]" if choice == default else choice for choice in _HUGE_CHOICES)
+
+
+def basis_of(files: Files) -> str:
+    """What the defaults follow from; empty if the configuration was not captured."""
+    options = files.get(CONFIG, ())
+    basis = [name for name in options if name in _OPTIONS or name.startswith(_GOVERNOR)]
+    memory = files.get("proc/meminfo", {}).get("MemTotal", "").partition(" ")[0]
+    if basis and sum(file.startswith("sys/devices/system/node/") for file in files) > 1:
+        basis.append(_SEVERAL_NODES)
+    if basis and memory.isdecimal() and int(memory) < 512 << 10:
+        basis.append(_SMALL_MEMORY)
+    return " ".join(basis)
