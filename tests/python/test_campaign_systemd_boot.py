@@ -173,6 +173,15 @@ def test_a_version_that_cannot_boot_an_entry_once_is_refused(root: Path) -> None
         loader.check()
 
 
+def test_a_menu_that_waits_for_a_key_is_refused(root: Path) -> None:
+    with (root / "efi/loader/loader.conf").open("a") as file:
+        file.write("timeout\tmenu-force\n")
+    with pytest.raises(KlatError, match="waits for a key"):
+        SystemdBoot(root).check()
+    variable(root, "LoaderConfigTimeout", "3\0".encode("utf-16-le"))
+    SystemdBoot(root).check()
+
+
 def test_a_kernel_without_variables_is_refused(tmp_path: Path) -> None:
     """A real-time kernel has none by default. A machine with a BIOS has none either."""
     assert not SystemdBoot(tmp_path).has_booted()

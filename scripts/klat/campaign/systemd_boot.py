@@ -85,6 +85,10 @@ class SystemdBoot:
             raise KlatError(
                 "this systemd-boot cannot boot an entry once, or count tries; run bootctl update"
             )
+        if self._timeout() == "menu-force":
+            raise KlatError(
+                "with the timeout menu-force, systemd-boot waits for a key; run bootctl set-timeout 3"
+            )
         if self._variables.read("LoaderEntryOneShot"):
             raise KlatError(
                 "an entry is already chosen for the next boot; boot it, or run bootctl set-oneshot ''"
@@ -169,6 +173,13 @@ class SystemdBoot:
 
     def _directories(self) -> list[Path]:
         return list(dict.fromkeys(_directory(fields) for fields in self._listed().values()))
+
+    def _timeout(self) -> str:
+        """The variable overrides loader.conf."""
+        files_of_loader = (each.parent / "loader.conf" for each in self._directories())
+        text = "".join(f.read_text(errors="replace") for f in files_of_loader if f.is_file())
+        configured = re.findall(r"^[ \t]*timeout[ \t]+(\S+)", text, re.MULTILINE)
+        return utf16(self._variables.read("LoaderConfigTimeout")) or "".join(configured[-1:])
 
     def _own_files(self) -> list[tuple[Path, str, str]]:
         """The files of klat's entries, each with its number and name."""
