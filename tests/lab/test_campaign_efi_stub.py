@@ -7,15 +7,17 @@ import uuid
 from pathlib import Path
 from types import SimpleNamespace
 
+import made_grub
 import planted
 import pytest
-from made_kernels import unified
+from made_kernels import unified, write
 
 from klat.base.errors import KlatError
 from klat.campaign import efi_stub
 from klat.campaign.boot_loader import OwnEntry
 from klat.campaign.efi_stub import BootOption, EfiStub
 from klat.campaign.efi_variables import GLOBAL, EfiVariables
+from klat.campaign.grub import Grub
 from klat.lab.architectures import AMD64
 
 STOCK, RT = "6.1.0-56-amd64", "6.1.0-56-rt-amd64"
@@ -154,3 +156,23 @@ def test_a_unified_kernel_image_keeps_its_command_line(root: Path) -> None:
     loader.install([OwnEntry("uki", entry, ("panic=10",))])
     (copy,) = (each for _, each in loader._options().items() if each.title == "klat: uki")
     assert copy.line == "root=/dev/sda1 quiet panic=10"
+
+
+def test_a_grub_that_did_not_boot_or_reads_another_file_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made_grub.make(tmp_path, monkeypatch)
+    loader, variables = Grub(tmp_path), firmware(tmp_path)
+    variables.path("").parent.mkdir(parents=True)
+    variables.write("Boot0003", option("Linux", "EFI\\redhat\\shimx64.efi", ""))
+    variables.write("BootCurrent", struct.pack("<H", 3))
+    write(tmp_path / "proc/cmdline", b"ro BOOT_IMAGE=/vmlinuz\n")
+    config = tmp_path / "boot/efi/EFI/redhat/grub.cfg"
+    write(config, b"search --fs-uuid --set=dev 5eed\nconfigfile ($dev)/boot/grub/grub.cfg\n")
+    loader.check()
+    write(config, b"insmod blscfg\nblscfg\n")
+    with pytest.raises(KlatError, match="starts a GRUB with the menu of .*EFI/redhat/grub.cfg"):
+        loader.check()
+    write(tmp_path / "proc/cmdline", b"ro\n")
+    with pytest.raises(KlatError, match="GRUB did not start it"):
+        loader.check()

@@ -12,8 +12,6 @@ from klat.base.errors import KlatError
 from klat.campaign.boot_loader import BootEntry, OwnEntry
 from klat.campaign.grub import Grub
 
-SUBMENU = "Advanced options for Debian GNU/Linux"
-
 
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -85,30 +83,6 @@ def test_the_entry_that_was_started_is_known_until_the_next_choice(root: Path) -
 
 
 @pytest.mark.parametrize(
-    "path, identity",
-    [
-        ("1>1", STOCK),
-        ("3", "other"),
-        (f"{SUBMENU}>Debian GNU/Linux, with Linux 6.1.0-56-amd64", STOCK),
-        ("1>Debian GNU/Linux, with Linux 6.1.0-56-amd64", STOCK),
-        ("1>gnulinux-6.1.0-56-amd64-advanced-5eed", STOCK),
-    ],
-)
-def test_a_default_by_the_path_of_its_menus(root: Path, path: str, identity: str) -> None:
-    """GRUB takes an identity, a title or a number for each menu of the path."""
-    config = root / "boot/grub/grub.cfg"
-    config.write_text(CONFIG.replace('set default="0"', f'set default="{path}"'))
-    assert Grub(root).default().identity == identity
-
-
-def test_a_default_that_boots_no_linux_is_refused(root: Path) -> None:
-    config = root / "boot/grub/grub.cfg"
-    config.write_text(CONFIG.replace('set default="0"', 'set default="2"'))
-    with pytest.raises(KlatError, match="not an entry that boots Linux"):
-        Grub(root).default()  # entry 2 starts the firmware's settings, not Linux
-
-
-@pytest.mark.parametrize(
     "words, runs",
     [
         ("BOOT_IMAGE=/boot/vmlinuz root=a ro quiet", True),
@@ -153,21 +127,6 @@ def test_nothing_is_left(root: Path, choice: str) -> None:
     assert loader.files() == before
 
 
-@pytest.mark.parametrize(
-    "old, new, why",
-    [
-        ("next_entry", "nothing", "does not use next_entry"),
-        ("custom.cfg", "nothing", "does not read custom.cfg"),
-    ],
-)
-def test_a_grub_that_cannot_boot_an_entry_once_is_refused(
-    root: Path, old: str, new: str, why: str
-) -> None:
-    (root / "boot" / "grub" / "grub.cfg").write_text(CONFIG.replace(old, new))
-    with pytest.raises(KlatError, match=why):
-        Grub(root).check()
-
-
 def test_a_disk_that_grub_cannot_write_is_refused(root: Path) -> None:
     Grub(root).check()
     for found in ("lvm", "btrfs", "diskfilter mdraid"):
@@ -210,18 +169,3 @@ def test_two_kernels_of_one_release_are_distinguished_by_their_path() -> None:
 def test_a_release_that_only_the_name_shows_decides_nothing() -> None:
     entry = BootEntry("a", "A", "6.6-x86_64", ("ro",), is_release_read=False)
     assert entry.is_running("6.6.10-1-MANJARO", ("ro",))
-
-
-def test_two_entries_with_one_id_have_two_names(root: Path) -> None:
-    twice = "menuentry '{0}' --id same {{\n\tlinux /boot/{0} ro\n}}\n"
-    config = root / "boot/grub/grub.cfg"
-    config.write_text(CONFIG + twice.format("a") + twice.format("b"))
-    loader = Grub(root)
-    names = [each.identity for each in loader.entries()][-2:]
-    assert names == ["same", "b"]
-    loader.install([OwnEntry(name, entry(root, name), ()) for name in names])
-    text = (root / "boot/grub/custom.cfg").read_text()
-    assert [line.split()[1] for line in text.splitlines() if "linux" in line] == [
-        "/boot/a",
-        "/boot/b",
-    ]

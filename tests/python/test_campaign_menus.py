@@ -90,13 +90,14 @@ menuentry 'Gentoo GNU/Linux' --class gentoo $menuentry_id_option 'gentoo' {
 menuentry 'Gentoo GNU/Linux (old)' { linux /kernel-6.6.30-gentoo-x86_64.old root=/dev/sda2 ro; }
 """
 NIXOS = """\
-search --set=drive1 --fs-uuid 5eed
 menuentry "NixOS - Default" --class nixos --unrestricted {
+  search --set=drive1 --fs-uuid 5eed
   linux ($drive1)//kernels/abc-linux-6.6.30-bzImage init=/nix/store/x/init loglevel=4
   initrd ($drive1)//kernels/abc-initrd-linux-6.6.30-initrd
 }
 submenu "NixOS - All configurations" --class submenu {
   menuentry "NixOS - Configuration 1" --class nixos {
+    search --set=drive1 --fs-uuid 5eed
     linux ($drive1)//kernels/def-linux-6.1.90-bzImage init=/nix/store/y/init loglevel=4
   }
 }
@@ -123,6 +124,78 @@ menuentry "Linux" --id=Linux --class a { # the third
   linux /boot/vmlinuz-5.10 \\
         root=/dev/sda1 ; initrd /i }
 """
+# GRUB 2.12 of Debian 13: firmware, memory test, Windows, and another menu.
+TRIXIE = """\
+menuentry 'Debian GNU/Linux' $menuentry_id_option 'debian' {
+	linux	/boot/vmlinuz-6.12.57+deb13-amd64 root=UUID=5eed ro
+}
+if [ "$grub_platform" = "efi" ]; then
+	fwsetup --is-supported
+	if [ "$?" = 0 ]; then
+		menuentry 'UEFI Firmware Settings' $menuentry_id_option 'uefi-firmware' { fwsetup; }
+	fi
+fi
+menuentry 'Memory test' --id memtest { linux /boot/memtest86+x64.bin console=ttyS0; }
+menuentry 'Memory test 5' --id memtest5 { linux16 /memtest86+-5.31b; }
+menuentry 'Tool' --id tool { linux16 /tool.bin; }
+menuentry 'Windows' --id windows { chainloader /EFI/Microsoft/Boot/bootmgfw.efi; }
+menuentry 'Menu of the disk' --id menu { configfile ($root)/grub/grub.cfg; }
+"""
+# A submenu sees only variables that are exported.
+SUBMENU = """\
+set console=console=ttyS0
+set more=more
+export more
+submenu Advanced {
+  set inner=inner
+  submenu Old {
+    set quiet=quiet
+    menuentry Old --id old {
+      if [ -n "$inner$quiet" ]; then set seen=seen; fi
+      linux /boot/vmlinuz-5.15.19 root=/dev/sda1 $console $more $inner $seen ro
+    }
+  }
+}
+"""
+SLACKWARE = """\
+menuentry 'Slackware-15.0 GNU/Linux' --class slackware_15_0 $menuentry_id_option 'slackware' {
+	linux	/boot/vmlinuz-generic root=/dev/sda1 ro
+	initrd	/boot/intel-ucode.cpio /boot/initrd.gz
+}
+menuentry 'Slackware-15.0, with Linux huge-5.15.19' $menuentry_id_option 'huge' {
+	linux	/boot/vmlinuz-huge-5.15.19 root=/dev/sda1 ro
+}
+"""
+AMAZON = """\
+menuentry 'Amazon Linux (4.14.355-275.572.amzn2.x86_64) 2' --class amazon --unrestricted $menuentry_id_option 'al2' {
+	set gfxpayload=keep
+	linux16 /boot/vmlinuz-4.14.355-275.572.amzn2.x86_64 root=UUID=5eed ro net.ifnames=0 rd.shell=0
+	initrd16 /boot/initramfs-4.14.355-275.572.amzn2.x86_64.img
+}
+"""
+# openSUSE's GRUB has its variables in a block that btrfs reserves.
+TUMBLEWEED = """\
+if [ "${env_block}" ] ; then
+  set env_block="(${root})${env_block}"
+  export env_block
+  load_env -f "${env_block}"
+fi
+if [ "${next_entry}" ] ; then
+   set default="${next_entry}"
+   set next_entry=
+   if [ "${env_block}" ] ; then
+     save_env -f "${env_block}" next_entry
+   else
+     save_env next_entry
+   fi
+   set boot_once=true
+else
+   set default="${saved_entry}"
+fi
+menuentry 'openSUSE Tumbleweed' $menuentry_id_option 'tumbleweed' {
+	linux	/boot/vmlinuz-6.17.7-1-default root=UUID=5eed ${extra_cmdline} security=selinux
+}
+"""
 # The kernels of the test: file and release.
 KERNELS = {
     "vmlinuz-linux": "6.9.1-arch1-1",
@@ -132,6 +205,8 @@ KERNELS = {
     "kernels/abc-linux-6.6.30-bzImage": "6.6.30",
     "kernels/def-linux-6.1.90-bzImage": "6.1.90",
     "vmlinuz-6.8.12-1-pve": "6.8.12-1-pve",
+    "vmlinuz-generic": "5.15.19",
+    "tool.bin": "no release",
 }
 
 
@@ -219,6 +294,41 @@ def grub(root: Path, patch: pytest.MonkeyPatch, config: str, environment: str = 
             "1",
             'root=/dev/sda1 "dyndbg=file a.c +p" it=\\\'s',
         ),
+        (
+            HEAD + TRIXIE,
+            "",
+            [("debian", "6.12.57+deb13-amd64")],
+            "debian",
+            "root=UUID=5eed ro",
+        ),
+        (
+            HEAD + SUBMENU,
+            "",
+            [("Advanced>Old>old", "5.15.19")],
+            "Advanced>Old>old",
+            "root=/dev/sda1 $console more $inner seen ro",
+        ),
+        (
+            HEAD + SLACKWARE,
+            "",
+            [("slackware", "5.15.19"), ("huge", "5.15.19")],
+            "slackware",
+            "root=/dev/sda1 ro",
+        ),
+        (
+            SAVED + AMAZON,
+            "saved_entry=Amazon Linux (4.14.355-275.572.amzn2.x86_64) 2\n",
+            [("al2", "4.14.355-275.572.amzn2.x86_64")],
+            "al2",
+            "root=UUID=5eed ro net.ifnames=0 rd.shell=0",
+        ),
+        (
+            TUMBLEWEED,
+            "env_block=256+1\nsaved_entry=tumbleweed\n",
+            [("tumbleweed", "6.17.7-1-default")],
+            "tumbleweed",
+            "root=UUID=5eed $extra_cmdline security=selinux",
+        ),
     ],
     ids=[
         "ubuntu",
@@ -231,6 +341,11 @@ def grub(root: Path, patch: pytest.MonkeyPatch, config: str, environment: str = 
         "proxmox",
         "xen",
         "hand",
+        "trixie",
+        "submenu",
+        "slackware",
+        "amazon",
+        "tumbleweed",
     ],
 )
 def test_a_menu(
@@ -257,6 +372,18 @@ def test_a_menu(
     for each in own:
         copy = copies[f"klat-{each.name}"]
         assert (copy.image, copy.words) == (each.entry.image, each.booted.words)
+
+
+def test_variables_in_a_block_of_btrfs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    loader = grub(tmp_path, monkeypatch, TUMBLEWEED + CUSTOM, "env_block=256+1\n")
+    (tmp_path / "tools/grub-probe").write_text("#!/bin/sh\necho btrfs\n")
+    loader.check()
+    loader.install([OwnEntry("a", loader.default(), ())])
+    text = (tmp_path / "boot/grub/custom.cfg").read_text()
+    assert '\nsave_env -f "${env_block}" klat_entry\n' in text
+    (tmp_path / "boot/grub/grub.cfg").write_text(SAVED + ONE + CUSTOM)
+    with pytest.raises(KlatError, match="GRUB cannot write"):
+        loader.check()
 
 
 def test_one_line_and_comments_in_a_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -305,8 +432,19 @@ ONE = "menuentry A --id a { linux /boot/vmlinuz-6.1 ro; }\n"
         (HEAD.replace('"0"', "windows") + XEN, "cannot measure what chainloader starts"),
         (HEAD + "menuentry 'A {\n" + CUSTOM, r"grub.cfg, line 19: GRUB cannot read"),
         (HEAD + "function f { f; }\nf\n" + ONE, "the function f calls itself without end"),
+        (
+            HEAD.replace('"0"', "memtest") + TRIXIE,
+            "line 28: klat finds no Linux kernel in .*memtest",
+        ),
+        (HEAD.replace('"0"', "memtest5") + TRIXIE, "line 29: klat finds no Linux kernel"),
+        (HEAD.replace('"0"', "tool") + TRIXIE, "line 30: klat finds no Linux kernel in .*tool.bin"),
+        (HEAD.replace('"0"', "2") + TRIXIE, "line 25: .* only during the boot"),
+        (HEAD.replace('"0"', "menu") + TRIXIE, "line 32: klat cannot measure what configfile"),
+        (HEAD + ONE.replace("{", "x {").replace("ro", "$2"), "line 19: .* arguments of the entry"),
+        (HEAD + "for i in /*.iso; do\n" + ONE + "done\n", "line 20: .* only during the boot"),
     ],
-    ids=["none", "if", "source", "linux", "default", "xen", "windows", "quote", "function"],
+    ids="none if source linux default xen windows quote function memtest memtest5 tool number configfile"
+    " argument pattern".split(),
 )
 def test_what_klat_cannot_read_is_refused_with_its_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, config: str, why: str
@@ -329,6 +467,13 @@ def test_entries_that_klat_cannot_measure_have_a_reason(
         ("   save_env next_entry\n", "", "again and again"),
         ("   set next_entry=\n", "", "again and again"),
         ("  source ${config", "  echo ${config", "does not read custom.cfg"),
+        ("${next_entry}", "${nothing}", "does not use next_entry"),
+        ("menuentry", "set timeout=-1\nmenuentry", "timeout=-1, GRUB waits for a key"),
+        (
+            "menuentry",
+            "set timeout=5\nif [ $recordfail = 1 ]; then set timeout=; fi\nmenuentry",
+            "waits for a key",
+        ),
     ],
 )
 def test_a_grub_that_would_not_return_to_the_default_is_refused(

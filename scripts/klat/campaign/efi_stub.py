@@ -76,6 +76,18 @@ class BootOption:
         return partition, name.replace("\\", "/").lstrip("/")
 
 
+def started_directories(root: Path) -> list[Path]:
+    """Where the directory of the program that the firmware started in this boot can be mounted."""
+    variables = EfiVariables(GLOBAL, root)
+    number = variables.read("BootCurrent") if variables.are_there() else b""
+    try:
+        option = BootOption.read(variables.read(_name(*_NUMBER.unpack(number))))
+        directory = Path(option.file()[1]).parent
+    except (ValueError, struct.error):
+        return []
+    return [root / top / directory for top in ("boot/efi", "efi", "boot")]
+
+
 class EfiStub(WithoutMenu):
     name = "the firmware"
     # A real-time kernel has UEFI variables only with this word.

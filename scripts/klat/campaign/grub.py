@@ -19,8 +19,17 @@ from klat.base import files
 from klat.base.errors import KlatError
 from klat.campaign import kernel_image
 from klat.campaign.boot_loader import BootEntry, OwnEntry, path_on_partition, run_tool
+from klat.campaign.efi_stub import started_directories
 from klat.campaign.grub_default import CURE, default_item, identified
-from klat.campaign.grub_menu import LINUX, OTHERS, OWN_FILE, GrubMenu, LoadCommand, MenuItem
+from klat.campaign.grub_menu import (
+    ARGUMENTS,
+    LINUX,
+    OTHERS,
+    OWN_FILE,
+    GrubMenu,
+    LoadCommand,
+    MenuItem,
+)
 from klat.campaign.grub_script import commands, text_of
 
 _DIRECTORIES = ("boot/grub", "boot/grub2")
@@ -32,6 +41,10 @@ _LAYERS = ("lvm", "mdraid", "diskfilter", "luks", "cryptodisk")
 _READ_ONLY = ("btrfs", "zfs", "erofs", "squash4")
 # A guess, for a kernel that klat cannot read: its file can have any name.
 _RELEASE = re.compile(r"[-_](\d+\.\d[^/]*)$")
+# Linux's boot protocol also starts these programs.
+_NO_LINUX = re.compile(r"[^/]*(?:memtest|memdisk|ipxe|netboot\.xyz|\.lkrn$)[^/]*$")
+_ENTRIES = re.compile(r"^[ \t]*(?:menuentry|submenu|blscfg)\b", re.MULTILINE)
+_OF_ITEM = re.compile(r"\$(?:" + "|".join(map(re.escape, ARGUMENTS)) + ")")
 # What Fedora's GRUB itself writes to grubenv at each boot. The end of the file is padding.
 _CHANGES = re.compile(rb"^boot_(?:success|indeterminate)=.*\n|#+\Z", re.MULTILINE)
 
@@ -60,9 +73,9 @@ class Grub:
         menu = self._menu()
         entries, left_out = self._read(menu)
         if not entries:
-            raise KlatError(
-                "; ".join((f"{self._config} has no entry that boots Linux", *left_out.values()))
-            )
+            unread = [f"klat cannot read {item.place()}" for item in menu.items if not item.title]
+            whys = (f"{self._config} has no entry that boots Linux", *left_out.values(), *unread)
+            raise KlatError("; ".join(whys))
         chosen = self._default_item(menu)
         for entry, item in entries:
             if item is chosen:
@@ -77,7 +90,8 @@ class Grub:
         for tool in self._tools.values():
             if not shutil.which(tool):
                 raise KlatError(f"{tool} is missing; install GRUB's tools")
-        self._check_choice()
+        self._check_start()
+        saved = self._check_choice()
         own = self._own
         if own.exists() and _MARK not in own.read_text(errors="replace"):
             raise KlatError(f"{own} is not klat's; move its entries to /etc/grub.d/40_custom")
@@ -89,7 +103,8 @@ class Grub:
             )
         for kind, refused in (("abstraction", _LAYERS), ("fs", _READ_ONLY)):
             for found in self._probe(kind):
-                if found in refused:
+                # openSUSE's GRUB can save variables in a block that btrfs reserves: save_env -f.
+                if found in refused and not (found == "btrfs" and "-f" in saved):
                     raise KlatError(
                         f"{self._directory} is on {found}, where GRUB cannot write, so it could not"
                         " clear the choice of a boot; put /boot on a plain partition with ext4"
@@ -101,14 +116,16 @@ class Grub:
         self.remove()
         items = {entry.identity: item for entry, item in self._read()[0]}
         text = _MARK
-        if "next_entry" in self._environment():
+        environment = self._environment()
+        if "next_entry" in environment:
             text += _HAD_CHOICE
+        file = '-f "${env_block}" ' if "env_block" in environment else ""
         for each in own:
             if each.entry.identity not in items:
                 raise KlatError(f"GRUB no longer has the entry {each.entry.identity!r}; plan again")
             name = shlex.quote(_identity(each.name))
             text += f"menuentry {shlex.quote(f'klat: {each.name}')} --unrestricted --id {name} {{\n"
-            text += f"set {_STARTED}={name}\nsave_env {_STARTED}\n"
+            text += f"set {_STARTED}={name}\nsave_env {file}{_STARTED}\n"
             text += f"{_copy(items[each.entry.identity], each.append)}\n}}\n"
         files.write_whole(self._own, text.encode(), give=False)
         os.sync()
@@ -155,15 +172,16 @@ class Grub:
     def _own(self) -> Path:
         return self._directory / "custom.cfg"
 
-    def _menu(self, choice: str = "", with_own: bool = False) -> GrubMenu:
-        """The menu, if `choice` is chosen for the next boot."""
+    def _menu(self, with_own: bool = False, **grubenv: str) -> GrubMenu:
+        """The menu with these variables in grubenv. No entry is chosen for the next boot, unless by next_entry."""
         firmware = self._root / "sys/firmware"
         menu = GrubMenu(
             self._directory,
-            {**self._environment(), "next_entry": choice},
+            {**self._environment(), "next_entry": "", **grubenv},
             self._file,
             self._bls,
             "pc" if firmware.is_dir() and not (firmware / "efi").is_dir() else "efi",
+            self._is_of_fedora(),
             with_own,
         )
         menu.execute()
@@ -182,9 +200,25 @@ class Grub:
             return False
         return re.search(r"^ID(_LIKE)?=.*\b(fedora|rhel)\b", text, re.MULTILINE) is not None
 
-    def _check_choice(self) -> None:
-        """KlatError if GRUB would not boot an entry of klat once, and then the default again."""
-        menu = self._menu(choice="klat-once")
+    def _check_start(self) -> None:
+        """KlatError if GRUB did not start the running kernel, or reads another grub.cfg."""
+        line = self._root / "proc/cmdline"
+        if line.exists() and not re.search(r"(^|\s)BOOT_IMAGE=", line.read_text()):
+            raise KlatError(
+                f"the running kernel has no BOOT_IMAGE= on its command line, so GRUB did not start it from"
+                f" {self._config}; reboot by GRUB, or give --kexec or --boot-command"
+            )
+        for config in (each / "grub.cfg" for each in started_directories(self._root)):
+            if config.is_file() and _ENTRIES.search(config.read_text(errors="replace")):
+                raise KlatError(
+                    f"the firmware starts a GRUB with the menu of {config}, but klat can change only that of"
+                    f" {self._config}; make {config} read {self._config} by configfile"
+                )
+
+    def _check_choice(self) -> set[str | None]:
+        """The variables that GRUB saves. KlatError if it would not boot an entry of klat once, and then the default
+        again."""
+        menu = self._menu(next_entry="klat-once")
         if menu.variables.get("default") != "klat-once":
             raise KlatError(f"{self._config} cannot boot an entry once: it does not use next_entry")
         if menu.variables.get("next_entry") != "" or "next_entry" not in menu.saved:
@@ -198,12 +232,20 @@ class Grub:
                 " grub.cfg again"
             )
         menus = self._menu(), self._menu(with_own=True)
+        for each in (menu, menus[0], self._menu(recordfail="1")):
+            timeout = each.variables.get("timeout", "0")
+            if timeout is not None and not re.match(r"\s*\d", timeout):
+                raise KlatError(
+                    f"{self._config}: with timeout={timeout}, GRUB waits for a key; set GRUB_TIMEOUT in"
+                    " /etc/default/grub, in Ubuntu also GRUB_RECORDFAIL_TIMEOUT, and make grub.cfg again"
+                )
         before, after = (self._default_item(menu) for menu in menus)
         if before != after:
             raise KlatError(
                 f"{menu.own_file}: klat's entries come before the default of GRUB and change its number, and"
                 f" GRUB names the default by its number; {CURE}"
             )
+        return menu.saved
 
     def _read(
         self, menu: GrubMenu | None = None
@@ -234,10 +276,19 @@ class Grub:
             return f"{item.place(unsure.line)}: it is known only during the boot whether GRUB executes {unsure.command}"
         if not item.sure:
             return f"{item.place()}: it is known only during the boot whether this entry is in the menu"
+        own = next((load for load in loads if any(map(_OF_ITEM.search, load.words))), None)
+        if own:
+            return f"{item.place(own.line)}: the words of {own.command} depend on the arguments of the entry"
         image = path_on_partition(kernels[-1].words[0])
         kernel = self._file(image)
         release = kernel_image.release(kernel) if kernel else ""
         guess = _RELEASE.search(image)
+        if not release and (
+            _NO_LINUX.search(image) or (kernel and not guess and _has_text(kernel))
+        ):
+            return (
+                f"{item.place(kernels[-1].line)}: klat finds no Linux kernel in {kernel or image}"
+            )
         return BootEntry(
             identity,
             item.title,
@@ -272,6 +323,10 @@ class Grub:
         return run_tool(self._tools[tool], *words)
 
 
+def _has_text(file: Path) -> bool:
+    return os.access(file, os.R_OK) and file.stat().st_size > 0
+
+
 def _command_line(words: Sequence[str]) -> tuple[str, ...]:
     """The words of /proc/cmdline that GRUB makes of its arguments (grub-core/lib/cmdline.c)."""
     quoted = (re.sub(r"\\(?!x[0-9a-fA-F]{2})|['\"]", r"\\\g<0>", word) for word in words)
@@ -285,7 +340,8 @@ def _copy(item: MenuItem, words: Sequence[str]) -> str:
         if LINUX.fullmatch(text_of(command.words[0])):
             end = command.end - item.body.start
             text = " ".join((text[:end], *words)) + text[end:]
-    return item.before + text.strip("\n").rstrip()
+    above = "".join(item.hidden + commands for commands in item.above)
+    return above + text.strip("\n").rstrip()
 
 
 def _identity(name: str) -> str:

@@ -29,18 +29,23 @@ from klat.campaign.grub_script import (
     parse,
     parse_block,
     text_of,
+    without_commands,
 )
 
 OWN_FILE = "custom.cfg"
 LINUX, INITRAMFS = re.compile(r"linux(?:16|efi)?"), re.compile(r"initrd(?:16|efi)?")
 # These start another program, or Linux under one.
 OTHERS = re.compile(r"multiboot2?|module2?|xen_\w+|chainloader|\w*configfile")
+_ITEMS = ("menuentry", "submenu")
 _VALUED = ("class", "users", "hotkey", "source", "id")  # options of menuentry
 _ASSIGNMENT = re.compile(r"\w+=.*", re.DOTALL)
 # klat does not know the effect of these commands on the menu.
 _UNREAD = re.compile(
     r"uki|legacy_\w+|syslinux_\w+|extract_\w+|return|break|continue|exit|eval|normal"
 )
+_NAME = re.compile(r"\$\{?([A-Za-z_]\w*)")
+_PATTERN = re.compile(r"[*?]")  # GRUB replaces it by the names of files
+ARGUMENTS = frozenset("@*#123456789")  # variables: the arguments of a function or a menuentry
 _DEEPEST = 32
 _NOTHING = GrubBlock((), "", 0)
 # What every GRUB 2.00 and later can do (grub-core/normal/main.c).
@@ -54,7 +59,8 @@ _FEATURES = [
 @dataclass
 class MenuItem:
     """A line of the menu, at `line` of the file `path`. `sure` is false if it is known only during the boot whether
-    GRUB adds the line. `before` has the commands that GRUB executes when it opens the submenus above the line.
+    GRUB adds the line. `above` has, for each submenu above the line, the commands that GRUB executes when it opens
+    the submenu, after `hidden`: the commands that remove the variables that the item names but does not see.
     """
 
     title: str
@@ -63,7 +69,8 @@ class MenuItem:
     line: int
     sure: bool
     body: GrubBlock
-    before: str = ""
+    above: tuple[str, ...] = ()
+    hidden: str = ""
     items: list[MenuItem] | None = None  # of a submenu
 
     def place(self, line: int = 0) -> str:
@@ -93,6 +100,7 @@ class GrubMenu:
     file: Callable[[str], Path | None]
     bls: Path
     platform: str
+    exports_all: bool = False  # Fedora's GRUB exports all variables to a submenu
     with_own: bool = False  # put an item in the place of klat's entries
     items: list[MenuItem] = field(default_factory=list)
     variables: Variables = field(default_factory=dict)
@@ -102,6 +110,7 @@ class GrubMenu:
     left_out: dict[str, str] = field(default_factory=dict)
     _loads: list[LoadCommand] = field(default_factory=list)
     _functions: dict[str, GrubFunction] = field(default_factory=dict)
+    _exported: set[str | None] = field(default_factory=set)
     _sure: bool = True
     _depth: int = 0
     _path: Path = Path()
@@ -113,35 +122,46 @@ class GrubMenu:
             **{"prefix": here, "config_directory": here, "grub_platform": self.platform},
             **{"menuentry_id_option": "--id", "root": None, "cmdpath": None, "grub_cpu": None},
             **dict.fromkeys(_FEATURES, "y"),
-            **self.environment,
         }
+        self._exported |= self.variables.keys() - {"config_directory"}
+        self.variables |= self.environment
         self._source(self.directory / "grub.cfg")
         for item in self.items:
-            self._open(item, "")
+            self._open(item, ())
 
     def loaded(self, item: MenuItem) -> list[LoadCommand]:
         """What GRUB loads if it starts the item."""
         self._loads = []
-        self._inside(item, (*parse(item.before), *item.body.statements))
+        self._inside(item)
         return self._loads
 
-    def _inside(self, item: MenuItem, statements: Sequence[Statement]) -> list[MenuItem]:
+    def _inside(self, item: MenuItem) -> list[MenuItem]:
         """Execute the commands of an item. Returns the items that they add to its submenu."""
-        outer, self.items = self.items, []
-        variables, self.variables = self.variables, dict(self.variables)
+        outer = self.items, self.variables, self._exported
+        self.items, self.variables = [], dict(self.variables)
+        self._exported = set(self._exported)
         self._path = item.path
-        self._run(statements)
-        added, self.items = self.items, outer
-        self.variables = variables
+        bodies = [*map(parse, item.above), item.body.statements]
+        for number, statements in enumerate(bodies, 1):
+            opens_menu = number < len(bodies) or item.items is not None
+            if opens_menu and not self.exports_all:  # grub-core/normal/context.c
+                self.variables = {n: v for n, v in self.variables.items() if n in self._exported}
+            self.variables |= dict.fromkeys(ARGUMENTS)  # klat's copy has others
+            self._run(statements)
+        if item.above and not self.exports_all:
+            names = {*_NAME.findall("".join(item.above) + item.body.text)} - self._exported
+            item.hidden = "".join(f"unset {name}\n" for name in sorted(names))
+        added = self.items
+        self.items, self.variables, self._exported = outer
         return added
 
-    def _open(self, item: MenuItem, before: str) -> None:
+    def _open(self, item: MenuItem, above: tuple[str, ...]) -> None:
         """Make the menu of a submenu."""
-        item.before = before
+        item.above = above
         if item.items is not None:
-            item.items = self._inside(item, (*parse(before), *item.body.statements))
+            item.items = self._inside(item)
             for inner in item.items:
-                self._open(inner, before + _without_items(item.body))
+                self._open(inner, (*above, without_commands(item.body, _ITEMS)))
 
     def _source(self, path: Path) -> None:
         """Execute a file."""
@@ -164,6 +184,7 @@ class GrubMenu:
         for statement in statements:
             if isinstance(statement, Command):
                 status = self._command(statement)
+                self.variables["?"] = None if status is None else str(int(not status))
             elif isinstance(statement, If):
                 status = self._if(statement)
             elif isinstance(statement, Loop):
@@ -205,7 +226,7 @@ class GrubMenu:
 
     def _loop(self, statement: Loop) -> Truth:
         values = expanded(statement.words, self.variables)
-        if statement.condition or values is None:
+        if statement.condition or values is None or any(map(_PATTERN.search, values)):
             ended = self._perhaps((*statement.condition, *statement.body))
             for name, value in ended.items():
                 if self.variables.get(name) != value:
@@ -236,20 +257,23 @@ class GrubMenu:
         if LINUX.fullmatch(name) or INITRAMFS.fullmatch(name) or OTHERS.fullmatch(name):
             words = expanded(command.words[1:], _Shown(self.variables)) or []
             self._loads.append(LoadCommand(name, tuple(words), command.line, self._sure))
-        if name in ("menuentry", "submenu"):
+        if name in _ITEMS:
             self._add(name, command)
         elif name == "set":
             for word in command.words[1:2]:
                 self._assign(word)
+        elif name == "export":
+            self._exported |= set(rest)
         elif name == "unset":
-            self.variables = {key: v for key, v in self.variables.items() if key not in rest}
+            self._exported -= set(rest[:1])
+            self.variables = {key: v for key, v in self.variables.items() if key not in rest[:1]}
         elif name == "load_env":
             self.variables |= self.environment
         elif name == "save_env":
             self.saved |= set(rest)
         elif name in ("source", ".", "configfile"):
             self._read(rest[0] if rest else None, command)
-        elif name in ("blscfg", "bls_import") and not rest:
+        elif name in ("blscfg", "bls_import") and not rest and self._is_bls_default():
             self._add_bls()
         elif name in ("blscfg", "bls_import") or _UNREAD.fullmatch(name):
             self._append("", "", command, _NOTHING, sure=False)
@@ -259,7 +283,7 @@ class GrubMenu:
             self._assign(command.words[0])
         else:
             self._forget(rest)
-            return True if name in ("export", "echo") else None
+            return True if name == "echo" else None
         return True
 
     def _add(self, kind: str, command: Command) -> None:
@@ -276,6 +300,10 @@ class GrubMenu:
         self, title: str, identity: str, command: Command, body: GrubBlock, sure: bool
     ) -> None:
         self.items.append(MenuItem(title, identity, self._path, command.line, sure, body))
+
+    def _is_bls_default(self) -> bool:
+        """Whether blscfg reads the directory that klat reads. Its path for GRUB can begin with a btrfs subvolume."""
+        return (self.variables.get("blsdir", "/loader/entries") or "").endswith("/loader/entries")
 
     def _add_bls(self) -> None:
         self.has_bls = True
@@ -294,7 +322,8 @@ class GrubMenu:
     def _call(self, function: GrubFunction, arguments: Sequence[str | None]) -> Truth:
         if self._depth == _DEEPEST:
             raise KlatError(f"{self._path}: the function {function.name} calls itself without end")
-        outer = {name: self.variables.pop(name) for name in list(self.variables) if name.isdigit()}
+        outer = {name: self.variables.pop(name) for name in ARGUMENTS & self.variables.keys()}
+        self.variables |= dict.fromkeys("@*#")
         self.variables |= {str(number): word for number, word in enumerate(arguments) if number}
         self._depth += 1
         status = self._run(function.body)
@@ -365,14 +394,3 @@ def _options(words: Sequence[str]) -> tuple[dict[str, str], list[str]]:
         if is_option:
             options[name] = value
     return options, others
-
-
-def _without_items(body: GrubBlock) -> str:
-    """The commands of a submenu that do not add entries to it."""
-    text, at = "", body.start
-    for each in body.statements:
-        if isinstance(each, Command) and text_of(each.words[0]) in ("menuentry", "submenu"):
-            text += body.text[at - body.start : each.start - body.start]
-            at = each.stop
-    text += body.text[at - body.start :]
-    return "".join(f"{line}\n" for line in text.splitlines() if line.strip(" \t;"))

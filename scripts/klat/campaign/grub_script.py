@@ -121,6 +121,17 @@ def commands(statements: Sequence[Statement]) -> Iterator[Command]:
             yield from commands((*each.condition, *each.body))
 
 
+def without_commands(body: GrubBlock, names: Sequence[str]) -> str:
+    """The text of the body without the commands with these names, which are not in a condition or loop."""
+    text, at = "", body.start
+    for each in body.statements:
+        if isinstance(each, Command) and text_of(each.words[0]) in names:
+            text += body.text[at - body.start : each.start - body.start]
+            at = each.stop
+    text += body.text[at - body.start :]
+    return "".join(f"{line}\n" for line in text.splitlines() if line.strip(" \t;"))
+
+
 def text_of(word: Word) -> str:
     """The word, with the names of its variables."""
     return "".join(f"${{{part.text}}}" if part.is_variable else part.text for part in word)

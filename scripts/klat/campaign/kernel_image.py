@@ -63,7 +63,8 @@ def _release(kernel: Path, size: int, _: int) -> str:
             break
         with suppress(ValueError):
             text = architecture.format.version(data)
-    return "".join(text.split()[:1])
+    name = "".join(text.split()[:1])
+    return name if name[:1].isdigit() else ""  # a memory test can have the boot header of Linux
 
 
 def _sections(program: Path) -> Mapping[str, tuple[int, int]]:
