@@ -36,13 +36,15 @@ def _entry(file: Path, variables: Variables) -> BlsEntry:
     for number, line in enumerate(
         file.read_text(errors="replace").replace("\r", "").split("\n"), 1
     ):
-        key, *value = line.strip(" \t").split(None, 1)[:2] or [""]
+        line = line.lstrip(" \t")
+        # Other loaders end a key at the first blank; blscfg at a tab only if the line has no space.
+        key, _, value = line.partition(" " if " " in line else "\t")
         if key.startswith("#"):
             continue
         if not value:
             ended = f"; GRUB reads no further than line {number}, which has no key with a value"
             break
-        keys.setdefault(key, []).append(value[0])
+        keys.setdefault(key, []).append(value.strip(" \t"))
     first = {key: values[0] for key, values in keys.items()}
     linux = first.get("linux")
     title = first.get("title", linux or "")
