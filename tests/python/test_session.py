@@ -203,8 +203,11 @@ def test_a_session_that_cannot_be_understood_is_refused_in_one_sentence(
 
 
 def test_paths_that_are_no_session_are_refused(writer: SyntheticSession, tmp_path: Path) -> None:
-    with pytest.raises(SessionError, match="no such directory"):
+    with pytest.raises(SessionError, match="no such directory$"):
         read_session(tmp_path / "missing")
+    meant = f"no such directory, did you mean '{writer.path}'\\?$"
+    with pytest.raises(SessionError, match=meant):
+        find_sessions(f"{writer.path}x")
     with pytest.raises(SessionError, match="not a directory"):
         read_session(writer.runs_csv)
     with pytest.raises(SessionError, match="no session.json"):

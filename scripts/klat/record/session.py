@@ -8,12 +8,13 @@ at all raises SessionError with one sentence.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from klat.base.errors import SessionError, printable
+from klat.base.errors import SessionError, did_you_mean, printable
 from klat.record.json_files import SESSION_FILE, TIMED_MODES, read_session_json
 from klat.record.rows import COLUMNS, FIGURES, STATUSES, USABLE, Row, parse_pairs
 from klat.record.runs_csv import Faults, read_rows
@@ -129,11 +130,20 @@ def _directories(path: Path) -> list[Path]:
     return sorted(p for p in path.iterdir() if p.is_dir() and not p.name.startswith("."))
 
 
+def _similar(path: Path) -> str:
+    """A question for a directory of a similar name beside the path, or below `results`."""
+    for place in filter(lambda place: os.access(place, os.R_OK), (path.parent, Path("results"))):
+        prefix = "" if place == Path() else f"{place}/"
+        if meant := did_you_mean(path.name, [p.name for p in _directories(place)], prefix):
+            return meant
+    return ""
+
+
 def _sessions_below(path: Path) -> list[Path]:
     name = printable(str(path))
     try:
         if not path.exists():
-            raise SessionError(f"{name}: no such directory")
+            raise SessionError(f"{name}: no such directory{_similar(path)}")
         if not path.is_dir():
             raise SessionError(f"{name}: is a file; give the directory of a session or of a label")
         if _is_session(path):
