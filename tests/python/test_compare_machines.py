@@ -83,6 +83,15 @@ def test_the_ratio_over_machines_is_the_geometric_mean(fleet: Fleet, klat: Klat)
     assert left["machine"].startswith("07") and left["reason"] == "only in BASE"
 
 
+@pytest.mark.parametrize(("ratios", "said"), [((1.023,) * 6, False), ((1.01, 1.03) * 3, True)])
+def test_a_change_may_lie_within_the_margin_only_if_the_interval_reaches_it(
+    fleet: Fleet, klat: Klat, ratios: Sequence[float], said: bool
+) -> None:
+    _, out, _ = klat("compare", *fleet(ratios), *MEDIAN)
+    change = "on average NEW is longer beyond chance; the change may lie within the margin"
+    assert (change in words(out)) is said
+
+
 def test_a_machine_with_one_boot_has_only_its_own_verdict(fleet: Fleet, klat: Klat) -> None:
     changes = {1: {"rt": {"boots": 1}}}
     status, out, _ = klat("compare", *fleet([1.0] * 7, boots=6, changes=changes), *MEDIAN)

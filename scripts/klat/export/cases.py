@@ -45,7 +45,7 @@ def groups(comparison: Comparison) -> list[Group]:
     """One for each NEW and machine, and one over machines."""
     names = machine_names(comparison)
     found = []
-    over = tuple(_over_machines(o, names) for o in comparison.over_machines if o.judgement)
+    over = tuple(_over_machines(o, comparison) for o in comparison.over_machines if o.judgement)
     if over:
         terms = (("terms", " ".join(wording.terms(comparison))),)
         found.append(Group("over machines", terms, over))
@@ -97,7 +97,7 @@ def _left_out(key: Key, kind: str, verdict: str, why: str) -> Case:
     return Case(printable(group), printable(name), SKIPPED, kind, verdict, why, ())
 
 
-def _over_machines(over: OverMachines, names: Mapping[str, str]) -> Case:
+def _over_machines(over: OverMachines, comparison: Comparison) -> Case:
     j = over.judgement
     assert j and j.verdict
     ratio, interval = wording.ratio(j)
@@ -113,7 +113,7 @@ def _over_machines(over: OverMachines, names: Mapping[str, str]) -> Case:
         _OUTCOMES.get(j.verdict, SKIPPED),
         j.verdict.value,
         wording.verdict(j),
-        "; ".join(over_machines_explanations(over, names)),
+        "; ".join(over_machines_explanations(over, comparison)),
         tuple(printable(line) for line in details),
     )
 

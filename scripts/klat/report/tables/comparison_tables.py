@@ -276,7 +276,7 @@ def _over_machines_rows(comparison: Comparison, names: Mapping[str, str]) -> Ite
         figures, word = ("", ""), "none"
         if j := over.judgement:
             figures, word = wording.ratio(j), wording.verdict(j)
-        why = "; ".join(over_machines_explanations(over, names))
+        why = "; ".join(over_machines_explanations(over, comparison))
         said = f"**{word}**{f': {_cellular(why)}' if why else ''}"
         yield f"| {' | '.join([*map(_cellular, texts), *figures, said])} |"
     for left in comparison.left_out_machines:

@@ -168,7 +168,7 @@ def _metrics(
         yield from _table(group, found, names, paint)
         explained = {against.machine for against, _ in results_of(group, found)}
         sentences = [
-            *over_machines_explanations(found, names, explained),
+            *over_machines_explanations(found, comparison, explained),
             *_alone(group, found, comparison, names),
         ]
         for sentence in sentences:

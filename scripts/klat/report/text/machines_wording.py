@@ -6,7 +6,6 @@ import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from klat.compare.comparison import Against, Comparison, LeftOutMachine, OverMachines, Result
-from klat.compare.verdicts import Verdict
 from klat.record.session import printable
 from klat.report.text import wording
 from klat.report.text.numbers import percent, ratio_digits
@@ -29,27 +28,19 @@ def left_out_machine(left: LeftOutMachine, names: Mapping[str, str]) -> str:
 
 
 def over_machines_explanations(
-    over: OverMachines, names: Mapping[str, str], explained: Collection[str] = ()
+    over: OverMachines, comparison: Comparison, explained: Collection[str] = ()
 ) -> Iterator[str]:
     """Sentences below a verdict over machines. `explained` are the machines with a verdict of their own in
     the report, which says why they are left out."""
     if over.reason:
         yield printable(over.reason)
-    j = over.judgement
-    word = wording.direction(j) if j else ""
-    if j and j.verdict is Verdict.INCONCLUSIVE:
-        yield j.reason
-        if word:
-            yield f"on average NEW is {word} beyond chance; the change may lie within the margin"
-        if j.settle:
-            yield wording.settle(j.settle, j, "run")
-    elif j and j.verdict is Verdict.SAME and word:
-        yield f"on average NEW is {word} beyond chance, but within the margin"
+    if over.judgement:
+        yield from wording.in_doubt(over.judgement, comparison, "on average NEW", "run")
     if over.spread is not None and over.next_machine:
         yield _between_machines(over.spread, over.next_machine)
     for left in over.left_out:
         if left.machine not in explained:
-            yield f"left out: {left_out_machine(left, names)}"
+            yield f"left out: {left_out_machine(left, machine_names(comparison))}"
 
 
 def _between_machines(spread: float, next_machine: tuple[float, float]) -> str:

@@ -112,16 +112,14 @@ def quantity(value: float | None, unit: str) -> str:
 
 
 def ratio(judgement: Judgement) -> tuple[str, str]:
-    """Ratio and interval. An interval whose ends have the same digits is `within 0.0001` of the ratio."""
+    """Ratio and interval."""
     if judgement.ratio is None:
         return MISSING, ""
     if not judgement.interval:
         return f"{judgement.ratio:.3f}", "no interval"
     low, high = judgement.interval
     digits = ratio_digits(low, high)
-    ends = [f"{end:.{digits}f}" for end in (low, high)]
-    interval = " to ".join(ends) if ends[0] != ends[1] else f"within {10**-digits:g}"
-    return f"{judgement.ratio:.{digits}f}", interval
+    return f"{judgement.ratio:.{digits}f}", f"{low:.{digits}f} to {high:.{digits}f}"
 
 
 def p_value(p: float | None) -> str:
@@ -203,16 +201,8 @@ def explanations(result: Result, against: Against, comparison: Comparison) -> It
             yield "a verdict on a kernel needs at least 4 boots a side; see klat plan"
     elif j.verdict is Verdict.NOT_DELIVERED:
         yield j.reason
-    elif j.verdict is Verdict.INCONCLUSIVE:
-        yield j.reason
-        margin = comparison.options.rules.margin
-        if (word := direction(j)) and j.interval and reaches_margin(j.interval, margin):
-            yield f"NEW is {word} beyond chance; the change may lie within the margin"
-        if j.settle:
-            yield settle(j.settle, j, run)
-    elif j.verdict is Verdict.SAME:
-        if word := direction(j):
-            yield f"NEW is {word} beyond chance, but within the margin"
+    else:
+        yield from in_doubt(j, comparison, "NEW", run)
     over = result.over_boots
     if over and over.method is Method.PAIRED:
         figures = "{} ({})".format(*ratio(over))
@@ -222,6 +212,20 @@ def explanations(result: Result, against: Against, comparison: Comparison) -> It
         )
     if j.unpaired:
         yield f"{plural(j.unpaired, noun)} left out: incomplete, or without a partner on the other side"
+
+
+def in_doubt(j: Judgement, comparison: Comparison, subject: str, run: str) -> Iterator[str]:
+    """What the interval shows beside the verdict same or inconclusive, and what would settle it."""
+    word = direction(j)
+    if j.verdict is Verdict.SAME and word:
+        yield f"{subject} is {word} beyond chance, but within the margin"
+    if j.verdict is not Verdict.INCONCLUSIVE:
+        return
+    yield j.reason
+    if word and j.interval and reaches_margin(j.interval, comparison.options.rules.margin):
+        yield f"{subject} is {word} beyond chance; the change may lie within the margin"
+    if j.settle:
+        yield settle(j.settle, j, run)
 
 
 def shared_reasons(against: Against, comparison: Comparison) -> dict[str, str]:
