@@ -119,8 +119,8 @@ def _tested(comparison: Comparison) -> str:
 def _legend(comparison: Comparison) -> list[tuple[Verdict, str]]:
     meanings = {
         Verdict.SAME: "shown to differ by less than the margin",
-        Verdict.FASTER: "shown to take less time, by more than the margin",
-        Verdict.SLOWER: "shown to take more time, by more than the margin",
+        Verdict.FASTER: "NEW/BASE is shown to lie below 1 by more than the margin",
+        Verdict.SLOWER: "NEW/BASE is shown to lie above 1 by more than the margin",
         Verdict.INCONCLUSIVE: "none of these is shown; the line below says what would show it",
         Verdict.WITHIN: "the share above the limit is shown to be small enough",
         Verdict.EXCEEDED: "the share above the limit is shown to be too large",
@@ -159,7 +159,7 @@ def _machines_sections(
             found,
             results,
             tuple(page.drawings([shown] if shown else [])),
-            tuple(over_machines_explanations(found, names)),
+            tuple(over_machines_explanations(found, comparison)),
         )
 
 
