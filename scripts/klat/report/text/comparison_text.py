@@ -100,7 +100,7 @@ def _against(against: Against, comparison: Comparison, colour: bool) -> Iterator
     for line in rest:
         yield from wrapped(line, "", "    ")
     if against.differences:
-        yield "BASE and NEW differ in"
+        yield "BASE and NEW also differ in (BASE | NEW)"
         for found in against.differences:
             yield from wrapped(f"{found.name}: {found.a} | {found.b}", "  ", "    ")
     if rest or against.differences:

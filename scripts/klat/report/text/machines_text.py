@@ -222,7 +222,7 @@ def _rest(group: Sequence[Against], names: Mapping[str, str]) -> Iterator[str]:
         yield from wrapped(text, "", "    ")
     differ = [(a.machine, f"{d.name}: {d.a} | {d.b}") for a in group for d in a.differences]
     if differ:
-        yield "BASE and NEW differ in"
+        yield "BASE and NEW also differ in (BASE | NEW)"
         for text in _grouped(differ, group, names):
             yield from wrapped(text, "  ", "    ")
     if texts or differ:
