@@ -180,6 +180,21 @@ def test_a_parameter_set_that_cannot_work_stops_a_session_in_which_others_do(kla
     assert "/dev/net/tun: No such device" in done.stderr
 
 
+def test_the_end_has_the_result_then_the_place_then_the_next_commands(klat: Klat) -> None:
+    done = subprocess.run(
+        [sys.executable, fakes.KLAT, "run", "pipes", "--sweep", "pipes.behave=ok,fail"],
+        cwd=klat.directory,
+        env=klat.environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=fakes.PATIENCE,
+        check=False,
+    )
+    parts = ("runs recorded: ", "stopped: ", "results/", "to complete it: ", "next: ")
+    assert re.search(".*\n(.*\n)*".join(parts), done.stdout), done.stdout
+
+
 def test_a_failure_now_and_then_does_not_stop_a_session(klat: Klat) -> None:
     # Run by run the same parameter set: it fails on every third start.
     program = klat.programs / "pipes/pipes"

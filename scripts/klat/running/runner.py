@@ -140,13 +140,13 @@ class Runner:
             if len(self._recordings) > 1:
                 self.say(f"{recording.settings.label}:")
             recording.report(outcomes[-1], str(stopped or ""), self.say)
-        for recording in self._recordings:
-            self._explain(recording)
-        streams.announce([recording.path for recording in self._recordings], self.say)
         if stopped:
             self.say(f"stopped: {stopped}")
         if failure:
             self.say(failure)
+        for recording in self._recordings:
+            self._explain(recording)
+        streams.announce([recording.path for recording in self._recordings], self.say)
         if any(outcome.missing for outcome in outcomes):
             trust = ["--trust"] if self._trust else []
             again = command_line(self.command, *trust, "--resume", self._recordings[0].path)
