@@ -11,7 +11,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -229,6 +229,7 @@ PLANTED: list[tuple[str, Severity, *tuple[Files, ...]]] = [
         DISTORTS,
         {"sys/kernel/sched_ext/state": "enabled\n", "sys/kernel/sched_ext/root/ops": "lavd\n"},
     ),
+    ("debugfs", NOTE, {"sys/kernel/debug/.keep": ""}),
     ("isolated", NOTE, {f"{CPU}/isolated": "2-3\n"}),
     ("core-types", NOTE, INTEL),
     ("unknown-nodes", NOTE, {"sys/devices/system/node/node0/cpulist": "0-2\n"}),
@@ -294,6 +295,26 @@ TRIED: list[tuple[str, Severity, ProbeResults]] = [
     ("gaps", DISTORTS, replace(GRANTED, gaps=(Gap(0, 2, 210.0), Gap(1, 3, 4100.0)))),
     ("tools", NOTE, replace(GRANTED, missing=("gnuplot", "numpy"))),
 ]
+
+
+@pytest.mark.parametrize(
+    ("tried", "grants"),
+    [
+        (
+            {"realtime": "Operation not permitted"},
+            ("prlimit --pid $$ --rtprio=98 ", "LimitRTPRIO=98 ", "CAP_SYS_NICE"),
+        ),
+        (
+            {"memory_lock": "Cannot allocate memory"},
+            ("prlimit --pid $$ --memlock=unlimited ", "LimitMEMLOCK=infinity ", "CAP_IPC_LOCK"),
+        ),
+    ],
+)
+def test_a_limit_is_raised_by_a_command_a_container_and_a_unit(
+    machine: Path, tried: dict[str, str], grants: Sequence[str]
+) -> None:
+    (refused,) = checks.examine(gather(machine), replace(GRANTED, **tried))
+    assert all(grant in refused.cure for grant in (*grants, "docker run --ulimit "))
 
 
 @pytest.mark.parametrize("planted", PLANTED, ids=lambda planted: planted[0])

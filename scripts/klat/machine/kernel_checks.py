@@ -37,6 +37,15 @@ def instrumentation(machine: MachineState, _: ProbeResults) -> Iterator[Finding]
             "It records on the timed paths.",
             "echo nop | sudo tee /sys/kernel/tracing/current_tracer",
         )
+    if machine.hides_debugfs:
+        yield Finding(
+            "debugfs",
+            Severity.NOTE,
+            "debugfs is not mounted, or this user cannot read it",
+            "A record then lacks what only /sys/kernel/debug/sched shows: the preemption model in effect,"
+            " the fair server and base_slice_ns.",
+            "sudo mount -t debugfs none /sys/kernel/debug, and run klat with sudo",
+        )
     if machine.watchdog_s:
         yield Finding(
             "watchdog",

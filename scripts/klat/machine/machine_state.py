@@ -71,6 +71,7 @@ class MachineState:
     kernel: tuple[int, int]  # version, as (6, 12); zeros if unknown
     fair_server_ms: tuple[float, float] | None  # runtime and period; None if unknown
     scheduler: str  # of sched_ext; empty if there is none
+    hides_debugfs: bool  # the kernel has it, and this user cannot read what it shows of the scheduler
     governors: frozenset[str]
     idle_driver: str
     idle_governor: str
@@ -337,6 +338,8 @@ def gather(
         kernel=_version(_text(kernel / "osrelease")),
         fair_server_ms=_fair_server_ms(root / "sys/kernel/debug/sched"),
         scheduler=_scheduler(root / "sys/kernel/sched_ext"),
+        hides_debugfs=os.path.isdir(root / "sys/kernel/debug")
+        and not os.access(root / "sys/kernel/debug/sched", os.R_OK | os.X_OK),
         governors=frozenset(
             filter(None, map(_text, cpu.glob("cpu[0-9]*/cpufreq/scaling_governor")))
         ),

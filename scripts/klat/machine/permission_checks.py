@@ -8,6 +8,10 @@ from klat.machine.findings import Finding, Severity
 from klat.machine.machine_state import MachineState
 from klat.machine.probes import ProbeResults
 
+_GRANT = (
+    "run with sudo, or raise the limit: sudo prlimit --pid $$ --{} for this shell, docker run --ulimit {} for a"
+    " container, Limit{} in a systemd unit. Below the limit, root too needs {}"
+)
 _FREE_SPOILS = 64 << 20
 _FREE_NOTE = 1 << 30
 
@@ -46,7 +50,7 @@ def cpu_limits(machine: MachineState, _: ProbeResults) -> Iterator[Finding]:
 def privileges(machine: MachineState, probes: ProbeResults) -> Iterator[Finding]:
     """What the kernel refused to the probes."""
     if probes.realtime:
-        cure = "run with sudo, or allow it: ulimit -r 98, setcap cap_sys_nice+ep on the programs"
+        cure = _GRANT.format("rtprio=98", "rtprio=98", "RTPRIO=98", "CAP_SYS_NICE")
         if "RT_GROUP_SCHED" in machine.config:
             cure += (
                 "; this kernel has RT_GROUP_SCHED: also give the control group a cpu.rt_runtime_us"
@@ -67,7 +71,7 @@ def privileges(machine: MachineState, probes: ProbeResults) -> Iterator[Finding]
             "locking memory is refused",
             f"mlock of 8 MiB failed ({probes.memory_lock}). Page faults may fall into the"
             f" samples{swaps}. Runs with one are marked invalid.",
-            "run with sudo, or raise the limit: ulimit -l unlimited",
+            _GRANT.format("memlock=unlimited", "memlock=-1", "MEMLOCK=infinity", "CAP_IPC_LOCK"),
         )
     wanted = (("/dev/net/tun", probes.tun), ("a namespace", probes.namespace))
     if refused := [f"{what} ({why})" for what, why in wanted if why]:
