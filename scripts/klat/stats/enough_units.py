@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
-import numpy as np
+if TYPE_CHECKING:
+    import numpy as np
 
 
 def by_arrangement(a: int, b: int, pairs: bool = False) -> float:
@@ -29,8 +31,20 @@ def fewest(alpha: float, pairs: bool = False) -> int:
     return units
 
 
-# Shares of units in the slower state that are tried; 1/2 is one of them.
-_SHARES = np.linspace(0, 1, 101)[1:-1, None]
+def fewest_of_tests(tests: int, alpha: float, pairs: bool = False) -> int:
+    """The smallest number for which Holm's correction over so many tests leaves any change to be shown: the p
+    of by_states() and by_paired_states() is 2 / 4^n at least."""
+    units = fewest(alpha, pairs)
+    while tests * 2 / 4**units > alpha:
+        units += 1
+    return units
+
+
+def _shares() -> np.ndarray:  # type: ignore[type-arg]
+    """Shares of units in the slower state that are tried; 1/2 is one of them."""
+    import numpy as np
+
+    return np.linspace(0, 1, 101)[1:-1, None]
 
 
 @lru_cache(maxsize=1024)
@@ -39,6 +53,8 @@ def by_states(a: int, b: int, slow_a: int, slow_b: int) -> float:
     state differ at least as much as slow_a / a and slow_b / b. The chance is for the share at which
     it is largest (Barnard, Biometrika 34, 1947). For n and n units that are completely separated it
     is 2 / 4^n."""
+    import numpy as np
+
     distance = abs(slow_a / a - slow_b / b) - 1e-9
     if distance <= 0:
         return 1.0
@@ -46,7 +62,7 @@ def by_states(a: int, b: int, slow_a: int, slow_b: int) -> float:
     chances_b = _chances(b, np.arange(b + 1))
     below = np.searchsorted(shares_b, shares_a - distance, "right")
     above = np.searchsorted(shares_b, shares_a + distance, "left")
-    nothing = np.zeros((len(_SHARES), 1))
+    nothing = np.zeros((len(_shares()), 1))
     # Each sum begins with its small terms, so that a chance of one in a million stays exact.
     up_to = np.hstack([nothing, np.cumsum(chances_b, axis=1)])
     from_there = np.hstack([np.cumsum(chances_b[:, ::-1], axis=1)[:, ::-1], nothing])
@@ -58,10 +74,11 @@ def by_states(a: int, b: int, slow_a: int, slow_b: int) -> float:
 def by_paired_states(n: int, slower: int, faster: int) -> float:
     """The same for n pairs: in `slower` of them only one side is slow, in `faster` of them only the
     other."""
+    import numpy as np
     from scipy.special import binom
 
     i, j = np.arange(n + 1)[:, None], np.arange(n + 1)
-    alone = (_SHARES * (1 - _SHARES))[:, None]
+    alone = (_shares() * (1 - _shares()))[:, None]
     rest = np.maximum(n - i - j, 0)
     ways = binom(n, i) * binom(n - i, j) * alone ** (i + j) * (1 - 2 * alone) ** rest
     far = (np.abs(i - j) >= abs(slower - faster)) & (i + j <= n)
@@ -71,5 +88,5 @@ def by_paired_states(n: int, slower: int, faster: int) -> float:
 def _chances(n: int, count: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]
     from scipy.special import binom
 
-    found: np.ndarray = binom(n, count) * _SHARES**count * (1 - _SHARES) ** (n - count)  # type: ignore[type-arg]
+    found: np.ndarray = binom(n, count) * _shares() ** count * (1 - _shares()) ** (n - count)  # type: ignore[type-arg]
     return found
