@@ -114,6 +114,10 @@ def _fair_server_ms(debug: Path) -> tuple[float, float] | None:
     return max(servers, default=None)
 
 
+def _hides_debugfs(debug: Path) -> bool:
+    return os.path.isdir(debug) and not os.access(debug / "sched", os.R_OK | os.X_OK)
+
+
 def _scheduler(directory: Path) -> str:
     is_loaded = _text(directory / "state") not in ("", "disabled")
     return (_text(directory / "root/ops") or "unnamed") if is_loaded else ""
@@ -314,7 +318,6 @@ def gather(
     online, allowed = online_and_allowed(root)
     time_use = _cpu_time_use(root, seconds, sleep)
     swap = _meminfo(root, "SwapTotal")
-
     return MachineState(
         flags=flags,
         model=model,
@@ -338,8 +341,7 @@ def gather(
         kernel=_version(_text(kernel / "osrelease")),
         fair_server_ms=_fair_server_ms(root / "sys/kernel/debug/sched"),
         scheduler=_scheduler(root / "sys/kernel/sched_ext"),
-        hides_debugfs=os.path.isdir(root / "sys/kernel/debug")
-        and not os.access(root / "sys/kernel/debug/sched", os.R_OK | os.X_OK),
+        hides_debugfs=_hides_debugfs(root / "sys/kernel/debug"),
         governors=frozenset(
             filter(None, map(_text, cpu.glob("cpu[0-9]*/cpufreq/scaling_governor")))
         ),

@@ -123,9 +123,7 @@ def ratio(judgement: Judgement) -> tuple[str, str]:
 
 
 def p_value(p: float | None) -> str:
-    if p is None:
-        return ""
-    return "<0.001" if p < 0.001 else f"{p:.3f}"
+    return "" if p is None else "<0.001" if p < 0.001 else f"{p:.3f}"
 
 
 def side(info: SideInfo) -> str:
@@ -199,8 +197,6 @@ def explanations(result: Result, against: Against, comparison: Comparison) -> It
             yield f"the ratio compares {what}, and {how}; it says nothing about other {noun}s"
         if against.subject == "kernel":
             yield "a verdict on a kernel needs at least 4 boots a side; see klat plan"
-    elif j.verdict is Verdict.NOT_DELIVERED:
-        yield j.reason
     else:
         yield from in_doubt(j, comparison, "NEW", run)
     over = result.over_boots
@@ -215,17 +211,16 @@ def explanations(result: Result, against: Against, comparison: Comparison) -> It
 
 
 def in_doubt(j: Judgement, comparison: Comparison, subject: str, run: str) -> Iterator[str]:
-    """What the interval shows beside the verdict same or inconclusive, and what would settle it."""
+    """Why there is no verdict, what the interval shows beside the verdict, and what would settle it."""
     word = direction(j)
     if j.verdict is Verdict.SAME and word:
         yield f"{subject} is {word} beyond chance, but within the margin"
-    if j.verdict is not Verdict.INCONCLUSIVE:
-        return
-    yield j.reason
-    if word and j.interval and reaches_margin(j.interval, comparison.options.rules.margin):
-        yield f"{subject} is {word} beyond chance; the change may lie within the margin"
-    if j.settle:
-        yield settle(j.settle, j, run)
+    if j.verdict in (Verdict.INCONCLUSIVE, Verdict.NOT_DELIVERED):
+        yield j.reason
+        if word and j.interval and reaches_margin(j.interval, comparison.options.rules.margin):
+            yield f"{subject} is {word} beyond chance; the change may lie within the margin"
+        if j.settle:
+            yield settle(j.settle, j, run)
 
 
 def shared_reasons(against: Against, comparison: Comparison) -> dict[str, str]:
