@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 import shutil
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from written_sessions import CPU, RT, Klat, SideWriter, again, samples, words
+
+from klat.lab import kernels
 
 
 # Only one test a metric.
@@ -241,6 +244,54 @@ def test_the_cure_names_kernels_that_exist(
 ) -> None:
     sides = [side(r, kernel_release=r, preemption=p, runs=1) for r, p in (one, two)]
     assert f"compare BASE with {cure}" in words(klat("compare", *sides)[1])
+
+
+@pytest.mark.parametrize(
+    ("builds", "models", "command"),
+    [
+        (
+            ("SMP PREEMPT_DYNAMIC Debian 6.1", "SMP PREEMPT_DYNAMIC Debian 7.3"),
+            ("voluntary", "lazy"),
+            ": klat lab run --kernel 6.1-full=debian:6.1,append=preempt=full"
+            " --kernel 7.3-full=debian:7.3,append=preempt=full",
+        ),
+        (
+            ("SMP PREEMPT_DYNAMIC Debian 6.1", "SMP PREEMPT_RT Debian 7.3"),
+            ("voluntary", "rt"),
+            ": klat lab run --kernel debian:6.1-rt",
+        ),
+        (("SMP Debian 6.1", "SMP PREEMPT_DYNAMIC Debian 7.3"), ("voluntary", "lazy"), ""),
+        (("SMP PREEMPT_DYNAMIC", "SMP PREEMPT_DYNAMIC Debian 7.3"), ("voluntary", "lazy"), ""),
+    ],
+)
+def test_the_cure_has_a_command_where_the_lab_can_boot_the_kernels(
+    side: SideWriter, klat: Klat, builds: Sequence[str], models: Sequence[str], command: str
+) -> None:
+    sides = [
+        side(
+            release,
+            **{"kernel_release": release, "kernel_version": f"#1 {build}", "preemption": model},
+            **{"mode": "counted", "unit": "instructions", "runs": 1, "architecture": "x86_64"},
+        )
+        for release, build, model in zip(("6.1.0-56-amd64", "7.3.4+deb13-amd64"), builds, models)
+    ]
+    _, out, _ = klat("compare", *sides)
+    cure = words(out).partition("To separate them, ")[2].partition(" same ")[0]
+    assert cure and re.sub("^.* NEW", "", cure).startswith(command)
+    assert bool(command) == ("klat lab" in cure)
+    for kernel in re.findall(r"--kernel (\S+)", cure):
+        kernels.parse(kernel)
+
+
+def test_a_model_from_the_command_line_changes_together_with_nothing(
+    side: SideWriter, klat: Klat
+) -> None:
+    sides = [
+        side(model, preemption=model, facts={"under_test": {"experiment": "x", "append": append}})
+        for model, append in (("voluntary", ""), ("full", "preempt=full"))
+    ]
+    said = words(klat("compare", *sides)[1])
+    assert "preempt=full in NEW" in said and "changed together" not in said
 
 
 def test_one_missing_environment_does_not_hide_a_difference_in_others(

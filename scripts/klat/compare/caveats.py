@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 
 from klat.compare.conditions import is_captured, words_under_test
 from klat.stats.proportion import fisher
 from klat.record.other_work import other_work
 from klat.record.session import printable
 from klat.compare.dataset import Dataset
+
+Info = Mapping[str, object]  # session.json
 
 _NAMES = ("BASE", "NEW")
 # The modes in which the machine can drift.
@@ -64,27 +66,52 @@ def _kernels(base: Dataset, new: Dataset) -> Iterator[str]:
     kernel_changes = ["version"] if old and current and old != current else []
     if one[2] != two[2] and not {"None", "unknown"} & {one[2], two[2]}:
         kernel_changes.append("preemption model")
-    changed = [*kernel_changes, "command line"] if words else kernel_changes
+    # preempt= chooses the preemption model.
+    others = {re.sub(r"\bpreempt=\S*", "", side).strip() for side in words or ()}
+    changed = [*kernel_changes, "command line"] if len(others) > 1 else kernel_changes
     if len(changed) < 2:
         return
     cure = "compare sides that differ in only one of them"
     if len(kernel_changes) > 1:
-        cure = _steps(old, one[2], current, two[2], str(infos[1].get("architecture")))
+        cure = _steps((old, one[2], infos[0]), (current, two[2], infos[1]))
     yield (
         f"{', '.join(changed[:-1])} and {changed[-1]} changed together, so a difference can come"
         f" from either. To separate them, {cure}"
     )
 
 
-def _steps(old: str, old_model: str, current: str, current_model: str, architecture: str) -> str:
-    """Comparisons that change either the version or the preemption model."""
-    for version, model in ((current, old_model), (old, current_model)):
-        if _can_have(version, model, architecture):
-            return f"compare BASE with a {version} kernel of preemption {model}, then that kernel with NEW"
+def _steps(base: tuple[str, str, Info], new: tuple[str, str, Info]) -> str:
+    """Comparisons that change either the version or the preemption model. A side is its version, its model and
+    its session.json."""
+    for (version, _, info), (_, model, _) in ((new, base), (base, new)):
+        if _can_have(version, model, str(info.get("architecture"))):
+            return (
+                f"compare BASE with a {version} kernel of preemption {model}, then that kernel with NEW"
+                + _lab_command([info], model)
+            )
     return (
-        f"compare BASE with a {old} kernel of preemption full, that kernel with a {current} kernel of"
-        " preemption full, and the latter with NEW"
+        f"compare BASE with a {base[0]} kernel of preemption full, that kernel with a {new[0]} kernel of"
+        " preemption full, and the latter with NEW" + _lab_command([base[2], new[2]], "full")
     )
+
+
+def _lab_command(infos: Sequence[Info], model: str) -> str:
+    """What boots kernels of these versions with this model, if the lab booted the sides and Debian has such
+    kernels: an RT kernel, or one that takes its model from the command line."""
+    kernels = []
+    for info in infos:
+        name = "debian:" + ".".join(re.findall(r"\d+", str(info.get("kernel_release")))[:2])
+        version = str(info.get("kernel_version"))
+        if info.get("mode") != "counted" or "Debian" not in version:
+            return ""
+        if model != "rt" and "PREEMPT_DYNAMIC" not in version:
+            return ""
+        label = f"{name[7:]}-{model}={name},append=preempt={model}"
+        kernels.append(f" --kernel {name}-rt" if model == "rt" else f" --kernel {label}")
+    arch = {"aarch64": " --arch arm64", "riscv64": " --arch riscv64"}.get(
+        str(infos[0].get("architecture")), ""
+    )
+    return f": klat lab run{arch}{''.join(kernels)}"
 
 
 def _can_have(version: str, model: str, architecture: str) -> bool:
