@@ -313,8 +313,8 @@ def too_few_boots(planned: Experiment) -> Iterator[str]:
     needed = fewest_of_tests(tests, _ALPHA, planned.mode == "kvm")
     if tests and planned.mode != "emulated" and planned.boots < needed:
         yield (
-            f"note: klat compare needs {needed} boots of each kernel to call any of {tests} or more tests slower"
-            f" or faster (--boots {needed}; now {planned.boots})"
+            f"note: with --boots {planned.boots}, klat compare cannot call anything slower or faster:"
+            f" {tests} tests or more need --boots {needed}"
         )
 
 
