@@ -101,7 +101,7 @@ def test_the_definition_measures_and_the_record_comes_home(unpacked: Path, tmp_p
     said = [f'- {{"lvl": "target", "msg": "{line}"}}\n- other' for line in done.out.splitlines()]
     log.write_text("\n".join(said))
     results = tmp_path / "my results"
-    taken = command([TAKE_RECORD, log, results, "board-7"])
+    taken = command([TAKE_RECORD, log, results, "board-7", "stock"])
     assert (taken.status, taken.err) == (0, ""), str(taken)
     (session,) = (results / "stock").iterdir()
     assert session.name.endswith("-board-7")
@@ -170,7 +170,10 @@ def test_a_program_that_fails_fails_the_job_and_keeps_the_record(
     assert cases(done)["measure"] == ["--result", "fail"]
     other = run([unpacked / "measure-for-lava", "pipes"], unpacked, RUNS="1", LABEL="other")
     (tmp_path / "log").write_text(done.out + other.out)
-    assert command([TAKE_RECORD, tmp_path / "log", tmp_path / "results", "m"]).status == 0
+    take = [TAKE_RECORD, tmp_path / "log", tmp_path / "results", "m", "other"]
+    refused = command(take)
+    assert refused.status == 1 and f"label {os.uname().release!r}, not of other" in refused.err
+    assert command([*take, os.uname().release]).status == 0
     taken = {path.parts[-3] for path in (tmp_path / "results").glob("*/*-m/runs.csv")}
     assert taken == {os.uname().release, "other"}
 
@@ -193,7 +196,7 @@ def record_lines(archive: bytes) -> str:
 def test_a_log_without_a_whole_record_is_refused(tmp_path: Path) -> None:
     def refused(text: str) -> str:
         (tmp_path / "log").write_text(text)
-        done = command([TAKE_RECORD, tmp_path / "log", tmp_path / "results", "m"])
+        done = command([TAKE_RECORD, tmp_path / "log", tmp_path / "results", "m", "stock"])
         assert done.status == 1 and done.out == "", str(done)
         assert not list(tmp_path.glob("results/*"))
         return done.err
@@ -204,7 +207,7 @@ def test_a_log_without_a_whole_record_is_refused(tmp_path: Path) -> None:
     assert "is damaged or cut off" in refused("\n".join(lines[:-5]))
     lines[4] = lines[4][:40] + "[ 5.1] random: crng init done"
     assert "is damaged or cut off" in refused("\n".join(lines))
-    assert command([TAKE_RECORD, tmp_path / "none", tmp_path / "results", "m"]).status == 2
+    assert command([TAKE_RECORD, tmp_path / "none", tmp_path / "results", "m", "stock"]).status == 2
 
 
 def test_programs_of_another_machine_are_told_before_there_is_a_session(unpacked: Path) -> None:

@@ -187,10 +187,12 @@ def test_a_program_that_fails_is_left_out_and_the_others_go_on(
     assert sum(f" {status} it said this" in line for line in said) == runs
 
 
-def delivered(directory: Path, planned: Experiment, log: str, **rows: str) -> guest.Delivery:
+def delivered(
+    directory: Path, planned: Experiment, log: str, label: str = "", **rows: str
+) -> guest.Delivery:
     """A boot of which each program left these statuses, one a run, in plan order."""
     (boot,) = planned.schedule()[:1]
-    record = SyntheticSession(directory / "guest")
+    record = SyntheticSession(directory / "guest", label=label or boot.label)
     left = {name: text.split() for name, text in rows.items()}
     for run in planned.plan(boot):
         if not left.get(run.benchmark):
@@ -233,6 +235,14 @@ def test_a_run_that_is_missing_without_a_reason_is_no_result(tmp_path: Path) -> 
         ResultsIncomplete, match="1 of 10 runs are missing, the first of them pipes"
     ):
         collect.store(tmp_path / "results", planned, planned.schedule()[0], delivery, EVIDENCE)
+
+
+def test_results_of_another_label_are_no_session_of_the_boots_label(tmp_path: Path) -> None:
+    planned = experiment(boots=1, runs=1)
+    boot = planned.schedule()[0]
+    delivery = delivered(tmp_path, planned, "", "evil", pipes="ok", cv="ok")
+    with pytest.raises(ResultsIncomplete, match=f"of label evil, not {boot.label}"):
+        collect.store(tmp_path / "results", planned, boot, delivery, EVIDENCE)
 
 
 def test_a_boot_in_which_every_run_failed_is_no_session(tmp_path: Path) -> None:

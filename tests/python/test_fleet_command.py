@@ -11,6 +11,7 @@ import pytest
 from written_sessions import SyntheticSession
 
 from klat import cli
+from klat.base.errors import KlatError
 from klat.commands import _fleet_archive
 
 PLAN = ("--kernel", "stock=6.1", "--kernel", "rt=6.1-rt", "--boots", "4", "pipes")
@@ -84,6 +85,7 @@ def test_ansible_gets_the_arguments_of_the_plan(fleet: Fleet) -> None:
     planned = [*PLAN, "--option", "pipes.policy={{ x }}"]
     assert variables["klat_words"] == [{"__ansible_unsafe": word} for word in planned]
     assert (variables["klat_seed"], variables["klat_patience"]) == (7, 5)
+    assert [label["__ansible_unsafe"] for label in variables["klat_labels"]] == ["stock", "rt"]
     assert not fleet.records()  # the same command starts a new run
 
 
@@ -131,6 +133,25 @@ def test_a_run_that_another_user_can_write_is_refused(fleet: Fleet, damage: str)
     }
     assert what[damage] in text and text.count("\n") == 1
     assert not (fleet.tools / "called.json").exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give files to another user")
+def test_a_refused_run_makes_nothing(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The parent is another user's, or klat cannot be packed."""
+    output = fleet.root / "shared"
+    output.mkdir()
+    os.chown(output, 65534, 65534)
+    assert f"{output} belongs to user nobody" in fleet("--output", "shared/new", *PLAN, status=2)
+    assert not list(output.iterdir())
+
+    def fail(archive: Path) -> None:
+        archive.write_text("half")
+        raise KlatError("make ended with status 2")
+
+    monkeypatch.setattr(_fleet_archive, "build", fail)
+    assert "make ended with status 2" in fleet(*PLAN, status=2)
+    assert not fleet.records()
+    assert "--load is empty" in fleet("--load", " ", *PLAN, status=2)
 
 
 def test_another_plan_is_another_run(fleet: Fleet) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from ansible.errors import AnsibleConnectionFailure, AnsibleError
+from written_sessions import SyntheticSession
 
 ROOT = Path(__file__).resolve().parents[2]
 ROLE = ROOT / "ansible/roles/klat_campaign"
@@ -152,14 +153,24 @@ def test_only_a_campaign_of_the_same_run_goes_on(
     assert (done.returncode == 0) == text.startswith("so "), done
 
 
-def take_in(tmp_path: Path, host: str = "m1") -> subprocess.CompletedProcess[str]:
+def take_in(
+    tmp_path: Path, host: str = "m1", labels: tuple[str, ...] = ("stock", "rt")
+) -> subprocess.CompletedProcess[str]:
     """Of what is in tmp_path/sent, or of the archive that is there."""
     archive = tmp_path / f"{host}.tar.gz"
     if not archive.exists():
         with tarfile.open(archive, "w:gz") as tar:
             tar.add(tmp_path / "sent", ".")
     return subprocess.run(
-        ["/usr/bin/python3", "-Bm", "klat.record.received", archive, tmp_path / "results", host],
+        [
+            "/usr/bin/python3",
+            "-Bm",
+            "klat.record.received",
+            archive,
+            tmp_path / "results",
+            host,
+            *labels,
+        ],
         env=os.environ | {"PYTHONPATH": str(ROOT / "scripts")},
         capture_output=True,
         text=True,
@@ -199,6 +210,27 @@ def test_links_are_left_out(tmp_path: Path) -> None:
     assert take_in(tmp_path).returncode == 0
     (kept,) = (tmp_path / "results").rglob("*.json")
     assert kept.name == "session.json"
+
+
+@pytest.mark.parametrize(
+    "label, recorded, is_taken",
+    [
+        ("stock", "stock", True),
+        ("stock", "rt", False),
+        ("rt", "rt", False),
+        ("stock", "evil", False),
+    ],
+)
+@pytest.mark.parametrize("place", ["1", ".failed/1"])
+def test_only_sessions_of_the_planned_label_are_taken(
+    tmp_path: Path, place: str, label: str, recorded: str, is_taken: bool
+) -> None:
+    SyntheticSession(tmp_path / "sent" / label / place, label=recorded)
+    done = take_in(tmp_path, labels=("stock",))
+    assert (done.returncode == 0) is is_taken, done.stderr
+    assert bool(list((tmp_path / "results").rglob("session.json"))) is is_taken
+    bad = {label, recorded} - {"stock"}
+    assert is_taken or f"m1.tar.gz has a session of label {min(bad)!r}, not of stock" in done.stderr
 
 
 def damaged(archive: Path) -> None:

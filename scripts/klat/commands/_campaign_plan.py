@@ -137,11 +137,11 @@ def _plan(arguments: argparse.Namespace) -> int:
     check_code(benchmarks)
     sets = _session_options.parameter_sets(arguments, benchmarks, profile=arguments.profile)
     profile = PROFILES[arguments.profile] if arguments.profile else None
-    loads = arguments.load or (profile.loads if profile else [IDLE])
+    loads = _loads(arguments)
     for load in _session_options.different_loads(loads):
         _session_options.checked_load(None if load == IDLE else load)
     entries = loader.entries()
-    settings = _settings(arguments, entries, loader.left_out(), loads)
+    settings = _settings(arguments, entries, loader.left_out())
     used = {setting.entry for setting in settings}
     check_kernels(entry for entry in entries if entry.identity in used)
     campaign = Campaign(
@@ -215,15 +215,29 @@ def _copy_target(text: str | None) -> str | None:
     return text if ":" in text.partition("/")[0] else str(Path(text).absolute())
 
 
+def _loads(arguments: argparse.Namespace) -> Sequence[str]:
+    from klat.running.loads import IDLE
+
+    profile = PROFILES[arguments.profile] if arguments.profile else None
+    loads: Sequence[str] = arguments.load or (profile.loads if profile else [IDLE])
+    return loads
+
+
+def labels_of(arguments: argparse.Namespace) -> list[str]:
+    """The labels of the campaign's sessions."""
+    from klat.campaign.boot_sessions import label_under
+
+    loads = _session_options.different_loads(_loads(arguments))
+    names = ["", *(f"-{name}" for name, _ in arguments.setting)]
+    labels = [f"{label}{name}" for label, _ in arguments.kernel for name in names]
+    return [label_under(label, load, loads) for label in labels for load in loads]
+
+
 def _settings(
-    arguments: argparse.Namespace,
-    entries: list[BootEntry],
-    left_out: Mapping[str, str],
-    loads: Sequence[str],
+    arguments: argparse.Namespace, entries: list[BootEntry], left_out: Mapping[str, str]
 ) -> list[BootSetting]:
     """Each kernel, and each kernel with each setting."""
     from klat.campaign.boot_order import PANIC, BootSetting
-    from klat.campaign.boot_sessions import label_under
 
     found = []
     for label, text in arguments.kernel:
@@ -238,7 +252,7 @@ def _settings(
                     " letters, digits, spaces, and . _ + - @ % , : / ="
                 )
             found.append(BootSetting(f"{label}-{name}", entry.identity, words))
-    labels = [label_under(setting.label, load, loads) for setting in found for load in loads]
+    labels = labels_of(arguments)
     folded = [
         label.casefold() for label in labels
     ]  # as the FAT file system of a boot partition does

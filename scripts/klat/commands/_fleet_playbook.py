@@ -84,32 +84,35 @@ def record_of(results: Path, words: Sequence[str], seed: int | None) -> Path:
     record = (
         kept[-1].parent if kept else runs / f"{session_directory.now():%Y%m%dT%H%M%SZ}-{digest}"
     )
+    _check_owners(record)
     with files.explained("make", record):
         files.make_directories(record)
-    _check_owners(record)
+    _check_owners(record)  # another user can have made it first, in /tmp
     if kept:
         return record
     variables = {
         "klat_run": record.name,
-        # Ansible does not expand {{ in unsafe words.
-        "klat_words": [{"__ansible_unsafe": word} for word in words],
+        "klat_words": unsafe(words),
         "klat_seed": "" if seed is None else seed,
     }
     write_variables(record, variables)
     return record
 
 
+def unsafe(words: Sequence[str]) -> list[dict[str, str]]:
+    """The words, in which Ansible does not expand {{."""
+    return [{"__ansible_unsafe": word} for word in words]
+
+
 def _check_owners(record: Path) -> None:
-    """KlatError if an untrusted user can write the directory or a file in it, or replace the directory."""
-    with files.explained("check the owner of", record):
-        doubts = (
-            owners.doubt_of_path(record),
-            *(
-                f"{path} {doubt}"
-                for path in record.iterdir()
-                if (doubt := owners.doubt(path.lstat()))
-            ),
-        )
+    """KlatError if an untrusted user can write the directory or a file in it, or replace the directory. If it does not
+    exist, only the directories above it count."""
+    doubts = []
+    with files.explained("check the owner of", record), suppress(FileNotFoundError):
+        doubts.append(owners.doubt_of_path(record))
+        doubts += [
+            f"{path} {doubt}" for path in record.iterdir() if (doubt := owners.doubt(path.lstat()))
+        ]
     if doubt := next(filter(None, doubts), ""):
         raise KlatError(
             f"{doubt}, and Ansible executes the files in {record}: give an --output that only you can"
@@ -118,8 +121,14 @@ def _check_owners(record: Path) -> None:
 
 
 def prepare(record: Path, limit: str | None) -> None:
-    """Pack klat into the directory, and write the variables that every playbook needs."""
-    _fleet_archive.build(record / _ARCHIVE)
+    """Pack klat into the directory, and write the variables that every playbook needs. Removes a new directory if klat
+    cannot be packed."""
+    try:
+        _fleet_archive.build(record / _ARCHIVE)
+    except BaseException:
+        if {path.name for path in record.iterdir()} <= {_VARIABLES, _ARCHIVE}:  # no machine began
+            forget(record)
+        raise
     variables = {
         "klat_hosts": limit or "all",
         "klat_record": str(record),

@@ -288,8 +288,10 @@ def checked_load(load: str | None) -> str | None:
 
 
 def different_loads(typed: Sequence[str]) -> list[str]:
-    """The loads as typed. KlatError if one is named twice."""
+    """The loads as typed. KlatError if one is empty, or named twice."""
     for load in typed:
+        if not load.strip():
+            raise KlatError("--load is empty")
         if typed.count(load) > 1:
             raise KlatError(f"the load {load} is named twice")
     return list(typed)

@@ -109,6 +109,7 @@ def _run(arguments: argparse.Namespace) -> int:
     inventory = Path(arguments.inventory)
     hosts = _fleet_playbook.hosts(inventory, arguments.limit)
     results = _session_options.output(arguments).absolute()
+    labels = _fleet_playbook.unsafe(_campaign_plan.labels_of(arguments))
     record = _fleet_playbook.record_of(results, words, arguments.seed)
     for host in hosts:
         if _fleet_playbook.outcome(record, host) != _fleet_playbook.COMPLETE:
@@ -116,6 +117,7 @@ def _run(arguments: argparse.Namespace) -> int:
     _fleet_playbook.prepare(record, arguments.limit)
     variables = {
         "klat_results": str(results),
+        "klat_labels": labels,
         "klat_check": arguments.check,
         "klat_keep": arguments.keep,
         "klat_patience": arguments.patience,

@@ -13,7 +13,7 @@ from typing import Any
 from klat.base import files
 from klat.record import lab_files, plan_csv, session_directory
 from klat.running import recording
-from klat.base.errors import KlatError
+from klat.base.errors import KlatError, printable
 from klat.lab import guest
 from klat.lab.experiment import Experiment, PlannedBoot
 from klat.record.session_directory import SET_ASIDE
@@ -50,7 +50,7 @@ def store(
         if delivery.tar:
             guest.unpack(delivery.tar, draft)
         schedule = experiment.plan(boot)
-        left_out = _check(draft, schedule, delivery.state)
+        left_out = _check(draft, schedule, delivery.state, boot.label)
         _add_facts(draft, experiment, boot, evidence, left_out=left_out)
         session = session_directory.create(output, boot.label)
         files.rename(draft, session)
@@ -194,7 +194,7 @@ def _boot_id(session: Path) -> str:
 
 @guest.delivered()
 def _check(
-    session: Path, schedule: Sequence[plan_csv.PlannedRun], state: str
+    session: Path, schedule: Sequence[plan_csv.PlannedRun], state: str, label: str
 ) -> list[Mapping[str, Any]]:
     """The entries of run.json for runs without a record. ProgramsFailed if the guest ended early or no run
     measured; ResultsIncomplete if a run is missing and no program failed."""
@@ -211,6 +211,8 @@ def _check(
         )
     if record and record.problems:
         raise ResultsIncomplete(f"the results are damaged: {record.problems[0]}")
+    if record and record.label != label:
+        raise ResultsIncomplete(f"the results are of label {printable(record.label)}, not {label}")
     if said and not (record and any(row.status != "error" for row in record.rows)):
         raise ProgramsFailed(f"every run failed: {last}")
     return _unrecorded(schedule, held, said)

@@ -1,9 +1,9 @@
 """Unpacks sessions of a guest or another machine, which klat does not trust.
 
-    python3 -m klat.record.received ARCHIVE RESULTS NAME
+    python3 -m klat.record.received ARCHIVE RESULTS NAME LABEL...
 
 moves the sessions in a .tar.gz to RESULTS/LABEL/SESSION-NAME, and those in LABEL/.failed to RESULTS/LABEL/.failed, and
-removes the archive. A session that RESULTS already has is not replaced. Each session is renamed as a whole.
+removes the archive. An archive with a session of another label is refused. A session that RESULTS already has is not replaced. Each session is renamed as a whole.
 """
 
 from __future__ import annotations
@@ -16,14 +16,15 @@ import re
 import secrets
 import sys
 import tarfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from typing import Protocol
 
 from klat.base import files
 from klat.base.bounded_read import open_to_read
 from klat.base.errors import KlatError, SessionError, printable
+from klat.record.json_files import read_session_json
 from klat.record.session_directory import SET_ASIDE, check_label
 
 # A session has about a hundred files. Its longest path has 80 characters and 10 parts.
@@ -116,7 +117,7 @@ def _place(archive: tarfile.TarFile, member: tarfile.TarInfo, place: Path) -> No
         raise Refused(f"cannot be unpacked: {member.name[:200]!r}: {error.strerror}") from None
 
 
-def take_in(archive: Path, results: Path, name: str) -> None:
+def take_in(archive: Path, results: Path, name: str, labels: Collection[str]) -> None:
     """Move the sessions of the machine `name` to `results`, and remove the archive. KlatError if it is refused."""
     draft = results / f".received-{secrets.token_hex(8)}"
     with files.explained("make", results), files.directory(results, make=True) as parent:
@@ -125,7 +126,7 @@ def take_in(archive: Path, results: Path, name: str) -> None:
         with open_to_read(archive) as packed, gzip.open(packed) as stream:
             size = os.fstat(packed.fileno()).st_size
             unpack(stream, draft, _SMALL_BYTES + _SHRINKING * size)
-        for session in _sessions(draft):
+        for session in list(_sessions(draft, labels)):
             target = results / session.parent / f"{session.name}-{name}"
             if not os.path.lexists(target):
                 files.make_directories(target.parent)
@@ -139,27 +140,42 @@ def take_in(archive: Path, results: Path, name: str) -> None:
         files.remove_tree(draft)
 
 
-def _sessions(draft: Path) -> Iterator[Path]:
+def _sessions(draft: Path, labels: Collection[str]) -> Iterator[Path]:
     """The sessions, relative to `draft`."""
     for label in sorted(path for path in draft.iterdir() if path.is_dir()):
-        try:
-            check_label(label.name)
-        except ValueError as error:
-            raise Refused(f"has a bad label {label.name!r}: {error}") from None
         for place in (label, label / SET_ASIDE):
             if place.is_dir():
                 for session in sorted(place.iterdir()):
                     if any((session / name).is_file() for name in _OF_A_SESSION):
+                        _check_label(session, label.name, labels)
                         yield session.relative_to(draft)
 
 
+def _check_label(session: Path, label: str, expected: Collection[str]) -> None:
+    """Refused if the directory or session.json has another label. A damaged session.json has none: it is never read
+    as a session."""
+    recorded = label
+    with suppress(SessionError):
+        recorded = read_session_json(session)["label"]
+    if label not in expected or recorded != label:
+        unexpected = {label, recorded}.difference(expected) or {recorded}
+        raise Refused(f"has a session of label {min(unexpected)!r}, not of {' or '.join(expected)}")
+
+
 def _main(words: list[str]) -> int:
-    if len(words) != 3 or not _NAME.fullmatch(words[2]):
-        print("usage: python3 -m klat.record.received ARCHIVE RESULTS NAME", file=sys.stderr)
+    if len(words) < 4 or not _NAME.fullmatch(words[2]):
+        print(
+            "usage: python3 -m klat.record.received ARCHIVE RESULTS NAME LABEL...", file=sys.stderr
+        )
         return 2
-    archive, results, name = words
+    archive, results, name, *labels = words
     try:
-        take_in(Path(archive), Path(results), name)
+        for label in labels:
+            check_label(label)
+        take_in(Path(archive), Path(results), name, labels)
+    except ValueError as error:
+        print(f"LABEL: {error}", file=sys.stderr)
+        return 2
     except KlatError as error:
         print(printable(str(error)), file=sys.stderr)
         return error.status
