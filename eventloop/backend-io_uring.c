@@ -172,7 +172,7 @@ static int unwatch(struct loop *loop)
 		int err = io_uring_submit_and_wait_timeout(&uring->ring, &cqe, 1, &limit, NULL);
 		unsigned count;
 
-		if (err < 0)
+		if (err < 0 && err != -EINTR)
 			return err;
 		count = io_uring_cq_ready(&uring->ring);
 		io_uring_cq_advance(&uring->ring, count);

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/timerfd.h>
+#include <unistd.h>
 
 static const struct {
 	enum sync_kind kind;
@@ -90,7 +91,8 @@ int owner_wait(struct owner *owner)
 	}
 	if (owner->costs->wake == SPIN)
 		return wait_spin(owner);
-	if (owner->costs->wake == EVENTFD_EPOLL && epoll_wait(owner->epoll, &event, 1, -1) < 0)
+	if (owner->costs->wake == EVENTFD_EPOLL &&
+	    TEMP_FAILURE_RETRY(epoll_wait(owner->epoll, &event, 1, -1)) < 0)
 		return -errno;
 	return sync_wait(&owner->wake);
 }

@@ -119,7 +119,7 @@ static int receive_message(int fd, int epoll_fd, char *bytes, size_t size)
 {
 	struct epoll_event event;
 
-	if (epoll_fd >= 0 && epoll_wait(epoll_fd, &event, 1, -1) < 0)
+	if (epoll_fd >= 0 && TEMP_FAILURE_RETRY(epoll_wait(epoll_fd, &event, 1, -1)) < 0)
 		return -errno;
 	return transfer_all(read, fd, bytes, size);
 }

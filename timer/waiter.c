@@ -321,7 +321,8 @@ static int block(struct clockwork *work, uint64_t *count)
 		return 0;
 	if (work->method == NANOSLEEP)
 		return -clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &deadline, NULL);
-	if (work->options->wait == EPOLL && epoll_wait(work->epoll_fd, &event, 1, -1) < 0)
+	if (work->options->wait == EPOLL &&
+	    TEMP_FAILURE_RETRY(epoll_wait(work->epoll_fd, &event, 1, -1)) < 0)
 		return -errno;
 	if (work->method == TIMERFD)
 		return read(work->fd, count, sizeof(*count)) == sizeof(*count) ? 0 : -errno;

@@ -134,7 +134,7 @@ static int exchange(struct klat_run *run, const void *own, void *other, size_t s
 
 	if (send(state->control, own, size, MSG_NOSIGNAL) != (ssize_t)size)
 		return fail(run, "cannot send to");
-	got = recv(state->control, other, size, MSG_WAITALL);
+	got = TEMP_FAILURE_RETRY(recv(state->control, other, size, MSG_WAITALL));
 	if (got < 0)
 		return fail(run, "cannot receive from");
 	return got == (ssize_t)size

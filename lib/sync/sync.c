@@ -18,10 +18,7 @@ static int init_posix(struct sync *sync)
 
 static int wait_posix(struct sync *sync)
 {
-	while (sem_wait(&sync->posix))
-		if (errno != EINTR)
-			return -errno;
-	return 0;
+	return TEMP_FAILURE_RETRY(sem_wait(&sync->posix)) ? -errno : 0;
 }
 
 static int post_posix(struct sync *sync)
@@ -39,7 +36,8 @@ static int operate_sysv(struct sync *sync, int by)
 {
 	struct sembuf operation = { .sem_op = by };
 
-	return semop(sync->sysv, &operation, 1) ? -errno : 0;
+	/* A stop of the process ends semop() and epoll_wait(): see signal(7). */
+	return TEMP_FAILURE_RETRY(semop(sync->sysv, &operation, 1)) ? -errno : 0;
 }
 
 static int wait_sysv(struct sync *sync)

@@ -97,18 +97,26 @@ def frozen_group(pids: set[int]) -> Iterator[None]:
         group.rmdir()
 
 
-# A signal ends epoll_wait(), and messages then ends with an error.
-@pytest.mark.parametrize("program", [p for p in PROGRAMS if p != "messages"])
+# A stop ends some system calls: see signal(7). The default of messages is epoll_wait().
+INTERRUPTED = [
+    ("pipes", "--wait", "epoll"),
+    ("timer", "--method", "timerfd", "--wait", "epoll"),
+    ("semaphore", "--primitive", "sysv"),
+]
+
+
+@pytest.mark.parametrize("words", [*((program,) for program in PROGRAMS), *INTERRUPTED], ids=" ".join)
 @pytest.mark.parametrize("stop", [stopped_process, frozen_group])
 def test_a_stop_disturbs_a_run(
-    program: str,
+    words: tuple[str, ...],
     stop: Callable[[set[int]], contextlib.AbstractContextManager[None]],
     root: None,
     two_cpus: None,
 ) -> None:
     def attempt() -> harness.Done:
-        words = (*ONE_CPU.get(program, ()), *long(program), "--json")
-        with Running(program, *words) as running:
+        program, *options = words
+        one_cpu = ONE_CPU.get(program, ())
+        with Running(program, *one_cpu, *long(program), *options, "--json") as running:
             with stop(running.children):
                 time.sleep(0.05)
             return running.end(limit=60)
