@@ -40,14 +40,14 @@ int beat_begin(struct side *side, int64_t ms)
 	sigaddset(&unblocked, BEAT);
 	pthread_sigmask(SIG_UNBLOCK, &unblocked, NULL);
 	event._sigev_un._tid = gettid();
-	if (timer_create(CLOCK_MONOTONIC, &event, &side->beat))
+	if (timer_create(CLOCK_MONOTONIC, &event, &side->beat) ||
+	    timer_settime(side->beat, 0, &beats, NULL))
 		return errno == EAGAIN
 			       ? klat_skip(side->run,
 					   "cannot make a timer for each side: the limit of "
 					   "pending signals (ulimit -i) is exhausted")
 			       : klat_error(side->run, errno, "cannot make the %s's timer: %m",
 					    side->name);
-	timer_settime(side->beat, 0, &beats, NULL);
 	side->beats = true;
 	return 0;
 }

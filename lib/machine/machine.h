@@ -170,7 +170,7 @@ bool klat_figures(const struct klat_run *run);
 /* Whether the metric's samples have a meaning in this run. Call it after placement. */
 bool klat_measurable(const struct klat_run *run, int metric);
 
-/* The timer slack of each worker: the kernel's default. */
+/* The timer slack of the run's threads and processes: the kernel's default. */
 #define KLAT_TIMER_SLACK_NS 50000
 
 /* sched.c */

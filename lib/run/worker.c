@@ -177,20 +177,15 @@ static void fail(const struct klat_worker *worker)
 	_exit(1);
 }
 
-/* Without these calls the evidence would consist of zeros. */
+/* Without these calls the evidence would consist of zeros. glibc's gettid() returns -errno. */
 static void require_calls(const struct klat_worker *worker)
 {
-	const char *call = "getrusage()";
 	struct rusage usage;
-	int err = getrusage(RUSAGE_THREAD, &usage) ? errno : 0;
+	int err = worker->tid < 0 ? -worker->tid : getrusage(RUSAGE_THREAD, &usage) ? errno : 0;
 
-	if (worker->tid < 0) {
-		call = "gettid()";
-		err = errno;
-	}
 	if (err) {
 		klat_error(worker->run, err, "cannot count what the %s does: %s failed: %m",
-			   worker->noun, call);
+			   worker->noun, worker->tid < 0 ? "gettid()" : "getrusage()");
 		_exit(1);
 	}
 }
@@ -204,8 +199,6 @@ static void *worker_main(void *argument)
 
 	worker->tid = gettid();
 	require_calls(worker);
-	/* Whatever was inherited. A real-time policy ignores it. */
-	prctl(PR_SET_TIMERSLACK, KLAT_TIMER_SLACK_NS);
 	prefault_stack();
 	klat_arch_stamp_end(&worker->cpu_identity);
 	/* In an emulator the floor is no time, and many readers of the counter are slow. */
