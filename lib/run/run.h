@@ -71,12 +71,12 @@ int klat_slow_finish(struct klat_run *run);
 struct klat_worker *klat_worker_of(struct klat_run *run, int metric, int64_t series);
 int klat_workers_run(struct klat_run *run);
 
-/* canary.c */
+/* stop_detector.c */
 /*
  * A thread that sleeps in a read while the workers run. Whatever stops the process (a signal, a
  * tracer, the freezer) ends this sleep, and another one follows.
  */
-struct klat_canary {
+struct klat_stop_detector {
 	pthread_t thread;
 	int pipe[2];
 	pid_t tid;
@@ -85,9 +85,9 @@ struct klat_canary {
 };
 
 /* If it cannot start, no stop is counted. */
-void klat_canary_start(struct klat_canary *canary, int cpu);
+void klat_stop_detector_start(struct klat_stop_detector *detector, int cpu);
 /* Returns how often the process was stopped. */
-int64_t klat_canary_end(struct klat_canary *canary);
+int64_t klat_stop_detector_end(struct klat_stop_detector *detector);
 
 /* evidence.c */
 struct klat_irq_row {
@@ -312,7 +312,7 @@ struct klat_library {
 	struct klat_soak soak;
 
 	pthread_barrier_t barrier;
-	struct klat_canary canary;
+	struct klat_stop_detector stop_detector;
 	int64_t stops; /* how often the measured process was stopped */
 	int worker_capacity;
 	struct klat_snapshot before, after;

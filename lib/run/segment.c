@@ -20,7 +20,7 @@ enum {
 struct klat_reading {
 	int64_t at_ns, clock_ns, suspended_ns, iterations;
 	int64_t suspensions; /* begun since the boot; -1 if the kernel does not count them */
-	int64_t sleeps;      /* of the canary, see run.h; -1 if unknown */
+	int64_t sleeps;      /* of the stop detector, see run.h; -1 if unknown */
 	int64_t stops;       /* of processes of the run */
 	uint64_t ticks;      /* at clock_ns */
 	struct klat_snapshot snapshot;
@@ -172,12 +172,12 @@ static void read_counts(struct klat_reading *reading, const struct klat_run *run
 	}
 }
 
-static int64_t canary_sleeps(const struct klat_run *run)
+static int64_t detector_sleeps(const struct klat_run *run)
 {
 	char path[64], text[8192];
 
 	snprintf(path, sizeof(path), "/proc/%d/task/%d/status", run->library->soak.pid,
-		 run->library->canary.tid);
+		 run->library->stop_detector.tid);
 	return klat_read_small(path, text, sizeof(text)) > 0
 		       ? klat_count_after(text, "\nvoluntary_ctxt_switches")
 		       : -1;
@@ -190,7 +190,7 @@ static void take(struct klat_reading *reading, const struct klat_run *run)
 	reading->suspensions = count_suspensions();
 	for (int i = 0; i < run->worker_count; i++)
 		read_worker(&reading->workers[i], run->library->soak.pid);
-	reading->sleeps = canary_sleeps(run);
+	reading->sleeps = detector_sleeps(run);
 	reading->stops = run->library->stops;
 	memset(&reading->snapshot, 0, sizeof(reading->snapshot));
 	klat_snapshot_take(&reading->snapshot, run);

@@ -399,14 +399,14 @@ int klat_workers_run(struct klat_run *run)
 	 * stay unlocked. */
 	if (library->memory_locked)
 		klat_memory_lock();
-	klat_canary_start(&library->canary, run->cpus[0]);
+	klat_stop_detector_start(&library->stop_detector, run->cpus[0]);
 	klat_snapshot_take(&library->before, run);
 	klat_busy_take(&library->busy_before, run);
 	pthread_barrier_wait(&library->barrier);
 	pthread_barrier_wait(&library->barrier); /* all stamps are taken */
 	klat_busy_take(&library->busy_after, run);
 	klat_snapshot_take(&library->after, run);
-	library->stops += klat_canary_end(&library->canary);
+	library->stops += klat_stop_detector_end(&library->stop_detector);
 	pthread_barrier_wait(&library->barrier); /* done */
 	for (int i = 0; i < run->worker_count; i++) {
 		if (run->workers[i].process)
