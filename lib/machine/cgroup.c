@@ -49,31 +49,11 @@ static size_t find_directory(const char *mounts, bool unified, const char *path,
 	return 0;
 }
 
-/* The sum over the cgroup and its ancestors. A cgroup without the CPU controller counts nothing. */
-static int64_t sum_throttled(char *directory, size_t top)
-{
-	int64_t sum = 0;
-
-	for (;;) {
-		char path[PATH_SIZE + 16], text[1024], *slash;
-		int64_t count = -1;
-
-		snprintf(path, sizeof(path), "%s/cpu.stat", directory);
-		if (klat_read_small(path, text, sizeof(text)) > 0)
-			count = klat_count_after(text, "nr_throttled");
-		sum += count > 0 ? count : 0;
-		slash = strrchr(directory, '/');
-		if (!slash || (size_t)(slash - directory) < top)
-			return sum;
-		*slash = 0;
-	}
-}
-
-int64_t klat_cgroup_throttled(void)
+bool klat_cgroups_visit(void (*visit)(const char *directory, void *argument), void *argument)
 {
 	char *mounts = klat_read_file("/proc/self/mountinfo"), *save,
 	     *text = klat_read_file("/proc/self/cgroup"), directory[PATH_SIZE];
-	int64_t sum = -1;
+	bool visited = false;
 
 	/* "4:cpu,cpuacct:/path", and "0::/path" of version 2. */
 	for (char *line = text ? strtok_r(text, "\n", &save) : NULL; line && mounts;
@@ -90,10 +70,34 @@ int64_t klat_cgroup_throttled(void)
 		if (!unified && !has_word(controllers, "cpu"))
 			continue;
 		top = find_directory(mounts, unified, path, directory);
-		if (top)
-			sum = (sum < 0 ? 0 : sum) + sum_throttled(directory, top);
+		for (char *slash; top; *slash = 0) {
+			visit(directory, argument);
+			visited = true;
+			slash = strrchr(directory, '/');
+			if (!slash || (size_t)(slash - directory) < top)
+				break;
+		}
 	}
 	free(mounts);
 	free(text);
-	return sum;
+	return visited;
+}
+
+/* A cgroup without the CPU controller counts nothing. */
+static void add_throttled(const char *directory, void *sum)
+{
+	char path[PATH_SIZE + 16], text[1024];
+	int64_t count = -1;
+
+	snprintf(path, sizeof(path), "%s/cpu.stat", directory);
+	if (klat_read_small(path, text, sizeof(text)) > 0)
+		count = klat_count_after(text, "nr_throttled");
+	*(int64_t *)sum += count > 0 ? count : 0;
+}
+
+int64_t klat_cgroup_throttled(void)
+{
+	int64_t sum = 0;
+
+	return klat_cgroups_visit(add_throttled, &sum) ? sum : -1;
 }

@@ -88,6 +88,9 @@ void klat_core_types_read(struct klat_core_types *types);
 int klat_core_type(const struct klat_core_types *types, int cpu);
 
 /* cgroup.c */
+/* Call visit() for the directory of each cgroup that can limit this process's CPU time: the cgroup,
+ * then its visible ancestors. False if no cgroup is visible. */
+bool klat_cgroups_visit(void (*visit)(const char *directory, void *argument), void *argument);
 /* How often a CPU quota stopped this process's cgroup or one of its ancestors: the sum. -1 if
  * unknown. */
 int64_t klat_cgroup_throttled(void);

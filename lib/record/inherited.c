@@ -11,6 +11,10 @@
 #include <sys/personality.h>
 #include <sys/resource.h>
 
+enum {
+	QUOTAS_SIZE = 512
+};
+
 /* By the kernel's names in /proc/self/status. Older kernels do not have all of them. */
 static const char *const status_lines[] = { "Seccomp", "Seccomp_filters",
 					    "Speculation_Store_Bypass", "SpeculationIndirectBranch",
@@ -64,37 +68,22 @@ static bool read_quota(const char *directory, char *text, size_t size)
 	return true;
 }
 
-/* The quotas of the cgroup and of its visible ancestors, the cgroup first. */
+static void append_quota(const char *directory, void *quotas)
+{
+	const size_t length = strlen(quotas);
+	char quota[64];
+
+	if (read_quota(directory, quota, sizeof(quota)))
+		snprintf((char *)quotas + length, QUOTAS_SIZE - length, "%s%s", length ? ", " : "",
+			 quota);
+}
+
+/* The quotas of the cgroup and of its visible ancestors. */
 static void add_quotas(json_t *object)
 {
-	char *text = klat_read_file("/proc/self/cgroup"), *rest = NULL, quotas[512] = "";
+	char quotas[QUOTAS_SIZE] = "";
 
-	for (char *line = text ? strtok_r(text, "\n", &rest) : NULL; line;
-	     line = strtok_r(NULL, "\n", &rest)) {
-		char *controllers = strchr(line, ':'), directory[4096], quota[64];
-		char *path = controllers ? strchr(controllers + 1, ':') : NULL;
-		size_t top, length;
-
-		if (!path)
-			continue;
-		*path++ = 0;
-		if (*++controllers && strncmp(controllers, "cpu", 3))
-			continue;
-		snprintf(directory, sizeof(directory), "/sys/fs/cgroup/%s", controllers);
-		top = strlen(directory) - !*controllers;
-		snprintf(directory + top, sizeof(directory) - top, "%s",
-			 strcmp(path, "/") ? path : "");
-		for (;;) {
-			length = strlen(quotas);
-			if (read_quota(directory, quota, sizeof(quota)))
-				snprintf(quotas + length, sizeof(quotas) - length, "%s%s",
-					 length ? ", " : "", quota);
-			if (strlen(directory) <= top)
-				break;
-			*strrchr(directory, '/') = 0;
-		}
-	}
-	free(text);
+	klat_cgroups_visit(append_quota, quotas);
 	add(object, "cpu.max", *quotas ? quotas : "none");
 }
 

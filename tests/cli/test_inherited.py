@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from harness import FAILED, MEASURED, UNTRUSTED, Running, assert_one_line, lacking, run
+from harness import FAILED, MEASURED, UNTRUSTED, Running, assert_one_line, command, lacking, path_of, run
 
 PR_SET_TIMERSLACK, PR_SET_THP_DISABLE = 29, 41
 ADDR_NO_RANDOMIZE = 0x40000
@@ -74,7 +74,11 @@ def test_a_preloaded_library_is_recorded_by_its_name(tmp_path: Path) -> None:
     assert "syscall with other libraries" in run("syscall", *words).err
 
 
-def test_the_quota_of_an_ancestor_is_recorded(tmp_path: Path) -> None:
+MOVE = 'mount --bind /sys/fs/cgroup/cpu "$1" && umount /sys/fs/cgroup/cpu && shift && exec "$@"'
+
+
+@pytest.mark.parametrize("moved", [False, True])
+def test_the_quota_of_an_ancestor_is_recorded(moved: bool, tmp_path: Path, root: None) -> None:
     group = Path("/sys/fs/cgroup/cpu/klat-test-quota")
     try:
         (group / "below").mkdir(parents=True)
@@ -82,10 +86,13 @@ def test_the_quota_of_an_ancestor_is_recorded(tmp_path: Path) -> None:
         lacking("no cgroup of version 1 with the CPU controller can be made")
     try:
         (group / "cpu.cfs_quota_us").write_text("50000")
-        words = ("--iterations", "20", "--quiet", "--policy", "other", "--record", tmp_path)
+        (point := tmp_path / "point").mkdir()
+        elsewhere = ("unshare", "-m", "sh", "-c", MOVE, "sh", point) if moved else ()
+        words = ("--iterations", "20", "--quiet", "--policy", "other", "--record", tmp_path / "s")
         join = (group / "below/cgroup.procs").write_text
-        run("syscall", *words, preexec_fn=lambda: join(str(os.getpid())))
-        assert inherited(tmp_path)["cpu.max"] == "50000 100000"
+        joined = {"preexec_fn": lambda: join(str(os.getpid())) and None}
+        command([*elsewhere, path_of("syscall"), *words], **joined)
+        assert inherited(tmp_path / "s")["cpu.max"] == "50000 100000"
     finally:
         (group / "below").rmdir()
         group.rmdir()
