@@ -19,8 +19,7 @@ static int measure(struct klat_run *run)
 
 	/* For all threads and processes of the run. A real-time policy ignores it. */
 	if (klat_read_count("/proc/self/timerslack_ns") != KLAT_TIMER_SLACK_NS &&
-	    prctl(PR_SET_TIMERSLACK, KLAT_TIMER_SLACK_NS) &&
-	    library->policy.policy == SCHED_OTHER)
+	    prctl(PR_SET_TIMERSLACK, KLAT_TIMER_SLACK_NS) && library->policy.policy == SCHED_OTHER)
 		return klat_error(run, errno, "cannot set the timer slack: prctl() failed: %m");
 	err = klat_memory_lock();
 	library->memory_locked = !err;
