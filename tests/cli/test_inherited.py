@@ -9,7 +9,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from harness import FAILED, MEASURED, UNTRUSTED, Running, assert_one_line, command, lacking, path_of, run
+from harness import (
+    FAILED,
+    MEASURED,
+    UNTRUSTED,
+    Running,
+    assert_one_line,
+    command,
+    lacking,
+    path_of,
+    run,
+)
 
 PR_SET_TIMERSLACK, PR_SET_THP_DISABLE = 29, 41
 ADDR_NO_RANDOMIZE = 0x40000

@@ -105,7 +105,9 @@ INTERRUPTED = [
 ]
 
 
-@pytest.mark.parametrize("words", [*((program,) for program in PROGRAMS), *INTERRUPTED], ids=" ".join)
+@pytest.mark.parametrize(
+    "words", [*((program,) for program in PROGRAMS), *INTERRUPTED], ids=" ".join
+)
 @pytest.mark.parametrize("stop", [stopped_process, frozen_group])
 def test_a_stop_disturbs_a_run(
     words: tuple[str, ...],

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import harness
 import pytest
-from harness import FAILED, MEASURED, SKIPPED, UNTRUSTED, USAGE, Session, command, path_of, refusing, run
+from harness import FAILED, MEASURED, SKIPPED, UNTRUSTED, USAGE, Session, command, path_of, refusing
 
 # The C library and the loader cannot do without these, or they cannot fail.
 STARTING = frozenset(
@@ -22,7 +22,7 @@ STARTING = frozenset(
 MISLEADING = ("no reason", "UTF-8", "no progress", "real-time task on", "killed by", "offline")
 # Counts that may be negative: see docs/record.md.
 SIGNED = re.compile(r"_ticks$|_per_|^other_busy_us$")
-FAST = ("clock_adjtime", "uname", "getrusage", "gettid", "rt_sigtimedwait", "sched_get_priority_max")
+FAST = "clock_adjtime uname getrusage gettid rt_sigtimedwait sched_get_priority_max".split()
 
 
 @functools.cache
@@ -82,7 +82,7 @@ def test_an_inherited_timer_slack_that_cannot_be_set_is_an_error() -> None:
         ctypes.CDLL(None).prctl(set_slack, 1)
         refuse()
 
-    done = run("timer", "--policy", "other", preexec_fn=prepare)
+    done = harness.run("timer", "--policy", "other", preexec_fn=prepare)
     harness.assert_one_line(done, "timer", FAILED)
     assert "timer slack" in done.err and os.strerror(errno.EPERM) in done.err
 
