@@ -23,35 +23,71 @@ def copied(label: Path) -> Path:
     return label
 
 
-def under_another_boot(label: Path) -> Path:
-    """The copy of a boot, with checks that fit."""
-    session = again(copied(label) / "copy")
-    session.info["boot_id"] = "another"
-    session.write_info()
-    lines = [line.split(",") for line in session.lines()]
-    names = session.runs_csv.read_text().split("\n")[0].split(",")
-    rows = [session.row(**dict(zip(names, ["another", *line[1:]]))) for line in lines]
-    session.runs_csv.write_text("".join([",".join(names) + "\n", *rows]))
-    return label
+def edited(copy: Path, **changes: str | int) -> None:
+    """Change columns of all rows, with checks that fit. A number is added to the column's number."""
+    session = again(copy)
+    if "boot" in changes:
+        session.info["boot_id"] = changes["boot"]
+        session.write_info()
+    names, *lines = (line.split(",") for line in session.runs_csv.read_text().splitlines())
+    text = ",".join(names) + "\n"
+    for line in lines:
+        row = dict(zip(names, line))
+        for name, change in changes.items():
+            row[name] = change if isinstance(change, str) else str(int(row[name]) + change)
+        text += session.row(**row)
+    session.runs_csv.write_text(text)
+
+
+SAME_RUN = "left out 4 runs that {} also has: a run counts once"
+SAME_SAMPLES = "4 rows have exactly the samples of another run"
 
 
 @pytest.mark.parametrize("words_of", COMMANDS, ids=lambda command: command[0])
-def test_a_copied_session_counts_once_and_an_edited_one_is_said(
+def test_a_copied_session_counts_once(
     words_of: tuple[str, ...], side: SideWriter, klat: Klat
 ) -> None:
     command, *options = words_of
     more = [side("rt", 1.2, seed=9)] if command == "compare" else []
     stock = side("stock")
     before = klat(command, *options, stock, *more)
-    assert "also has" not in before[2] and "another boot" not in before[2]
+    assert "also has" not in before[2] and "another run" not in before[2]
     status, out, err = klat(command, *options, copied(stock), *more)
     assert (status, out) == before[:2]
-    said = f"{stock / 'copy'}: left out 4 runs that {stock / '0'} also has: a run counts once"
-    assert said in words(err)
-    shutil.rmtree(stock / "copy")
-    err = klat(command, *options, under_another_boot(stock), *more)[2]
-    assert "4 rows have exactly the samples of another boot" in words(err)
-    assert err.count("exactly the samples") == 1
+    assert f"{stock / 'copy'}: {SAME_RUN.format(stock / '0')}" in words(err)
+    edited(stock / "copy", boot="another")
+    err = klat(command, *options, stock, *more)[2]
+    assert SAME_SAMPLES in words(err) and err.count("exactly the samples") == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"order": 100}, SAME_RUN),
+        ({"order": 100, "run": 100}, SAME_RUN),
+        ({"start_ns": 1_000_000}, SAME_SAMPLES),
+        ({"start_ns": 1_000_000, "order": 100, "run": 100}, SAME_SAMPLES),
+    ],
+)
+def test_a_copy_with_edited_rows_is_known_by_its_start_or_its_samples(
+    changes: dict[str, int], sentence: str, side: SideWriter, klat: Klat
+) -> None:
+    stock = side("stock")
+    edited(copied(stock) / "copy", **changes)
+    assert sentence.format(stock / "0") in words(klat("summary", stock)[2])
+
+
+def test_one_run_again_in_its_own_session_is_said(side: SideWriter, klat: Klat) -> None:
+    stock = side("stock")
+    session = again(stock / "0")
+    (metric, first, n) = (session.lines()[0].split(",")[place] for place in (5, 9, 10))
+    data = session.samples_file("pipes").read_bytes()[8 * int(first) :][: 8 * int(n)]
+    session.run({metric: memoryview(data).cast("Q")}, run=9, order=9)
+    err = words(klat("summary", stock)[2])
+    assert (
+        "1 row has exactly the samples of another run, for example line 2 of"
+        f" {stock / '0' / 'runs.csv'} and line 6 of {stock / '0' / 'runs.csv'}: remove the copies"
+    ) in err
 
 
 def test_a_path_given_twice_or_through_a_link_is_one(side: SideWriter, klat: Klat) -> None:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from klat.record.samples import SampleFiles
 from klat.record.session import Row, Session, SessionError, printable
@@ -16,9 +15,9 @@ from klat.record.session import Row, Session, SessionError, printable
 _LEAST_SAMPLES = 30
 
 
-def run_of(row: Row) -> tuple[Any, ...]:
-    """What identifies a run in all copies of its session."""
-    return (row.boot, row.order, *row.batch)
+def run_of(row: Row) -> tuple[str, str, int]:
+    """What identifies a run in all copies of its session: a boot starts no program twice at one moment."""
+    return (row.boot, row.benchmark, row.start_ns)
 
 
 def without_copies(sessions: Iterable[Session]) -> list[Session]:
@@ -41,43 +40,67 @@ def without_copies(sessions: Iterable[Session]) -> list[Session]:
 
 
 def same_samples(sessions: Sequence[Session]) -> list[str]:
-    """A sentence on boots with the same samples. Few samples, or guests that count instructions, can repeat a run,
-    so only a session that mostly repeats another boot is named."""
-    seen: dict[tuple[Any, ...], list[tuple[Session, Row]]] = {}
-    count = 0
-    example: tuple[Path, Path] | None = None
+    """A sentence on rows that have the samples of another row. In another boot, few samples or a guest that
+    counts instructions can repeat a run, so there only a session that mostly repeats others is named.
+    """
+    by_figures: dict[tuple[Any, ...], list[_Recorded]] = {}
     for session in sessions:
-        rows = [row for row in session.rows if _is_distinctive(row)]
-        copies = []
-        for row in rows:
+        for row in filter(_is_distinctive, session.rows):
             figures = (row.benchmark, row.params, row.metric, row.n, row.mean, row.stddev, row.max)
-            candidates = seen.setdefault(figures, [])
-            copies += [s.path for s, r in candidates if _is_copy(s, r, session, row)][:1]
-            candidates.append((session, row))
-        if 2 * len(copies) > len(rows):
-            count += len(copies)
-            example = example or (copies[0], session.path)
-    if not example:
+            by_figures.setdefault(figures, []).append((session, row))
+    copies: dict[Path, list[tuple[_Recorded, _Recorded]]] = {}
+    for recorded in by_figures.values():
+        originals: dict[bytes, _Recorded] = {}
+        for copy in recorded if len(recorded) > 1 else ():
+            digest = _digest(*copy)
+            original = originals.setdefault(digest, copy) if digest else copy
+            if original is not copy:
+                copies.setdefault(copy[0].path, []).append((original, copy))
+    named = []
+    for session in sessions:
+        pairs = copies.get(session.path, [])
+        mostly = 2 * len(pairs) > sum(map(_is_distinctive, session.rows))
+        named += [pair for pair in pairs if mostly or _is_of_one_boot(*pair)]
+    if not named:
         return []
-    first, second = map(_name, example)
+    original_line, copied_line = map(_line, named[0])
     return [
-        f"{count:,} row{'s have' if count > 1 else ' has'} exactly the samples of another boot, for example in"
-        f" {first} and {second}: remove the copies; if a guest repeats itself, its boots are not independent"
+        f"{len(named):,} row{'s have' if len(named) > 1 else ' has'} exactly the samples of another run, for"
+        f" example {original_line} and {copied_line}: remove the copies; if a guest repeats itself, its runs"
+        " are not independent"
     ]
 
 
+_Recorded = tuple[Session, Row]
+
+
 def _is_distinctive(row: Row) -> bool:
-    return not row.soak and (row.n or 0) >= _LEAST_SAMPLES and bool(row.stddev)
+    return (row.n or 0) >= _LEAST_SAMPLES and bool(row.stddev)
 
 
-def _is_copy(first: Session, first_row: Row, second: Session, second_row: Row) -> bool:
-    if first.boot_id == second.boot_id:
-        return False
+def _is_of_one_boot(original: _Recorded, copy: _Recorded) -> bool:
+    return copy[0].unit != "instructions" and original[1].boot == copy[1].boot
+
+
+def _digest(session: Session, row: Row) -> bytes:
+    """Of the samples; empty if they cannot be read."""
+    digest, files = blake2b(), SampleFiles(session)
     try:
-        samples = SampleFiles(first).read(first_row)
-        return np.array_equal(samples, SampleFiles(second).read(second_row))
+        if row.soak:
+            counted = files.distribution(row)
+            parts = iter((counted.values, counted.counts))
+        else:
+            parts = files.parts(row)
+        for part in parts:
+            digest.update(part.tobytes())
     except SessionError:
-        return False
+        return b""
+    return digest.digest()
+
+
+def _line(recorded: _Recorded) -> str:
+    session, row = recorded
+    return f"line {row.line} of {_name(session.path / 'runs.csv')}"
 
 
 def _name(path: Path) -> str:
