@@ -331,14 +331,25 @@ def test_the_kernel_itself_is_listed_and_not_refused(side: SideWriter, klat: Kla
     assert status == 0 and "kernel configuration HZ: 250 | 1000" in out
 
 
-def test_another_placement_is_refused_until_it_is_allowed(side: SideWriter, klat: Klat) -> None:
-    moved = {"placement": "one-cpu", "cpus": "writer=1;reader=1"}
-    stock, rt = side("stock"), side("rt", 1.2, run=moved, **RT)
+@pytest.mark.parametrize(
+    ("placement", "cpus"),
+    [
+        ("one-cpu", "writer=1;reader=1"),
+        ("same-llc:atom", "writer=5;reader=4"),
+        ("same-llc:atom+core", "writer=5;reader=0"),
+    ],
+)
+def test_another_placement_is_refused_until_it_is_allowed(
+    side: SideWriter, klat: Klat, placement: str, cpus: str
+) -> None:
+    """The types of cores are part of the placement."""
+    stock = side("stock", run={"placement": "same-llc:core"})
+    rt = side("rt", 1.2, run={"placement": placement, "cpus": cpus}, **RT)
     for label in ("stock", "rt"):
         side.add(label, "handoff", 9_000, benchmark="cv", params="")
     status, out, _ = klat("compare", stock, rt)
-    said = "placement: the placement is same-llc (writer=1;reader=0) in BASE and one-cpu (writer=1;reader=1) in NEW"  # fmt: skip
-    assert status == 4 and said in words(out) and "--allow placement\n" in out
+    said = f"placement: the placement is same-llc:core (writer=1;reader=0) in BASE and {placement} ({cpus}) in NEW"  # fmt: skip
+    assert status == 4 and f"{said}; measure both alike, or --allow placement " in words(out)
     assert "handoff, median: same" in out
     status, out, _ = klat("compare", stock, rt, "--allow", "placement")
     assert status == 1 and f"allowed, though it differs: {said}" in words(out)
