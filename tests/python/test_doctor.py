@@ -113,6 +113,16 @@ def test_a_machine_without_any_file_shows_no_evidence(tmp_path: Path) -> None:
     assert [finding.check for finding in found] == ["interrupts", "cpu-time"]
 
 
+def test_a_container_s_view_is_not_taken_for_this_machine(machine: Path) -> None:
+    """Its "online" lacks the CPU that klat may use, and its /proc/stat stands still."""
+    view = {f"{CPU}/online": "0\n", "proc/loadavg": "3.80 1.05 0.01 1/83 5175\n"}
+    plant(machine, view | {"proc/self/status": "Cpus_allowed_list:\t1\n"})
+    findings = checks.examine(gather(machine, {"proc/stat": HEALTHY["proc/stat"]}), GRANTED)
+    said = {f.check: f.title + f.cure for f in findings}
+    assert [*said] == ["cpus", "cpu-time", "load"]
+    assert "--cpus 1,1" in said["cpus"] and "idle" not in said["load"]
+
+
 ODD = ("", "\0\0", "(null)\n", "-1\n", "9" * 30, b"\xff\xfe\n", "a\nb\n", "0\n", "1 2\n", None)
 
 

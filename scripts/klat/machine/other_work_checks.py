@@ -33,7 +33,8 @@ def other_work(machine: MachineState, probes: ProbeResults) -> Iterator[Finding]
         yield Finding(
             "load",
             Severity.NOTE,
-            f"the load average is {average:.2f}, though the CPUs are idle now",
+            f"the load average is {average:.2f}"
+            + (", though the CPUs are idle now" if machine.cpu_time_counts else ""),
             "Something was busy within the last minute and may be again.",
             "wait for it to end, or find it: top, systemctl list-timers",
         )

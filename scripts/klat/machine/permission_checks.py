@@ -25,7 +25,8 @@ def cpu_limits(machine: MachineState, _: ProbeResults) -> Iterator[Finding]:
             Severity.SPOILS,
             title,
             "There is one CPU only: nothing that passes between two CPUs can be measured.",
-            "measure on two CPUs or more; pipes, cv and timer still run on one (--cpus 0,0)",
+            "measure on two CPUs or more; pipes, cv and timer still run on one"
+            f" (--cpus {machine.cpus_online[0]},{machine.cpus_online[0]})",
         )
     elif machine.cpus_online and len(machine.cpus_allowed) < 2:
         yield Finding(
