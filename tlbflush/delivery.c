@@ -34,12 +34,14 @@ static const char *row_of(const struct options *o)
 	return is_interrupt(o) && o->operation != MEMBARRIER ? "TLB" : "CAL";
 }
 
-/* The interrupts for flushes among those of row_of(). A few function calls have other causes. */
+/* The interrupts for flushes among those of row_of(). Function calls also have other causes. A
+ * kernel makes one for each flush or for none. */
 static int64_t flush_interrupts(const struct options *o, int64_t delivered, int64_t expected)
 {
-	const bool other = delivered <= 10 || klat_is_met(KLAT_RARELY, delivered, expected);
+	const bool calls =
+		KLAT_ARCH_SHOOTDOWN_CALLS && klat_is_met(KLAT_MOSTLY, delivered, expected);
 
-	if (!is_interrupt(o) && other && !klat_is_met(KLAT_MOSTLY, delivered, expected))
+	if (!is_interrupt(o) && !calls)
 		return 0;
 	return delivered < expected ? delivered : expected;
 }

@@ -15,6 +15,7 @@ from test_lab_boots import CLOCK, KERNELS, PROGRAMS, SHORT, klat, lab_run, sampl
 from test_lab_explain import explained_samples, median
 
 from klat.lab.architectures import ARM64
+from klat.record import ways
 from klat.record.session import read_session
 
 pytestmark = pytest.mark.slow
@@ -124,14 +125,24 @@ def test_what_ran_during_the_worst_sample_beside_a_load(tmp_path: Path) -> None:
     assert re.search(r"^ *[\d,]+  timer: ", shown, re.MULTILINE), shown
 
 
-def test_membarrier_interrupts_every_cpu(twice: list[Path], tmp_path: Path) -> None:
-    words = ("--kernel", "debian:stock", "--cpus", "4", "--iterations", "20")
-    arm64 = ("--arch", "arm64", "--operation", "membarrier")
+@pytest.mark.parametrize(
+    ("operation", "kernel", "responders", "delivery"),
+    [
+        ("membarrier", "stock", "got each of", ""),
+        ("munmap", "newest", "fault when they access the pages", "delivery=broadcast"),
+    ],
+)
+def test_an_operation_reaches_every_cpu(
+    twice: list[Path], tmp_path: Path, operation: str, kernel: str, responders: str, delivery: str
+) -> None:
+    """The kernel interrupts the CPUs for a membarrier only. It makes a few other function calls beside either."""
+    words = ("--kernel", f"debian:{kernel}", "--cpus", "4", "--iterations", "20")
+    arm64 = ("--arch", "arm64", "--operation", operation)
     done = klat("lab", "shootdown", *arm64, *words, cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
-    reached = "4 CPUs on 2 nodes\n  3 of 3 responders got each of "
-    assert (
-        reached in done.stdout and "by the row of function calls, which also counts " in done.stdout
-    )
-    (row,) = read_session(session_of(tmp_path / "results", f"{LABELS[0]}-4cpus")).rows[:1]
-    assert row.options()["operation"] == "membarrier"
+    assert f"4 CPUs on 2 nodes\n  3 of 3 responders {responders}" in done.stdout
+    calls = "by the row of function calls, which also counts "
+    assert (calls in done.stdout) == (operation == "membarrier")
+    label = f"lab-arm64-{kernel}-4cpus"
+    (row,) = read_session(session_of(tmp_path / "results", label)).rows[:1]
+    assert row.options()["operation"] == operation and ways.state_of(row) == delivery

@@ -12,6 +12,7 @@
 #define KLAT_ARCH_HAS_MARK 0
 /* A TLB shootdown is an instruction that the hardware broadcasts. It causes no interrupt. */
 #define KLAT_ARCH_SHOOTDOWN_INTERRUPTS 0
+#define KLAT_ARCH_SHOOTDOWN_CALLS 0
 
 /* Whether the CPU has FEAT_ECV, and so a view of the counter that is ordered by itself. */
 extern bool klat_arch_self_synchronised;

@@ -14,6 +14,7 @@
 #define KLAT_ARCH_HAS_MARK 0
 /* A TLB shootdown interrupts the other CPUs, as far as one knows. */
 #define KLAT_ARCH_SHOOTDOWN_INTERRUPTS 1
+#define KLAT_ARCH_SHOOTDOWN_CALLS 0
 
 static inline uint64_t klat_ticks(void)
 {

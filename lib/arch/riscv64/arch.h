@@ -10,8 +10,10 @@
 
 /* A user program does not see interrupts. */
 #define KLAT_ARCH_HAS_MARK 0
-/* A TLB shootdown is usually a call of firmware, whose interrupts the kernel does not count. */
+/* A TLB shootdown is usually a call of firmware, whose interrupts the kernel does not count. Some
+ * kernels call a function on the other CPUs. */
 #define KLAT_ARCH_SHOOTDOWN_INTERRUPTS 0
+#define KLAT_ARCH_SHOOTDOWN_CALLS 1
 
 /* Whether the counter is `cycle`: in counted mode. */
 extern bool klat_arch_cycle;

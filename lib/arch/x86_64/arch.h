@@ -10,6 +10,7 @@
 #define KLAT_ARCH_HAS_MARK 1
 /* A TLB shootdown interrupts the other CPUs. */
 #define KLAT_ARCH_SHOOTDOWN_INTERRUPTS 1
+#define KLAT_ARCH_SHOOTDOWN_CALLS 0
 
 /* The counter, unfenced: for spins and limits, not for stamps. */
 static inline uint64_t klat_ticks(void)
