@@ -487,9 +487,17 @@ def test_an_entry_that_boots_another_kernel_than_planned_is_refused(
     )
 
 
-@pytest.mark.parametrize("text, why", [("A", "title of entries"), ("6.1.0", "release of entries")])
-def test_a_name_of_entries_with_different_kernels_is_refused(text: str, why: str) -> None:
+@pytest.mark.parametrize(
+    "text, why",
+    [
+        ("A", "title of entries"),
+        ("6.1.0", "release of entries"),
+        ("iso", "finds no release of a kernel for 'iso'"),
+    ],
+)
+def test_a_name_that_does_not_decide_the_kernel_is_refused(text: str, why: str) -> None:
     entries = [BootEntry(n, "A", "6.1.0", (), image=f"/vmlinuz-6.1.0{n}") for n in ("", ".old")]
+    entries += [BootEntry("iso", "Live", "", (), image="/casper/vmlinuz")]
     with pytest.raises(KlatError, match=why):
         _campaign_plan._entry(text, entries)
     assert _campaign_plan._entry(".old", entries) is entries[1]

@@ -277,6 +277,11 @@ def _entry(text: str, entries: list[BootEntry]) -> BootEntry:
                 f"--kernel: {text!r} is the {name} of entries with different kernels; give one of"
                 f" {', '.join(repr(entry.identity) for entry in matched)}"
             )
+        if matched and not matched[0].release:
+            raise KlatError(
+                f"--kernel: klat finds no release of a kernel for {text!r}, neither in a file nor in its name;"
+                " the entry may boot another system, from which no campaign returns"
+            )
         if matched:
             return matched[0]
     known = [entry.release for entry in entries] + [entry.title for entry in entries]
