@@ -138,8 +138,7 @@ class GrubMenu:
     def _inside(self, item: MenuItem) -> list[MenuItem]:
         """Execute the commands of an item. Returns the items that they add to its submenu."""
         outer = self.items, self.variables, self._exported
-        self.items, self.variables = [], dict(self.variables)
-        self._exported = set(self._exported)
+        self.variables, self._exported = dict(self.variables), set(self._exported)
         self._path = item.path
         bodies = [*map(parse, item.above), item.body.statements]
         for number, statements in enumerate(bodies, 1):
@@ -147,6 +146,7 @@ class GrubMenu:
             if opens_menu and not self.exports_all:  # grub-core/normal/context.c
                 self.variables = {n: v for n, v in self.variables.items() if n in self._exported}
             self.variables |= dict.fromkeys(ARGUMENTS)  # klat's copy has others
+            self.items = []
             self._run(statements)
         if item.above and not self.exports_all:
             names = {*_NAME.findall("".join(item.above) + item.body.text)} - self._exported
