@@ -7,6 +7,7 @@ import gzip
 import json
 import lzma
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -220,6 +221,65 @@ def test_a_slip_of_the_pen_is_answered_with_what_was_meant(
     done = lab("run", "--mode", "counted", *words)
     assert done.returncode == 2
     assert f", did you mean '{meant}" in done.stderr and len(done.stderr.splitlines()) == 1
+
+
+# As typed, and what works in its place. 6.18 has no complete build, and there is no 7.4.
+SPELLINGS = {
+    "debian:6.1-rt-amd64": "6.1-rt",
+    "debian:6.1-amd64": "6.1",
+    "debian:6.12.118": "6.12",
+    "debian:6.1.0-9": "6.1.0-9-amd64",
+    "debian:6.1.0-9-rt": "6.1.0-9-rt-amd64",
+    "debian:6.12.x-rt": "6.12-rt",
+    "debian:6.1-RT": "6.1-rt",
+    "debian:rt-6.1": "6.1-rt",
+    "debian:6.1_rt": "6.1-rt",
+    "debian:v6.1": "6.1",
+    "debian:V6.1": "6.1",
+    "debian:linux-6.1": "6.1",
+    "debian:linux-image-6.1.0-9-rt-amd64": "6.1-rt",
+    "debian:stock-rt": "rt",
+    "debian:realtime": "rt",
+    "debian:Stock": "stock",
+    "debian:latest": "newest",
+    "debian:latest-rt": "newest-rt",
+    "debian:newst": "newest",
+    "debian: 6.1": "6.1",
+    "Debian:6.1": "6.1",
+    "6.1": "6.1",
+    "v6.1": "6.1",
+    "linux-6.1": "6.1",
+    "6.1-rt-amd64": "6.1-rt",
+    "stock": "stock",
+    "RT": "rt",
+    "debian-6.1": "6.1",
+    "mine=6.1": "mine=6.1",
+    "mine=Debian:rt": "mine=rt",
+    "debian:7.4": "",
+    "debian:7.4-rt-amd64": "",
+    "debian:bookworm": "",
+    "debian:6.18": "",
+    "debian:v6.18": "",
+}
+
+
+@pytest.mark.parametrize("typed", SPELLINGS)
+def test_a_likely_spelling_is_answered_with_the_name_that_works(typed: str) -> None:
+    complete = (
+        "6.1.0-9-amd64",
+        "6.1.0-9-rt-amd64",
+        "6.12.117+deb12-amd64",
+        "6.12.117+deb12-rt-amd64",
+    )
+    held = kernels.offered(packages(*complete) | split_kernel("6.18.4+deb15-amd64", "1", "modules"))
+    with pytest.raises((ValueError, KlatError)) as refused:
+        kernels.choose(kernels.parse(typed).debian, held, AMD64)
+    label, equals, name = SPELLINGS[typed].rpartition("=")
+    meant = re.findall("did you mean '(.*?)'", str(refused.value))
+    assert meant == [f"{label}{equals}debian:{name}"] * bool(name)
+    assert ("lacks linux-modules-6.18.4" in str(refused.value)) is ("6.18" in typed)
+    if name:
+        kernels.choose(kernels.parse(meant[0]).debian, held, AMD64)
 
 
 def test_a_path_may_hold_what_names_may_not(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -92,13 +93,15 @@ def parse(text: str) -> Spec:
         return Spec(text, "", debian=_archive_name(name))
     label, equals, rest = text.partition("=")
     if not equals or not rest:
-        meant = did_you_mean(f"debian:{text}", [f"debian:{name}" for name in _ALIASES])
+        meant = f", did you mean 'NAME={text}'?" if Path(text).exists() else _meant(text)
         raise ValueError(f"{text!r} is neither debian:NAME nor NAME=path/to/KERNEL{meant}")
     session_directory.check_label(label)
     kernel, options = _options(text, rest)
     append = options.get("append", "")
     modules = options.get("modules")
     if not kernel.startswith("debian:"):
+        if not Path(kernel).exists() and (meant := _meant(kernel, f"{label}=")):
+            raise ValueError(f"{text!r}: there is no file {kernel}{meant}")
         return Spec(text, label, "", Path(kernel), Path(modules) if modules else None, append)
     if modules:
         raise ValueError(
@@ -118,8 +121,28 @@ def labelled(specs: Iterable[Spec], architecture: Architecture) -> list[Spec]:
 def _archive_name(text: str) -> str:
     name = text.removeprefix("debian:")
     if not re.fullmatch(r"[a-zA-Z0-9][a-zA-Z0-9.+-]*", name):
-        raise ValueError(f"{text!r} names no kernel: klat lab kernels lists them")
+        raise ValueError(
+            f"{text!r} names no kernel{_meant(name) or ':'} klat lab kernels lists them"
+        )
     return name
+
+
+def _meant(text: str, prefix: str = "") -> str:
+    """`, did you mean 'debian:6.1'?`, or an empty text if no kernel of Debian is similar."""
+    usual = _usual_name(text)
+    return f", did you mean '{prefix}debian:{usual}'?" if usual else ""
+
+
+def _usual_name(text: str) -> str:
+    """The name of Debian's kernel that a text like v6.1, linux-image-6.1.0-9-rt-amd64 or latest-rt stands for; empty
+    if it is no such text."""
+    word = text.lower()
+    rt = "rt" if re.search(r"(?<![a-z])(rt|realtime|preempt)(?![a-z])", word) else ""
+    number = re.search(r"(?<![\d.])\d+\.\d+", word)
+    newest = "newest" if re.search("newest|latest", word) else ""
+    if base := number[0] if number else newest:
+        return f"{base}-{rt}" if rt else base
+    return rt or next(iter(get_close_matches(word.removeprefix("debian:"), _ALIASES)), "")
 
 
 def _options(text: str, rest: str) -> tuple[str, dict[str, str]]:
@@ -176,13 +199,15 @@ def choose(name: str, kernels: Iterable[Offered], architecture: Architecture) ->
     if matching := _matching(name, complete, architecture):
         return matching[-1]
     names = newest(complete, architecture)
-    if incomplete := _matching(name, held, architecture):
+    usual = _usual_name(name)
+    releases = [k.release for k in complete if k.release.startswith(f"{name.lower()}-")]
+    if likely := [n for n in (*releases, usual) if _matching(n, complete, architecture)]:
+        why = f", did you mean 'debian:{likely[0]}'?"
+    elif incomplete := _matching(usual, held, architecture):
         why = f": its archive lacks {' and '.join(incomplete[-1].missing)}"
-    elif re.fullmatch(r"\d+\.\d+(-rt)?", name):
-        why = ""  # the nearest number is another kernel
     else:
-        known = [*names, *(kernel.release for kernel in complete)]
-        why = did_you_mean(name, known, prefix="debian:")
+        # The nearest number is another kernel.
+        why = "" if usual else did_you_mean(name, names, prefix="debian:")
     raise KlatError(
         f"Debian has no kernel debian:{name} for {architecture.name}{why}"
         f"{' There' if why.endswith('?') else '; there'} are {', '.join(names) or 'none'}"
