@@ -30,6 +30,7 @@ PROCESS = {
 }
 SPECULATION = "Speculation_Store_Bypass"
 FREE = {"Seccomp": "0", "Seccomp_filters": "0"}
+HUGE = {"sys/kernel/mm/transparent_hugepage/enabled": "[always] madvise never"}
 OTHER = {"policy": "writer=other:0;reader=other:0"}
 PROCESS_AS_USUAL = {"inherited": PROCESS, "libraries": {"pipes": "libc.so.6 0123"}}
 UNLIKE: list[tuple[str, dict[str, Any]]] = [
@@ -73,8 +74,11 @@ def test_a_condition_that_differs_is_refused_by_name_until_it_is_allowed(
         ({"inherited": PROCESS}, {"inherited": PROCESS | {SPECULATION: "thread mitigated"}}, False),
         ({"inherited": PROCESS | FREE}, {"inherited": PROCESS | FREE | {SPECULATION: "thread mitigated"}}, True),
         ({"inherited": PROCESS | FREE}, {"inherited": PROCESS | FREE | {SPECULATION: "not vulnerable"}}, False),
+        ({"environment": HUGE, "inherited": {"THP_enabled": "1"}}, {"inherited": {"THP_enabled": "0"}}, False),
+        ({"environment": HUGE, "inherited": {"THP_enabled": "1"}}, {"environment": HUGE, "inherited": {"THP_enabled": "0"}}, True),
     ],
-    ids=["an earlier klat", "nice in real time", "nice", "a kernel that mitigates each filter", "asked for", "the kernel's own"],
+    ids=["an earlier klat", "nice in real time", "nice", "a kernel that mitigates each filter", "asked for", "the kernel's own",
+         "a kernel without huge pages", "huge pages disabled"],
 )  # fmt: skip
 def test_what_a_process_inherits_counts_where_it_has_an_effect(
     side: SideWriter, klat: Klat, base: dict[str, Any], new: dict[str, Any], refused: bool

@@ -297,6 +297,9 @@ def meaning(key: str, value: str, values: Values, alike: Alike) -> str | None:
         return "tsc" if value == "tsc-early" else value
     if family == PROCESS and "speculation" in key.lower() and not alike.kernel:
         return _speculation(value, values)
+    # A kernel without huge pages, as every PREEMPT_RT kernel, has them enabled in no process.
+    if key == f"{PROCESS}.THP_enabled" and not value_of(values, "huge-pages"):
+        return None
     if _OFF.fullmatch(f"{key} {value}"):
         return ABSENT
     return value
