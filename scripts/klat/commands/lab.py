@@ -65,8 +65,8 @@ examples:
   klat lab run --kernel debian:stock --kernel debian:rt --profile rt --boots 5
       what a real-time user needs, without a load and under four
   klat lab run --kernel mine=arch/x86/boot/bzImage --boots 1 --runs 3 pipes
-  klat lab run --kernel debian:stock \\
-      --kernel nomit=debian:stock,append=mitigations=off --boots 5 pipes syscall
+  klat lab run --kernel nopti=debian:stock \\
+      --kernel pti=debian:stock,append=pti=on --boots 5 --runs 1 syscall
 """
 
 
