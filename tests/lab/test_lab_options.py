@@ -9,17 +9,14 @@ import re
 import struct
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-import labs
 import planted
 import pytest
 from labs import Lab
 
 from klat.base.errors import KlatError
 from klat.lab.architectures import AMD64, RISCV64
-from klat.lab import execution, image, kernel_config, suite
-from klat.stats import enough_units
+from klat.lab import image, kernel_config, suite
 
 ROOT = Path(__file__).resolve().parents[2]
 MORE = ("TUN", "HIGH_RES_TIMERS", "SERIAL_8250", "VIRTIO_PCI", "VIRTIO_BLK")
@@ -29,32 +26,6 @@ ALL = [*kernel_config.GUEST, AMD64.console_option, *MORE]
 def config(*without: str) -> bytes:
     lines = [f"CONFIG_{o}=y" for o in ALL if o not in without]
     return "\n".join([*lines, *(f"# CONFIG_{o} is not set" for o in without), ""]).encode()
-
-
-@pytest.mark.parametrize(
-    ("facts", "needed"),
-    [
-        ({"boots": 1}, 4),
-        ({"boots": 3}, 4),
-        ({"boots": 4}, None),
-        ({"boots": 4, "sets": [("pipes", ())] * 7}, 5),
-        ({"boots": 4, "sets": [("pipes", ("--iterations=100",))] * 6}, None),
-        ({"boots": 5, "sets": [("pipes", ())] * 7, "labels": [*"abcd"]}, 6),
-        ({"boots": 5, "mode": "kvm"}, 6),
-        ({"boots": 1, "mode": "emulated"}, None),
-        ({"boots": 1, "labels": ["a"]}, None),
-    ],
-)
-def test_too_few_boots_for_a_verdict_are_said(facts: dict[str, Any], needed: int | None) -> None:
-    lines = list(execution.too_few_boots(labs.experiment(**facts)))
-    assert [line.rpartition("need ")[2] for line in lines] == [f"--boots {needed}"] * bool(needed)
-
-
-def test_fewer_boots_than_said_cannot_give_a_verdict() -> None:
-    for tests in (1, 14, 36, 126):
-        units = enough_units.fewest_of_tests(tests, 0.05)
-        chances = [tests * enough_units.by_states(n, n, 0, n) for n in (units, units - 1)]
-        assert chances[0] <= 0.05 < chances[1] or units == enough_units.fewest(0.05)
 
 
 def test_a_kernel_that_has_all_lacks_nothing() -> None:

@@ -133,7 +133,8 @@ def test_compare_takes_the_block_as_the_unit_of_a_setting(klat: Klat) -> None:
 
 
 def test_a_setting_apart_from_its_turns_is_not_compared_in_silence(klat: Klat) -> None:
-    klat(*TWO, "pipes", "--blocks", "1", "--b-prefix", "env X=1")
+    began = klat(*TWO, "pipes", "--blocks", "1", "--b-prefix", "env X=1")
+    assert "note: with --blocks 1, klat compare cannot call anything slower or" in began.stderr
     klat("run", "pipes", "--runs", "4", "--label", "plain")
     (plain,) = (klat.directory / "results/plain").iterdir()
     done = klat("compare", str(plain), str(sessions(klat)[1]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from fractions import Fraction
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 from scipy import stats
 from scipy.signal import lfilter
 
+from klat.report.text.look_text import too_few_units
 from klat.stats import autocorrelation, enough_units, multiplicity, power, proportion
 from klat.stats.means import MeanDifference, from_intervals, paired, welch
 from klat.stats.hierarchy import branch_means, mean, variance, variance_components
@@ -300,3 +302,31 @@ def test_granularity_limits_the_power_of_any_number_of_units() -> None:
     assert power.power_of_change(coarse, 0.01, 0.0, 0.05) == 0
     assert power.power_of_equivalence(fine, 0.0, 0.01, 0.05) > 0.99
     assert power.power_of_equivalence(coarse, 0.0, 0.01, 0.05) == 0
+
+
+FEW: Sequence[tuple[int, int, list[str], bool, int | None]] = [
+    (1, 2, [""], False, 4),
+    (3, 2, [""], False, 4),
+    (4, 2, [""], False, None),
+    (4, 2, [""] * 7, False, 5),
+    (4, 2, ["--iterations=100"] * 6, False, None),
+    (5, 4, [""] * 7, False, 6),
+    (5, 2, [""], True, 6),
+    (1, 1, [""], False, None),
+]
+
+
+@pytest.mark.parametrize(("units", "sides", "words", "pairs", "needed"), FEW)
+def test_too_few_boots_for_a_verdict_are_said(
+    units: int, sides: int, words: list[str], pairs: bool, needed: int | None
+) -> None:
+    sets = [("pipes", (word,)) for word in words]
+    lines = list(too_few_units("--boots", units, sides, sets, pairs))
+    assert [line.rpartition("need ")[2] for line in lines] == [f"--boots {needed}"] * bool(needed)
+
+
+def test_fewer_units_than_said_cannot_give_a_verdict() -> None:
+    for tests in (1, 14, 36, 126):
+        units = enough_units.fewest_of_tests(tests, 0.05)
+        chances = [tests * enough_units.by_states(n, n, 0, n) for n in (units, units - 1)]
+        assert chances[0] <= 0.05 < chances[1] or units == enough_units.fewest(0.05)

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 _LABEL = re.compile(r"[\w.-]+", re.ASCII)
 _WORDS = re.compile(r"[\w.+@%,:/= -]+", re.ASCII)
 
-# The pairs that a verdict at the default alpha needs. klat.stats.enough_units computes them, and needs numpy, which
-# planning does not.
-_FEWEST_BOOTS = 6
+_NEXT = """\
+next: sudo klat campaign check
+after the check, klat campaign status says how long the campaign takes"""
 
 _EPILOG = """\
 ENTRY is a release or a title in the list of klat campaign kernels, or the boot
@@ -124,6 +124,7 @@ def _plan(arguments: argparse.Namespace) -> int:
     from klat.campaign.trusted_code import check_code
     from klat.campaign.without_menu import WithoutMenu
     from klat.report.text.columns import wrapped
+    from klat.report.text.look_text import too_few_units
     from klat.running.loads import IDLE
 
     _campaign_state.need_root("plan")
@@ -132,7 +133,7 @@ def _plan(arguments: argparse.Namespace) -> int:
         _refuse_under_way()
     loader = _campaign_state.this_loader(arguments)
     loader.check()
-    warnings = [*check_machine(), *_emulated(), *_too_few(arguments.boots)]
+    warnings = [*check_machine(), *_emulated()]
     benchmarks = _session_options.benchmarks(_session_options.named(arguments), arguments.profile)
     check_code(benchmarks)
     sets = _session_options.parameter_sets(arguments, benchmarks, profile=arguments.profile)
@@ -142,6 +143,7 @@ def _plan(arguments: argparse.Namespace) -> int:
         _session_options.checked_load(None if load == IDLE else load)
     entries = loader.entries()
     settings = _settings(arguments, entries, loader.left_out())
+    warnings += too_few_units("--boots", arguments.boots, len(settings), sets, True)
     used = {setting.entry for setting in settings}
     check_kernels(entry for entry in entries if entry.identity in used)
     campaign = Campaign(
@@ -171,8 +173,7 @@ def _plan(arguments: argparse.Namespace) -> int:
         print(line)
     for warning in warnings:
         print("\n".join(wrapped(f"warning: {warning}", "", "  ")))
-    print("next: sudo klat campaign check")
-    print("after the check, klat campaign status says how long the campaign takes")
+    print(_NEXT)
     return 0
 
 
@@ -187,11 +188,6 @@ def _emulated() -> Iterator[str]:
             "this machine is emulated in software: its times mean nothing, and klat compare gives no"
             " verdict on them; measure on hardware or under KVM"
         )
-
-
-def _too_few(boots: int) -> Iterator[str]:
-    if boots < _FEWEST_BOOTS:
-        yield f"--boots {boots} is too few for a verdict: klat compare needs {_FEWEST_BOOTS} boots of each"
 
 
 def _writable_output(arguments: argparse.Namespace) -> str:

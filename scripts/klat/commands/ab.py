@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from klat.report.text.columns import wrapped
+from klat.report.text.look_text import too_few_units
 from klat.report.text.numbers import plural
 from klat.commands import _session_options, add_command
 from klat.record import plan_csv
@@ -159,6 +161,8 @@ def _begin(arguments: argparse.Namespace) -> int:
     plans = plan_csv.take_turns(sets, blocks, runs, seed)
     texts = [[option.text() for option in options] for options in own]
     sessions = begin(_session_options.output(arguments), settings, plans, texts, sys.argv)
+    for line in too_few_units("--blocks", blocks, 2, sets[0], True):
+        print("\n".join(wrapped(f"note: {line}", "", "  ")), file=sys.stderr)
     print(
         f"{sum(len(schedule) for schedule, _ in plans)} runs ({', '.join(benchmarks)}) in"
         f" {plural(blocks, 'block')}, labels {arguments.a} and {arguments.b}, seed {seed}\n"

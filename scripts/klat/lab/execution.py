@@ -7,7 +7,7 @@ import secrets
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
@@ -28,9 +28,9 @@ from klat.running.progress import Progress, duration
 from klat.running.recording import say_reasons
 from klat.running.runner import command_line
 from klat.report.text.columns import wrapped
+from klat.report.text.look_text import too_few_units
 from klat.report.text.numbers import plural
 from klat.record.session import STATUSES, read_session
-from klat.stats.enough_units import fewest_of_tests
 
 MEASURED, FAILED, _, INVALID, SKIPPED = range(5)
 
@@ -38,7 +38,6 @@ MEASURED, FAILED, _, INVALID, SKIPPED = range(5)
 _BOOT_LIMIT_S = {"kvm": 60, "counted": 600, "emulated": 600}
 _BOOT_LIMIT_OF_CPU_S = 15
 _JOBS_MAX = 64
-_ALPHA = 0.05  # the default of klat compare
 
 
 @dataclass(frozen=True)
@@ -132,9 +131,10 @@ class Attempt:
             profile=request.profile,
             arch=request.architecture.name,
         )
-        if not self._quiet:
-            for line in too_few_boots(planned):
-                self.say("\n".join(wrapped(line, "", "  ")))
+        if not self._quiet and mode != "emulated":
+            few = ("--boots", planned.boots, len(found), planned.sets, mode == "kvm")
+            for line in too_few_units(*few):
+                self.say("\n".join(wrapped(f"note: {line}", "", "  ")))
         ready = self._contents.ready(planned, found, busybox, static, machine)
         return self._follow(Begun(planned, output, {}), ready, machine, jobs)
 
@@ -303,19 +303,6 @@ class Attempt:
         if statuses["invalid"]:
             return INVALID
         return MEASURED if statuses["ok"] + statuses["disturbed"] else SKIPPED
-
-
-def too_few_boots(planned: Experiment) -> Iterator[str]:
-    """A warning before boots of which klat compare can call none slower or faster. It tests the median of each
-    metric, and p99 where a run has 500 samples, the default."""
-    estimands = sum(2 - any("--iterations" in word for word in words) for _, words in planned.sets)
-    tests = estimands * (len(planned.labels) - 1)
-    needed = fewest_of_tests(tests, _ALPHA, planned.mode == "kvm")
-    if tests and planned.mode != "emulated" and planned.boots < needed:
-        yield (
-            f"note: with --boots {planned.boots}, klat compare cannot call anything slower or faster:"
-            f" {tests} tests or more need --boots {needed}"
-        )
 
 
 def _check_output(output: Path) -> None:

@@ -1,9 +1,32 @@
-"""An interim look in words."""
+"""What the number of boots or blocks means, in words."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
 from klat.report.text.numbers import percent
-from klat.stats.interim_looks import Look
+from klat.stats.enough_units import fewest_of_tests
+
+if TYPE_CHECKING:
+    from klat.stats.interim_looks import Look
+
+_ALPHA = 0.05  # the default of klat compare
+
+
+def too_few_units(
+    option: str, units: int, sides: int, sets: Iterable[tuple[str, Sequence[str]]], pairs: bool
+) -> Iterator[str]:
+    """A warning before so many boots or blocks, if klat compare can call nothing slower or faster with them. It
+    tests the median of each metric, and p99 where a run has 500 samples, the default."""
+    estimands = sum(2 - any("--iterations" in word for word in words) for _, words in sets)
+    tests = estimands * (sides - 1)
+    needed = fewest_of_tests(tests, _ALPHA, pairs)
+    if tests and units < needed:
+        yield (
+            f"with {option} {units}, klat compare cannot call anything slower or faster: {tests} tests or"
+            f" more need {option} {needed}"
+        )
 
 
 def look_sentence(found: Look, level: float) -> str:
