@@ -369,7 +369,8 @@ def _say_counted(lines: Counter[str], say: Callable[[str], None]) -> None:
     shown = sorted(counts, key=lambda line: -counts[line])
     for line in shown[:_LINES_SHOWN]:
         like = " (and similar)" if line in several else ""
-        say(f"  {counts[line]} x {printable(line)}{like}")
+        text = f"{counts[line]} x {line}{like}"
+        say("\n".join(wrapped(text, "  ", "      ")))
     if len(shown) > _LINES_SHOWN:
         say(f"  and {len(shown) - _LINES_SHOWN} other lines")
 

@@ -142,7 +142,7 @@ def _overview(against: Against, colour: bool) -> Iterator[str]:
 def _limit_overview(against: Against, colour: bool) -> Iterator[str]:
     """One line for each metric; only where there are several."""
     lines: list[tuple[Verdict | None, list[str], str]] = [
-        (None, ["NEW", "BASE", "NEW, above"], ""),
+        (None, ["NEW", "BASE", "NEW to BASE"], ""),
     ]
     for cell, names in zip(against.cells, wording.names(against.cells)):
         found = cell.limit
