@@ -20,6 +20,8 @@ class SessionError(Exception):
 
 def printable(text: str) -> str:
     """The text with escapes for characters that could disturb a terminal or a table."""
+    if text.isprintable():
+        return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 

@@ -29,7 +29,13 @@ from klat.record.environment import ABSENT, CONFIG
 _GOVERNOR, _HUGE = "CPU_FREQ_DEFAULT_GOV_", "TRANSPARENT_HUGEPAGE_"
 _HUGE_CHOICES = ("always", "madvise", "never")
 _DETECTOR, _BALANCING = "HARDLOCKUP_DETECTOR", "NUMA_BALANCING_DEFAULT_ENABLED"
-_OPTIONS = {_DETECTOR, _BALANCING, *(f"{_HUGE}{choice.upper()}" for choice in _HUGE_CHOICES)}
+_GOVERNORS = ("performance", "powersave", "userspace", "ondemand", "conservative", "schedutil")
+_OPTIONS = (
+    _DETECTOR,
+    _BALANCING,
+    *(f"{_HUGE}{choice.upper()}" for choice in _HUGE_CHOICES),
+    *(f"{_GOVERNOR}{governor.upper()}" for governor in _GOVERNORS),
+)
 _SEVERAL_NODES, _SMALL_MEMORY = "several-nodes", "small-memory"
 
 # By file and by the first version of the kernel: the default, or the possible ones.
@@ -147,8 +153,7 @@ def _configured(key: str, values: Values) -> str:
 
 def basis_of(files: Files) -> str:
     """What the defaults follow from; empty if the configuration was not captured."""
-    options = files.get(CONFIG, ())
-    basis = [name for name in options if name in _OPTIONS or name.startswith(_GOVERNOR)]
+    basis = [option for option in _OPTIONS if option in files.get(CONFIG, ())]
     memory = files.get("proc/meminfo", {}).get("MemTotal", "").partition(" ")[0]
     if basis and sum(file.startswith("sys/devices/system/node/") for file in files) > 1:
         basis.append(_SEVERAL_NODES)

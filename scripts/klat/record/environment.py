@@ -7,6 +7,7 @@ import re
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -161,6 +162,8 @@ def _read(path: Path) -> str | None:
     return data.decode("utf-8", "replace")
 
 
+# All boots of a kernel have one configuration.
+@lru_cache(maxsize=4)
 def _config(data: str) -> dict[str, str]:
     lines = (line.partition("=") for line in data.splitlines() if line.startswith("CONFIG_"))
     return {name.removeprefix("CONFIG_"): value for name, _, value in lines}
