@@ -81,7 +81,8 @@ struct klat_stop_detector {
 	int pipe[2];
 	pid_t tid;
 	bool runs;
-	int64_t sleeps;
+	int status;     /* its status file; -1 if unreadable */
+	int64_t before; /* its sleeps before the read */
 };
 
 /* If it cannot start, no stop is counted. */

@@ -8,15 +8,15 @@
 static void *sleep_until_end(void *argument)
 {
 	struct klat_stop_detector *detector = argument;
-	const int64_t before = klat_thread_usage().ru_nvcsw;
 	ssize_t size;
 	char byte;
 
+	detector->status = open("/proc/thread-self/status", O_RDONLY | O_CLOEXEC);
+	detector->before = klat_thread_usage().ru_nvcsw;
 	__atomic_store_n(&detector->tid, gettid(), __ATOMIC_RELEASE);
 	/* The freezer of cgroup version 1 interrupts a sleep in read(), but not on a futex. */
 	size = read(detector->pipe[0], &byte, 1);
 	(void)size;
-	detector->sleeps = klat_thread_usage().ru_nvcsw - before;
 	return NULL;
 }
 
@@ -29,12 +29,22 @@ void klat_stop_detector_start(struct klat_stop_detector *detector, int cpu)
 		klat_nap(10000);
 }
 
-/* A stop adds two sleeps. A lock of the kernel can add one. */
+/* A stop adds two sleeps. A lock of the kernel can add one. The thread is still asleep: on a
+ * PREEMPT_RT kernel, a thread that wakes sleeps for several locks. */
 int64_t klat_stop_detector_end(struct klat_stop_detector *detector)
 {
+	char text[8192];
+	ssize_t size;
+	int64_t sleeps;
+
 	if (!detector->runs)
 		return 0;
+	size = pread(detector->status, text, sizeof(text) - 1, 0);
+	text[size > 0 ? size : 0] = 0;
+	sleeps = klat_count_after(text, "\nvoluntary_ctxt_switches") - detector->before;
 	close(detector->pipe[1]);
 	pthread_join(detector->thread, NULL);
-	return detector->sleeps > 1 ? (detector->sleeps - 1) / 2 : 0;
+	if (detector->status >= 0)
+		close(detector->status);
+	return sleeps > 1 ? (sleeps - 1) / 2 : 0;
 }
