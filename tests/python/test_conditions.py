@@ -335,14 +335,15 @@ def test_some_defaults_follow_from_the_configuration(
     for kernel, (option, value) in (("6.1", one), ("6.12", two)):
         text = CHOICES[value] if isinstance(value, int) else value
         config = f"CONFIG_CPU_FREQ_DEFAULT_GOV_SCHEDUTIL=y\nCONFIG_{option}=y"
-        sides.append(captured("intel", kernel, {file: text, "boot/config-x": config, **NODES}))
+        files = {file: text, "boot/config-x": config, **NODES}
+        sides.append(captured("intel", kernel, files, mode="hardware"))
     for base, new in permutations(sides):
         assert keys(disagreements([base], [new])) == [key] * is_set
 
 
 def test_huge_pages_are_off_by_default_where_memory_is_little(captured: Captured) -> None:
     file = "sys/kernel/mm/transparent_hugepage/enabled"
-    little = {"proc/meminfo": "MemTotal: 430000 kB", file: CHOICES[2]}
+    little: Files = {"proc/meminfo": "MemTotal: 430000 kB", file: CHOICES[2]}
     config = "CONFIG_TRANSPARENT_HUGEPAGE_ALWAYS=y"
     old = captured("intel", "6.1", {**little, "boot/config-x": config})
     assert disagreements([old], [captured("intel", "6.12", {file: CHOICES[0]})]) == []

@@ -169,26 +169,26 @@ SCALES_BY_ITSELF = frozenset({"intel_pstate", "amd-pstate-epp", "amd_pstate_epp"
 
 def of_files(files: Files) -> Values:
     """The conditions that the files of one environment hold."""
-    found: Values = {}
+    conditions: Values = {}
     for file, values in files.items():
         if file == CONFIG:
             continue
         for part, value in values.items():
             if file == "proc/cmdline":
-                found |= _word(part, value)
+                conditions |= _word(part, value)
                 continue
             name = f"{file} {part}".rstrip()
             for key, pattern, _ in _FILES:
                 if match := pattern.fullmatch(name):
-                    found[".".join([key, *match.groups()]), name] = value
-    found[SCHEDULER] = _scheduler(files)
+                    conditions[".".join([key, *match.groups()]), name] = value
+    conditions[SCHEDULER] = _scheduler(files)
     if loader := files.get(_LOADER, {}).get(""):
-        found[STARTED] = "kexec" if loader == _KEXEC_LOADER else "a boot loader"
+        conditions[STARTED] = "kexec" if loader == _KEXEC_LOADER else "a boot loader"
     for limit, bounds in _LIMITS.items():
-        _unless_limited(found, files, limit, bounds)
+        _unless_limited(conditions, files, limit, bounds)
     for server in SERVERS:
-        _unless_started(found, f"{DEBUG}{server}/cpu*/", server.replace("_", "-"))
-    return found | dict(_idle_states(files))
+        _unless_started(conditions, f"{DEBUG}{server}/cpu*/", server.replace("_", "-"))
+    return conditions | dict(_idle_states(files))
 
 
 def _word(word: str, value: str) -> Values:
@@ -199,14 +199,16 @@ def _word(word: str, value: str) -> Values:
     return {(f"cmdline.{word}", f"proc/cmdline {word}"): value}
 
 
-def _unless_started(found: Values, directory: str, key: str) -> None:
+def _unless_started(conditions: Values, directory: str, key: str) -> None:
     """The server of a CPU that came up late shows 0 in both files until a task needs it."""
     names = [(key, f"{directory}{file}") for file in ("period", "runtime")]
-    idle = [p for p in found.get(names[0], "").split(", ") if p == "0" or p.startswith("0 (CPU ")]
+    idle = [
+        p for p in conditions.get(names[0], "").split(", ") if p == "0" or p.startswith("0 (CPU ")
+    ]
     for name in names if idle else ():
-        kept = [part for part in found.pop(name, "").split(", ") if part not in idle]
+        kept = [part for part in conditions.pop(name, "").split(", ") if part not in idle]
         if kept:
-            found[name] = kept[0].partition(" ")[0] if len(kept) == 1 else ", ".join(kept)
+            conditions[name] = kept[0].partition(" ")[0] if len(kept) == 1 else ", ".join(kept)
 
 
 def _scheduler(files: Files) -> str:
@@ -227,12 +229,12 @@ _LIMITS = {
 }
 
 
-def _unless_limited(found: Values, files: Files, limit: str, bounds: Iterable[str]) -> None:
-    """The driver's own limit was not set by anybody, whatever its value."""
+def _unless_limited(conditions: Values, files: Files, limit: str, bounds: Iterable[str]) -> None:
+    """The driver's driver_limits limit was not set by anybody, whatever its value."""
     key = (f"frequency-{limit}", f"{_FREQUENCY_FILES}scaling_{limit}_freq")
-    own = {files.get(_FREQUENCY_FILES + name, {}).get("", "unknown") for name in bounds}
-    if found.get(key) in own:
-        found[key] = NOT_LIMITED
+    driver_limits = {files.get(_FREQUENCY_FILES + name, {}).get("", "unknown") for name in bounds}
+    if conditions.get(key) in driver_limits:
+        conditions[key] = NOT_LIMITED
 
 
 def _idle_states(files: Files) -> Iterator[tuple[tuple[str, str], str]]:

@@ -142,7 +142,9 @@ def _configured(key: str, values: Values) -> str:
         is_kept = governor in ("performance", "powersave") or not by_itself
         return governor if is_kept else "powersave"
     if key == "sysctl.nmi_watchdog":
-        return "1" if _DETECTOR in basis else "0"
+        # A virtual machine may lack the counter that it needs.
+        is_certain = value_of(values, "mode") == "hardware"
+        return "0" if _DETECTOR not in basis else "1" if is_certain else ""
     if key == "sysctl.numa_balancing":
         return "1" if {_BALANCING, _SEVERAL_NODES} <= {*basis} else "0"
     # mm/huge_memory.c, hugepage_init()
