@@ -17,10 +17,11 @@ def spreads(j: Judgement, noun: str, run: str) -> list[str]:
     sides = (("BASE", j.base), ("NEW", j.new))
     runs = [(name, deviation(found.run.own if found.run else None)) for name, found in sides]
     units = [(name, _unit_deviation(found, run)) for name, found in sides]
-    parts = [f"variation between {run}s: {_of_sides(runs)}"]
-    if any(text != MISSING for _, text in units):
-        parts.append(f"variation between {noun}s: {_of_sides(units)}")
-    return parts
+    return [
+        f"variation between {level}s: {_of_sides(parts)}"
+        for level, parts in ((run, runs), (noun, units))
+        if any(text != MISSING for _, text in parts)
+    ]
 
 
 def _unit_deviation(found: Spread, run: str) -> str:
