@@ -250,6 +250,10 @@ def test_the_cure_names_kernels_that_exist(
     assert f"compare BASE with {cure}" in words(klat("compare", *sides)[1])
 
 
+def release_of(build: str) -> str:
+    return f"{build.partition(' Debian ')[2] or '5.4'}.1-amd64"
+
+
 @pytest.mark.parametrize(
     ("builds", "models", "command"),
     [
@@ -264,6 +268,16 @@ def test_the_cure_names_kernels_that_exist(
             ("voluntary", "rt"),
             ": klat lab run --kernel debian:6.1-rt",
         ),
+        (
+            ("SMP PREEMPT_RT Debian 6.1", "SMP PREEMPT_RT Debian 6.12"),
+            ("rt", "rt-lazy"),
+            ": klat lab run --kernel 6.12-rt=debian:6.12-rt,append=preempt=full",
+        ),
+        (
+            ("SMP PREEMPT_RT Debian 6.12", "SMP PREEMPT_DYNAMIC Debian 7.3"),
+            ("rt-lazy", "lazy"),
+            ": klat lab run --kernel 7.3-rt-lazy=debian:7.3-rt,append=preempt=lazy",
+        ),
         (("SMP Debian 6.1", "SMP PREEMPT_DYNAMIC Debian 7.3"), ("voluntary", "lazy"), ""),
         (("SMP PREEMPT_DYNAMIC", "SMP PREEMPT_DYNAMIC Debian 7.3"), ("voluntary", "lazy"), ""),
     ],
@@ -277,7 +291,7 @@ def test_the_cure_has_a_command_where_the_lab_can_boot_the_kernels(
             **{"kernel_release": release, "kernel_version": f"#1 {build}", "preemption": model},
             **{"mode": "counted", "unit": "instructions", "runs": 1, "architecture": "x86_64"},
         )
-        for release, build, model in zip(("6.1.0-56-amd64", "7.3.4+deb13-amd64"), builds, models)
+        for release, build, model in zip(map(release_of, builds), builds, models)
     ]
     _, out, _ = klat("compare", *sides)
     cure = words(out).partition("To separate them, ")[2].partition(" same ")[0]

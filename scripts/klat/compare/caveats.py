@@ -97,17 +97,22 @@ def _steps(base: tuple[str, str, Info], new: tuple[str, str, Info]) -> str:
 
 def _lab_command(infos: Sequence[Info], model: str) -> str:
     """What boots kernels of these versions with this model, if the lab booted the sides and Debian has such
-    kernels: an RT kernel, or one that takes its model from the command line."""
+    kernels: an RT kernel, or one that takes its model from the command line. Since 6.12, RT kernels do so.
+    """
+    variant = "-rt" if model.startswith("rt") else ""
+    word = {"rt": "full", "rt-lazy": "lazy"}.get(model, model)
     kernels = []
     for info in infos:
-        name = "debian:" + ".".join(re.findall(r"\d+", str(info.get("kernel_release")))[:2])
-        version = str(info.get("kernel_version"))
+        numbers = re.findall(r"\d+", str(info.get("kernel_release")))[:2]
+        line, version = ".".join(numbers), str(info.get("kernel_version"))
         if info.get("mode") != "counted" or "Debian" not in version:
             return ""
-        if model != "rt" and "PREEMPT_DYNAMIC" not in version:
+        if not variant and "PREEMPT_DYNAMIC" not in version:
             return ""
-        label = f"{name[7:]}-{model}={name},append=preempt={model}"
-        kernels.append(f" --kernel {name}-rt" if model == "rt" else f" --kernel {label}")
+        kernel = f"debian:{line}{variant}"
+        if not variant or tuple(map(int, numbers)) >= (6, 12):
+            kernel = f"{line}-{model}={kernel},append=preempt={word}"
+        kernels.append(f" --kernel {kernel}")
     arch = {"aarch64": " --arch arm64", "riscv64": " --arch riscv64"}.get(
         str(infos[0].get("architecture")), ""
     )
