@@ -30,6 +30,8 @@ static const char *const patterns[] = {
 	"/proc/sys/kernel/osrelease",
 	"/proc/sys/kernel/perf_event_paranoid",
 	"/proc/sys/kernel/sched_*",
+	"/proc/sys/kernel/stack_tracer_enabled",
+	"/proc/sys/kernel/task_delayacct",
 	"/proc/sys/kernel/timer_migration",
 	"/proc/sys/kernel/version",
 	"/proc/sys/kernel/watchdog",

@@ -245,6 +245,7 @@ RUNTIME, SLICE = "proc/sys/kernel/sched_rt_runtime_us", "sys/kernel/debug/sched/
 SERVER = "sys/kernel/debug/sched/fair_server/cpu0/runtime"
 KSM, AUTOGROUP = "sys/kernel/mm/ksm/run", "proc/sys/kernel/sched_autogroup_enabled"
 MIGRATION, POLL = "proc/sys/kernel/timer_migration", "proc/sys/net/core/busy_poll"
+TRACER = "proc/sys/kernel/stack_tracer_enabled"
 COST, LATENCY = "sys/kernel/debug/sched/migration_cost_ns", "proc/sys/kernel/sched_latency_ns"
 
 
@@ -277,6 +278,9 @@ COST, LATENCY = "sys/kernel/debug/sched/migration_cost_ns", "proc/sys/kernel/sch
         ("sysctl.busy_poll", POLL, ("5.10-rt", None), ("7.3", "50"), True),
         ("sysctl.sched_latency_ns", LATENCY, ("5.10", "24000000"), ("6.1", None), True),
         ("scheduler.migration_cost_ns", COST, ("6.1", "500000"), ("7.3", "5000000"), True),
+        # Earlier versions of klat did not record it.
+        ("sysctl.stack_tracer_enabled", TRACER, ("7.3", None), ("7.3", "0"), False),
+        ("sysctl.stack_tracer_enabled", TRACER, ("7.3", None), ("7.3", "1"), True),
         ("ksm", KSM, ("6.1", "0"), ("7.3", "1"), True),
         # Distributions change this default.
         ("sysctl.sched_autogroup_enabled", AUTOGROUP, ("6.1", "0"), ("7.3", "1"), False),

@@ -36,7 +36,8 @@ _STATE = re.compile(rf"{_CPU}cpu\*/cpuidle/state(\d+)/name")
 _MODULE = r"sys/module/{}/parameters/(.+)"
 _SYSCTL = (
     r"proc/sys/(?:kernel|net/core|vm)/"
-    r"(nmi_watchdog|watchdog|numa_balancing|timer_migration|sched_(?!rt_).+|busy_.+|stat_interval)"
+    r"(nmi_watchdog|watchdog|numa_balancing|stack_tracer_enabled|task_delayacct|timer_migration"
+    r"|sched_(?!rt_).+|busy_.+|stat_interval)"
 )
 DEBUG, SERVERS = "sys/kernel/debug/sched/", ("fair_server", "ext_server")
 _DEFAULT_WORDS = {"mitigations": "auto"}  # with this value, a word counts as absent
@@ -309,7 +310,8 @@ def meaning(key: str, value: str, values: Values, alike: Alike) -> str | None:
 
 # As if the kernel did not have it.
 _OFF = re.compile(
-    r"sysctl\.((nmi_)?watchdog|numa_balancing|timer_migration) 0|huge-pages always .*\[never\]"
+    r"sysctl\.((nmi_)?watchdog|numa_balancing|stack_tracer_enabled|task_delayacct|timer_migration) 0"
+    r"|huge-pages always .*\[never\]"
 )
 
 

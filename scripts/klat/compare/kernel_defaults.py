@@ -62,6 +62,8 @@ _DEFAULTS = {
         "proc/sys/kernel/sched_util_clamp_min": "1024",
         "proc/sys/kernel/sched_util_clamp_min_rt_default": "1024",
         "proc/sys/kernel/sched_wakeup_granularity_ns": "1000000",
+        "proc/sys/kernel/stack_tracer_enabled": "0",
+        "proc/sys/kernel/task_delayacct": "0",
         "proc/sys/kernel/timer_migration": "1",
         "proc/sys/kernel/watchdog": "1",
         "proc/sys/net/core/busy_poll": "0",
