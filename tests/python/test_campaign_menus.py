@@ -451,6 +451,7 @@ def test_entries_that_klat_cannot_measure_have_a_reason(
         ("   set next_entry=\n", "", "again and again"),
         ("  source ${config", "  echo ${config", "does not read custom.cfg"),
         ("${next_entry}", "${nothing}", "does not use next_entry"),
+        ("ro; }", "ro; if [ -z $once ]; then save_env saved_entry; fi; }", "again and again"),
         ("menuentry", "set timeout=-1\nmenuentry", "timeout=-1, GRUB waits for a key"),
         (
             "menuentry",

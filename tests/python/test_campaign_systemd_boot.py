@@ -173,12 +173,21 @@ def test_a_version_that_cannot_boot_an_entry_once_is_refused(root: Path) -> None
         loader.check()
 
 
-def test_a_menu_that_waits_for_a_key_is_refused(root: Path) -> None:
+@pytest.mark.parametrize(
+    "line, why, name, value",
+    [
+        ("timeout\tmenu-force", "waits for a key", "LoaderConfigTimeout", "3"),
+        ("default @saved", "again and again", "LoaderEntryDefault", STOCK),
+    ],
+)
+def test_a_menu_that_would_not_return_to_the_default_is_refused(
+    root: Path, line: str, why: str, name: str, value: str
+) -> None:
     with (root / "efi/loader/loader.conf").open("a") as file:
-        file.write("timeout\tmenu-force\n")
-    with pytest.raises(KlatError, match="waits for a key"):
+        file.write(f"{line}\n")
+    with pytest.raises(KlatError, match=why):
         SystemdBoot(root).check()
-    variable(root, "LoaderConfigTimeout", "3\0".encode("utf-16-le"))
+    variable(root, name, f"{value}\0".encode("utf-16-le"))  # overrides loader.conf
     SystemdBoot(root).check()
 
 

@@ -91,6 +91,7 @@ class Grub:
             if not shutil.which(tool):
                 raise KlatError(f"{tool} is missing; install GRUB's tools")
         self._check_start()
+        self._check_timeout()
         saved = self._check_choice()
         own = self._own
         if own.exists() and _MARK not in own.read_text(errors="replace"):
@@ -226,26 +227,37 @@ class Grub:
                 f"{self._config} cannot boot an entry once: it does not clear next_entry and save it in"
                 " grubenv, so GRUB would boot the entry again and again"
             )
+        by_menu = {*menu.saved}
+        for item in menu.items:
+            menu.loaded(item)
+        if "saved_entry" in menu.saved - by_menu:
+            raise KlatError(
+                f"{self._config} saves an entry that next_entry chose as the default, so a kernel that fails"
+                " would boot again and again; remove GRUB_SAVEDEFAULT from /etc/default/grub"
+            )
         if not menu.own_file:
             raise KlatError(
                 f"{self._config} does not read {OWN_FILE}; restore /etc/grub.d/41_custom, and make"
                 " grub.cfg again"
             )
         menus = self._menu(), self._menu(with_own=True)
-        for each in (menu, menus[0], self._menu(recordfail="1")):
-            timeout = each.variables.get("timeout", "0")
-            if timeout is not None and not re.match(r"\s*\d", timeout):
-                raise KlatError(
-                    f"{self._config}: with timeout={timeout}, GRUB waits for a key; set GRUB_TIMEOUT in"
-                    " /etc/default/grub, in Ubuntu also GRUB_RECORDFAIL_TIMEOUT, and make grub.cfg again"
-                )
         before, after = (self._default_item(menu) for menu in menus)
         if before != after:
             raise KlatError(
                 f"{menu.own_file}: klat's entries come before the default of GRUB and change its number, and"
                 f" GRUB names the default by its number; {CURE}"
             )
-        return menu.saved
+        return by_menu
+
+    def _check_timeout(self) -> None:
+        """KlatError if GRUB would wait for a key: in a boot of klat, of the default, or after a failure."""
+        for grubenv in ({"next_entry": "klat-once"}, {}, {"recordfail": "1"}):
+            timeout = self._menu(**grubenv).variables.get("timeout", "0")
+            if timeout is not None and not re.match(r"\s*\d", timeout):
+                raise KlatError(
+                    f"{self._config}: with timeout={timeout}, GRUB waits for a key; set GRUB_TIMEOUT in"
+                    " /etc/default/grub, in Ubuntu also GRUB_RECORDFAIL_TIMEOUT, and make grub.cfg again"
+                )
 
     def _read(
         self, menu: GrubMenu | None = None

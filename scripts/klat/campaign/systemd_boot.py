@@ -85,7 +85,12 @@ class SystemdBoot:
             raise KlatError(
                 "this systemd-boot cannot boot an entry once, or count tries; run bootctl update"
             )
-        if self._timeout() == "menu-force":
+        if self._setting("default", "LoaderEntryDefault") == "@saved":
+            raise KlatError(
+                "the default of systemd-boot is the entry that was started last (@saved), so a kernel that"
+                " fails would boot again and again; choose a default with bootctl set-default"
+            )
+        if self._setting("timeout", "LoaderConfigTimeout") == "menu-force":
             raise KlatError(
                 "with the timeout menu-force, systemd-boot waits for a key; run bootctl set-timeout 3"
             )
@@ -174,12 +179,12 @@ class SystemdBoot:
     def _directories(self) -> list[Path]:
         return list(dict.fromkeys(_directory(fields) for fields in self._listed().values()))
 
-    def _timeout(self) -> str:
+    def _setting(self, key: str, variable: str) -> str:
         """The variable overrides loader.conf."""
         files_of_loader = (each.parent / "loader.conf" for each in self._directories())
         text = "".join(f.read_text(errors="replace") for f in files_of_loader if f.is_file())
-        configured = re.findall(r"^[ \t]*timeout[ \t]+(\S+)", text, re.MULTILINE)
-        return utf16(self._variables.read("LoaderConfigTimeout")) or "".join(configured[-1:])
+        configured = re.findall(rf"^[ \t]*{key}[ \t]+(\S+)", text, re.MULTILINE)
+        return utf16(self._variables.read(variable)) or "".join(configured[-1:])
 
     def _own_files(self) -> list[tuple[Path, str, str]]:
         """The files of klat's entries, each with its number and name."""
