@@ -251,8 +251,8 @@ class Grub:
 
     def _check_timeout(self) -> None:
         """KlatError if GRUB would wait for a key: in a boot of klat, of the default, or after a failure."""
-        for grubenv in ({"next_entry": "klat-once"}, {}, {"recordfail": "1"}):
-            timeout = self._menu(**grubenv).variables.get("timeout", "0")
+        for name, value in (("next_entry", "klat-once"), ("next_entry", ""), ("recordfail", "1")):
+            timeout = self._menu(False, **{name: value}).variables.get("timeout", "0")
             if timeout is not None and not re.match(r"\s*\d", timeout):
                 raise KlatError(
                     f"{self._config}: with timeout={timeout}, GRUB waits for a key; set GRUB_TIMEOUT in"
