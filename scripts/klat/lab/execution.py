@@ -295,9 +295,10 @@ class Attempt:
             return failure.status
         if failure:
             raise failure
-        if len(labels) == max(2, len(planned.labels)) and begun.experiment.mode != "emulated":
+        if labels and not self._quiet and begun.experiment.mode != "emulated":
             paths = [begun.output / label for label in labels]
-            self.say(f"next: {command_line('compare', *paths)}")
+            word = "compare" if len(labels) == max(2, len(planned.labels)) else "summary"
+            self.say(f"next: {command_line(word, *paths)}")
         if len(boots.sessions) < len(schedule) or statuses["error"] or missing:
             return FAILED
         if statuses["invalid"]:
