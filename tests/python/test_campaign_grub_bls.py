@@ -103,6 +103,12 @@ def test_own_entries_have_the_commands_of_blscfg(root: Path) -> None:
     ]
 
 
+def test_a_directory_without_the_tools_of_its_grub_is_not_used(root: Path) -> None:
+    (root / "boot/grub").mkdir()
+    (root / "boot/grub/grub.cfg").write_text("menuentry Old { linux /vmlinuz-5.10; }\n")
+    assert Grub(root).default().identity == OLD
+
+
 def test_another_directory_of_entries_is_refused(root: Path) -> None:
     config = root / "boot/grub2/grub.cfg"
     text = config.read_text()

@@ -59,9 +59,10 @@ class Grub:
         found = [root / name for name in _DIRECTORIES if (root / name / "grub.cfg").is_file()]
         if not found:
             raise KlatError(f"there is no grub.cfg in {root}boot/grub or {root}boot/grub2")
-        self._directory = found[0]
-        suffix = self._directory.name.removeprefix("grub")
-        self._tools = {name: f"grub{suffix}-{name}" for name in ("reboot", "editenv", "probe")}
+        # A machine can have the files of another GRUB, but not its tools.
+        self._directory = next((d for d in found if shutil.which(f"{d.name}-reboot")), found[0])
+        names = ("reboot", "editenv", "probe")
+        self._tools = {name: f"{self._directory.name}-{name}" for name in names}
 
     def entries(self) -> list[BootEntry]:
         return [entry for entry, _ in self._read()[0]]
