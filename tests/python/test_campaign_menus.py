@@ -146,14 +146,16 @@ SUBMENU = """\
 set console=console=ttyS0
 set more=more
 export more
+set late=late
 submenu Advanced {
   set inner=inner
+  export late
   if true; then submenu Old {
     set quiet=quiet
     if true; then menuentry Other --id other { linux /boot/vmlinuz-5.15.18 ro; }; fi
     menuentry Old --id old {
       if [ -n "$inner$quiet" ]; then set seen=seen; fi
-      linux /boot/vmlinuz-5.15.19 root=/dev/sda1 $console $more $inner $seen ro
+      linux /boot/vmlinuz-5.15.19 root=/dev/sda1 $console $more $inner $seen x$late ro
     }
   }; fi
 }
@@ -297,7 +299,7 @@ def grub(root: Path, patch: pytest.MonkeyPatch, config: str, environment: str = 
             "saved_entry=Advanced>Old>old\n",
             [("Advanced>Old>other", "5.15.18"), ("Advanced>Old>old", "5.15.19")],
             "Advanced>Old>old",
-            "root=/dev/sda1 $console more $inner seen ro",
+            "root=/dev/sda1 $console more $inner seen x$late ro",
         ),
         (
             SAVED + AMAZON,

@@ -353,8 +353,7 @@ def _copy(item: MenuItem, words: Sequence[str]) -> str:
         if LINUX.fullmatch(text_of(command.words[0])):
             end = command.end - item.body.start
             text = " ".join((text[:end], *words)) + text[end:]
-    above = "".join(item.hidden + commands for commands in item.above)
-    return above + text.strip("\n").rstrip()
+    return item.before + text.strip("\n").rstrip()
 
 
 def _identity(name: str) -> str:

@@ -60,7 +60,8 @@ _FEATURES = [
 class MenuItem:
     """A line of the menu, at `line` of the file `path`. `sure` is false if it is known only during the boot whether
     GRUB adds the line. `above` has, for each submenu above the line, the commands that GRUB executes when it opens
-    the submenu, after `hidden`: the commands that remove the variables that the item names but does not see.
+    the submenu. `before` has the same commands for klat's copy of the item: they also remove the variables that the
+    item names but does not see.
     """
 
     title: str
@@ -70,7 +71,7 @@ class MenuItem:
     sure: bool
     body: GrubBlock
     above: tuple[str, ...] = ()
-    hidden: str = ""
+    before: str = ""
     items: list[MenuItem] | None = None  # of a submenu
 
     def place(self, line: int = 0) -> str:
@@ -141,16 +142,17 @@ class GrubMenu:
         self.variables, self._exported = dict(self.variables), set(self._exported)
         self._path = item.path
         bodies = [*map(parse, item.above), item.body.statements]
+        names = sorted({*_NAME.findall("".join(item.above) + item.body.text)})
+        item.before = ""
         for number, statements in enumerate(bodies, 1):
             opens_menu = number < len(bodies) or item.items is not None
             if opens_menu and not self.exports_all:  # grub-core/normal/context.c
+                item.before += "".join(f"unset {n}\n" for n in names if n not in self._exported)
                 self.variables = {n: v for n, v in self.variables.items() if n in self._exported}
             self.variables |= dict.fromkeys(ARGUMENTS)  # klat's copy has others
             self.items = []
             self._run(statements)
-        if item.above and not self.exports_all:
-            names = {*_NAME.findall("".join(item.above) + item.body.text)} - self._exported
-            item.hidden = "".join(f"unset {name}\n" for name in sorted(names))
+            item.before += "".join(item.above[number - 1 : number])
         added = self.items
         self.items, self.variables, self._exported = outer
         return added
