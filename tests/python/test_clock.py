@@ -1,8 +1,9 @@
-"""The system clock may be set while a session is recorded."""
+"""The system clock may be set while a session is recorded, and the counter's frequency may be wrong."""
 
 from __future__ import annotations
 
-from written_sessions import NewSession
+import pytest
+from written_sessions import Klat, NewSession, words
 
 from klat.compare.dataset import read_datasets
 from klat.compare.dataset import read_dataset
@@ -23,3 +24,17 @@ def test_runs_stay_in_the_order_taken_where_the_clock_was_set(new_session: NewSe
     (label,), _ = read_datasets([session.path])
     (setting,) = label.settings
     assert [run.row.order for run in setting.measurements["round_trip"].all_runs] == taken
+
+
+@pytest.mark.parametrize(("khz", "independent", "warns"), [(2_626_000, True, True), (2_626_000, False, False), (2_600_500, True, False)])  # fmt: skip
+def test_a_frequency_that_an_independent_reference_refutes_is_said(
+    new_session: NewSession, klat: Klat, khz: float, independent: bool, warns: bool
+) -> None:
+    second = {"second_khz": khz, "second_method": "acpi_pm", "independent": independent}
+    tsc: dict[str, object] = {"khz": 2_600_000.0, "quantum": 26, **second}
+    base, new = (new_session(name, tsc=tsc, boot_id=name) for name in ("base", "new"))
+    for number, session in enumerate((base, new)):
+        session.run({"round_trip": range(50_000 + number, 50_600)})
+    for command in (("summary", base.path), ("compare", base.path, new.path)):
+        err = words(klat(*command)[2])
+        assert ("may be wrong by 1.0 %" in err) == warns

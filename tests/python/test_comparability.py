@@ -35,6 +35,7 @@ OTHER = {"policy": "writer=other:0;reader=other:0"}
 PROCESS_AS_USUAL = {"inherited": PROCESS, "libraries": {"pipes": "libc.so.6 0123"}}
 UNLIKE: list[tuple[str, dict[str, Any]]] = [
     ("machine", {"machine_id": "other"}),
+    ("counter", {"tsc": {"khz": 2_626_000.0, "quantum": 26}}),
     ("program", {"programs": {"pipes": "11" * 32}}),
     ("load", {"facts": {"load": "stress-ng"}}),
     ("policy", {"run": {"policy": "writer=other:0;reader=other:0"}}),

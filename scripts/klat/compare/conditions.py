@@ -44,6 +44,7 @@ RECORDED = {
     "mode": "mode",
     "unit": "unit",
 }
+COUNTER = "counter"
 # Whether the environment was captured.
 CAPTURE = ("environment", "the environment")
 NONE = "none"
@@ -77,7 +78,7 @@ _NOT_ALLOWABLE = {
 }
 ALLOWABLE = tuple(
     sorted(
-        {*RECORDED, *RULES, *RUN, *ROWS, *PARAMS, *WITHIN_SIDE, CAPTURE[0]} - _NOT_ALLOWABLE
+        {*RECORDED, *RULES, *RUN, *ROWS, *PARAMS, *WITHIN_SIDE, CAPTURE[0], COUNTER} - _NOT_ALLOWABLE
         | {f"{family}.NAME" for family in FAMILIES}
     )
 )

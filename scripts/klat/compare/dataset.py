@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 from klat.base.bounded_read import read_regular
 from klat.base.errors import KlatError
+from klat.compare import frequencies
 from klat.compare.conditions import (
     NONE,
     PARAMS,
@@ -312,7 +313,7 @@ def read_datasets(paths: Iterable[Path | str]) -> tuple[list[Dataset], list[str]
     by_label, problems = read_sources(paths)
     datasets = [pool for sources in by_label.values() for pool in Dataset(sources).pools()]
     for dataset in datasets:
-        problems += _disagreements(dataset)
+        problems += frequencies.problems(dataset.full_name, dataset.sessions)
     problems += same_samples([session for dataset in datasets for session in dataset.sessions])
     return datasets, problems
 
@@ -346,17 +347,8 @@ def read_dataset(path: Path) -> Dataset:
             f"{printable(str(path))}: holds {len(labels)} labels, {shown}; give one of them"
         )
     (sources,) = by_label.values()
+    problems += frequencies.errors(source.session for source in sources)
     return Dataset(sources, path=path, problems=problems)
-
-
-def _disagreements(dataset: Dataset) -> list[str]:
-    khz = [session.khz for session in dataset.sessions if session.khz is not None]
-    if khz and max(khz) > 1.001 * min(khz):
-        return [
-            f"label {dataset.full_name}: the sessions' counters differ in frequency, {min(khz):,.0f}"
-            f" to {max(khz):,.0f} kHz, so pooled ticks are not the same time; look at them one by one"
-        ]
-    return []
 
 
 def _whole_pair(item: tuple[UnitKey, list[Run]]) -> tuple[UnitKey, list[Run]]:

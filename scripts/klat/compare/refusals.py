@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from klat.compare import frequencies
 from klat.record import environment
 from klat.compare.conditions import (
+    COUNTER,
     RECORDED,
     RUN,
     SETTINGS,
@@ -41,6 +43,8 @@ def between(
     if not one_machine and not _machine_ids(base) and not _machine_ids(new):
         why = "no session has a machine id, so the two sides may be of two machines"
         found.append(Condition("machine", "machine_id", ABSENT, ABSENT, why))
+    if not any(condition.key == "machine" for condition in found):
+        found += _frequencies(base, new)
     if units.subject == "setting" and units.took_turns:
         # One setting each: other experiments of the same labels may have had other settings.
         mixed = {c.key for values in sides for c in disagreements(values, values)}
@@ -48,6 +52,16 @@ def between(
     if words := words_under_test(*sides):
         found = [c for c in found if not _follows(c, words)]
     return split(found, allow)
+
+
+def _frequencies(base: Dataset, new: Dataset) -> list[Condition]:
+    """The counter of a machine has one frequency. So a kernel that finds another one misjudged it, and its times
+    are wrong by as much; or a guest moved to another host."""
+    sides = [[s.khz for s in side.sessions if s.khz] for side in (base, new)]
+    if not all(sides) or not frequencies.differ([khz for side in sides for khz in side]):
+        return []
+    texts = (" | ".join(dict.fromkeys(f"{khz:,.0f} kHz" for khz in side)) for side in sides)
+    return [Condition(COUNTER, "the counter's frequency", *map(short, texts))]
 
 
 def _machine_ids(side: Dataset) -> list[str]:
