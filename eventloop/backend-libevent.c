@@ -58,6 +58,8 @@ static int open_libevent(struct loop *loop)
 		event_config_free(config);
 		return -ENOMEM;
 	}
+	/* EVENT_NOEPOLL and the like choose another backend. */
+	event_config_set_flag(config, EVENT_BASE_FLAG_IGNORE_ENV);
 	if (loop->batch)
 		event_config_set_max_dispatch_interval(config, NULL, loop->batch, 0);
 	libevent->watchers = calloc(loop->count, sizeof(*libevent->watchers));

@@ -5,11 +5,16 @@
 
 #include <elf.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <link.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/personality.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 enum {
 	QUOTAS_SIZE = 512
@@ -21,8 +26,11 @@ static const char *const status_lines[] = { "Seccomp", "Seccomp_filters",
 					    "THP_enabled" };
 /* The variables that change the code of the C library. klat_libraries() shows the effect of
  * variables that only choose libraries. */
-static const char *const variables[] = { "GLIBC_TUNABLES", "LD_AUDIT", "LD_BIND_NOT",
-					 "LD_PROFILE" };
+static const char *const variables[] = {
+	"GLIBC_TUNABLES",         "LD_AUDIT",        "LD_BIND_NOT",      "LD_PROFILE",
+	"MALLOC_ARENA_MAX",       "MALLOC_CHECK_",   "MALLOC_MMAP_MAX_", "MALLOC_PERTURB_",
+	"MALLOC_MMAP_THRESHOLD_", "MALLOC_TOP_PAD_", "UV_USE_IO_URING",  "MALLOC_TRIM_THRESHOLD_",
+};
 
 static void add(json_t *object, const char *name, const char *value)
 {
@@ -87,6 +95,76 @@ static void add_quotas(json_t *object)
 	add(object, "cpu.max", *quotas ? quotas : "none");
 }
 
+/* The kernel's struct sched_attr, which C libraries define in different headers or not at all. */
+struct attributes {
+	uint32_t size, policy;
+	uint64_t flags;
+	int32_t nice;
+	uint32_t priority;
+	uint64_t runtime, deadline, period;
+	uint32_t util_min, util_max;
+};
+
+static bool read_attributes(struct attributes *attributes)
+{
+	return !syscall(SYS_sched_getattr, 0, attributes, sizeof(*attributes), 0);
+}
+
+/* A time slice and a utilization clamp that somebody requested. The kernel does not tell a
+ * requested slice from its default: request the default, read it, and restore the slice. */
+static void add_scheduling(json_t *object)
+{
+	struct attributes inherited, ordinary;
+	char text[64] = "none";
+	bool clamped;
+
+	if (!read_attributes(&inherited))
+		return;
+	/* By default a real-time thread has the highest clamp. Kernels without clamps show 0. */
+	clamped = inherited.util_max && (inherited.util_min > 0 || inherited.util_max < 1024) &&
+		  !(inherited.priority && inherited.util_min == 1024);
+	if (clamped)
+		snprintf(text, sizeof(text), "%u to %u", inherited.util_min, inherited.util_max);
+	add(object, "uclamp", text);
+	if (inherited.policy != SCHED_OTHER && inherited.policy != SCHED_BATCH)
+		return;
+	ordinary = inherited;
+	ordinary.runtime = 0;
+	if (syscall(SYS_sched_setattr, 0, &ordinary, 0) || !read_attributes(&ordinary))
+		return;
+	snprintf(text, sizeof(text), "none");
+	if (ordinary.runtime != inherited.runtime) {
+		syscall(SYS_sched_setattr, 0, &inherited, 0);
+		snprintf(text, sizeof(text), "%" PRIu64, inherited.runtime);
+	}
+	add(object, "slice_ns", text);
+}
+
+static void add_memory(json_t *object)
+{
+	enum {
+		GET_SPECULATION_CTRL = 52,
+		SPEC_L1D_FLUSH = 2,
+		SPEC_ENABLED = 1 | 2, /* PR_SPEC_PRCTL, PR_SPEC_ENABLE */
+		GET_MEMORY_MERGE = 68
+	};
+	const int merge = prctl(GET_MEMORY_MERGE, 0, 0, 0, 0),
+		  flush = prctl(GET_SPECULATION_CTRL, SPEC_L1D_FLUSH, 0, 0, 0);
+	unsigned long nodes[64] = { 0 };
+	char text[64] = "none";
+	int mode;
+
+	if (merge >= 0)
+		add(object, "memory_merge", merge ? "1" : "0");
+	if (flush >= 0)
+		add(object, "L1D_flush", flush == SPEC_ENABLED ? "1" : "0");
+	if (syscall(SYS_get_mempolicy, &mode, nodes, sizeof(nodes) * 8, NULL, 0))
+		return;
+	if (mode)
+		snprintf(text, sizeof(text), "mode %d, nodes %#lx", mode, nodes[0]);
+	add(object, "mempolicy", text);
+}
+
 json_t *klat_inherited(void)
 {
 	json_t *object = json_object();
@@ -102,6 +180,8 @@ json_t *klat_inherited(void)
 	if (execution != -1)
 		add(object, "personality", number);
 	add_status(object);
+	add_scheduling(object);
+	add_memory(object);
 	add_quotas(object);
 	for (size_t i = 0; i < KLAT_ARRAY_SIZE(variables); i++)
 		add(object, variables[i], getenv(variables[i]) ?: "none");

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import platform
+import struct
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,12 +18,16 @@ from harness import (
     Running,
     assert_one_line,
     command,
+    json_of,
     lacking,
     path_of,
     run,
+    works,
 )
 
-PR_SET_TIMERSLACK, PR_SET_THP_DISABLE = 29, 41
+PR_SET_TIMERSLACK, PR_SET_THP_DISABLE, PR_SET_MEMORY_MERGE = 29, 41, 67
+SET_ATTRIBUTES, SET_MEMORY_POLICY = (314, 238) if platform.machine() == "x86_64" else (274, 237)
+MPOL_BIND = 2
 ADDR_NO_RANDOMIZE = 0x40000
 LIBC = ctypes.CDLL(None)
 
@@ -29,6 +35,16 @@ LIBC = ctypes.CDLL(None)
 def inherited(directory: Path) -> dict[str, str]:
     found: dict[str, str] = json.loads((directory / "session.json").read_text())["inherited"]
     return found
+
+
+def set_slice(ns: int) -> None:
+    attributes = struct.pack("IIQiIQQQ", 48, os.SCHED_OTHER, 0, os.nice(0), 0, ns, 0, 0)
+    assert LIBC.syscall(SET_ATTRIBUTES, 0, attributes, 0) == 0
+
+
+def bind_memory() -> None:
+    nodes = ctypes.byref(ctypes.c_ulong(1))
+    assert LIBC.syscall(SET_MEMORY_POLICY, MPOL_BIND, nodes, 64) == 0
 
 
 # The worker of eventloop is a process.
@@ -53,7 +69,11 @@ def test_every_thread_has_the_default_timer_slack(program: str, two_cpus: None) 
         ("nice", lambda: os.nice(3), str(os.nice(0) + 3)),
         ("personality", lambda: LIBC.personality(ADDR_NO_RANDOMIZE), "0x40000"),
         ("THP_enabled", lambda: LIBC.prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0), "0"),
+        ("slice_ns", lambda: set_slice(3_000_000), "3000000"),
+        ("memory_merge", lambda: LIBC.prctl(PR_SET_MEMORY_MERGE, 1, 0, 0, 0), "1"),
+        ("mempolicy", lambda: bind_memory(), "mode 2, nodes 0x1"),
         ("GLIBC_TUNABLES", None, "glibc.pthread.rseq=0"),
+        ("MALLOC_PERTURB_", None, "7"),
     ],
 )
 def test_it_is_recorded_and_another_process_cannot_join(
@@ -69,6 +89,21 @@ def test_it_is_recorded_and_another_process_cannot_join(
     done = run("syscall", *words)
     assert_one_line(done, "syscall", FAILED)
     assert f"inherited {name} {value}, and this run inherits" in done.err
+
+
+def test_no_variable_chooses_another_backend_of_libevent() -> None:
+    words = (
+        "--backend",
+        "libevent",
+        "--pairs",
+        "50",
+        "--iterations",
+        "4",
+        "--count-syscalls",
+        "--json",
+    )
+    done = works("eventloop", *words, env=os.environ | {"EVENT_NOEPOLL": "1"})
+    assert json_of(done)["evidence"]["counts"]["calls_registration"] == 50 + 1
 
 
 def test_a_preloaded_library_is_recorded_by_its_name(tmp_path: Path) -> None:

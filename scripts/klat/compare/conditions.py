@@ -78,7 +78,8 @@ _NOT_ALLOWABLE = {
 }
 ALLOWABLE = tuple(
     sorted(
-        {*RECORDED, *RULES, *RUN, *ROWS, *PARAMS, *WITHIN_SIDE, CAPTURE[0], COUNTER} - _NOT_ALLOWABLE
+        {*RECORDED, *RULES, *RUN, *ROWS, *PARAMS, *WITHIN_SIDE, CAPTURE[0], COUNTER}
+        - _NOT_ALLOWABLE
         | {f"{family}.NAME" for family in FAMILIES}
     )
 )
@@ -164,8 +165,8 @@ def conditions(session: Session, facts: Mapping[str, Any]) -> Values:
 
 def _inherited(session: Session) -> Iterator[tuple[tuple[str, str], str]]:
     for name, value in (session.info.get("inherited") or {}).items():
-        # Real-time policies ignore it.
-        if name != "nice" or any("=other:" in row.policy for row in session.rows):
+        # Real-time policies ignore them.
+        if name not in ("nice", "slice_ns") or any("=other:" in row.policy for row in session.rows):
             yield (f"{PROCESS}.{name}", f"the process's {name}"), value
     for program, libraries in (session.info.get("libraries") or {}).items():
         yield (LIBRARIES, f"the libraries of {program}"), libraries
