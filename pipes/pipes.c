@@ -190,8 +190,8 @@ static int setup(struct klat_run *run)
 	const int parts = 1 + o->bytes / 4096;
 	struct klat_worker *worker;
 
-	if (pipe(state->there) || pipe(state->back))
-		return klat_error(run, errno, "cannot make a pipe: %m");
+	if (sync_pipe(run, state->there) || sync_pipe(run, state->back))
+		return -EIO;
 	worker = klat_worker_add(run, "writer", 0, o->higher == READER ? KLAT_LOW : KLAT_HIGH,
 				 writer);
 	/* With one-way, half of the writer's wakeups end the gap, and no sample contains its wait

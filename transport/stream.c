@@ -9,6 +9,7 @@
  * spinner on that CPU keeps this thread from running.
  */
 #include "inet.h"
+#include "sync/sync.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -140,8 +141,8 @@ static int open_pipes(struct klat_run *run)
 	for (int i = 0; i < 2; i++) {
 		int ends[2];
 
-		if (pipe2(ends, O_CLOEXEC))
-			return klat_error(run, errno, "cannot make a pipe: %m");
+		if (sync_pipe(run, ends))
+			return -EIO;
 		state->sides[i].out = ends[1];
 		state->sides[!i].in = ends[0];
 	}

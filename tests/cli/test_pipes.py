@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+from subprocess import PIPE
+
 import pytest
-from harness import json_of, until, works
+from harness import FAILED, command, json_of, until, works
 
 pytestmark = pytest.mark.alone
 
@@ -17,3 +22,29 @@ def test_the_gap_before_a_one_way_message_is_no_sleep_for_it(real_time: None) ->
         return "" if 0 < slept["writer"] <= 1.1 * slept["reader"] else str(slept)
 
     until(attempt)
+
+
+@pytest.mark.parametrize("program", [("pipes",), ("transport", "--transport", "pipe")])
+def test_a_pipe_that_is_smaller_than_usual_is_an_error(
+    program: tuple[str, ...], published: Path, as_nobody: list[str | Path]
+) -> None:
+    """As a user's pipes are who has 16,384 pages in other pipes."""
+    many = (
+        "import fcntl, os; os.setuid(65534)\n"
+        "def size(change):\n"
+        "    pipe = os.pipe()[0]\n"
+        "    if change: fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, 1 << 20)\n"
+        "    return fcntl.fcntl(pipe, fcntl.F_GETPIPE_SZ)\n"
+        "try:\n"
+        "    while size(True): pass\n"
+        "except PermissionError:\n"
+        "    while size(False) >= 16 * os.sysconf('SC_PAGESIZE'): pass\n"
+        "print(flush=True); input()"
+    )
+    words = [*as_nobody, published / program[0], *program[1:], "--iterations", "10"]
+    with subprocess.Popen([sys.executable, "-c", many], stdin=PIPE, stdout=PIPE) as other:
+        assert other.stdout and other.stdout.readline()
+        done = command(words, cwd="/")
+        other.communicate(b"\n")
+    assert done.status == FAILED, str(done)
+    assert "fs.pipe-user-pages-soft" in done.err
