@@ -22,7 +22,7 @@ from klat.base import files
 from klat.record import lab_files, plan_csv
 from klat.base.errors import KlatError
 from klat.lab import collect, cpio, guest, initramfs
-from klat.lab.experiment import Experiment, check_labels, parse_clock
+from klat.lab.experiment import Experiment, checked_labels, parse_clock
 from klat.lab.boot_failures import ProgramsFailed, ResultsIncomplete
 from klat.lab.modules import Module
 from klat.compare.dataset import read_dataset
@@ -413,7 +413,7 @@ def test_two_conditions_never_share_a_label(
     labels: tuple[str, ...], loads: tuple[str, ...], why: str
 ) -> None:
     with pytest.raises(KlatError, match=why):
-        check_labels(labels, loads)
+        checked_labels(labels, loads)
 
 
 def test_every_boot_has_its_own_seed_clock_and_order_from_the_experiments_seed() -> None:

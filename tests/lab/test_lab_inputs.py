@@ -322,6 +322,20 @@ def test_where_nothing_can_be_recorded_nothing_is_booted(
     )
 
 
+@pytest.mark.parametrize("link", ["out", "out/a"])
+def test_another_users_link_is_refused_before_a_kernel_is_read(
+    lab: Lab, tmp_path: Path, root: None, link: str
+) -> None:
+    theirs = (lab.directory / link).parent
+    theirs.mkdir(exist_ok=True)
+    os.chown(theirs, harness.NOBODY, harness.NOBODY)
+    (lab.directory / link).symlink_to(tmp_path)
+    done = lab("run", "--kernel", f"a={tmp_path}/none", "--output", "out", "pipes")
+    assert done.returncode == 2
+    assert f"{link} is a symbolic link to {tmp_path} that another user" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
 def packages(*releases: str) -> dict[str, Package]:
     names = [f"linux-image-{release}" for release in releases]
     return {name: Package(name, "1", 1) for name in [*names, "linux-image-amd64", "busybox-static"]}

@@ -7,12 +7,12 @@ import secrets
 import sys
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 
-from klat.base import streams
+from klat.base import files, streams
 from klat.base.errors import KlatError
 from klat.lab import cache, collect, experiment, kernel_config, kernels, modes, qemu, suite
 from klat.lab.apt import Archive
@@ -31,6 +31,7 @@ from klat.report.text.columns import wrapped
 from klat.report.text.look_text import too_few_units
 from klat.report.text.numbers import plural
 from klat.record.session import STATUSES, read_session
+from klat.record.session_directory import SET_ASIDE
 
 MEASURED, FAILED, _, INVALID, SKIPPED = range(5)
 
@@ -83,8 +84,8 @@ class Attempt:
         print(line, file=sys.stderr, flush=True)
 
     def begin(self, request: Request, output: Path, jobs: int | None) -> int:
-        experiment.check_labels([spec.label for spec in request.specs], request.loads)
-        _check_output(output)
+        labels = experiment.checked_labels([spec.label for spec in request.specs], request.loads)
+        _check_output(output, labels)
         static = self._programs(request.sets, request.loads)
         if request.mode != "auto":
             self._check_options(request, request.mode)
@@ -140,7 +141,7 @@ class Attempt:
 
     def resume(self, begun: Begun, jobs: int | None) -> int:
         planned = begun.experiment
-        _check_output(begun.output)
+        _check_output(begun.output, {boot.label for boot in planned.schedule()})
         found = []
         for text, label, release, digest in zip(
             planned.kernels, planned.labels, planned.releases, planned.hashes
@@ -306,13 +307,16 @@ class Attempt:
         return MEASURED if statuses["ok"] + statuses["disturbed"] else SKIPPED
 
 
-def _check_output(output: Path) -> None:
-    """KlatError, before the first boot, if nothing can be recorded in `output`."""
-    place = next(path for path in (output, *output.absolute().parents) if path.exists())
-    if not place.is_dir():
-        raise KlatError(f"{place}: is not a directory, so nothing can be recorded in {output}")
-    if not os.access(place, os.W_OK | os.X_OK):
-        raise KlatError(f"{place}: this user cannot write it, so nothing can be recorded there")
+def _check_output(output: Path, labels: Iterable[str]) -> None:
+    """KlatError, before a kernel is fetched, if nothing can be recorded in `output`."""
+    for target in (output, *(output / label / SET_ASIDE for label in labels)):
+        place = next(path for path in (target, *target.absolute().parents) if os.path.lexists(path))
+        if not place.is_dir():
+            raise KlatError(f"{place}: is not a directory, so nothing can be recorded in {output}")
+        with files.explained("record in", place), files.directory(place):
+            pass  # as it will be opened for the sessions
+        if not os.access(place, os.W_OK | os.X_OK):
+            raise KlatError(f"{place}: this user cannot write it, so nothing can be recorded there")
 
 
 def _check_guests(begun: Begun, ready: Sequence[Ready]) -> None:

@@ -171,8 +171,8 @@ _LATER: dict[str, Kind] = {
 _FACTS = Object(_FIELDS | _LATER, frozenset(_FIELDS))
 
 
-def check_labels(labels: Sequence[str], loads: Sequence[str]) -> None:
-    """KlatError if two conditions would have one label, or a label is not valid."""
+def checked_labels(labels: Sequence[str], loads: Sequence[str]) -> list[str]:
+    """The labels of the sessions. KlatError if two conditions would have one label, or a label is not valid."""
     made = [KernelUnderLoad(k, load).label(labels) for load in loads for k in range(len(labels))]
     for label in made:
         if labels.count(label) > 1:
@@ -188,6 +188,7 @@ def check_labels(labels: Sequence[str], loads: Sequence[str]) -> None:
             session_directory.check_label(label)
         except ValueError as error:
             raise KlatError(f"{label[:40]!r}: {error}") from None
+    return made
 
 
 def now() -> str:
