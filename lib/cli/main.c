@@ -134,6 +134,12 @@ static int exit_status(enum klat_status status)
 	}
 }
 
+/* A full disk ends as a wrong command line does: another run would end in the same way. */
+static int unrecorded_status(int err)
+{
+	return err == -ENOSPC || err == -EDQUOT ? EXIT_USAGE : EXIT_FAILED;
+}
+
 /* Print --help, --version and so on. True if there is nothing else to do. */
 static bool inform(const struct klat_run *run)
 {
@@ -164,7 +170,7 @@ static int run_command(struct klat_run *run, int argc, char **argv)
 	struct klat_library *library = run->library;
 	const char *check_for;
 	klat_cpu_set allowed;
-	int session = -1;
+	int session = -1, err;
 
 	if (klat_options_parse(run, &run->library->common, argc, argv))
 		return EXIT_USAGE;
@@ -195,7 +201,7 @@ static int run_command(struct klat_run *run, int argc, char **argv)
 		session = klat_session_join(run);
 		if (session < 0) {
 			klat_warn(run, "%s", run->outcome->reason);
-			return EXIT_FAILED;
+			return unrecorded_status(session);
 		}
 	}
 	library->soak.record = klat_record_append;
@@ -203,14 +209,15 @@ static int run_command(struct klat_run *run, int argc, char **argv)
 	library->soak.show = klat_soak_progress_text;
 	klat_run_perform(run);
 	klat_soak_progress_end(run);
-	if (session >= 0 && needs_row(run) && klat_record_append(run, session)) {
+	if (session >= 0 && needs_row(run) && (err = klat_record_append(run, session))) {
 		klat_warn(run, "%s", run->outcome->reason);
-		return EXIT_FAILED;
+		return unrecorded_status(err);
 	}
 	klat_signals_release();
 	if (print(run))
 		return EXIT_FAILED;
-	return exit_status(run->outcome->status);
+	return library->soak.unrecorded ? unrecorded_status(library->soak.unrecorded)
+					: exit_status(run->outcome->status);
 }
 
 int klat_main(const struct klat_benchmark *benchmark, int argc, char **argv)

@@ -235,7 +235,7 @@ struct klat_soak {
 	int64_t segments, elapsed_ns;      /* of what is recorded */
 	int64_t progress;    /* the largest number that klat_soak_progress() has returned */
 	int64_t overwritten; /* iterations of the segment whose samples are lost */
-	bool unrecorded;     /* the last segment could not be recorded */
+	int unrecorded;      /* -errno if the last segment could not be recorded */
 	/* Record the segment that `run` describes: 0 or -errno after klat_error(). */
 	int (*record)(struct klat_run *run, int session);
 	int session;

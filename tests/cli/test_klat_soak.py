@@ -7,7 +7,7 @@ from pathlib import Path
 
 import harness
 import pytest
-from harness import FAILED, MEASURED, UNTRUSTED, command
+from harness import MEASURED, UNTRUSTED, USAGE, command
 
 pytestmark = pytest.mark.alone
 
@@ -28,6 +28,37 @@ rm "$1/filling"
 "$klat" summary --verify "$1" || exit 9
 exit $status
 """
+
+
+# Too small for a copy of the environment.
+SMALL_DISK = """
+mount -t tmpfs -o size=40k klat "$1" && cd "$1" || exit 4
+shift
+"$@"
+status=$?
+find . -mindepth 2
+exit $status
+"""
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("soak", "timer", "--for", "3s"),
+        ("run", "timer", "--runs", "1", "--load", "zero", "--load", "idle"),
+        ("ab", "--a", "a", "--b", "b", "--b-option", "timer.dma-latency=0", "timer"),
+    ],
+)
+def test_a_full_disk_at_the_start_leaves_no_session(
+    tmp_path: Path, root: None, words: tuple[str, ...]
+) -> None:
+    (tmp_path / "disk").mkdir()
+    script = ["unshare", "--mount", "sh", "-c", SMALL_DISK, "sh", tmp_path / "disk", KLAT]
+    done = command([*script, *words, "--output", "out"], limit=LIMIT_SECONDS)
+    if done.status == harness.SKIPPED:
+        harness.lacking(done.err.strip())
+    assert done.status == USAGE, str(done)
+    assert done.err.count("No space left on device") == 1 and not done.out
 
 
 def test_a_soak_is_a_session_with_its_answer(tmp_path: Path, real_time: None) -> None:
@@ -64,6 +95,6 @@ def test_a_full_disk_ends_a_soak_that_keeps_its_segments(
     done = command(script, limit=LIMIT_SECONDS)
     if done.status == harness.SKIPPED:
         harness.lacking(done.err.strip())
-    assert done.status == FAILED, str(done)
+    assert done.status == USAGE, str(done)
     assert done.err.count("No space left on device") == 1
     assert "lateness: soaked" in done.err and "lateness: soaked" in done.out

@@ -159,7 +159,7 @@ def main():
         return 2
     if "full" in behave:
         print(f"{name}: samples/{name}.u64: No space left on device", file=sys.stderr)
-        return 1
+        return 2
     if "fail" in behave:
         print(f"{name}: cannot open /dev/net/tun: No such device", file=sys.stderr)
         return 1

@@ -127,5 +127,6 @@ def _begin(campaign: Campaign, boot: CampaignBoot, load: str) -> Path:
         "pairing": pairing,
         "under_test": {"experiment": campaign.identity, "append": boot.setting.append},
     }
-    recording.write(session, settings, schedule, sys.argv, more)
+    with session_directory.removed_unless_begun(session):
+        recording.write(session, settings, schedule, sys.argv, more)
     return session

@@ -199,7 +199,8 @@ def _measure(
         for each in settings:
             left.remove(each.label)
             session = session_directory.create(output, each.label)
-            write(session, each, schedule, sys.argv)
+            with session_directory.removed_unless_begun(session):
+                write(session, each, schedule, sys.argv)
             print(
                 f"{plural(len(schedule), 'run')} ({', '.join(benchmarks)}), label {each.label},"
                 f" seed {each.seed}\ninto {session}",

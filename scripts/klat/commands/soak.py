@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from klat.base import programs, streams
-from klat.base.statuses import FAILED, MEASURED, USAGE
+from klat.base.statuses import FAILED, MEASURED, USAGE, worst
 from klat.base.errors import KlatError, SessionError, did_you_mean
 from klat.commands import _session_options, add_command
 from klat.commands._limit_options import add_limit, limit_of
@@ -60,9 +60,9 @@ else on standard error. klat summary, compare, history, plot and export read the
 session. docs/soak.md says what the figures mean.
 
 Exit status: 0 measured, and with --limit every verdict is within; 1 a verdict
-is exceeded, or the program or a load failed, for example on a full disk; 2
-usage; 3 a verdict is cannot tell, or the evidence refutes some segments; 4 the
-machine lacks what the program needs; 129 stopped by SIGHUP, 143 by SIGTERM.
+is exceeded, or the program or a load failed; 2 usage, or the disk is full; 3 a
+verdict is cannot tell, or the evidence refutes some segments; 4 the machine
+lacks what the program needs; 129 stopped by SIGHUP, 143 by SIGTERM.
 
 examples:
   klat soak timer --for 8h --limit 100us --load populate --load 'stress-ng -m 2'
@@ -182,7 +182,8 @@ def _run(arguments: argparse.Namespace) -> int:
         explain=arguments.explain,
     )
     session = session_directory.create(_session_options.output(arguments), settings.label)
-    begin_soak(session, settings, sys.argv)
+    with session_directory.removed_unless_begun(session):
+        begin_soak(session, settings, sys.argv)
     _say_cyclic(arguments, settings.commands[0])
     under = f" under {settings.load}" if loads else ""
     _say(f"{arguments.program} soaks{under}, label {settings.label}\ninto {session}")
@@ -334,8 +335,8 @@ def _conclude(session: Path, end: SoakEnd, limit: Any) -> int:
     streams.announce([session], _say)
     if end.stopped and end.stopped.number != signal.SIGINT:
         return end.stopped.status
-    if end.failures or end.status == FAILED:
-        return FAILED
+    if end.failures or end.status in (FAILED, USAGE):
+        return worst([end.status, *[FAILED] * len(end.failures)])
     if verdict is None:
         return end.status or USAGE
     return verdict or end.status

@@ -11,8 +11,8 @@ import json
 import os
 import re
 import unicodedata
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -183,8 +183,19 @@ def is_empty(session: Path) -> bool:
     return not any((session / name).exists() for name in ("session.json", "runs.csv", "samples"))
 
 
+@contextmanager
+def removed_unless_begun(session: Path) -> Iterator[None]:
+    """Remove a new session at an error, for example on a full disk."""
+    try:
+        yield
+    except BaseException:
+        remove_unused(session)
+        raise
+
+
 def remove_unused(session: Path) -> None:
-    """Remove a session in which nothing was recorded, and the files that klat run made in it."""
+    """Remove a session in which nothing was recorded, and the files that klat and its programs made in it."""
+    files.remove_tree(session / "environment")
     with suppress(OSError, KlatError):
         with files.directory(session) as held:
             for name in (PLAN, FACTS, LOAD_LOG):

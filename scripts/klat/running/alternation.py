@@ -15,6 +15,7 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -58,8 +59,23 @@ def begin(
     each setting alone."""
     for each in settings:
         recording.prefix_words(each.prefix)
+    with ExitStack() as unbegun:
+        sessions = []
+        for each in settings:
+            sessions.append(session_directory.create(output, each.label))
+            unbegun.enter_context(session_directory.removed_unless_begun(sessions[-1]))
+        _write(sessions, settings, plans, options, command)
+    return sessions
+
+
+def _write(
+    sessions: Sequence[Path],
+    settings: Sequence[Settings],
+    plans: Sequence[tuple[list[PlannedRun], list[plan_csv.Turn]]],
+    options: Sequence[Sequence[str]],
+    command: Sequence[str],
+) -> None:
     experiment = secrets.token_hex(8)
-    sessions = [session_directory.create(output, each.label) for each in settings]
     for index, (each, (schedule, turns)) in enumerate(zip(settings, plans)):
         blocks: dict[int, list[int]] = {}
         for turn in turns:
@@ -76,7 +92,6 @@ def begin(
             },
         }
         recording.write(sessions[index], each, schedule, command, more)
-    return sessions
 
 
 def both(session: Path, trust: bool) -> list[Path]:

@@ -30,7 +30,6 @@ from klat.record.session import STATUSES, Session, printable, read_session
 # After so many runs of one program that fail in the same way, the next would fail too.
 _FAILURES_ALIKE = 3
 _LINES_SHOWN = 8
-_DISK_FULL = ("No space left on device", "Disk quota exceeded")
 
 
 @dataclass(frozen=True)
@@ -260,7 +259,7 @@ class Recording:
         self.messages.failures[message] += 1
         self.messages.warnings.update(lines[:-1])
         # Another run would fail too, and so would --resume.
-        if status == USAGE or any(text in message for text in _DISK_FULL):
+        if status == USAGE:
             raise KlatError(message, status=USAGE)
         for key in keys:
             before, times = self._failing.get(key, (None, 0))
