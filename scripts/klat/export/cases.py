@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from klat.compare.comparison import Against, Cell, Comparison, OverMachines, Result
 from klat.report.text import wording
+from klat.report.text.unshared import nothing_shared
 from klat.report.text.machines_wording import machine_names, over_machines_explanations
 from klat.record.session import NOT_MEASURABLE, printable
 from klat.compare.dataset import Key
@@ -61,7 +62,7 @@ def groups(comparison: Comparison) -> list[Group]:
 def cases(against: Against, comparison: Comparison) -> list[Case]:
     found = list(_cases(against, comparison))
     if not found:
-        why = wording.nothing_shared(against).removesuffix(".")
+        why = nothing_shared(against).removesuffix(".")
         found = [Case("klat.compare", "anything in common", SKIPPED, *_REFUSED, why, ())]
     return found
 

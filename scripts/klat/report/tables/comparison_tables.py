@@ -20,6 +20,7 @@ from klat.report.text.machines_wording import (
     machine_names,
     over_machines_explanations,
 )
+from klat.report.text.unshared import nothing_shared
 from klat.report.tables.cells import cells
 from klat.record.session import NOT_MEASURABLE, printable
 from klat.compare.dataset import Key
@@ -231,7 +232,7 @@ def markdown(comparison: Comparison) -> Iterator[str]:
             yield f"- note: {_cellular(caution)}"
         yield ""
         if not against.shared:
-            yield wording.nothing_shared(against)
+            yield _cellular(nothing_shared(against))
             yield ""
         if against.cells:
             unit = _cellular(against.base.unit)

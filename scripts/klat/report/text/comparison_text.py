@@ -14,6 +14,7 @@ from klat.report.text.machines_wording import left_out_machine, machine_names
 from klat.report.text.look_text import look_sentence
 from klat.report.text.numbers import MISSING
 from klat.report.text.parameters import HIDDEN
+from klat.report.text.unshared import nothing_shared
 from klat.record.session import printable
 from klat.compare.verdicts import Verdict
 
@@ -87,7 +88,7 @@ def _against(against: Against, comparison: Comparison, colour: bool) -> Iterator
     if against.accepted or against.cautions or shared:
         yield ""
     if not against.shared:
-        yield wording.nothing_shared(against)
+        yield from wrapped(nothing_shared(against), "", "")
         yield ""
     if not against.refused:
         overview = _limit_overview if comparison.options.limit else _overview

@@ -62,13 +62,6 @@ def uncompared_reason(left: Uncompared) -> str:
     return printable(left.reason if left.neither else f"BASE: {left.reason}")
 
 
-def nothing_shared(against: Against) -> str:
-    """Why there is no cell."""
-    if against.unmeasurable:
-        return f"All that BASE and NEW have in common is {NOT_MEASURABLE}."
-    return "BASE and NEW have no benchmark, params, placement and metric in common."
-
-
 def setting(key: Key, among: Iterable[Key] = ()) -> str:
     """Benchmark, placement and parameters in one line. `among` are the keys of the same report."""
     benchmark, params, placement, _ = key
