@@ -122,6 +122,10 @@ void klat_thread_self(int64_t *migrations, int64_t *wait_ns);
 /* The checks of every benchmark, from pinning to SMIs. */
 void klat_evidence_judge(struct klat_run *run);
 
+/* neighbours.c */
+/* The CPU time of all neighbours since they started. */
+int64_t klat_neighbours_ns(const struct klat_run *run);
+
 /* surplus.c */
 /* How long the calling worker ran, and how long it waited for its CPU; -1: unknown. */
 void klat_account_read(const struct klat_worker *worker, int64_t *cpu_ns, int64_t *waited_ns);
@@ -318,6 +322,8 @@ struct klat_library {
 	int worker_capacity;
 	struct klat_snapshot before, after;
 	struct klat_busy busy_before, busy_after;
+	int64_t neighbours_ns; /* their time during the run; until its end, the time before, negated
+				*/
 	int64_t start_ns, start_monotonic_ns, elapsed_ns;
 	uint64_t floor;
 	pid_t ended_pid;         /* a worker's process that ended before its body did, or 0 */

@@ -256,6 +256,26 @@ static struct waits waits_of(const struct klat_run *run, const struct klat_worke
 	return waits;
 }
 
+/* The neighbours' time on the run's CPUs as a share of the run's. */
+static double neighbours_share(const struct klat_run *run)
+{
+	const struct klat_library *library = run->library;
+	const int64_t elapsed_ns = library->busy_after.at_ns - library->busy_before.at_ns;
+
+	return elapsed_ns > 0 ? (double)library->neighbours_ns / elapsed_ns : 0;
+}
+
+static void judge_neighbours(struct klat_run *run)
+{
+	const double share = neighbours_share(run);
+
+	if (klat_timed() && share > 0.01)
+		klat_disturbed(run,
+			       "real-time tasks of other programs ran on its CPUs for %.0f %% of "
+			       "the time; ps -eLo rtprio,psr,comm lists them",
+			       100 * share);
+}
+
 /*
  * Waits in a few samples, or outside the samples, do not move the median. So they are subtracted
  * before the waits are compared with the median.
@@ -277,8 +297,9 @@ static void judge_waits(struct klat_run *run, const struct klat_worker *worker,
 	if (all && !worker->kernel_threads && !has_superior(run, worker) &&
 	    2 * (worker->voluntary + worker->involuntary) >= observed)
 		share = (waits.shared - longest->excess_ns - (outside > 0 ? outside : 0)) / all;
-	/* A load delays the wakeups of a worker alone on its CPU. That delay is measured. */
-	if (share >= 0.2 && waits.workers > 1)
+	/* An ordinary load delays the wakeups of a worker alone on its CPU. That delay is measured.
+	 */
+	if (share >= 0.2 && (waits.workers > 1 || neighbours_share(run) > 0.01))
 		klat_invalid(run,
 			     "other tasks kept the %s from CPU %d for %.0f %% of the median sample",
 			     worker->noun, worker->cpu, 100 * share);
@@ -306,5 +327,6 @@ void klat_surplus_judge(struct klat_run *run)
 			judge_waits(run, worker, &longest);
 	}
 	judge_counts(run);
+	judge_neighbours(run);
 	judge_profiler(run);
 }

@@ -38,7 +38,7 @@ def long(program: str) -> tuple[str, ...]:
     return ("--iterations", str(LONG.get(program, 200000)))
 
 
-def judged(wanted: str, attempt: Callable[[], harness.Done]) -> None:
+def judged(wanted: str, attempt: Callable[[], harness.Done], reason: str = "") -> None:
     """Other work on the machine may end an attempt before it is of use."""
 
     def wrong() -> str:
@@ -46,7 +46,8 @@ def judged(wanted: str, attempt: Callable[[], harness.Done]) -> None:
         if done.status == harness.SKIPPED:
             harness.lacking(done.err.strip())
         result = json_of(done)
-        return "" if result["status"] in wanted and result["reason"] else str(done)
+        said = result["reason"] and reason in result["reason"]
+        return "" if result["status"] in wanted and said else str(done)
 
     until(wrong, tries=3)
 
@@ -175,3 +176,10 @@ def test_an_equal_neighbour_makes_a_run_invalid(program: str, neighbour: None) -
 def test_a_neighbour_between_two_priorities_disturbs_a_run(program: str, neighbour: None) -> None:
     words = (*ONE_CPU[program], "--iterations", "20000", "--json")
     judged("disturbed invalid", lambda: run(program, *words))
+
+
+@pytest.mark.parametrize("program", ["pipes", "messages", "semaphore", "network", "tlbflush"])
+def test_an_equal_neighbour_on_one_of_two_cpus_disturbs_a_run(
+    program: str, two_cpus: None, neighbour: None
+) -> None:
+    judged("disturbed invalid", lambda: run(program, "--json"), "other ")

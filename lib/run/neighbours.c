@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: MIT */
+/* Neighbours: real-time tasks of other programs that can run on no other CPUs than the run's. A
+ * waking worker does not preempt a neighbour of its own or a higher priority. */
+#include "run/run.h"
+
+#include <dirent.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+static bool belongs_to_run(const struct klat_run *run, pid_t pid)
+{
+	for (int i = 0; i < run->worker_count; i++)
+		if (run->workers[i].process && run->workers[i].tid == pid)
+			return true;
+	return pid == getpid() || pid == run->library->soak.pid;
+}
+
+static bool is_neighbour(const struct klat_run *run, pid_t tid)
+{
+	const int policy = sched_getscheduler(tid) & ~SCHED_RESET_ON_FORK;
+	struct sched_param param;
+	klat_cpu_set set = { 0 };
+
+	if ((policy != SCHED_FIFO && policy != SCHED_RR) || sched_getparam(tid, &param) ||
+	    sched_getaffinity(tid, sizeof(set), (cpu_set_t *)&set))
+		return false;
+	for (int cpu = 0; cpu < KLAT_MAX_CPU; cpu++)
+		if (klat_cpu_in(&set, cpu) && !klat_place_has(run, cpu))
+			return false;
+	for (int i = 0; i < run->worker_count; i++)
+		if (param.sched_priority >= run->workers[i].priority &&
+		    klat_cpu_in(&set, run->workers[i].cpu))
+			return true;
+	return false;
+}
+
+static int64_t threads_ns(const struct klat_run *run, pid_t pid)
+{
+	char path[64], text[96];
+	const struct dirent *entry;
+	int64_t sum = 0;
+	DIR *threads;
+
+	snprintf(path, sizeof(path), "/proc/%d/task", pid);
+	threads = opendir(path);
+	while (threads && (entry = readdir(threads))) {
+		const pid_t tid = atoi(entry->d_name);
+
+		if (tid <= 0 || !is_neighbour(run, tid))
+			continue;
+		/* The first number is the time on a CPU in nanoseconds. */
+		snprintf(path, sizeof(path), "/proc/%d/schedstat", tid);
+		if (klat_read_small(path, text, sizeof(text)) > 0)
+			sum += klat_count_after(text, "");
+	}
+	if (threads)
+		closedir(threads);
+	return sum;
+}
+
+int64_t klat_neighbours_ns(const struct klat_run *run)
+{
+	DIR *processes = opendir("/proc");
+	const struct dirent *entry;
+	int64_t sum = 0;
+
+	while (processes && (entry = readdir(processes))) {
+		const pid_t pid = atoi(entry->d_name);
+
+		/* The kernel's own threads have process group 0. */
+		if (pid > 0 && getpgid(pid) > 0 && !belongs_to_run(run, pid))
+			sum += threads_ns(run, pid);
+	}
+	if (processes)
+		closedir(processes);
+	return sum;
+}
