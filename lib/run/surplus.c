@@ -6,6 +6,7 @@
 #include "run/run.h"
 
 #include <dirent.h>
+#include <glob.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
@@ -71,20 +72,45 @@ static pid_t parent_of(pid_t pid)
 /* perf counts or traces its child processes and their descendants. */
 static void judge_profiler(struct klat_run *run)
 {
-	static const char *const tracers[] = { "/sys/kernel/tracing/current_tracer",
-					       "/sys/kernel/debug/tracing/current_tracer" };
 	bool profiled = false;
-	char tracer[64] = "";
 
 	for (pid_t pid = getppid(); pid > 1 && !profiled; pid = parent_of(pid))
 		profiled = has_perf_event(pid);
 	if (profiled)
 		klat_invalid(run, "a profiler (perf) observes this process; run it without perf");
-	for (size_t i = 0; i < KLAT_ARRAY_SIZE(tracers) && !*tracer; i++)
-		klat_read_line(tracers[i], tracer, sizeof(tracer));
-	if (*tracer && strcmp(tracer, "nop") != 0)
-		klat_invalid(run, "the kernel's tracer %s is on; write nop to %s", tracer,
-			     tracers[0]);
+}
+
+/* Events that a run causes. Daemons keep events for hardware errors on. */
+#define TRACED                                                                                     \
+	"{,instances/*/}{current_tracer,events/"                                                   \
+	"{sched,irq,irq_vectors,ipi,timer,syscalls,raw_syscalls,kprobes}/enable}"
+
+/* Tracers and events of others, in the kernel's trace and its instances. */
+static void judge_tracing(struct klat_run *run)
+{
+	const char *instance = run->library->common.trace_instance;
+	bool events = false;
+	glob_t files;
+
+	if (glob("/sys/kernel/tracing/" TRACED, GLOB_BRACE, NULL, &files) &&
+	    glob("/sys/kernel/debug/tracing/" TRACED, GLOB_BRACE, NULL, &files))
+		return;
+	for (size_t i = 0; i < files.gl_pathc; i++) {
+		const char *path = files.gl_pathv[i];
+		char state[64];
+
+		if (!klat_read_line(path, state, sizeof(state)) || !strcmp(state, "nop") ||
+		    strchr("0?", *state) ||
+		    (instance && !strncmp(path, instance, strlen(instance))))
+			continue;
+		if (!strchr("1X", *state))
+			klat_invalid(run, "the kernel's tracer %s is on; write nop to %s", state,
+				     path);
+		else if (!events)
+			klat_disturbed(run, "the kernel traces events; write 0 to %s", path);
+		events |= *state == '1' || *state == 'X';
+	}
+	globfree(&files);
 }
 
 /* Each of `count` other events can change one sample. */
@@ -329,4 +355,5 @@ void klat_surplus_judge(struct klat_run *run)
 	judge_counts(run);
 	judge_neighbours(run);
 	judge_profiler(run);
+	judge_tracing(run);
 }

@@ -183,3 +183,19 @@ def test_an_equal_neighbour_on_one_of_two_cpus_disturbs_a_run(
     program: str, two_cpus: None, neighbour: None
 ) -> None:
     judged("disturbed invalid", lambda: run(program, "--json"), "other ")
+
+
+@pytest.mark.parametrize("place", ["", "instances/test-of-klat"])
+def test_events_that_others_trace_disturb_a_run(place: str, root: None, two_cpus: None) -> None:
+    trace = Path("/sys/kernel/tracing") / place
+    try:
+        trace.mkdir(exist_ok=True)
+        (trace / "events/sched/enable").write_text("1")
+    except OSError as error:
+        harness.lacking(f"no event can be traced: {error}")
+    try:
+        judged("disturbed", lambda: run("pipes", "--json"), "the kernel traces events")
+    finally:
+        (trace / "events/sched/enable").write_text("0")
+        if place:
+            trace.rmdir()
