@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import re
 import subprocess
 import sys
 import tarfile
@@ -18,6 +19,7 @@ from written_sessions import SyntheticSession
 
 ROOT = Path(__file__).resolve().parents[2]
 ROLE = ROOT / "ansible/roles/klat_campaign"
+FETCH = ROLE / "tasks/fetch.yml"
 sys.path.append(str(ROLE / "action_plugins"))
 
 import klat_watch  # noqa: E402
@@ -161,16 +163,13 @@ def take_in(
     if not archive.exists():
         with tarfile.open(archive, "w:gz") as tar:
             tar.add(tmp_path / "sent", ".")
+    # The current directory can belong to another user.
+    write(tmp_path / "cwd/tarfile.py", "raise SystemExit(9)")
+    words = re.search(r"'(\S+python3)', '(-\S+)', '(klat\S+)'", FETCH.read_text())
+    assert words
     return subprocess.run(
-        [
-            "/usr/bin/python3",
-            "-Bm",
-            "klat.record.received",
-            archive,
-            tmp_path / "results",
-            host,
-            *labels,
-        ],
+        [*words.groups(), archive, tmp_path / "results", host, *labels],
+        cwd=tmp_path / "cwd",
         env=os.environ | {"PYTHONPATH": str(ROOT / "scripts")},
         capture_output=True,
         text=True,
