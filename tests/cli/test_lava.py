@@ -7,6 +7,7 @@ import gzip
 import json
 import os
 import shutil
+import time
 from pathlib import Path
 
 import harness
@@ -101,7 +102,9 @@ def test_the_definition_measures_and_the_record_comes_home(unpacked: Path, tmp_p
     said = [f'- {{"lvl": "target", "msg": "{line}"}}\n- other' for line in done.out.splitlines()]
     log.write_text("\n".join(said))
     results = tmp_path / "my results"
-    taken = command([TAKE_RECORD, log, results, "board-7", "stock"])
+    # The current directory can belong to another user.
+    (tmp_path / "tarfile.py").write_text("raise SystemExit(9)")
+    taken = command([TAKE_RECORD, log, results, "board-7", "stock"], cwd=tmp_path)
     assert (taken.status, taken.err) == (0, ""), str(taken)
     (session,) = (results / "stock").iterdir()
     assert session.name.endswith("-board-7")
@@ -186,6 +189,22 @@ def test_measure_runs_under_a_load_that_the_record_names(unpacked: Path, tmp_pat
     done = run([unpacked / "measure", "syscall"], unpacked, RUNS="1", LABEL="c", LOAD="nonsense")
     assert done.status == 1 and "measure: the load ended: load: " in done.err, str(done)
     assert not list((tmp_path / "results/c").glob("*/runs.csv"))
+
+
+def test_measure_writes_into_no_directory_of_another_user(unpacked: Path, tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("kept")
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().split("-")[0]
+    begun = time.time()
+    for second in range(60):
+        name = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(begun + second))
+        made = tmp_path / f"results/b/{name}-{boot}"
+        made.mkdir(parents=True)
+        for file in ("load.log", "run.json"):
+            (made / file).symlink_to(victim)
+    done = run([unpacked / "measure", "syscall"], unpacked, RUNS="1", LABEL="b", LOAD="zero")
+    assert done.status == 1 and "exists" in done.err, str(done)
+    assert victim.read_text() == "kept"
 
 
 def record_lines(archive: bytes) -> str:
