@@ -115,6 +115,17 @@ def test_machines_with_one_id_are_named(fleet: Fleet) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give files to another user")
+def test_settings_of_ansible_that_another_user_can_write_are_refused(fleet: Fleet) -> None:
+    settings = fleet.root / "ansible.cfg"
+    settings.touch()
+    fleet(*PLAN, status=1)
+    os.chown(settings, 65534, 65534)
+    for action in ("run", "doctor"):
+        text = fleet(*(PLAN if action == "run" else ()), action=action, status=2)
+        assert text.startswith(f"klat fleet: {settings} belongs to user "), text
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give files to another user")
 @pytest.mark.parametrize("damage", ["chown", "chmod", "file"])
 def test_a_run_that_another_user_can_write_is_refused(fleet: Fleet, damage: str) -> None:
     """Ansible expands templates in its variables, and copies klat to the machines."""

@@ -52,6 +52,7 @@ def hosts(inventory: Path, limit: str | None) -> list[str]:
         raise KlatError(f"there is no inventory {inventory}")
     if not shutil.which("ansible-playbook"):
         raise KlatError("ansible-playbook is not installed: apt install ansible-core")
+    _check_settings()
     limited = ("--limit", limit) if limit else ()
     words = ("ansible", "all", "-i", str(inventory), "--list-hosts", *limited)
     done = subprocess.run(
@@ -73,6 +74,16 @@ def hosts(inventory: Path, limit: str | None) -> list[str]:
                 " an address, put it into ansible_host"
             )
     return found
+
+
+def _check_settings() -> None:
+    """KlatError if root's Ansible would take its settings, which name code, from another user's file."""
+    settings = Path("ansible.cfg").absolute()
+    if os.geteuid() == 0 and "ANSIBLE_CONFIG" not in os.environ and settings.exists():
+        if doubt := owners.doubt_of_path(settings):
+            raise KlatError(
+                f"{doubt}, and Ansible executes what {settings} names: use another directory"
+            )
 
 
 def record_of(results: Path, words: Sequence[str], seed: int | None) -> Path:
