@@ -104,11 +104,13 @@ def test_who_waits_for_a_lock_says_for_whom_and_gives_up() -> None:
 def test_root_does_not_use_what_another_user_can_write(root: None) -> None:
     """apt's configuration there names commands."""
     cache.folder("apt")
-    for user, bits in ((4242, 0o755), (0, 0o757)):
-        os.chown(cache.root(), user, user)
-        cache.root().chmod(bits)
-        with pytest.raises(KlatError, match="XDG_CACHE_HOME"):
-            cache.folder("apt")
+    for place in (cache.root(), cache.root().parent):
+        for user, bits in ((4242, 0o755), (0, 0o757)):
+            os.chown(place, user, user)
+            place.chmod(bits)
+            with pytest.raises(KlatError, match=f"{place} .*XDG_CACHE_HOME"):
+                cache.folder("apt")
+        place.chmod(0o755)
 
 
 def test_the_cache_keeps_the_newest_guests_up_to_a_size() -> None:

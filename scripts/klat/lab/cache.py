@@ -35,15 +35,14 @@ def root() -> Path:
 
 def folder(*names: str) -> Path:
     """A directory of the cache; a missing one is made. KlatError if that fails, or if klat runs as root
-    and another user can write the cache: apt executes commands of its configuration there.
+    and another user can write or replace the cache: apt executes commands of its configuration there.
     """
     path = root().joinpath(*names)
     with files.explained("make", path):
         files.make_directories(path)
-        with files.directory(root()) as base:
-            doubt = owners.doubt(os.fstat(base)) if os.geteuid() == 0 else ""
+        doubt = owners.doubt_of_path(root()) if os.geteuid() == 0 else ""
     if doubt:
-        raise KlatError(f"{root()} {doubt}; set XDG_CACHE_HOME to a directory of root")
+        raise KlatError(f"{doubt}; set XDG_CACHE_HOME to a directory of root")
     return path
 
 
