@@ -206,6 +206,8 @@ def test_labels_and_names_are_text_whatever_they_hold(side: SideWriter, page_of:
         assert page.count(tag) == plain.count(tag), tag
     assert HOSTILE in page.text and "6.1<i>&amp;" in page.text and "\x07" not in page.source
     assert "pipes p<q> mode=<u>\"'" in page.text
+    refused = page_of(stock, side("word", environment={"proc/cmdline": "q\x07=1"}))[1]
+    assert "--allow cmdline.q\\x07" in refused.text and "\x07" not in refused.source
 
 
 def test_a_refused_comparison_is_named_and_not_drawn(side: SideWriter, page_of: Pages) -> None:

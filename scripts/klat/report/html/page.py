@@ -35,16 +35,20 @@ def templates() -> Any:
             "--html needs jinja2 for /usr/bin/python3; on Debian and Ubuntu:"
             " apt install python3-jinja2"
         ) from error
-    environment = jinja2.Environment(
+    return jinja2.Environment(
         loader=jinja2.FileSystemLoader(_TEMPLATES),
         autoescape=True,
+        finalize=_shown,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters["shown"] = printable
-    return environment
+
+
+def _shown(value: Any) -> Any:
+    """A value of a template. Texts of a record are without control characters. Markup is no plain `str`."""
+    return "\n".join(map(printable, value.split("\n"))) if type(value) is str else value
 
 
 @dataclass(frozen=True)
