@@ -59,7 +59,7 @@ static int64_t threads_ns(const struct klat_run *run, pid_t pid)
 	return sum;
 }
 
-int64_t klat_neighbours_ns(const struct klat_run *run)
+void klat_neighbours_take(struct klat_neighbours *neighbours, const struct klat_run *run)
 {
 	DIR *processes = opendir("/proc");
 	const struct dirent *entry;
@@ -74,5 +74,6 @@ int64_t klat_neighbours_ns(const struct klat_run *run)
 	}
 	if (processes)
 		closedir(processes);
-	return sum;
+	neighbours->ran_ns = sum - neighbours->ran_ns;
+	neighbours->at_ns = klat_now_ns() - neighbours->at_ns;
 }

@@ -123,8 +123,13 @@ void klat_thread_self(int64_t *migrations, int64_t *wait_ns);
 void klat_evidence_judge(struct klat_run *run);
 
 /* neighbours.c */
-/* The CPU time of all neighbours since they started. */
-int64_t klat_neighbours_ns(const struct klat_run *run);
+struct klat_neighbours {
+	int64_t ran_ns, at_ns;
+};
+
+/* Of zeroes: the CPU time of all neighbours until now, and CLOCK_MONOTONIC. Called again: the
+ * differences. */
+void klat_neighbours_take(struct klat_neighbours *neighbours, const struct klat_run *run);
 
 /* surplus.c */
 /* How long the calling worker ran, and how long it waited for its CPU; -1: unknown. */
@@ -322,8 +327,7 @@ struct klat_library {
 	int worker_capacity;
 	struct klat_snapshot before, after;
 	struct klat_busy busy_before, busy_after;
-	int64_t neighbours_ns; /* their time during the run; until its end, the time before, negated
-				*/
+	struct klat_neighbours neighbours;
 	int64_t start_ns, start_monotonic_ns, elapsed_ns;
 	uint64_t floor;
 	pid_t ended_pid;         /* a worker's process that ended before its body did, or 0 */

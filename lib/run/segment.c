@@ -354,8 +354,9 @@ int klat_segment_end(const struct klat_run *run, const struct klat_reading *befo
 		library->after = after->snapshot;
 		library->busy_before = before->busy;
 		library->busy_after = after->busy;
-		library->neighbours_ns += klat_neighbours_ns(run);
-		run->library->neighbours_ns -= library->neighbours_ns;
+		klat_neighbours_take(&library->neighbours, run);
+		run->library->neighbours.ran_ns += library->neighbours.ran_ns;
+		run->library->neighbours.at_ns += library->neighbours.at_ns;
 		/* A stop adds two sleeps. If it lasts into the next segment, that counts one. */
 		library->stops = after->stops - before->stops;
 		if (before->sleeps >= 0 && after->sleeps >= 0)

@@ -282,24 +282,11 @@ static struct waits waits_of(const struct klat_run *run, const struct klat_worke
 	return waits;
 }
 
-/* The neighbours' time on the run's CPUs as a share of the run's. */
-static double neighbours_share(const struct klat_run *run)
+static bool has_neighbours(const struct klat_run *run)
 {
-	const struct klat_library *library = run->library;
-	const int64_t elapsed_ns = library->busy_after.at_ns - library->busy_before.at_ns;
+	const struct klat_neighbours *neighbours = &run->library->neighbours;
 
-	return elapsed_ns > 0 ? (double)library->neighbours_ns / elapsed_ns : 0;
-}
-
-static void judge_neighbours(struct klat_run *run)
-{
-	const double share = neighbours_share(run);
-
-	if (klat_timed() && share > 0.01)
-		klat_disturbed(run,
-			       "real-time tasks of other programs ran on its CPUs for %.0f %% of "
-			       "the time; ps -eLo rtprio,psr,comm lists them",
-			       100 * share);
+	return klat_timed() && !klat_is_met(KLAT_RARELY, neighbours->ran_ns, neighbours->at_ns);
 }
 
 /*
@@ -325,7 +312,7 @@ static void judge_waits(struct klat_run *run, const struct klat_worker *worker,
 		share = (waits.shared - longest->excess_ns - (outside > 0 ? outside : 0)) / all;
 	/* An ordinary load delays the wakeups of a worker alone on its CPU. That delay is measured.
 	 */
-	if (share >= 0.2 && (waits.workers > 1 || neighbours_share(run) > 0.01))
+	if (share >= 0.2 && (waits.workers > 1 || has_neighbours(run)))
 		klat_invalid(run,
 			     "other tasks kept the %s from CPU %d for %.0f %% of the median sample",
 			     worker->noun, worker->cpu, 100 * share);
@@ -353,7 +340,9 @@ void klat_surplus_judge(struct klat_run *run)
 			judge_waits(run, worker, &longest);
 	}
 	judge_counts(run);
-	judge_neighbours(run);
+	if (has_neighbours(run))
+		klat_disturbed(run, "real-time tasks of other programs ran on its CPUs; "
+				    "ps -eLo rtprio,psr,comm lists them");
 	judge_profiler(run);
 	judge_tracing(run);
 }

@@ -399,7 +399,7 @@ int klat_workers_run(struct klat_run *run)
 	 * stay unlocked. */
 	if (library->memory_locked)
 		klat_memory_lock();
-	library->neighbours_ns = -klat_neighbours_ns(run);
+	klat_neighbours_take(&library->neighbours, run);
 	klat_stop_detector_start(&library->stop_detector, run->cpus[0]);
 	klat_snapshot_take(&library->before, run);
 	klat_busy_take(&library->busy_before, run);
@@ -408,7 +408,7 @@ int klat_workers_run(struct klat_run *run)
 	klat_busy_take(&library->busy_after, run);
 	klat_snapshot_take(&library->after, run);
 	library->stops += klat_stop_detector_end(&library->stop_detector);
-	library->neighbours_ns += klat_neighbours_ns(run);
+	klat_neighbours_take(&library->neighbours, run);
 	pthread_barrier_wait(&library->barrier); /* done */
 	for (int i = 0; i < run->worker_count; i++) {
 		if (run->workers[i].process)

@@ -46,8 +46,9 @@ def judged(wanted: str, attempt: Callable[[], harness.Done], reason: str = "") -
         if done.status == harness.SKIPPED:
             harness.lacking(done.err.strip())
         result = json_of(done)
-        said = result["reason"] and reason in result["reason"]
-        return "" if result["status"] in wanted and said else str(done)
+        # The reasons of an invalid run replace those that disturb it.
+        said = result["status"] == "invalid" or reason in result["reason"]
+        return "" if result["status"] in wanted and result["reason"] and said else str(done)
 
     until(wrong, tries=3)
 
