@@ -8,7 +8,7 @@ import pytest
 
 # The parts of a grub.cfg of Debian 12 that matter.
 CONFIG = """\
-### BEGIN /etc/grub.d/00_header ###
+set timeout=5
 if [ -s $prefix/grubenv ]; then
   set have_grubenv=true
   load_env
@@ -71,6 +71,7 @@ STOCK = "gnulinux-advanced-5eed>gnulinux-6.1.0-56-amd64-advanced-5eed"
 
 # The parts of a grub.cfg of Fedora that matter.
 FEDORA_CONFIG = """\
+set timeout=5
 if [ "${next_entry}" ] ; then
    set default="${next_entry}"
    set next_entry=

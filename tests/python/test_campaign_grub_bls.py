@@ -115,7 +115,7 @@ def test_another_directory_of_entries_is_refused(root: Path) -> None:
     config.write_text(f"set blsdir=/@/boot/loader/entries\n{text}")
     assert Grub(root).default().identity == OLD
     config.write_text(f"set blsdir=/mine\n{text}")
-    with pytest.raises(KlatError, match="klat cannot read .*grub.cfg, line 14"):
+    with pytest.raises(KlatError, match="klat cannot read .*grub.cfg, line 15"):
         Grub(root).default()
 
 

@@ -169,6 +169,7 @@ menuentry 'Amazon Linux (4.14.355-275.572.amzn2.x86_64) 2' --class amazon --unre
 """
 # openSUSE's GRUB has its variables in a block that btrfs reserves.
 TUMBLEWEED = """\
+set timeout=8
 if [ "${env_block}" ] ; then
   set env_block="(${root})${env_block}"
   export env_block
@@ -455,6 +456,7 @@ def test_entries_that_klat_cannot_measure_have_a_reason(
         ("${next_entry}", "${nothing}", "does not use next_entry"),
         ("ro; }", "ro; if [ -z $once ]; then save_env saved_entry; fi; }", "again and again"),
         ("menuentry", "set timeout=-1\nmenuentry", "timeout=-1, GRUB waits for a key"),
+        ("set timeout=5", "", "waits for a key; set GRUB_TIMEOUT"),
         (
             "menuentry",
             "set timeout=5\nif [ $recordfail = 1 ]; then set timeout=; fi\nmenuentry",

@@ -233,8 +233,8 @@ class Grub:
             menu.loaded(item)
         if "saved_entry" in menu.saved - by_menu:
             raise KlatError(
-                f"{self._config} saves an entry that next_entry chose as the default, so a kernel that fails"
-                " would boot again and again; remove GRUB_SAVEDEFAULT from /etc/default/grub"
+                f"{self._config} saves the entry in next_entry as the default, so a kernel that fails would boot"
+                " again and again; remove GRUB_SAVEDEFAULT from /etc/default/grub, and make grub.cfg again"
             )
         if not menu.own_file:
             raise KlatError(
@@ -253,10 +253,10 @@ class Grub:
     def _check_timeout(self) -> None:
         """KlatError if GRUB would wait for a key: in a boot of klat, of the default, or after a failure."""
         for name, value in (("next_entry", "klat-once"), ("next_entry", ""), ("recordfail", "1")):
-            timeout = self._menu(False, **{name: value}).variables.get("timeout", "0")
+            timeout = self._menu(False, **{name: value}).variables.get("timeout", "")
             if timeout is not None and not re.match(r"\s*\d", timeout):
                 raise KlatError(
-                    f"{self._config}: with timeout={timeout}, GRUB waits for a key; set GRUB_TIMEOUT in"
+                    f"{self._config}: with timeout={timeout or '(none)'}, GRUB waits for a key; set GRUB_TIMEOUT in"
                     " /etc/default/grub, in Ubuntu also GRUB_RECORDFAIL_TIMEOUT, and make grub.cfg again"
                 )
 
