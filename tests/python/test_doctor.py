@@ -104,7 +104,11 @@ def machine(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_healthy_machine_has_no_findings(machine: Path) -> None:
+@pytest.mark.parametrize(
+    "files", [{}, {"proc/sys/kernel/osrelease": "5.10.0\n", "sys/kernel/debug/sched_features": ""}]
+)
+def test_a_healthy_machine_has_no_findings(machine: Path, files: Files) -> None:
+    plant(machine, files)
     assert checks.examine(gather(machine), GRANTED) == []
 
 

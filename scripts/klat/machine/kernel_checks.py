@@ -10,6 +10,7 @@ from klat.machine.machine_state import MachineState
 from klat.machine.probes import ProbeResults
 
 _HEAVY_DEBUG = ("KASAN", "KCSAN", "KMSAN", "PROVE_LOCKING", "DEBUG_LOCK_ALLOC", "DEBUG_PAGEALLOC")
+_SCHED_IN_DEBUGFS = (5, 13)  # the first version with /sys/kernel/debug/sched
 _LIGHT_DEBUG = (
     "DEBUG_PREEMPT DEBUG_OBJECTS DEBUG_VM DEBUG_SPINLOCK DEBUG_MUTEXES DEBUG_ATOMIC_SLEEP"
     " DEBUG_KMEMLEAK LOCK_STAT SLUB_DEBUG_ON IRQSOFF_TRACER PREEMPT_TRACER"
@@ -37,14 +38,14 @@ def instrumentation(machine: MachineState, _: ProbeResults) -> Iterator[Finding]
             "It records on the timed paths.",
             "echo nop | sudo tee /sys/kernel/tracing/current_tracer",
         )
-    if machine.hides_debugfs:
+    if machine.hides_debugfs and machine.kernel >= _SCHED_IN_DEBUGFS:
         yield Finding(
             "debugfs",
             Severity.NOTE,
             "debugfs is not mounted, or this user cannot read it",
             "A record then lacks what only /sys/kernel/debug/sched shows: the preemption model in effect,"
             " the fair server and base_slice_ns.",
-            "sudo mount -t debugfs none /sys/kernel/debug, and run klat with sudo",
+            "run klat with sudo; if debugfs is not mounted: sudo mount -t debugfs none /sys/kernel/debug",
         )
     if machine.watchdog_s:
         yield Finding(

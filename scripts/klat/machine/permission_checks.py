@@ -10,7 +10,7 @@ from klat.machine.probes import ProbeResults
 
 _GRANT = (
     "run with sudo, or raise the limit: sudo prlimit --pid $$ --{} for this shell, docker run --ulimit {} for a"
-    " container, Limit{} in a systemd unit. Below the limit, root too needs {}"
+    " container, Limit{} in a systemd unit. With a lower limit, root also needs {}"
 )
 _FREE_SPOILS = 64 << 20
 _FREE_NOTE = 1 << 30
