@@ -215,12 +215,13 @@ def test_a_placement_that_new_did_not_measure_is_inconclusive(both: SideWriter, 
 
 
 def test_sides_with_nothing_in_common_are_not_comparable_and_both_are_listed(
-    side: SideWriter, klat: Klat
+    side: SideWriter, klat: Klat, tmp_path: Path
 ) -> None:
     stock, rt = side("stock", run={"params": "x=1"}), side("rt", run={"params": "x=2"}, **RT)
-    status, out, _ = klat("compare", stock, rt)
+    page = tmp_path / "page.html"
+    status, out, _ = klat("compare", stock, rt, "--html", page)
     assert status == 4 and "have no benchmark, params, placement and metric in common" in out
     said = "pipes has x=1 in BASE alone, and x=2 in NEW alone: measure both with the same options."
-    assert said in words(out)
+    assert said in words(out) and said in page.read_text()
     assert "not measured in NEW" in out
     assert "only in NEW: pipes same-llc x=2: round_trip (BASE: not measured)" in out
