@@ -114,13 +114,14 @@ static bool read_attributes(struct attributes *attributes)
  * requested slice from its default: request the default, read it, and restore the slice. */
 static void add_scheduling(json_t *object)
 {
-	struct attributes inherited, ordinary;
+	/* Kernels before 5.3 have no clamps, and write no value for them. */
+	struct attributes inherited = { 0 }, ordinary;
 	char text[64] = "none";
 	bool clamped;
 
 	if (!read_attributes(&inherited))
 		return;
-	/* By default a real-time thread has the highest clamp. Kernels without clamps show 0. */
+	/* By default a real-time thread has the highest clamp. Without clamps, both are 0. */
 	clamped = inherited.util_max && (inherited.util_min > 0 || inherited.util_max < 1024) &&
 		  !(inherited.priority && inherited.util_min == 1024);
 	if (clamped)
