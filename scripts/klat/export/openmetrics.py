@@ -81,8 +81,7 @@ def _runs(exported: ExportedRuns) -> Iterator[str]:
     counts: dict[tuple[tuple[str, str], ...], Counter[str]] = {}
     for label in exported.labels:
         for source in label.sources:
-            for rows in source.session.runs():
-                row = max(rows, key=lambda row: STATUSES.index(row.status))
+            for row in source.session.worst_rows():
                 if row.benchmark in (exported.benchmarks or (row.benchmark,)):
                     params = run_params(source, row)
                     pairs = _label_pairs(label) + _setting_pairs(
