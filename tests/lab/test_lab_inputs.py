@@ -322,15 +322,15 @@ def test_where_nothing_can_be_recorded_nothing_is_booted(
     )
 
 
-@pytest.mark.parametrize("link", ["out", "out/a"])
+@pytest.mark.parametrize("link", ["theirs/out", "theirs/out/a"])
 def test_another_users_link_is_refused_before_a_kernel_is_read(
     lab: Lab, tmp_path: Path, root: None, link: str
 ) -> None:
     theirs = (lab.directory / link).parent
-    theirs.mkdir(exist_ok=True)
+    theirs.mkdir(parents=True)
     os.chown(theirs, harness.NOBODY, harness.NOBODY)
     (lab.directory / link).symlink_to(tmp_path)
-    done = lab("run", "--kernel", f"a={tmp_path}/none", "--output", "out", "pipes")
+    done = lab("run", "--kernel", f"a={tmp_path}/none", "--output", "theirs/out", "pipes")
     assert done.returncode == 2
     assert f"{link} is a symbolic link to {tmp_path} that another user" in done.stderr
     assert len(done.stderr.splitlines()) == 1

@@ -138,7 +138,7 @@ def test_each_table_has_the_longest_of_its_own_segments(
 def drifting(writer: SyntheticSession) -> SyntheticSession:
     """Four segments, the last two of which are slower. One sample of the last is kept."""
     for run, shift in enumerate((0, 0, 100, 100), start=1):
-        held = [1000 + shift + i % 40 for i in range(6000)]
+        held = [1000 + shift + i % 40 for i in range(6000 + run)]
         writer.run({"m": held}, params=SOAK, run=run)
     (writer.path / "run.json").write_text('{"schema": 1, "soak": {"seconds": 9}}')
     written(writer, line(1139, run=4, index=5))

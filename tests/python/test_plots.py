@@ -179,9 +179,9 @@ def test_files_have_predictable_names_and_both_kinds(
 ) -> None:
     fill(writer)
     for count in (0, 2):
-        for _ in range(3):
+        for run in range(3):
             writer.run(
-                {"initiator": stepped(15_000 + 20_000 * count)},
+                {"initiator": stepped(15_000 + 20_000 * count + 26 * run)},
                 benchmark="tlbflush",
                 params=FLUSH.format(count),
             )

@@ -25,7 +25,7 @@ SAMPLES = [1300 + 26 * (i % 40) for i in range(600)]
 
 def filled(writer: SyntheticSession) -> SyntheticSession:
     for run in (1, 2):
-        writer.run({"round_trip": SAMPLES}, order=run, run=run)
+        writer.run({"round_trip": SAMPLES[run:] + SAMPLES[:run]}, order=run, run=run)
     return writer
 
 

@@ -8,11 +8,13 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from klat.record.samples import SampleFiles
 from klat.record.session import Row, Session, SessionError, printable
 
-# Fewer samples can be the same by chance.
-_LEAST_SAMPLES = 30
+# Fewer samples, or samples of fewer values, can be the same by chance: a coarse counter has few values.
+_LEAST_SAMPLES, _LEAST_VALUES = 30, 10
 
 
 def run_of(row: Row) -> tuple[str, str, int]:
@@ -83,8 +85,9 @@ def _is_of_one_boot(original: _Recorded, copy: _Recorded) -> bool:
 
 
 def _digest(session: Session, row: Row) -> bytes:
-    """Of the samples; empty if they cannot be read."""
+    """Of the samples; empty if they cannot be read, or have too few values."""
     digest, files = blake2b(), SampleFiles(session)
+    distinct: set[int] = set()
     try:
         if row.soak:
             counted = files.distribution(row)
@@ -93,9 +96,11 @@ def _digest(session: Session, row: Row) -> bytes:
             parts = files.parts(row)
         for part in parts:
             digest.update(part.tobytes())
+            if len(distinct) < _LEAST_VALUES:
+                distinct |= set(np.unique(part)[:_LEAST_VALUES].tolist())
     except SessionError:
         return b""
-    return digest.digest()
+    return digest.digest() if len(distinct) >= _LEAST_VALUES else b""
 
 
 def _line(recorded: _Recorded) -> str:
