@@ -44,7 +44,7 @@ _RELEASE = re.compile(r"[-_](\d+\.\d[^/]*)$")
 # Linux's boot protocol also starts these programs.
 _NO_LINUX = re.compile(r"[^/]*(?:memtest|memdisk|ipxe|netboot\.xyz|\.lkrn$)[^/]*$")
 _ENTRIES = re.compile(r"^[ \t]*(?:menuentry|submenu|blscfg)\b", re.MULTILINE)
-_OF_ITEM = re.compile(r"\$(?:" + "|".join(map(re.escape, ARGUMENTS)) + ")")
+_ARGUMENT = re.compile(r"\$(?:" + "|".join(map(re.escape, ARGUMENTS)) + ")")
 # What Fedora's GRUB itself writes to grubenv at each boot. The end of the file is padding.
 _CHANGES = re.compile(rb"^boot_(?:success|indeterminate)=.*\n|#+\Z", re.MULTILINE)
 
@@ -289,9 +289,9 @@ class Grub:
             return f"{item.place(unsure.line)}: it is known only during the boot whether GRUB executes {unsure.command}"
         if not item.sure:
             return f"{item.place()}: it is known only during the boot whether this entry is in the menu"
-        own = next((load for load in loads if any(map(_OF_ITEM.search, load.words))), None)
-        if own:
-            return f"{item.place(own.line)}: the words of {own.command} depend on the arguments of the entry"
+        unclear = next((load for load in loads if any(map(_ARGUMENT.search, load.words))), None)
+        if unclear:
+            return f"{item.place(unclear.line)}: the words of {unclear.command} depend on the arguments of the entry"
         image = path_on_partition(kernels[-1].words[0])
         kernel = self._file(image)
         release = kernel_image.release(kernel) if kernel else ""

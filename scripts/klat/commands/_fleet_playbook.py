@@ -82,7 +82,7 @@ def _check_settings() -> None:
     if os.geteuid() == 0 and "ANSIBLE_CONFIG" not in os.environ and settings.exists():
         if doubt := owners.doubt_of_path(settings):
             raise KlatError(
-                f"{doubt}, and Ansible executes what {settings} names: use another directory"
+                f"{doubt}, and Ansible executes what {settings} names: run klat in another directory"
             )
 
 

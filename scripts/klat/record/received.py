@@ -3,7 +3,8 @@
     python3 -m klat.record.received ARCHIVE RESULTS NAME LABEL...
 
 moves the sessions in a .tar.gz to RESULTS/LABEL/SESSION-NAME, and those in LABEL/.failed to RESULTS/LABEL/.failed, and
-removes the archive. An archive with a session of another label is refused. A session that RESULTS already has is not replaced. Each session is renamed as a whole.
+removes the archive. An archive with a session of another label is refused. A session that RESULTS already has is not
+replaced. Each session is renamed as a whole.
 """
 
 from __future__ import annotations
