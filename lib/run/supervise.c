@@ -15,8 +15,14 @@
 static int measure(struct klat_run *run)
 {
 	struct klat_library *library = run->library;
+	const struct sched_param ordinary = { 0 };
 	int err, latency_fd = -1;
 
+	/* A real-time thread has no timer slack since Linux 6.12, nor have the threads that it
+	 * starts, whatever their policy. */
+	if (library->policy.policy == SCHED_OTHER && sched_getscheduler(0) != SCHED_OTHER &&
+	    sched_setscheduler(0, SCHED_OTHER, &ordinary))
+		return klat_error(run, errno, "cannot leave the inherited scheduling policy: %m");
 	/* For all threads and processes of the run. A real-time policy ignores it. */
 	if (klat_read_count("/proc/self/timerslack_ns") != KLAT_TIMER_SLACK_NS &&
 	    prctl(PR_SET_TIMERSLACK, KLAT_TIMER_SLACK_NS) && library->policy.policy == SCHED_OTHER)

@@ -48,10 +48,16 @@ def bind_memory() -> None:
 
 
 # The worker of eventloop is a process.
-@pytest.mark.parametrize("program", ["timer", "cv", "eventloop"])
-def test_every_thread_has_the_default_timer_slack(program: str, two_cpus: None) -> None:
+@pytest.mark.parametrize(
+    ("program", "policy"),
+    [("timer", os.SCHED_OTHER), ("cv", os.SCHED_FIFO), ("eventloop", os.SCHED_OTHER)],
+)
+def test_every_thread_has_the_default_timer_slack(
+    program: str, policy: int, two_cpus: None, real_time: None
+) -> None:
     def prepare() -> None:
         LIBC.prctl(PR_SET_TIMERSLACK, 1)
+        os.sched_setscheduler(0, policy, os.sched_param(int(policy != os.SCHED_OTHER)))
 
     with Running(program, "--policy", "other", preexec_fn=prepare) as running:
         slacks = {
