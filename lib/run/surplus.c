@@ -131,15 +131,15 @@ static void judge_counts(struct klat_run *run)
 
 	if (stops > 0)
 		verdict_of(run, stops)(run,
-				       "the process was stopped %lld times, by a signal, a "
+				       "the process was stopped %lld time%s, by a signal, a "
 				       "tracer or the freezer",
-				       (long long)stops);
+				       (long long)stops, stops == 1 ? "" : "s");
 	/* A quota applies to ordinary threads. */
 	if (throttled > 0 && run->library->policy.policy == SCHED_OTHER)
 		verdict_of(run, throttled)(run,
 					   "the CPU quota of the cgroup stopped its threads "
-					   "%lld times",
-					   (long long)throttled);
+					   "%lld time%s",
+					   (long long)throttled, throttled == 1 ? "" : "s");
 }
 
 /* Whether another worker may preempt this one. Workers of equal priority switch when they sleep,
