@@ -16,6 +16,9 @@ HEAD, _, CUSTOM = made_grub.CONFIG.partition("### BEGIN /etc/grub.d/10_linux ###
 CUSTOM = CUSTOM[CUSTOM.index("### BEGIN /etc/grub.d/41_custom") :]
 SAVED = HEAD.replace('default="0"', 'default="${saved_entry}"')
 UBUNTU = """\
+function savedefault {
+  if [ -z "${boot_once}" ]; then saved_entry="${chosen}"; save_env saved_entry; fi
+}
 function recordfail {
   set recordfail=1
   if [ -n "${have_grubenv}" ]; then if [ -z "${boot_once}" ]; then save_env recordfail; fi; fi
@@ -39,6 +42,7 @@ if [ "${recordfail}" != 1 ]; then
 fi
 export linux_gfx_mode
 menuentry 'Ubuntu' --class ubuntu --class os $menuentry_id_option 'gnulinux-simple-5eed' {
+	savedefault
 	recordfail
 	gfxmode $linux_gfx_mode
 	if [ x$feature_platform_search_hint = xy ]; then

@@ -234,7 +234,7 @@ class Grub:
         if "saved_entry" in menu.saved - by_menu:
             raise KlatError(
                 f"{self._config} saves the entry in next_entry as the default, so a kernel that fails would boot"
-                " again and again; remove GRUB_SAVEDEFAULT from /etc/default/grub, and make grub.cfg again"
+                " again and again; make grub.cfg with grub-mkconfig, whose savedefault does not save this entry"
             )
         if not menu.own_file:
             raise KlatError(
