@@ -190,7 +190,7 @@ static int setup(struct klat_run *run)
 	const int parts = 1 + o->bytes / 4096;
 	struct klat_worker *worker;
 
-	if (sync_pipe(run, state->there) || sync_pipe(run, state->back))
+	if (sync_pipe(run, state->there, o->bytes) || sync_pipe(run, state->back, o->bytes))
 		return -EIO;
 	worker = klat_worker_add(run, "writer", 0, o->higher == READER ? KLAT_LOW : KLAT_HIGH,
 				 writer);

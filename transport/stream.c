@@ -136,12 +136,13 @@ static int set_waits(struct klat_run *run)
 
 static int open_pipes(struct klat_run *run)
 {
+	const struct options *o = run->options;
 	struct state *state = run->state;
 
 	for (int i = 0; i < 2; i++) {
 		int ends[2];
 
-		if (sync_pipe(run, ends))
+		if (sync_pipe(run, ends, o->bytes))
 			return -EIO;
 		state->sides[i].out = ends[1];
 		state->sides[!i].in = ends[0];

@@ -137,15 +137,15 @@ static int post_eventfd(struct sync *sync)
 	return write(sync->fds[1], &one, sizeof(one)) == sizeof(one) ? 0 : -errno;
 }
 
-int sync_pipe(struct klat_run *run, int fds[2])
+int sync_pipe(struct klat_run *run, int fds[2], int64_t bytes)
 {
-	const int usual = 16 * (int)sysconf(_SC_PAGESIZE);
+	const int page = (int)sysconf(_SC_PAGESIZE), usual = 16 * page;
 	int size;
 
 	if (pipe2(fds, O_CLOEXEC))
 		return klat_error(run, errno, "cannot make a pipe: %m");
 	size = fcntl(fds[0], F_GETPIPE_SZ);
-	if (size > 0 && size < usual)
+	if (size > 0 && size < usual && size < bytes + page)
 		return klat_error(run, EDQUOT,
 				  "a new pipe holds %d bytes, not %d: close other pipes of this "
 				  "user, or raise fs.pipe-user-pages-soft and fs.pipe-max-size",

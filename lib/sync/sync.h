@@ -47,8 +47,9 @@ struct sync {
 	} KLAT_ALIGNED;
 } KLAT_ALIGNED;
 
-/* A pipe of the usual size: 16 pages. In a smaller one a message takes more wakeups. */
-int sync_pipe(struct klat_run *run, int fds[2]);
+/* A pipe of the usual size: 16 pages. In a smaller one that a message of so many bytes fills, the
+ * message takes more wakeups. */
+int sync_pipe(struct klat_run *run, int fds[2], int64_t bytes);
 
 /* `sync` is zeroed, except for takes_all and signals_held. */
 int sync_init(struct sync *sync, enum sync_kind kind, uint32_t tokens);
