@@ -52,7 +52,15 @@ def test_a_pipe_that_is_smaller_than_usual_is_an_error_if_a_message_fills_it(
         "    while size(False) >= 16 * os.sysconf('SC_PAGESIZE'): pass\n"
         "print(flush=True); input()"
     )
-    words = [*as_nobody, published / program[0], *program[1:], "--bytes", size, "--iterations", "10"]
+    words = [
+        *as_nobody,
+        published / program[0],
+        *program[1:],
+        "--bytes",
+        size,
+        "--iterations",
+        "10",
+    ]
     with subprocess.Popen([sys.executable, "-c", many], stdin=PIPE, stdout=PIPE) as other:
         assert other.stdout and other.stdout.readline()
         done = command(words, cwd="/")
