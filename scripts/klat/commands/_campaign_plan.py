@@ -275,8 +275,8 @@ def _entry(text: str, entries: list[BootEntry]) -> BootEntry:
             )
         if matched and not matched[0].release:
             raise KlatError(
-                f"--kernel: klat finds no release of a kernel for {text!r}, neither in a file nor in its name;"
-                " the entry may boot another system, from which no campaign returns"
+                f"--kernel: klat finds no release of a kernel for {text!r}, neither in a file nor in its name."
+                " The entry may boot another system, from which no campaign returns; give another entry"
             )
         if matched:
             return matched[0]
