@@ -19,25 +19,24 @@ def nothing_shared(against: Against) -> str:
 
 
 def _differences(against: Against) -> Iterator[str]:
-    base = [cell.key for cell in against.cells]
-    new = [left.key for left in against.uncompared if not left.neither]
-    for benchmark in dict.fromkeys(key[0] for key in base):
-        words = [_words(benchmark, keys) for keys in (base, new)]
-        alone = [
-            ", ".join(word for word in one if word not in two) for one, two in (words, words[::-1])
-        ]
-        if all(alone):
+    base_keys = [cell.key for cell in against.cells]
+    new_keys = [left.key for left in against.uncompared if not left.neither]
+    for benchmark in dict.fromkeys(key[0] for key in base_keys):
+        base, new = _words(benchmark, base_keys), _words(benchmark, new_keys)
+        only_base = ", ".join(word for word in base if word not in new)
+        only_new = ", ".join(word for word in new if word not in base)
+        if only_base and only_new:
             yield printable(
-                f"{benchmark} has {alone[0]} in BASE alone, and {alone[1]} in NEW alone"
+                f"{benchmark} has {only_base} in BASE alone, and {only_new} in NEW alone"
             )
 
 
 def _words(benchmark: str, keys: list[Key]) -> list[str]:
     """The params, placements and metrics of one program."""
-    own = [key for key in keys if key[0] == benchmark]
-    found = (
+    words = (
         word
-        for _, params, placement, metric in own
+        for program, params, placement, metric in keys
+        if program == benchmark
         for word in (*params.split(";"), placement, metric)
     )
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(words))
