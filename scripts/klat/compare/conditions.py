@@ -124,6 +124,11 @@ class Condition:
                 f"{self.sentence()}; give each machine an /etc/machine-id of its own before measuring,"
                 " or, if both sides are of one machine, --allow machine"
             )
+        if self.key == COUNTER:
+            return (
+                f"{self.sentence()}; a kernel misjudged it, so its times are wrong by as much, or the guest"
+                f" moved to another host; measure both again, or --allow {COUNTER}"
+            )
         return f"{self.sentence()}; measure both alike, or --allow {self.key}"
 
     @property
