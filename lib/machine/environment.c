@@ -73,6 +73,7 @@ static const char *const patterns[] = {
 	"/sys/devices/system/cpu/smt/control",
 	"/sys/devices/system/cpu/vulnerabilities/*",
 	"/sys/devices/system/node/node*/cpulist",
+	"/sys/firmware/acpi/pm_profile",
 	"/sys/kernel/debug/sched/*_ns",
 	"/sys/kernel/debug/sched/*_server/cpu*/period",
 	"/sys/kernel/debug/sched/*_server/cpu*/runtime",

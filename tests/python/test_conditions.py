@@ -427,8 +427,11 @@ def test_an_idle_state_that_the_driver_disables_was_not_set(captured: Captured) 
 
 
 def test_a_governor_was_set_if_the_configuration_names_another(captured: Captured) -> None:
-    def configured(kernel: str, driver: str, governor: str, built_in: str) -> Values:
+    def configured(
+        kernel: str, driver: str, governor: str, built_in: str, profile: str | None = None
+    ) -> Values:
         files: Files = {f"{FREQUENCY}/scaling_governor": governor}
+        files |= {"sys/firmware/acpi/pm_profile": profile}
         files |= {f"{FREQUENCY}/scaling_driver": driver}
         files |= {"boot/config-x": f"CONFIG_CPU_FREQ_DEFAULT_GOV_{built_in}=y"}
         return captured("intel", kernel, files)
@@ -451,6 +454,9 @@ def test_a_governor_was_set_if_the_configuration_names_another(captured: Capture
         configured("6.12", "intel_pstate", "performance", "PERFORMANCE"),
     ]
     assert disagreements(active[:1], active[1:]) == []
+    for profile, refused in ((None, 0), ("4\n", 0), ("2\n", 1)):  # not recorded, a server, a laptop
+        server = configured("6.12", "amd-pstate-epp", "performance", "SCHEDUTIL", profile)
+        assert keys(disagreements([stock], [server])) == ["governor"] * refused
 
 
 def test_a_clock_source_was_set_if_the_kernel_rates_another_higher(captured: Captured) -> None:

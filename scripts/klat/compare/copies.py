@@ -91,7 +91,8 @@ def _digest(session: Session, row: Row) -> bytes:
     try:
         if row.soak:
             counted = files.distribution(row)
-            parts = iter((counted.values, counted.counts))
+            digest.update(counted.counts.tobytes())
+            parts = iter((counted.values,))
         else:
             parts = files.parts(row)
         for part in parts:

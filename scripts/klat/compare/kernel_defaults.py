@@ -36,7 +36,9 @@ _OPTIONS = (
     *(f"{_HUGE}{choice.upper()}" for choice in _HUGE_CHOICES),
     *(f"{_GOVERNOR}{governor.upper()}" for governor in _GOVERNORS),
 )
-_SEVERAL_NODES, _SMALL_MEMORY = "several-nodes", "small-memory"
+_SEVERAL_NODES, _SMALL_MEMORY, _PROFILE = "several-nodes", "small-memory", "acpi-profile-"
+# Preferred_PM_Profile of the ACPI table FADT: desktop, mobile, workstation, appliance and tablet.
+_CLIENTS = ("1", "2", "3", "6", "8")
 
 # By file and by the first version of the kernel: the default, or the possible ones.
 _ALWAYS = (0, 0)
@@ -118,7 +120,7 @@ def _defaults(key: str, name: str, values: Values) -> Sequence[str]:
         top = value_of(values, "clocksources").partition(" ")[0]
         return () if top in _FALLBACK_CLOCKS else (top,)
     if key in ("governor", "huge-pages", "sysctl.nmi_watchdog", "sysctl.numa_balancing"):
-        return tuple(filter(None, [_configured(key, values)]))
+        return _configured(key, values)
     release = _RELEASE.match(values.get(KERNEL, ""))
     if not release or name not in _DEFAULTS:
         return ()
@@ -132,27 +134,37 @@ def _defaults(key: str, name: str, values: Values) -> Sequence[str]:
     return defaults
 
 
-def _configured(key: str, values: Values) -> str:
-    """The default that follows from the kernel's configuration; empty if klat does not know it."""
+def _configured(key: str, values: Values) -> Sequence[str]:
+    """The defaults that follow from the kernel's configuration; empty if klat does not know them."""
     basis = values.get(BASIS, "").split()
     if not basis:
-        return ""
+        return ()
     if key == "governor":
-        named = [word for word in basis if word.startswith(_GOVERNOR)]
-        governor = named[0].removeprefix(_GOVERNOR).lower() if named else ""
-        by_itself = value_of(values, "frequency-driver") in SCALES_BY_ITSELF
-        is_kept = governor in ("performance", "powersave") or not by_itself
-        return governor if is_kept else "powersave"
+        return _governors(basis, value_of(values, "frequency-driver"))
     if key == "sysctl.nmi_watchdog":
-        # A virtual machine may lack the counter that it needs.
-        is_certain = value_of(values, "mode") == "hardware"
-        return "0" if _DETECTOR not in basis else "1" if is_certain else ""
+        # A virtual machine may lack the counter that it needs, and an arm64 machine its interrupt.
+        is_x86 = value_of(values, "architecture") == "x86_64"
+        is_certain = is_x86 and value_of(values, "mode") == "hardware"
+        return ("0",) if _DETECTOR not in basis else ("1",) if is_certain else ()
     if key == "sysctl.numa_balancing":
-        return "1" if {_BALANCING, _SEVERAL_NODES} <= {*basis} else "0"
+        return ("1",) if {_BALANCING, _SEVERAL_NODES} <= {*basis} else ("0",)
     # mm/huge_memory.c, hugepage_init()
     chosen = [choice for choice in _HUGE_CHOICES if f"{_HUGE}{choice.upper()}" in basis]
     default = chosen[0] if chosen and _SMALL_MEMORY not in basis else "never"
-    return " ".join(f"[{choice}]" if choice == default else choice for choice in _HUGE_CHOICES)
+    return (" ".join(f"[{choice}]" if choice == default else choice for choice in _HUGE_CHOICES),)
+
+
+def _governors(basis: Sequence[str], driver: str) -> Sequence[str]:
+    named = [word.removeprefix(_GOVERNOR).lower() for word in basis if word.startswith(_GOVERNOR)]
+    if driver not in SCALES_BY_ITSELF or named[:1] in (["performance"], ["powersave"]):
+        return named[:1]
+    if driver == "intel_pstate":
+        return ("powersave",)
+    # drivers/cpufreq/amd-pstate.c, amd_pstate_epp_cpu_init(): its default follows the machine's profile.
+    profiles = [word.removeprefix(_PROFILE) for word in basis if word.startswith(_PROFILE)]
+    if not profiles:
+        return ("performance", "powersave")
+    return ("powersave",) if profiles[0] in _CLIENTS else ("performance",)
 
 
 def basis_of(files: Files) -> str:
@@ -163,4 +175,6 @@ def basis_of(files: Files) -> str:
         basis.append(_SEVERAL_NODES)
     if basis and memory.isdecimal() and int(memory) < 512 << 10:
         basis.append(_SMALL_MEMORY)
+    if basis and (profile := files.get("sys/firmware/acpi/pm_profile", {}).get("")):
+        basis.append(f"{_PROFILE}{profile}")
     return " ".join(basis)
