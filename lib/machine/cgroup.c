@@ -42,7 +42,8 @@ static size_t find_directory(const char *mounts, bool unified, const char *path,
 			continue;
 		length = strcmp(root, "/") ? strlen(root) : 0;
 		/* If the cgroup is outside the mount, its nearest visible ancestor is the mount. */
-		path = strncmp(path, root, length) ? "" : path + length;
+		path = strncmp(path, root, length) || !strchr("/", path[length]) ? ""
+										 : path + length;
 		snprintf(directory, PATH_SIZE, "%s%s", point, strcmp(path, "/") ? path : "");
 		return strlen(point);
 	}

@@ -67,7 +67,7 @@ def _kernels(base: Dataset, new: Dataset) -> Iterator[str]:
     if one[2] != two[2] and not {"None", "unknown"} & {one[2], two[2]}:
         kernel_changes.append("preemption model")
     # preempt= chooses the preemption model.
-    others = {re.sub(r"\bpreempt=\S*", "", side).strip() for side in words or ()}
+    others = {" ".join(re.sub(r"\bpreempt=\S*", "", side).split()) for side in words or ()}
     changed = [*kernel_changes, "command line"] if len(others) > 1 else kernel_changes
     if len(changed) < 2:
         return
