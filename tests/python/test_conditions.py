@@ -179,6 +179,18 @@ def test_a_setting_of_one_side_is_refused_with_both_values(
     assert tried, "no kernel has this file"
 
 
+@pytest.mark.parametrize(("mode", "refused"), [("hardware", False), ("virtual", True)])
+def test_the_kernels_lists_of_affected_cpus_differ(
+    captured: Captured, mode: str, refused: bool
+) -> None:
+    """On hardware the CPU is the same. A hypervisor can show another."""
+    file = f"{CPU}/vulnerabilities/spectre_v2"
+    old = captured("amd", "6.12", {file: "Not affected"}, mode=mode)
+    for kernel, is_set in (("6.18", refused), ("6.12", True)):
+        new = captured("amd", kernel, {file: "Mitigation: CSV2, BHB"}, mode=mode)
+        assert keys(disagreements([old], [new])) == ["vulnerability.spectre_v2"] * is_set
+
+
 def test_the_same_values_on_other_cpus_were_set_differently(captured: Captured) -> None:
     name = "sys/devices/system/cpu/cpu{}/cpufreq/scaling_governor"
     for kernel in ("6.1", "6.12"):
@@ -294,6 +306,50 @@ def test_a_value_was_set_if_its_own_kernel_has_another_by_default(
     sides = [captured("counted", k, {file: value}, cpus_online=cpus) for k, value in (one, two)]
     for base, new in permutations(sides):
         assert keys(disagreements([base], [new])) == [key] * is_set
+
+
+def scaled(driver: str, governor: str, preference: str, profile: str = "2") -> Files:
+    return {
+        f"{FREQUENCY}/scaling_driver": driver,
+        f"{FREQUENCY}/scaling_governor": governor,
+        f"{FREQUENCY}/energy_performance_preference": preference,
+        "sys/firmware/acpi/pm_profile": profile,
+    }
+
+
+INTEL, AMD = "intel_pstate", "amd-pstate-epp"
+BALANCED = "balance_performance"
+
+
+@pytest.mark.parametrize(
+    ("one", "two", "refused"),
+    [
+        # The Linux 6.14 driver chooses a preference of its own.
+        (("6.12", AMD, "powersave", "performance"), ("6.18", AMD, "powersave", BALANCED), []),
+        (("6.12", AMD, "powersave", "power"), ("6.18", AMD, "powersave", BALANCED), [0]),
+        (("6.12", AMD, "powersave", "power", "4"), ("6.18", AMD, "powersave", BALANCED, "4"), [0]),
+        (("6.6", AMD, "powersave", BALANCED), ("6.12", AMD, "powersave", "performance"), [0]),
+        # The governor performance, a default of the kernel or not, decides the preference.
+        (("6.6", INTEL, "performance", "performance"), ("6.12", INTEL, "powersave", BALANCED), []),
+        (
+            ("6.6", INTEL, "performance", "performance"),
+            ("6.18", INTEL, "powersave", BALANCED),
+            [1],
+        ),
+        (("6.12", INTEL, "powersave", BALANCED), ("6.18", INTEL, "powersave", "power"), [0]),
+    ],
+)
+def test_a_preference_of_energy_that_the_kernel_brings_is_not_refused(
+    captured: Captured, one: Any, two: Any, refused: list[int]
+) -> None:
+    sides = []
+    for kernel, *values in (one, two):
+        by_default = "PERFORMANCE" if kernel == "6.6" and two[0] == "6.12" else "SCHEDUTIL"
+        config = {"boot/config-x": f"CONFIG_CPU_FREQ_DEFAULT_GOV_{by_default}=y"}
+        sides.append(captured("amd", kernel, scaled(*values) | config, mode="hardware"))
+    names = ["energy-preference", "governor"]
+    for base, new in permutations(sides):
+        assert keys(disagreements([base], [new])) == [names[i] for i in refused]
 
 
 NODES: Files = {f"sys/devices/system/node/node{node}/cpulist": "0" for node in (0, 1)}
@@ -565,6 +621,7 @@ def test_words_without_effect_on_what_is_timed_are_never_refused(captured: Captu
     line = (
         "BOOT_IMAGE=/vmlinuz root=UUID=2 rw rootwait console=ttyAMA0,115200 earlycon loglevel=3"
         " ip=10.0.0.2::10.0.0.1 nfsroot=/job/2 systemd.unit=a panic=10 klat.campaign=rt preempt=none"
+        " usrhash=2 gnu.load=/2/boot"
         " systemd.set_credential=a:b systemd.default_timeout_start_sec=9 -- --port 7"
     )
     for kernel in ("6.1", "6.12"):

@@ -51,6 +51,7 @@ _HARMLESS = re.compile(
     r"|nomodeset|vt\..+|vt_handoff"
     r"|root|rootflags|rootfstype|rootwait|rootdelay|ro|rw|resume|resume_offset|noresume|init|rdinit"
     r"|fsck\..+|fsck_.+|ostree|nfsroot|ip|BOOTIF|hostname|net\.ifnames|biosdevname|cryptdevice|netroot"
+    r"|roothash|(?:verity\.)?usrhash|gnu\.(?:load|system)"
     "|panic|oops|panic_on_warn|crashkernel|reboot|single|emergency|rescue|[S1-5]"
     r"|systemd\.(?:unit|run.*|wants|log_.+|journald\..+|show_status|status_unit_format|dump_core|crash_.+"
     r"|confirm_spawn|debug_shell|default_debug_tty|default_standard_.+|default_.*timeout.*|machine_id|hostname"
@@ -283,7 +284,9 @@ def meaning(key: str, value: str, values: Values, alike: Alike) -> str | None:
     """What a value counts as; None if it says nothing. `values` are the values of its session."""
     family = key.partition(".")[0]
     if family == "vulnerability":
-        return _class(value, alike.kernel)
+        # Of one machine, the kernels' lists of CPUs differ. Of a virtual one, the CPU's bits can.
+        is_one_cpu = value_of(values, "mode") == "hardware" and not alike.kernel
+        return None if is_one_cpu else _class(value, alike.kernel)
     if key == "governor" and not alike.frequency_driver:
         by_itself = value_of(values, "frequency-driver") in SCALES_BY_ITSELF
         scales = value in _SCALING or (value == "powersave" and by_itself)

@@ -122,9 +122,13 @@ def _defaults(key: str, name: str, values: Values) -> Sequence[str]:
     if key in ("governor", "huge-pages", "sysctl.nmi_watchdog", "sysctl.numa_balancing"):
         return _configured(key, values)
     release = _RELEASE.match(values.get(KERNEL, ""))
-    if not release or name not in _DEFAULTS:
+    if not release:
         return ()
     version = (int(release[1]), int(release[2]))
+    if key == "energy-preference":
+        return _energy_preferences(values, version)
+    if name not in _DEFAULTS:
+        return ()
     defaults = [text for since, text in _DEFAULTS[name].items() if since <= version][-1].split()
     if _SCALED.fullmatch(name):
         # kernel/sched/fair.c, get_update_sysctl_factor()
@@ -161,10 +165,29 @@ def _governors(basis: Sequence[str], driver: str) -> Sequence[str]:
     if driver == "intel_pstate":
         return ("powersave",)
     # drivers/cpufreq/amd-pstate.c, amd_pstate_epp_cpu_init(): its default follows the machine's profile.
-    profiles = [word.removeprefix(_PROFILE) for word in basis if word.startswith(_PROFILE)]
-    if not profiles:
+    is_client = _is_client(basis)
+    if is_client is None:
         return ("performance", "powersave")
-    return ("powersave",) if profiles[0] in _CLIENTS else ("performance",)
+    return ("powersave",) if is_client else ("performance",)
+
+
+def _is_client(basis: Sequence[str]) -> bool | None:
+    """Whether the firmware's profile is of a client; None if it was not recorded."""
+    profiles = [word.removeprefix(_PROFILE) for word in basis if word.startswith(_PROFILE)]
+    return profiles[0] in _CLIENTS if profiles else None
+
+
+def _energy_preferences(values: Values, version: tuple[int, int]) -> Sequence[str]:
+    if value_of(values, "governor") == "performance":
+        return ("performance",)  # the driver accepts no other
+    driver = value_of(values, "frequency-driver")
+    if driver == "intel_pstate":
+        return ("balance_performance",)
+    # Before 6.14, and on servers, amd-pstate keeps the firmware's value: of a client, performance.
+    is_client = _is_client(values.get(BASIS, "").split())
+    if driver not in SCALES_BY_ITSELF or is_client is False:
+        return ()
+    return ("balance_performance",) if version >= (6, 14) else ("performance",)
 
 
 def basis_of(files: Files) -> str:
