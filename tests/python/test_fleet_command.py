@@ -115,14 +115,19 @@ def test_machines_with_one_id_are_named(fleet: Fleet) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give files to another user")
-def test_settings_of_ansible_that_another_user_can_write_are_refused(fleet: Fleet) -> None:
-    settings = fleet.root / "ansible.cfg"
-    settings.touch()
+@pytest.mark.parametrize("name", ["ansible.cfg", "hosts.ini", "group_vars/all.yml", "."])
+def test_what_ansible_executes_is_refused_if_another_user_can_write_it(
+    fleet: Fleet, name: str
+) -> None:
+    """The last one is a directory in which anybody can make group_vars, as in /tmp."""
+    path = fleet.root / name
+    path.parent.mkdir(exist_ok=True)
+    path.exists() or path.touch()
     fleet(*PLAN, status=1)
-    os.chown(settings, 65534, 65534)
+    path.chmod(0o1777) if name == "." else os.chown(path, 65534, 65534)
     for action in ("run", "doctor"):
         text = fleet(*(PLAN if action == "run" else ()), action=action, status=2)
-        assert text.startswith(f"klat fleet: {settings} belongs to user "), text
+        assert text.startswith(f"klat fleet: {path} "), text
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give files to another user")

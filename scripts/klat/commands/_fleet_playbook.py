@@ -52,7 +52,7 @@ def hosts(inventory: Path, limit: str | None) -> list[str]:
         raise KlatError(f"there is no inventory {inventory}")
     if not shutil.which("ansible-playbook"):
         raise KlatError("ansible-playbook is not installed: apt install ansible-core")
-    _check_settings()
+    _check_settings(inventory)
     limited = ("--limit", limit) if limit else ()
     words = ("ansible", "all", "-i", str(inventory), "--list-hosts", *limited)
     done = subprocess.run(
@@ -76,13 +76,18 @@ def hosts(inventory: Path, limit: str | None) -> list[str]:
     return found
 
 
-def _check_settings() -> None:
-    """KlatError if root's Ansible would take its settings, which name code, from another user's file."""
-    settings = Path("ansible.cfg").absolute()
-    if os.geteuid() == 0 and "ANSIBLE_CONFIG" not in os.environ and settings.exists():
-        if doubt := owners.doubt_of_path(settings):
+def _check_settings(inventory: Path) -> None:
+    """KlatError if root's Ansible would take its settings, the inventory, or the variables beside it from a file of
+    another user. All of them name code."""
+    beside = inventory.resolve().parent
+    paths = [inventory, beside, *beside.glob("*_vars"), *beside.glob("*_vars/*")]
+    if "ANSIBLE_CONFIG" not in os.environ:
+        paths.append(Path("ansible.cfg"))
+    for path in (path.absolute() for path in paths if os.geteuid() == 0 and path.exists()):
+        if doubt := owners.doubt_of_path(path):
             raise KlatError(
-                f"{doubt}, and Ansible executes what {settings} names: run klat in another directory"
+                f"{doubt}, and Ansible executes what {path} names: move the inventory, and run klat, in a"
+                " directory that only you can write"
             )
 
 
