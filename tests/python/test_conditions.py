@@ -257,6 +257,7 @@ RUNTIME, SLICE = "proc/sys/kernel/sched_rt_runtime_us", "sys/kernel/debug/sched/
 SERVER = "sys/kernel/debug/sched/fair_server/cpu0/runtime"
 KSM, AUTOGROUP = "sys/kernel/mm/ksm/run", "proc/sys/kernel/sched_autogroup_enabled"
 MIGRATION, POLL = "proc/sys/kernel/timer_migration", "proc/sys/net/core/busy_poll"
+BOOST, NO_TURBO = f"{CPU}/cpufreq/boost", f"{CPU}/intel_pstate/no_turbo"
 TRACER = "proc/sys/kernel/stack_tracer_enabled"
 COST, LATENCY = "sys/kernel/debug/sched/migration_cost_ns", "proc/sys/kernel/sched_latency_ns"
 
@@ -294,6 +295,10 @@ COST, LATENCY = "sys/kernel/debug/sched/migration_cost_ns", "proc/sys/kernel/sch
         ("sysctl.stack_tracer_enabled", TRACER, ("7.3", None), ("7.3", "0"), False),
         ("sysctl.stack_tracer_enabled", TRACER, ("7.3", None), ("7.3", "1"), True),
         ("ksm", KSM, ("6.1", "0"), ("7.3", "1"), True),
+        # A driver without the file does not limit the frequency.
+        ("boost", BOOST, ("6.1", None), ("7.3", "0"), True),
+        ("boost", BOOST, ("6.1", None), ("7.3", "1"), False),
+        ("no-turbo", NO_TURBO, ("6.1", "1"), ("7.3", None), True),
         # Distributions change this default.
         ("sysctl.sched_autogroup_enabled", AUTOGROUP, ("6.1", "0"), ("7.3", "1"), False),
         ("sysctl.sched_autogroup_enabled", AUTOGROUP, ("7.3", "0"), ("7.3", "1"), True),

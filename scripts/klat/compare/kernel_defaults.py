@@ -113,6 +113,8 @@ def _defaults(key: str, name: str, values: Values) -> Sequence[str]:
     """The values that the session's kernel can have by itself; empty if klat does not know them."""
     if key.startswith("idle-state."):
         return (ENABLED, DISABLED_BY_DRIVER)
+    if key in ("boost", "no-turbo"):
+        return ("1",) if key == "boost" else ("0",)
     if key in ("frequency-min", "frequency-max"):
         return (NOT_LIMITED,)
     if key == "clocksource":
