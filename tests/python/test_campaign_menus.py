@@ -432,9 +432,15 @@ ONE = "menuentry A --id a { linux /boot/vmlinuz-6.1 ro; }\n"
         (HEAD.replace('"0"', "menu") + TRIXIE, "line 32: klat cannot measure what configfile"),
         (HEAD + ONE.replace("{", "x {").replace("ro", "$2"), "line 19: .* arguments of the entry"),
         (HEAD + "for i in /*.iso; do\n" + ONE + "done\n", "line 20: .* only during the boot"),
+        (HEAD + ONE + "configfile ${prefix}/custom.cfg\n", "line 20: .*another menu"),
+        (HEAD + ONE.replace("linux", "boot; linux"), "line 19: .* whether GRUB executes linux"),
+        (
+            HEAD + "search.fs_uuid 5eed disk\nif [ $disk ]; then set default=b; fi\n" + ONE,
+            "GRUB's default is known only during the boot",
+        ),
     ],
     ids="none if source linux default xen windows quote function memtest memtest5 tool number configfile"
-    " argument pattern".split(),
+    " argument pattern menu boot variable".split(),
 )
 def test_what_klat_cannot_read_is_refused_with_its_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, config: str, why: str
@@ -466,6 +472,13 @@ def test_entries_that_klat_cannot_measure_have_a_reason(
             "set timeout=5\nif [ $recordfail = 1 ]; then set timeout=; fi\nmenuentry",
             "waits for a key",
         ),
+        ("menuentry", "set superusers=root\nmenuentry", "line 20: GRUB asks for a password"),
+        (ONE, f"set superusers=root\nsubmenu S {{\n{ONE}}}\n", "line 21: GRUB asks for a password"),
+        (
+            ONE,
+            f"set superusers=root\nsubmenu S {{\n{ONE.replace('--id', '--unrestricted --id')}}}\n",
+            "line 21: GRUB asks for a password",
+        ),
     ],
 )
 def test_a_grub_that_would_not_return_to_the_default_is_refused(
@@ -475,6 +488,13 @@ def test_a_grub_that_would_not_return_to_the_default_is_refused(
     assert old in config
     with pytest.raises(KlatError, match=why):
         grub(tmp_path, monkeypatch, config.replace(old, new)).check()
+
+
+def test_a_default_without_a_password_is_accepted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = HEAD + "set superusers=root\n" + ONE.replace("--id", "--unrestricted --id") + CUSTOM
+    grub(tmp_path, monkeypatch, config).check()
 
 
 def test_entries_of_klat_must_not_move_the_default(

@@ -248,6 +248,11 @@ class Grub:
                 f"{menu.own_file}: klat's entries come before the default of GRUB and change its number, and"
                 f" GRUB names the default by its number; {CURE}"
             )
+        if before.restricted and menus[0].variables.get("superusers", "") != "":
+            raise KlatError(
+                f"{before.place()}: GRUB asks for a password before it boots the default, {before.title!r}; add"
+                " --unrestricted to this entry, and to the submenu that it is in"
+            )
         return by_menu
 
     def _check_timeout(self) -> None:

@@ -26,6 +26,7 @@ from klat.campaign.grub_script import (
     Word,
     expanded,
     Variables,
+    menu_options,
     parse,
     parse_block,
     text_of,
@@ -37,12 +38,12 @@ LINUX, INITRAMFS = re.compile(r"linux(?:16|efi)?"), re.compile(r"initrd(?:16|efi
 # These start another program, or Linux under one.
 OTHERS = re.compile(r"multiboot2?|module2?|xen_\w+|chainloader|\w*configfile")
 _ITEMS = ("menuentry", "submenu")
-_VALUED = ("class", "users", "hotkey", "source", "id")  # options of menuentry
 _ASSIGNMENT = re.compile(r"\w+=.*", re.DOTALL)
 # klat does not know the effect of these commands on the menu.
 _UNREAD = re.compile(
     r"uki|legacy_\w+|syslinux_\w+|extract_\w+|return|break|continue|exit|eval|normal"
 )
+_ENDS = re.compile(r"return|break|continue|exit|boot|halt|reboot")  # the rest is not executed
 _NAME = re.compile(r"\$\{?([A-Za-z_]\w*)")
 _PATTERN = re.compile(r"[*?]")  # GRUB replaces it by the names of files
 ARGUMENTS = frozenset("@*#123456789")  # variables: the arguments of a function or a menuentry
@@ -61,7 +62,8 @@ class MenuItem:
     """A line of the menu, at `line` of the file `path`. `sure` is false if it is known only during the boot whether
     GRUB adds the line. `above` has, for each submenu above the line, the commands that GRUB executes when it opens
     the submenu. `before` has the same commands for klat's copy of the item: they also remove the variables that the
-    item names but does not see.
+    item names but does not see. `restricted`: if there are superusers, GRUB asks for a password before it starts the
+    item.
     """
 
     title: str
@@ -73,6 +75,7 @@ class MenuItem:
     above: tuple[str, ...] = ()
     before: str = ""
     items: list[MenuItem] | None = None  # of a submenu
+    restricted: bool = False
 
     def place(self, line: int = 0) -> str:
         return f"{self.path}, line {line or self.line}"
@@ -113,6 +116,7 @@ class GrubMenu:
     _functions: dict[str, GrubFunction] = field(default_factory=dict)
     _exported: set[str | None] = field(default_factory=set)
     _sure: bool = True
+    _ended: bool = False
     _depth: int = 0
     _path: Path = Path()
 
@@ -132,7 +136,7 @@ class GrubMenu:
 
     def loaded(self, item: MenuItem) -> list[LoadCommand]:
         """What GRUB loads if it starts the item."""
-        self._loads = []
+        self._loads, self._ended = [], False
         self._inside(item)
         return self._loads
 
@@ -163,6 +167,7 @@ class GrubMenu:
         if item.items is not None:
             item.items = self._inside(item)
             for inner in item.items:
+                inner.restricted |= item.restricted
                 self._open(inner, (*above, without_commands(item.body, _ITEMS)))
 
     def _source(self, path: Path) -> None:
@@ -258,7 +263,9 @@ class GrubMenu:
             return grub_conditions.holds(rest[: -1 if name == "[" else None], self._is_file)
         if LINUX.fullmatch(name) or INITRAMFS.fullmatch(name) or OTHERS.fullmatch(name):
             words = expanded(command.words[1:], _Shown(self.variables)) or []
-            self._loads.append(LoadCommand(name, tuple(words), command.line, self._sure))
+            sure = self._sure and not self._ended
+            self._loads.append(LoadCommand(name, tuple(words), command.line, sure))
+        self._ended |= _ENDS.fullmatch(name) is not None
         if name in _ITEMS:
             self._add(name, command)
         elif name == "set":
@@ -273,8 +280,10 @@ class GrubMenu:
             self.variables |= self.environment
         elif name == "save_env":
             self.saved |= set(rest)
-        elif name in ("source", ".", "configfile"):
+        elif name in ("source", "."):
             self._read(rest[0] if rest else None, command)
+        elif name == "configfile":
+            self._open_menu(rest[0] if rest else None, command)
         elif name in ("blscfg", "bls_import") and not rest and self._is_bls_default():
             self._add_bls()
         elif name in ("blscfg", "bls_import") or _UNREAD.fullmatch(name):
@@ -284,17 +293,18 @@ class GrubMenu:
         elif _ASSIGNMENT.fullmatch(text_of(command.words[0])):
             self._assign(command.words[0])
         else:
-            self._forget(rest)
+            self._forget(() if name == "echo" else rest)
             return True if name == "echo" else None
         return True
 
     def _add(self, kind: str, command: Command) -> None:
         words = expanded(command.words[1:], {k: _shown(k, v) for k, v in self.variables.items()})
-        options, titles = _options(words or [])
+        options, titles = menu_options(words or [])
         if command.block is None or not titles:
             self._append("", "", command, _NOTHING, sure=False)
             return
         self._append(titles[0], options.get("id", titles[0]), command, command.block, self._sure)
+        self.items[-1].restricted = "users" in options or "unrestricted" not in options
         if kind == "submenu":
             self.items[-1].items = []
 
@@ -339,12 +349,11 @@ class GrubMenu:
         self.variables[text_of(word).partition("=")[0]] = value
 
     def _forget(self, arguments: Sequence[str | None]) -> None:
-        """A command with --set=NAME or --set NAME sets the variable to a value that is known only during the boot."""
-        for number, word in enumerate(arguments):
-            if word in ("--set", "-s", "-n"):
-                self.variables |= dict.fromkeys(filter(None, arguments[number + 1 : number + 2]))
-            elif word and word.startswith("--set="):
-                self.variables[word.removeprefix("--set=").rpartition(":")[2]] = None
+        """klat does not execute this command. It may set each variable that it names: --set=NAME, --set 1:NAME, NAME."""
+        for word in filter(None, arguments):
+            name = word.removeprefix("--set=").rpartition(":")[2]
+            if name.isidentifier():
+                self.variables[name] = None
 
     def _is_file(self, name: str) -> Truth:
         """klat's own file counts as present: klat writes it before a boot."""
@@ -352,6 +361,17 @@ class GrubMenu:
         if path.parent == self.directory:
             return path.name == OWN_FILE or path.is_file()
         return True if self.file(name) else None
+
+    def _open_menu(self, name: str | None, command: Command) -> None:
+        """GRUB makes another menu of the file, with the exported variables."""
+        if self.items and self._sure:
+            raise KlatError(
+                f"{self._path}, line {command.line}: configfile opens another menu in place of the entries above;"
+                " use source"
+            )
+        if not self.exports_all:
+            self.variables = {n: v for n, v in self.variables.items() if n in self._exported}
+        self._read(name, command)
 
     def _read(self, name: str | None, command: Command) -> None:
         path = None if name is None else Path(name)
@@ -378,21 +398,3 @@ class _Shown(dict[str, Union[str, None]]):
 
 def _shown(name: str, value: str | None) -> str:
     return f"${name}" if value is None else value
-
-
-def _options(words: Sequence[str]) -> tuple[dict[str, str], list[str]]:
-    """The options of menuentry, and its other arguments (grub-core/lib/arg.c)."""
-    options, others = {}, []
-    at = 0
-    while at < len(words):
-        name, equals, value = words[at].removeprefix("--").partition("=")
-        is_option = words[at].startswith("--") and name in (*_VALUED, "unrestricted")
-        at += 1
-        if not is_option:
-            others.append(words[at - 1])
-        elif name in _VALUED and not equals and not "".join(words[at : at + 1]).startswith("-"):
-            value = "".join(words[at : at + 1])
-            at += 1
-        if is_option:
-            options[name] = value
-    return options, others

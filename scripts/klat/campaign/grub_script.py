@@ -24,6 +24,7 @@ _ENDS = ("\n", ";")
 _RESERVED = frozenset(
     "[[ ]] case do done elif else esac fi for if in select then until while function".split()
 )
+_VALUED = ("class", "users", "hotkey", "source", "id")  # options of menuentry
 
 
 class GrubSyntaxError(ValueError):
@@ -156,6 +157,24 @@ def expanded(words: Sequence[Word], variables: Variables) -> list[str] | None:
         if current is not None:
             arguments.append(current)
     return arguments
+
+
+def menu_options(words: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+    """The options of menuentry, and its other arguments (grub-core/lib/arg.c)."""
+    options, others = {}, []
+    at = 0
+    while at < len(words):
+        name, equals, value = words[at].removeprefix("--").partition("=")
+        is_option = words[at].startswith("--") and name in (*_VALUED, "unrestricted")
+        at += 1
+        if not is_option:
+            others.append(words[at - 1])
+        elif name in _VALUED and not equals and not "".join(words[at : at + 1]).startswith("-"):
+            value = "".join(words[at : at + 1])
+            at += 1
+        if is_option:
+            options[name] = value
+    return options, others
 
 
 def _tokens(text: str) -> Iterator[_Token]:
