@@ -160,6 +160,12 @@ def test_a_default_that_would_change_is_refused(root: Path) -> None:
     assert loader.files() == before
 
 
+def test_a_title_may_contain_the_mark_of_the_default(root: Path) -> None:
+    file = root / "efi/loader/entries" / RT  # before the default in the menu
+    file.write_text(file.read_text().replace("Debian", "Debian (default)"))
+    assert SystemdBoot(root).default().identity == STOCK
+
+
 def test_a_version_that_cannot_boot_an_entry_once_is_refused(root: Path) -> None:
     loader = SystemdBoot(root)
     loader.check()
@@ -177,7 +183,9 @@ def test_a_version_that_cannot_boot_an_entry_once_is_refused(root: Path) -> None
     "line, why, name, value",
     [
         ("timeout\tmenu-force", "waits for a key", "LoaderConfigTimeout", "3"),
+        ('timeout "menu-force"', "waits for a key", "LoaderConfigTimeout", "3"),
         ("default @saved", "again and again", "LoaderEntryDefault", STOCK),
+        ("preferred @saved", "again and again", "LoaderEntryPreferred", STOCK),
     ],
 )
 def test_a_menu_that_would_not_return_to_the_default_is_refused(

@@ -85,7 +85,8 @@ class SystemdBoot:
             raise KlatError(
                 "this systemd-boot cannot boot an entry once, or count tries; run bootctl update"
             )
-        if self._setting("default", "LoaderEntryDefault") == "@saved":
+        defaults = (("default", "LoaderEntryDefault"), ("preferred", "LoaderEntryPreferred"))
+        if any(self._setting(*each) == "@saved" for each in defaults):
             raise KlatError(
                 "the default of systemd-boot is the entry that was started last (@saved), so a kernel that"
                 " fails would boot again and again; choose a default with bootctl set-default"
@@ -167,12 +168,14 @@ class SystemdBoot:
 
     def _default_identity(self) -> str:
         """The identity of the default entry, from text: the JSON of bootctl has it only since version 254."""
-        marked = False
+        titles = {fields["id"]: fields.get("showTitle", "") for fields in self._listed().values()}
+        title = ""
         for line in run_tool("bootctl", "list").splitlines():
             key, _, value = line.strip().partition(": ")
             if key == "title":
-                marked = "(default)" in value
-            elif key == "id" and marked:
+                title = value
+            # The title itself can contain the mark.
+            elif key == "id" and "(default)" in title.removeprefix(titles.get(value, "")):
                 return value
         raise KlatError("bootctl list shows no default entry")
 
@@ -183,7 +186,7 @@ class SystemdBoot:
         """The variable overrides loader.conf."""
         files_of_loader = (each.parent / "loader.conf" for each in self._directories())
         text = "".join(f.read_text(errors="replace") for f in files_of_loader if f.is_file())
-        configured = re.findall(rf"^[ \t]*{key}[ \t]+(\S+)", text, re.MULTILINE)
+        configured = re.findall(rf'^[ \t]*{key}[ \t]+"?([^\s"]+)', text, re.MULTILINE)
         return utf16(self._variables.read(variable)) or "".join(configured[-1:])
 
     def _own_files(self) -> list[tuple[Path, str, str]]:
