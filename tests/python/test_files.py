@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import socket
 import stat
+import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -389,6 +392,30 @@ def test_after_an_error_the_file_is_as_before_and_nothing_is_left(theirs: Path) 
             1 / 0
     assert (theirs / "file").read_text() == "before"
     assert list(theirs.iterdir()) == [theirs / "file"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("context", ["private_directory()", "output(Path('file'))"])
+def test_a_signal_that_ends_klat_leaves_nothing(
+    tmp_path: Path, number: signal.Signals, context: str
+) -> None:
+    code = f"""
+import os, time
+from pathlib import Path
+from klat.base import files
+with files.{context}:
+    print(len(os.listdir()), flush=True)
+    time.sleep(60)
+"""
+    words = [sys.executable, "-c", code]
+    environment = {"PYTHONPATH": str(Path(files.__file__).parents[2]), "TMPDIR": str(tmp_path)}
+    with subprocess.Popen(
+        words, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True
+    ) as ended:
+        assert ended.stdout and ended.stdout.readline() == "1\n"
+        ended.send_signal(number)
+        assert ended.wait(30) == -number
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_private_directory_that_was_exchanged_is_refused(

@@ -19,9 +19,11 @@ import os
 import re
 import secrets
 import shutil
+import signal
 import stat
 import sys
 import tempfile
+import threading
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -83,19 +85,47 @@ def rename(source: Path, target: Path) -> None:
         os.rename(source.name, target.name, src_dir_fd=old, dst_dir_fd=new)
 
 
+class _Ended(BaseException):
+    """A signal has arrived that ends klat."""
+
+
+@contextmanager
+def _before_the_end() -> Iterator[None]:
+    """If SIGTERM or SIGHUP ends klat, leave the inner contexts first."""
+    arrived: list[int] = []
+
+    def end(number: int, _: object) -> None:
+        arrived.append(number)
+        raise _Ended
+
+    numbers = [n for n in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) == signal.SIG_DFL]
+    if threading.current_thread() is not threading.main_thread():
+        numbers = []  # only the main thread can have handlers
+    for number in numbers:
+        signal.signal(number, end)
+    try:
+        yield
+    finally:
+        for number in numbers:
+            signal.signal(number, signal.SIG_DFL)
+        if arrived:
+            os.kill(os.getpid(), arrived[0])
+
+
 @contextmanager
 def private_directory() -> Iterator[int]:
     """A descriptor of a temporary directory that no other user can enter. Its path is not safe: the
     owner of $TMPDIR can replace the directory."""
-    with tempfile.TemporaryDirectory(prefix="klat-", ignore_cleanup_errors=True) as name:
-        descriptor = os.open(name, os.O_RDONLY | _DIRECTORY)
-        try:
-            status = os.fstat(descriptor)
-            if status.st_uid != os.geteuid() or status.st_mode & 0o077:
-                raise KlatError(f"{name} was replaced by another user; set TMPDIR to /tmp")
-            yield descriptor
-        finally:
-            os.close(descriptor)
+    with _before_the_end():
+        with tempfile.TemporaryDirectory(prefix="klat-", ignore_cleanup_errors=True) as name:
+            descriptor = os.open(name, os.O_RDONLY | _DIRECTORY)
+            try:
+                status = os.fstat(descriptor)
+                if status.st_uid != os.geteuid() or status.st_mode & 0o077:
+                    raise KlatError(f"{name} was replaced by another user; set TMPDIR to /tmp")
+                yield descriptor
+            finally:
+                os.close(descriptor)
 
 
 def _walk(path: Path, make: bool = False, start: int | None = None) -> int:
@@ -273,19 +303,20 @@ def _draft(parent: int, name: str, mode: int, give: bool = True) -> Iterator[Bin
     if found and not stat.S_ISREG(found.st_mode):
         raise _refused(parent, name)
     draft = f".klat-{secrets.token_hex(16)}"
-    descriptor = _create(parent, draft, 0o600 if found else mode, give=give)
-    try:
-        with open(descriptor, "wb") as file:
-            yield file
-            if found:
-                with suppress(PermissionError):  # an ordinary user cannot give a file away
-                    os.fchown(descriptor, found.st_uid, found.st_gid)
-                os.fchmod(descriptor, found.st_mode & 0o777)
-        os.rename(draft, name, src_dir_fd=parent, dst_dir_fd=parent)
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(draft, dir_fd=parent)
-        raise
+    with _before_the_end():
+        descriptor = _create(parent, draft, 0o600 if found else mode, give=give)
+        try:
+            with open(descriptor, "wb") as file:
+                yield file
+                if found:
+                    with suppress(PermissionError):  # an ordinary user cannot give a file away
+                        os.fchown(descriptor, found.st_uid, found.st_gid)
+                    os.fchmod(descriptor, found.st_mode & 0o777)
+            os.rename(draft, name, src_dir_fd=parent, dst_dir_fd=parent)
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(draft, dir_fd=parent)
+            raise
 
 
 @contextmanager
