@@ -169,6 +169,21 @@ def test_what_interrupts_the_thread_is_named() -> None:
     ]
 
 
+def test_a_task_can_have_the_name_of_a_field() -> None:
+    text = (
+        "sched_switch: prev_comm=prev_state=R prev_pid=7 prev_prio=49 prev_state=S"
+        " ==> next_comm=next_pid=x next_pid=8 next_prio=49",
+        "sched_waking: comm=pid=1 x pid=8 prio=49 target_cpu=000",
+    )
+    switched, woken = parse_events(f" a-7 [000] d..2. 1: {line}" for line in text).events
+    assert [switched.value(key) for key in ("prev_state", "prev_pid", "next_pid")] == [
+        "S",
+        "7",
+        "8",
+    ]
+    assert woken.value("pid") == "8"
+
+
 def test_a_task_that_preempts_the_thread_is_named() -> None:
     run = kept(
         [switch(1, 1010, WRITER, HOG, "R+"), switch(1, 1510, HOG, WRITER, "S")],

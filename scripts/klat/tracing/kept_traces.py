@@ -38,8 +38,10 @@ class TraceEvent:
     text: str
 
     def value(self, key: str) -> str:
-        """The word after `key=`, or ""."""
-        found = re.search(rf"\b{key}=(\S+)", self.text)
+        """The word after the last `key=`, or "". A task's name, which can hold any text, precedes its fields."""
+        before, _, after = self.text.rpartition(" ==> ")
+        text = before if key.startswith("prev_") else after
+        found = re.search(rf".*\b{key}=(\S+)", text)
         return found[1] if found else ""
 
 
