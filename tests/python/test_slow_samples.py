@@ -428,7 +428,9 @@ def test_samples_of_invalid_runs_are_counted_and_marked() -> None:
     assert "invalid" not in report_of(run)
 
 
-@pytest.mark.parametrize("line", ["sample 7 1000", "sample 7 1000 11 1 x", "worker 101", "slow 5 "])
+@pytest.mark.parametrize(
+    "line", ["sample 7 1000", "sample 7 1000 11 1 x", "worker 101", "slow 5 ", "end"]
+)
 def test_a_cut_line_of_the_traces_is_an_error_in_one_line(line: str) -> None:
     with pytest.raises(KlatError, match=f"run 3 are cut at '{line.strip()}'"):
         parse_run(3, ["metric round_trip", line])

@@ -152,7 +152,7 @@ def parse_run(number: int, lines: Iterable[str]) -> TracedRun:
 
 
 def _take(found: TracedRun, number: int, word: str, rest: str, source: Iterator[str]) -> None:
-    """One line of the file, with the trace after a sample's line."""
+    """One line of the file, with the trace after a sample's line. ValueError for any other line."""
     if word == "metric":
         found.metric = rest
     elif word == "settle":
@@ -167,6 +167,8 @@ def _take(found: TracedRun, number: int, word: str, rest: str, source: Iterator[
         sample = SlowSample(number, index, begin, end, cpu, tid)
         found.samples.append(sample)
         sample.cpus.update(_cpu_traces(source))
+    elif word:
+        raise ValueError(word)
 
 
 def _cpu_traces(source: Iterator[str]) -> Iterator[tuple[int, CpuTrace]]:
