@@ -265,9 +265,21 @@ def test_kexec_takes_no_kernel_whose_file_has_another_release(root: Path) -> Non
     assert "no kernel with this release" in kexec(root).left_out()[RT]
 
 
-@pytest.mark.parametrize("words, boots", [("root=/dev/sda1", True), ("root=UUID=5eed", False)])
-def test_a_machine_without_any_initramfs(root: Path, words: str, boots: bool) -> None:
+@pytest.mark.parametrize(
+    "words, other, boots",
+    [
+        ("root=/dev/sda1", "boot/grub/grub.cfg", True),
+        ("root=UUID=5eed", "boot/grub/grub.cfg", False),
+        ("root=/dev/sda1", "efi/EFI/Linux/arch-linux.efi", False),
+        ("root=/dev/sda1", "efi/5eed/6.2.0/initrd", False),
+    ],
+)
+def test_a_machine_without_a_known_initramfs(
+    root: Path, words: str, other: str, boots: bool
+) -> None:
+    """A kernel of a machine that has one somewhere may need one."""
     for release in (STOCK, RT):
         (root / f"boot/initrd.img-{release}").unlink()
+    write(root, other, "")
     loader = Kexec(STOCK, (words,), root)
     assert bool(loader.entries()) == boots

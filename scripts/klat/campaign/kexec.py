@@ -24,7 +24,11 @@ _INITRAMFS = (
     *("initrd.img-{}", "initrd-{}", "initrd-{}.img", "initramfs-{}", "initramfs-{}.img"),
     "booster-{}.img",
 )
-_ANY_INITRAMFS = ("initr*", "booster*", "*/*/initr*")
+# Unified kernel images contain one.
+_ANY_INITRAMFS = (
+    *("boot/initr*", "boot/booster*", "boot/*/initr*", "boot/*/*/initr*", "efi/*/*/initr*"),
+    *(f"{top}/EFI/Linux/*.[eE][fF][iI]" for top in ("boot", "efi", "boot/efi")),
+)
 # A kernel without an initramfs finds only these root file systems.
 _PLAIN_ROOT = re.compile(r"root=(?:/dev/(?!mapper/|disk/)\S+|PART(?:UUID|LABEL)=\S+|\d+:\d+)")
 # Debian's scripts call kexec before the file systems are unmounted, and load a kernel at each reboot.
@@ -136,7 +140,7 @@ class Kexec(WithoutMenu):
 
     def _needs_none(self) -> bool:
         """Whether this machine boots without an initramfs."""
-        initramfs = [path for name in _ANY_INITRAMFS for path in self._root.glob(f"boot/{name}")]
+        initramfs = [path for name in _ANY_INITRAMFS for path in self._root.glob(name)]
         return not initramfs and any(map(_PLAIN_ROOT.fullmatch, self.default_words))
 
     def _read(self, name: str) -> str:
