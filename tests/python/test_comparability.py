@@ -374,6 +374,28 @@ def test_another_placement_is_refused_until_it_is_allowed(
     assert status == 1 and f"allowed, though it differs: {said}" in words(out)
 
 
+@pytest.mark.parametrize(
+    ("run", "info", "is_alike"),
+    [
+        ({}, {}, True),
+        ({}, {"mode": "virtual"}, False),
+        ({}, {"kernel_release": "6.1.0-test"}, False),
+        ({}, {"machine_id": "7e57"}, False),
+        ({"cpus": "writer=5;reader=4"}, {}, False),
+        ({"placement": "cross-node:core"}, {}, False),
+    ],
+)
+def test_kernels_name_the_types_of_one_machines_cores_differently(
+    side: SideWriter, klat: Klat, run: dict[str, str], info: dict[str, str], is_alike: bool
+) -> None:
+    """Linux before 5.13 does not list the types of Intel's cores."""
+    base = side("stock", mode=info.get("mode", "hardware"))
+    new = side("rt", run={"placement": "same-llc:core"} | run, **{**RT, "mode": "hardware"} | info)
+    out = words(klat("compare", base, new, "--allow", "machine")[1])
+    assert ("placement: the placement is" in out) != is_alike
+    assert ("median: same" in out) == is_alike
+
+
 def test_placements_are_compared_each_with_its_own(side: SideWriter, klat: Klat) -> None:
     sides = side("stock"), side("rt", **RT)
     for label in ("stock", "rt"):

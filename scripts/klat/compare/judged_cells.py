@@ -137,7 +137,7 @@ def _with_placement(
     keys: tuple[Key, Key], base: CellRuns, new: CellRuns, disagreeing: list[Condition]
 ) -> list[Condition]:
     """Add a condition if the placements differ. It includes the CPUs, unless they vary within a side."""
-    if keys[0][2] == keys[1][2]:
+    if keys[0][2] == keys[1][2] or _differ_in_names(keys, (base, new), disagreeing):
         return disagreeing
     placed = Condition("placement", "the placement", *(short(key[2]) or "none" for key in keys))
     within = [c.key for side in (base, new) for c in disagreements(_each(side), _each(side))]
@@ -147,6 +147,21 @@ def _with_placement(
             placed, base=f"{placed.base} ({cpus.base})", new=f"{placed.new} ({cpus.new})"
         )
     return sorted([*rest, placed], key=lambda condition: condition.key)
+
+
+def _differ_in_names(
+    keys: tuple[Key, Key], sides: Sequence[CellRuns], disagreeing: Sequence[Condition]
+) -> bool:
+    """Whether the same CPUs of one machine are at the same place, and only the kernels name their types differently."""
+    infos = [run.source.session.info for side in sides for run in side.runs]
+    machines = {
+        tuple(info.get(key) for key in ("machine_id", "mode", "kernel_release")) for info in infos
+    }
+    is_one = len({machine for machine, *_ in machines}) == 1 and len(machines) > 1
+    is_hardware = all(machine and mode == "hardware" for machine, mode, _ in machines)
+    places = {key[2].partition(":")[0] for key in keys}
+    same_cpus = all(condition.key != "cpus" for condition in disagreeing)
+    return is_one and is_hardware and len(places) == 1 and same_cpus
 
 
 def _under_test(
