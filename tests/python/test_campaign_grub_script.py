@@ -47,6 +47,10 @@ def test_words(text: str, words: list[str] | None) -> None:
         ("function f { echo x }\n", 1),
         ("echo a & echo b\n", 1),
         ("echo $\n", 1),
+        ('true\necho "a$ b"\n', 2),
+        ("echo a; ; echo b\n", 1),
+        ("true\nmenuentry x {\n}\n", 3),
+        ("if true; then\n\nfi\n", 3),
         ("fi\n", 1),
     ],
 )

@@ -11,6 +11,7 @@ from made_kernels import bzimage, write
 from klat.base.errors import KlatError
 from klat.campaign.boot_loader import OwnEntry
 from klat.campaign.grub import Grub
+from klat.campaign.grub_script import parse
 
 HEAD, _, CUSTOM = made_grub.CONFIG.partition("### BEGIN /etc/grub.d/10_linux ###\n")
 CUSTOM = CUSTOM[CUSTOM.index("### BEGIN /etc/grub.d/41_custom") :]
@@ -396,6 +397,7 @@ def test_the_commands_of_a_submenu_are_part_of_a_copy(
     loader.install([OwnEntry("a", loader.default(), ("b",))])
     text = (tmp_path / "boot/grub/custom.cfg").read_text()
     assert text.index("set more='x y'") < text.index("linux /boot/vmlinuz-6.1 $more b;")
+    assert parse(text)
 
 
 ONE = "menuentry A --id a { linux /boot/vmlinuz-6.1 ro; }\n"

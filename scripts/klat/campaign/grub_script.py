@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Optional, Union
 
 _VARIABLE = r"\$(?:[A-Za-z_]\w*|\{[A-Za-z_]\w*\}|\d+|\{\d+\}|[?#*@]|\{[?#*@]\})"
-_DOUBLE = r'"(?:\\.|[^"\\])*"'
+_DOUBLE = rf'"(?:\\.|[^"\\$]|{_VARIABLE})*"'
 _WORD = rf"(?:[^{{}}|&$;<> \t\n'\"\\]|{_DOUBLE}|'[^']*'|\\.|{_VARIABLE}|\${_DOUBLE})+"
 _TOKEN = re.compile(
     rf"(?P<blank>[ \t]+|#[^\n]*)|(?P<sign>\n|\|\||&&|;;|[|&;<>{{}}])|(?P<word>{_WORD})",
@@ -128,7 +128,8 @@ def without_commands(body: GrubBlock, names: Sequence[str]) -> str:
     for each in body.statements:
         if isinstance(each, Command) and text_of(each.words[0]) in names:
             text += body.text[at - body.start : each.start - body.start]
-            at = each.stop
+            rest = body.text[each.stop - body.start :]
+            at = each.stop + len(rest) - len(re.sub(r"^[ \t]*;", "", rest))
     text += body.text[at - body.start :]
     return "".join(f"{line}\n" for line in text.splitlines() if line.strip(" \t;"))
 
@@ -235,19 +236,24 @@ class _Parser:
         seen = "the end of the file" if at == len(self._tokens) - 1 else repr(self._tokens[at].text)
         return GrubSyntaxError(self._tokens[at].line, f"GRUB does not expect {seen}")
 
-    def _skip_ends(self) -> None:
-        while self._peek() in _ENDS:
+    def _skip_end(self) -> None:
+        """The end of a statement, and empty lines. GRUB has no empty statement."""
+        self._at += self._peek() in _ENDS
+        while self._peek() == "\n":
             self._at += 1
 
     def _statements(self, *until: str) -> tuple[Statement, ...]:
-        """Up to a reserved word or brace of `until`, which stays."""
+        """Up to a reserved word or brace of `until`, which stays. Only a whole script may be empty."""
         statements: list[Statement] = []
-        self._skip_ends()
+        if self._peek() == "\n":
+            self._skip_end()
         while self._peek() and self._peek() not in until:
             statements.append(self._statement())
             if self._peek() not in (*_ENDS, "}"):
                 raise self._unexpected()
-            self._skip_ends()
+            self._skip_end()
+        if until and not statements:
+            raise self._unexpected()
         return tuple(statements)
 
     def _statement(self) -> Statement:
@@ -290,7 +296,7 @@ class _Parser:
             variable = self._take().text
             self._take("in")
             words = self._words()
-            self._skip_ends()
+            self._skip_end()
         else:
             condition = self._statements("do")
         self._take("do")
