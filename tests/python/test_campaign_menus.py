@@ -465,6 +465,8 @@ def test_entries_that_klat_cannot_measure_have_a_reason(
         ("   save_env next_entry\n", "", "again and again"),
         ("   set next_entry=\n", "", "again and again"),
         ("  source ${config", "  echo ${config", "does not read custom.cfg"),
+        (CUSTOM, f"submenu S {{\n{CUSTOM}}}\n", "does not read custom.cfg"),
+        (CUSTOM, f"if search x; then\n{CUSTOM}fi\n", "does not read custom.cfg"),
         ("${next_entry}", "${nothing}", "does not use next_entry"),
         ("ro; }", "ro; if [ -z $once ]; then save_env saved_entry; fi; }", "again and again"),
         ("menuentry", "set timeout=-1\nmenuentry", "timeout=-1, GRUB waits for a key"),

@@ -96,8 +96,8 @@ class GrubMenu:
     """`environment` has the variables of grubenv. `file` finds a file by its path in GRUB.
 
     After execute(), `items` has the menu, `variables` what GRUB knows, `saved` the variables that it writes to
-    grubenv, and `own_file` the file and line that reads klat's file. `left_out` has the files of the Boot Loader
-    Specification from which GRUB makes no entry, with the reasons."""
+    grubenv, and `own_file` where the top menu reads klat's file. `left_out` has the files of the Boot Loader Specification
+    from which GRUB makes no entry, with the reasons."""
 
     directory: Path
     environment: Mapping[str, str]
@@ -142,7 +142,7 @@ class GrubMenu:
 
     def _inside(self, item: MenuItem) -> list[MenuItem]:
         """Execute the commands of an item. Returns the items that they add to its submenu."""
-        outer = self.items, self.variables, self._exported
+        outer = self.items, self.variables, self._exported, self.own_file
         self.variables, self._exported = dict(self.variables), set(self._exported)
         self._path = item.path
         bodies = [*map(parse, item.above), item.body.statements]
@@ -158,7 +158,7 @@ class GrubMenu:
             self._run(statements)
             item.before += "".join(item.above[number - 1 : number])
         added = self.items
-        self.items, self.variables, self._exported = outer
+        self.items, self.variables, self._exported, self.own_file = outer
         return added
 
     def _open(self, item: MenuItem, above: tuple[str, ...]) -> None:
@@ -349,7 +349,7 @@ class GrubMenu:
         self.variables[text_of(word).partition("=")[0]] = value
 
     def _forget(self, arguments: Sequence[str | None]) -> None:
-        """klat does not execute this command. It may set each variable that it names: --set=NAME, --set 1:NAME, NAME."""
+        """A command that klat does not know may set the variables that it names: --set=NAME, --set 1:NAME, NAME."""
         for word in filter(None, arguments):
             name = word.removeprefix("--set=").rpartition(":")[2]
             if name.isidentifier():
@@ -380,7 +380,7 @@ class GrubMenu:
         if path is None or self._depth == _DEEPEST:
             self._append("", "", command, _NOTHING, sure=False)
         elif path == self.directory / OWN_FILE:
-            self.own_file = f"{self._path}, line {command.line}"
+            self.own_file = f"{self._path}, line {command.line}" * self._sure or self.own_file
             if self.with_own:
                 self._append("klat", "klat", command, _NOTHING, self._sure)
         elif path.is_file():
