@@ -63,3 +63,13 @@ def test_the_texts_of_a_unified_kernel_image(tmp_path: Path) -> None:
     assert kernel_image.unified_texts(image_file) == {".cmdline": "root=a quiet", ".uname": "6.9.1"}
     image_file.write_bytes(bzimage(RELEASE))
     assert kernel_image.unified_texts(image_file) is None
+
+
+def test_the_first_profile_of_a_unified_kernel_image_replaces_what_is_before_it(
+    tmp_path: Path,
+) -> None:
+    sections = {".cmdline": b"base", ".linux": b"x", ".profile": b"ID=a", ".cmdline1": b"first"}
+    more = {".profile1": b"ID=b", ".cmdline2": b"second"}  # a name has 8 characters in the file
+    image_file = tmp_path / "arch.efi"
+    image_file.write_bytes(unified(sections | more))
+    assert kernel_image.unified_texts(image_file) == {".cmdline": "first", ".profile": "ID=a"}

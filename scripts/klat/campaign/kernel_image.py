@@ -68,9 +68,10 @@ def _release(kernel: Path, size: int, _: int) -> str:
 
 
 def _sections(program: Path) -> Mapping[str, tuple[int, int]]:
-    """Offset and size of the sections of an EFI program. Of sections with one name, the first. Empty if the file is not
-    an EFI program."""
+    """Offset and size of the sections of an EFI program. Of sections with one name, the first, but those of the first
+    profile replace those before it. Empty if the file is not an EFI program."""
     head = _part(program, 0, _HEADERS)
+    base: dict[str, tuple[int, int]] = {}
     sections: dict[str, tuple[int, int]] = {}
     with suppress(struct.error):
         (pe,) = struct.unpack_from("<I", head, _PE_FIELD)
@@ -79,8 +80,12 @@ def _sections(program: Path) -> Mapping[str, tuple[int, int]]:
             at = pe + _PE.size + optional + number * _SECTION.size
             name, in_memory, _, in_file, offset = _SECTION.unpack_from(head, at)
             key = name.rstrip(b"\0").decode("ascii", "replace")
+            if key == ".profile":
+                if key in sections:
+                    break
+                base, sections = sections, {}
             sections.setdefault(key, (offset, min(in_memory, in_file, LARGEST)))
-    return sections
+    return base | sections
 
 
 def _part(file: Path, start: int, size: int) -> bytes:
