@@ -15,6 +15,7 @@
  */
 #include "tlbflush.h"
 
+#include <errno.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -56,18 +57,20 @@ static void on_fault(int number, siginfo_t *info, void *context)
 	signal(number, SIG_DFL);
 }
 
-void prepare_proofs(struct state *state)
+int prepare_proofs(struct klat_run *run)
 {
+	struct state *state = run->state;
 	/* The signal stays unblocked in the handler, so a jump need not restore a mask. */
 	const struct sigaction action = { .sa_sigaction = on_fault,
 					  .sa_flags = SA_SIGINFO | SA_NODEFER };
 	sigset_t set;
 
-	state->proves = true;
-	sigaction(SIGSEGV, &action, NULL);
 	sigemptyset(&set);
 	sigaddset(&set, SIGSEGV);
-	sigprocmask(SIG_UNBLOCK, &set, NULL);
+	if (sigaction(SIGSEGV, &action, NULL) || sigprocmask(SIG_UNBLOCK, &set, NULL))
+		return klat_error(run, errno, "cannot handle the faults that prove a flush: %m");
+	state->proves = true;
+	return 0;
 }
 
 static bool is_accessible(const struct options *o, char *page)

@@ -289,6 +289,7 @@ static int responder(struct klat_worker *worker)
 static int setup(struct klat_run *run)
 {
 	const struct options *o = run->options;
+	int err;
 
 	if (sysconf(_SC_PAGESIZE) != PAGE && o->operation != MEMBARRIER)
 		return klat_skip(run, "this kernel's pages have %ld bytes; tlbflush needs %ld",
@@ -302,8 +303,9 @@ static int setup(struct klat_run *run)
 		klat_worker_add(run, "initiator", c, KLAT_HIGH, contender);
 	if (o->initiators)
 		return 0;
-	if (o->responders && o->operation != MEMBARRIER && !responders_sleep(run))
-		prepare_proofs(run->state);
+	if (o->responders && o->operation != MEMBARRIER && !responders_sleep(run) &&
+	    (err = prepare_proofs(run)))
+		return err;
 	klat_worker_add(run, "initiator", 0, KLAT_HIGH, initiator);
 	for (int64_t r = 0; r < o->responders; r++)
 		klat_worker_add(run, "responder", r + 1, KLAT_HIGH, responder)->sleeps =

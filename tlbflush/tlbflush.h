@@ -75,8 +75,9 @@ int protect(const struct options *o, char *pages, int access);
 /* proof.c */
 /* How many proofs a run of so many operations needs. */
 int64_t least_proofs(int64_t operations);
-/* For setup(): the responders run, and can prove some of the operations. */
-void prepare_proofs(struct state *state);
+/* For setup(): the responders run, and can prove some of the operations. 0, or the result of
+ * klat_error(). */
+int prepare_proofs(struct klat_run *run);
 /* After operate(), on each side. `stale`: the fault of this name is planted. `sleeps` are the
  * voluntary switches of the responder before the operation. 0 or -errno. */
 int await_proofs(struct klat_worker *initiator, uint32_t generation, bool stale);
