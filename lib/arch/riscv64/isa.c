@@ -132,8 +132,12 @@ const char *klat_arch_counter(void)
 bool klat_arch_clock_step(int64_t (*read_clock)(void), int64_t *ns, uint64_t *ticks)
 {
 	for (int i = 0; i < 1000 && klat_arch_cycle; i++) {
-		uint64_t step = read_time();
+		uint64_t step;
 
+		/* A loop of a whole number of steps could meet the same end of a step each time. */
+		for (volatile int wait = i % 7; wait; wait--)
+			;
+		step = read_time();
 		*ns = read_clock();
 		*ticks = step * ticks_per_step + ticks_at_step_0;
 		if (read_time() == step)
