@@ -15,6 +15,20 @@ int klat_kernel_version(const char *release)
 	return KLAT_KERNEL(major, minor);
 }
 
+/* Before Linux 5.0, the version of RT kernels has a blank: PREEMPT RT. */
+bool klat_is_rt(const char *version)
+{
+	static const char *const words[] = { "PREEMPT_RT", "PREEMPT RT" };
+
+	for (size_t i = 0; i < KLAT_ARRAY_SIZE(words); i++) {
+		const char *end = strstr(version, words[i]);
+
+		if (end && strchr(" ", end[strlen(words[i])]))
+			return true;
+	}
+	return false;
+}
+
 void klat_scheduler(char *name, size_t size)
 {
 	char state[32];

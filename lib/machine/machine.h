@@ -19,6 +19,8 @@
 #define KLAT_KERNEL(major, minor) ((major)*1000 + (minor))
 /* The version in a release, for example 7.3.4+deb13-amd64, in the form of KLAT_KERNEL(). */
 int klat_kernel_version(const char *release);
+/* Whether a kernel with this uname().version is PREEMPT_RT. */
+bool klat_is_rt(const char *version);
 #define KLAT_SCHEDULER_FILE "/sys/kernel/sched_ext/root/ops"
 /* The name of the sched_ext scheduler in effect; empty if there is none. */
 void klat_scheduler(char *name, size_t size);

@@ -77,20 +77,6 @@ static const char *chosen_preemption(const struct utsname *names)
 	return model;
 }
 
-/* Before Linux 5.0, the version of RT kernels has a blank: PREEMPT RT. */
-static bool is_rt(const struct utsname *names)
-{
-	static const char *const words[] = { "PREEMPT_RT", "PREEMPT RT" };
-
-	for (size_t i = 0; i < KLAT_ARRAY_SIZE(words); i++) {
-		const char *end = strstr(names->version, words[i]);
-
-		if (end && strchr(" ", end[strlen(words[i])]))
-			return true;
-	}
-	return false;
-}
-
 /*
  * The preemption model in effect. A kernel with PREEMPT_DYNAMIC shows it in debugfs only: "none
  * voluntary (full)". Without debugfs, preempt= of the command line shows it. Other kernels ignore
@@ -107,7 +93,7 @@ static const char *preemption(const struct utsname *names)
 		if (strstr(line, word))
 			shown = models[i];
 	}
-	if (is_rt(names))
+	if (klat_is_rt(names->version))
 		return strcmp(shown ? shown : chosen_preemption(names), "lazy") ? "rt" : "rt-lazy";
 	if (shown)
 		return shown;

@@ -164,13 +164,12 @@ static void judge_preemptions(struct klat_run *run, const struct klat_worker *wo
 		verdict_of(run, surplus)(run, "the %s was preempted", worker->noun);
 }
 
-/* The spin locks of such a kernel sleep, so an event can have more sleeps than its own. */
-static bool is_realtime_kernel(void)
+/* The spin locks of a PREEMPT_RT kernel sleep, so an event can have more sleeps than its own. */
+static bool locks_sleep(void)
 {
-	struct utsname name;
+	struct utsname names;
 
-	return !uname(&name) &&
-	       (strstr(name.version, "PREEMPT_RT") || strstr(name.version, "PREEMPT RT"));
+	return !uname(&names) && klat_is_rt(names.version);
 }
 
 /* This shows a tracer outside the PID namespace, and a stop of one thread. Locks of the kernel add
@@ -181,7 +180,7 @@ static void judge_more_sleeps(struct klat_run *run, const struct klat_worker *wo
 		      surplus = worker->voluntary -
 				waits * (worker->most_sleeps ? worker->most_sleeps : 1);
 
-	if (worker->sleeps == KLAT_MOSTLY && surplus * 20 > waits && !is_realtime_kernel())
+	if (worker->sleeps == KLAT_MOSTLY && surplus * 20 > waits && !locks_sleep())
 		verdict_of(run, surplus)(run, "the %s slept %lld times in %lld iterations",
 					 worker->noun, (long long)worker->voluntary,
 					 (long long)waits);
@@ -310,8 +309,7 @@ static void judge_waits(struct klat_run *run, const struct klat_worker *worker,
 	if (all && !worker->kernel_threads && !has_superior(run, worker) &&
 	    2 * (worker->voluntary + worker->involuntary) >= observed)
 		share = (waits.shared - longest->excess_ns - (outside > 0 ? outside : 0)) / all;
-	/* An ordinary load delays the wakeups of a worker alone on its CPU. That delay is measured.
-	 */
+	/* An ordinary load delays a worker alone on its CPU. That delay is measured. */
 	if (share >= 0.2 && (waits.workers > 1 || has_neighbours(run)))
 		klat_invalid(run,
 			     "other tasks kept the %s from CPU %d for %.0f %% of the median sample",
