@@ -313,7 +313,7 @@ def test_a_value_was_set_if_its_own_kernel_has_another_by_default(
         assert keys(disagreements([base], [new])) == [key] * is_set
 
 
-def scaled(driver: str, governor: str, preference: str, profile: str = "2") -> Files:
+def scaled(driver: str, governor: str, preference: str, profile: str | None = "2") -> Files:
     return {
         f"{FREQUENCY}/scaling_driver": driver,
         f"{FREQUENCY}/scaling_governor": governor,
@@ -334,6 +334,12 @@ BALANCED = "balance_performance"
         (("6.12", AMD, "powersave", "power"), ("6.18", AMD, "powersave", BALANCED), [0]),
         (("6.12", AMD, "powersave", "power", "4"), ("6.18", AMD, "powersave", BALANCED, "4"), [0]),
         (("6.6", AMD, "powersave", BALANCED), ("6.12", AMD, "powersave", "performance"), [0]),
+        # Without the profile, the default is one of two.
+        (
+            ("6.6", AMD, "powersave", BALANCED, None),
+            ("6.12", AMD, "powersave", "performance", None),
+            [],
+        ),
         # The governor performance, a default of the kernel or not, decides the preference.
         (("6.6", INTEL, "performance", "performance"), ("6.12", INTEL, "powersave", BALANCED), []),
         (
@@ -344,7 +350,7 @@ BALANCED = "balance_performance"
         (("6.12", INTEL, "powersave", BALANCED), ("6.18", INTEL, "powersave", "power"), [0]),
     ],
 )
-def test_a_preference_of_energy_that_the_kernel_brings_is_not_refused(
+def test_an_energy_preference_that_the_kernel_brings_is_not_refused(
     captured: Captured, one: Any, two: Any, refused: list[int]
 ) -> None:
     sides = []

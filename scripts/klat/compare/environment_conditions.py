@@ -232,7 +232,7 @@ _LIMITS = {
 
 
 def _unless_limited(conditions: Values, files: Files, limit: str, bounds: Iterable[str]) -> None:
-    """The driver's driver_limits limit was not set by anybody, whatever its value."""
+    """A limit that is the driver's own was not set by anybody, whatever its value."""
     key = (f"frequency-{limit}", f"{_FREQUENCY_FILES}scaling_{limit}_freq")
     driver_limits = {files.get(_FREQUENCY_FILES + name, {}).get("", "unknown") for name in bounds}
     if conditions.get(key) in driver_limits:

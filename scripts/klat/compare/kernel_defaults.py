@@ -189,6 +189,8 @@ def _energy_preferences(values: Values, version: tuple[int, int]) -> Sequence[st
     is_client = _is_client(values.get(BASIS, "").split())
     if driver not in SCALES_BY_ITSELF or is_client is False:
         return ()
+    if is_client is None:
+        return ("performance", "balance_performance")
     return ("balance_performance",) if version >= (6, 14) else ("performance",)
 
 
