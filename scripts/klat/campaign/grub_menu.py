@@ -380,7 +380,7 @@ class GrubMenu:
         if path is None or self._depth == _DEEPEST:
             self._append("", "", command, _NOTHING, sure=False)
         elif path == self.directory / OWN_FILE:
-            self.own_file = f"{self._path}, line {command.line}" * self._sure or self.own_file
+            self.own_file = f"{self._path}, line {command.line}" if self._sure else self.own_file
             if self.with_own:
                 self._append("klat", "klat", command, _NOTHING, self._sure)
         elif path.is_file():
