@@ -69,7 +69,7 @@ int64_t klat_interrupts_elsewhere(const struct klat_run *run, const char *row);
 int64_t klat_wake_interrupts(const struct klat_run *run, int cpu);
 /* For a body, before its iterations: count interrupts from now on, those of all workers. */
 void klat_interrupts_restart(struct klat_run *run);
-/* If a process is active on so many CPUs or more, the kernel may flush their TLBs without an
+/* The number of active CPUs of a process from which on the kernel may flush their TLBs without an
  * interrupt that it counts. 0: it never does. */
 int klat_broadcast_cpus(void);
 

@@ -47,9 +47,9 @@ static int64_t flush_interrupts(const struct options *o, int64_t delivered, int6
 }
 
 /*
- * A kernel that can broadcast checks about every 32 scheduler ticks whether the process has enough
- * active CPUs. From then on it broadcasts. So flush for 32 ticks before the first iteration. A
- * scheduler tick is 10 ms at most.
+ * On a machine with broadcast, the kernel checks about every 32 scheduler ticks whether the process
+ * has enough active CPUs. From then on it broadcasts. So flush for 32 ticks before the first
+ * iteration. A scheduler tick is 10 ms at most.
  */
 int settle_delivery(struct klat_worker *initiator, char *pages)
 {

@@ -72,7 +72,7 @@ enum klat_arch_machine klat_arch_machine(void);
 /* How many system-management interrupts, of firmware, this CPU took since boot; -1: unknown. */
 int64_t klat_arch_smi_count(int cpu);
 
-/* If a process is active on so many CPUs or more, the kernel may flush their TLBs without an
+/* The number of active CPUs of a process from which on the kernel may flush their TLBs without an
  * interrupt that it counts. 0: it never does. */
 int klat_arch_broadcast_cpus(void);
 

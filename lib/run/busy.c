@@ -116,8 +116,8 @@ void klat_busy_count(struct klat_run *run)
 	cpu_us = (after->at_ns - before->at_ns) * cpus / 1000;
 	other_us = (after->busy_ns - before->busy_ns - (after->own_ns - before->own_ns)) / 1000;
 	error_us = ceil(after->step_ns / 1e3 * sqrt(cpus));
-	/* A figure beyond four errors and the share that readers warn of is impossible: the kernel
-	 * does not maintain these counts. */
+	/* More than four errors and 5 % is impossible: the kernel does not maintain these counts.
+	 */
 	margin_us = 4 * error_us + cpu_us / 20;
 	if (before->busy_ns < 0 || after->busy_ns < 0 || before->own_ns < 0 || after->own_ns < 0 ||
 	    before->step_ns != after->step_ns || other_us < -margin_us ||

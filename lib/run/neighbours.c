@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Neighbours: real-time tasks of other programs that can run on no other CPUs than the run's. A
- * waking worker does not preempt a neighbour of its own or a higher priority. */
+ * waking worker does not preempt a neighbour of equal or higher priority. */
 #include "run/run.h"
 
 #include <dirent.h>

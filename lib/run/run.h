@@ -127,8 +127,8 @@ struct klat_neighbours {
 	int64_t ran_ns, at_ns;
 };
 
-/* Of zeroes: the CPU time of all neighbours until now, and CLOCK_MONOTONIC. Called again: the
- * differences. */
+/* The first call, with zeroes, stores the CPU time of all neighbours and CLOCK_MONOTONIC. The
+ * second call stores the differences. */
 void klat_neighbours_take(struct klat_neighbours *neighbours, const struct klat_run *run);
 
 /* surplus.c */

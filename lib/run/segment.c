@@ -357,7 +357,8 @@ int klat_segment_end(const struct klat_run *run, const struct klat_reading *befo
 		klat_neighbours_take(&library->neighbours, run);
 		run->library->neighbours.ran_ns += library->neighbours.ran_ns;
 		run->library->neighbours.at_ns += library->neighbours.at_ns;
-		/* A stop adds two sleeps. If it lasts into the next segment, that counts one. */
+		/* A stop adds two sleeps. If it lasts into the next segment, each segment counts
+		 * one stop. */
 		library->stops = after->stops - before->stops;
 		if (before->sleeps >= 0 && after->sleeps >= 0)
 			library->stops += (after->sleeps - before->sleeps + 1) / 2;

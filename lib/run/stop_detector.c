@@ -29,8 +29,8 @@ void klat_stop_detector_start(struct klat_stop_detector *detector, int cpu)
 		klat_nap(10000);
 }
 
-/* A stop adds two sleeps. A lock of the kernel can add one. The thread is still asleep: on a
- * PREEMPT_RT kernel, a thread that wakes sleeps for several locks. */
+/* A stop adds two sleeps. A lock of the kernel can add one. The count is read while the thread
+ * still sleeps: on a PREEMPT_RT kernel, waking up adds sleeps on locks. */
 int64_t klat_stop_detector_end(struct klat_stop_detector *detector)
 {
 	char text[8192];

@@ -18,8 +18,8 @@ static int measure(struct klat_run *run)
 	const struct sched_param ordinary = { 0 };
 	int err, latency_fd = -1;
 
-	/* A real-time thread has no timer slack since Linux 6.12, nor have the threads that it
-	 * starts, whatever their policy. */
+	/* Since Linux 6.12, a real-time thread has no timer slack. The threads that it starts have
+	 * none either, under any policy. */
 	if (library->policy.policy == SCHED_OTHER && sched_getscheduler(0) != SCHED_OTHER &&
 	    sched_setscheduler(0, SCHED_OTHER, &ordinary))
 		return klat_error(run, errno, "cannot leave the inherited scheduling policy: %m");

@@ -80,7 +80,7 @@ static void judge_profiler(struct klat_run *run)
 		klat_invalid(run, "a profiler (perf) observes this process; run it without perf");
 }
 
-/* Events that a run causes. Daemons keep events for hardware errors on. */
+/* Groups of events that a run causes. Daemons trace others, for example hardware errors. */
 #define TRACED                                                                                     \
 	"{,instances/*/}{current_tracer,events/"                                                   \
 	"{sched,irq,irq_vectors,ipi,timer,syscalls,raw_syscalls,kprobes}/enable}"

@@ -47,8 +47,8 @@ struct sync {
 	} KLAT_ALIGNED;
 } KLAT_ALIGNED;
 
-/* A pipe of the usual size: 16 pages. In a smaller one that a message of so many bytes fills, the
- * message takes more wakeups. */
+/* Make a pipe. The usual size is 16 pages. A smaller pipe is an error if a message of so many bytes
+ * would fill it: the message would take more wakeups. 0, or the result of klat_error(). */
 int sync_pipe(struct klat_run *run, int fds[2], int64_t bytes);
 
 /* `sync` is zeroed, except for takes_all and signals_held. */

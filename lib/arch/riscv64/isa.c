@@ -134,7 +134,7 @@ bool klat_arch_clock_step(int64_t (*read_clock)(void), int64_t *ns, uint64_t *ti
 	for (int i = 0; i < 1000 && klat_arch_cycle; i++) {
 		uint64_t step;
 
-		/* A loop of a whole number of steps could meet the same end of a step each time. */
+		/* If each pass took a whole number of steps, all would meet the end of a step. */
 		for (volatile int wait = i % 7; wait; wait--)
 			;
 		step = read_time();

@@ -77,7 +77,7 @@ class BootOption:
 
 
 def started_directories(root: Path) -> list[Path]:
-    """Where the directory of the program that the firmware started in this boot can be mounted."""
+    """Possible paths of the directory of the EFI program that the firmware started in this boot."""
     variables = EfiVariables(GLOBAL, root)
     number = variables.read("BootCurrent") if variables.are_there() else b""
     try:

@@ -59,7 +59,7 @@ class Grub:
         found = [root / name for name in _DIRECTORIES if (root / name / "grub.cfg").is_file()]
         if not found:
             raise KlatError(f"there is no grub.cfg in {root}boot/grub or {root}boot/grub2")
-        # A machine can have the files of another GRUB, but not its tools.
+        # A machine may have files of a second GRUB without its tools.
         self._directory = next((d for d in found if shutil.which(f"{d.name}-reboot")), found[0])
         names = ("reboot", "editenv", "probe")
         self._tools = {name: f"{self._directory.name}-{name}" for name in names}

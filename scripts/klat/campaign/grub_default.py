@@ -54,8 +54,8 @@ def default_item(items: Sequence[MenuItem], default: str, is_of_fedora: bool) ->
 
 
 def identified(items: Sequence[MenuItem], above: str = "") -> Iterator[tuple[str, MenuItem]]:
-    """All items but submenus, with unique paths. A path has ids. In place of an id that an earlier item has, it has
-    the title or the number."""
+    """All items but submenus, with unique paths. A path consists of ids. If an earlier item has the same
+    id, the title or the number replaces it."""
     taken: set[str] = set()
     for number, item in enumerate(items):
         names = (item.identity, item.title, str(number))

@@ -123,7 +123,7 @@ def commands(statements: Sequence[Statement]) -> Iterator[Command]:
 
 
 def without_commands(body: GrubBlock, names: Sequence[str]) -> str:
-    """The text of the body without the commands with these names, which are not in a condition or loop."""
+    """The text of the body without the commands with these names. Commands in conditions and loops stay."""
     text, at = "", body.start
     for each in body.statements:
         if isinstance(each, Command) and text_of(each.words[0]) in names:

@@ -34,7 +34,8 @@ def release(kernel: Path) -> str:
 
 def unified_texts(kernel: Path) -> Mapping[str, str] | None:
     """The texts of a unified kernel image by the names of their sections, for example .cmdline. None if the file is
-    not such an image or cannot be read. Of several profiles, the first."""
+    not such an image or cannot be read. The texts of the first profile override those of the base.
+    """
     try:
         sections = _sections(kernel)
     except OSError:
@@ -68,8 +69,8 @@ def _release(kernel: Path, size: int, _: int) -> str:
 
 
 def _sections(program: Path) -> Mapping[str, tuple[int, int]]:
-    """Offset and size of the sections of an EFI program. Of sections with one name, the first, but those of the first
-    profile replace those before it. Empty if the file is not an EFI program."""
+    """Offset and size of the sections of an EFI program. If a name repeats, the first section counts. The sections
+    of the first profile override those of the base. Empty if the file is not an EFI program."""
     head = _part(program, 0, _HEADERS)
     base: dict[str, tuple[int, int]] = {}
     sections: dict[str, tuple[int, int]] = {}

@@ -78,7 +78,7 @@ def hosts(inventory: Path, limit: str | None) -> list[str]:
 
 def _check_settings(inventory: Path) -> None:
     """KlatError if root's Ansible would take its settings, the inventory, or the variables beside it from a file of
-    another user. All of them name code."""
+    another user. Each can name code that Ansible executes."""
     beside = inventory.resolve().parent
     paths = [inventory, beside, *beside.glob("*_vars"), *beside.glob("*_vars/*")]
     if "ANSIBLE_CONFIG" not in os.environ:
@@ -86,8 +86,8 @@ def _check_settings(inventory: Path) -> None:
     for path in (path.absolute() for path in paths if os.geteuid() == 0 and path.exists()):
         if doubt := owners.doubt_of_path(path):
             raise KlatError(
-                f"{doubt}, and Ansible executes what {path} names: move the inventory, and run klat, in a"
-                " directory that only you can write"
+                f"{doubt}, and Ansible executes what {path} names: move the inventory to a directory that"
+                " only you can write, and run klat there"
             )
 
 

@@ -126,8 +126,8 @@ class Condition:
             )
         if self.key == COUNTER:
             return (
-                f"{self.sentence()}; a kernel misjudged it, so its times are wrong by as much, or the guest"
-                f" moved to another host; measure both again, or --allow {COUNTER}"
+                f"{self.sentence()}; one kernel measured it wrongly, so its times have the same error, or the"
+                f" guest moved to another host; measure both again, or --allow {COUNTER}"
             )
         return f"{self.sentence()}; measure both alike, or --allow {self.key}"
 

@@ -284,7 +284,7 @@ def meaning(key: str, value: str, values: Values, alike: Alike) -> str | None:
     """What a value counts as; None if it says nothing. `values` are the values of its session."""
     family = key.partition(".")[0]
     if family == "vulnerability":
-        # Of one machine, the kernels' lists of CPUs differ. Of a virtual one, the CPU's bits can.
+        # On hardware only the kernels' lists of CPUs differ. A virtual CPU can differ itself.
         is_one_cpu = value_of(values, "mode") == "hardware" and not alike.kernel
         return None if is_one_cpu else _class(value, alike.kernel)
     if key == "governor" and not alike.frequency_driver:

@@ -8,13 +8,13 @@ from klat.record.session import Session, printable
 
 
 def differ(khz: Sequence[float]) -> bool:
-    """Whether times by these frequencies are not the same times. A kernel judges the frequency anew in each boot,
-    by some 100 ppm if its reference is poor."""
+    """Whether the frequencies differ by more than 0.1 %. A kernel measures the counter in each boot, with an error of
+    some 100 ppm if its reference is poor."""
     return bool(khz) and max(khz) > 1.001 * min(khz)
 
 
 def problems(label: str, sessions: Sequence[Session]) -> Iterator[str]:
-    """Sentences on a label whose sessions disagree, or of which a session disagrees with itself."""
+    """Sentences on a label whose sessions disagree, and on sessions that contradict their own reference."""
     khz = [session.khz for session in sessions if session.khz is not None]
     if differ(khz):
         yield (
@@ -32,7 +32,7 @@ def errors(sessions: Iterable[Session]) -> Iterator[str]:
         if session.khz and second and tsc.get("independent") and differ([session.khz, second]):
             yield (
                 f"{printable(str(session.path))}: all times may be wrong by"
-                f" {100 * abs(session.khz / second - 1):.1f} %: by the kernel the counter has"
-                f" {session.khz:,.0f} kHz, by {printable(str(tsc.get('second_method')))}"
-                f" {second:,.0f} kHz"
+                f" {100 * abs(session.khz / second - 1):.1f} %: the counter has"
+                f" {session.khz:,.0f} kHz for the kernel, and {second:,.0f} kHz for"
+                f" {printable(str(tsc.get('second_method')))}"
             )

@@ -1,7 +1,4 @@
-"""The values that a kernel has by default, as far as klat knows them.
-
-A value counts as set if it differs from the default of its own kernel.
-"""
+"""The values that a kernel has by default, as far as klat knows them."""
 
 from __future__ import annotations
 
@@ -44,7 +41,7 @@ _CLIENTS = ("1", "2", "3", "6", "8")
 _ALWAYS = (0, 0)
 _DEFAULTS = {
     "proc/sys/kernel/sched_rt_runtime_us": {_ALWAYS: "950000", (7, 2): "1000000"},
-    # For one CPU. Later stable kernels before 6.15 have the new value, too.
+    # For one CPU. Stable updates brought the new value to kernels before 6.15.
     f"{DEBUG}base_slice_ns": {_ALWAYS: "750000 700000", (6, 15): "700000"},
 } | {
     name: {_ALWAYS: default}

@@ -55,8 +55,8 @@ def between(
 
 
 def _frequencies(base: Dataset, new: Dataset) -> list[Condition]:
-    """The counter of a machine has one frequency. So a kernel that finds another one misjudged it, and its times
-    are wrong by as much; or a guest moved to another host."""
+    """The counter of a machine has one frequency. If two kernels measure two, the times of one of them have that
+    error, or a guest moved to another host."""
     sides = [[s.khz for s in side.sessions if s.khz] for side in (base, new)]
     if not all(sides) or not frequencies.differ([khz for side in sides for khz in side]):
         return []

@@ -122,7 +122,7 @@ def _archive_name(text: str) -> str:
     name = text.removeprefix("debian:")
     if not re.fullmatch(r"[a-zA-Z0-9][a-zA-Z0-9.+-]*", name):
         raise ValueError(
-            f"{text!r} names no kernel{_meant(name) or ':'} klat lab kernels lists them"
+            f"{text!r} names no kernel{_meant(name) or ':'} klat lab kernels lists the names"
         )
     return name
 

@@ -122,8 +122,8 @@ def _clock_source(machine: MachineState) -> Finding:
         "clocksource",
         Severity.SPOILS,
         title,
-        "The kernel does not offer the CPU's counter as a clock, and klat measures with that counter. Often"
-        " the CPUs' counters disagree, or the hypervisor does not declare the counter invariant.",
+        "The kernel does not offer the CPU's counter as a clock, and klat measures with that counter. The"
+        " usual causes: the CPUs' counters disagree, or the hypervisor does not declare the counter invariant.",
         "dmesg | grep -i tsc says why; measure on another machine, or in a guest with an invariant counter",
     )
 

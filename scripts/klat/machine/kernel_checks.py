@@ -136,7 +136,7 @@ def scheduler(machine: MachineState, _: ProbeResults) -> Iterator[Finding]:
             "scheduler",
             Severity.DISTORTS,
             f"the sched_ext scheduler '{machine.scheduler}' is loaded",
-            "It schedules ordinary tasks in place of the kernel's own scheduler, so klat measures both. compare"
+            "It schedules ordinary tasks in place of the kernel's own scheduler, so the times contain its work. compare"
             " refuses sides with different schedulers, unless klat ab has the scheduler under test.",
             "stop this scheduler, or compare only with sessions under the same scheduler",
         )

@@ -32,8 +32,8 @@ def fewest(alpha: float, pairs: bool = False) -> int:
 
 
 def fewest_of_tests(tests: int, alpha: float, pairs: bool = False) -> int:
-    """The smallest number for which Holm's correction over so many tests leaves any change to be shown: the p
-    of by_states() and by_paired_states() is 2 / 4^n at least."""
+    """The smallest number with which a change can be significant after Holm's correction over so many tests: the p of
+    by_states() and by_paired_states() is at least 2 / 4^n."""
     units = fewest(alpha, pairs)
     while tests * 2 / 4**units > alpha:
         units += 1

@@ -17,15 +17,15 @@ _ALPHA = 0.05  # the default of klat compare
 def too_few_units(
     option: str, units: int, sides: int, sets: Iterable[tuple[str, Sequence[str]]], pairs: bool
 ) -> Iterator[str]:
-    """A warning before so many boots or blocks, if klat compare can call nothing slower or faster with them. It
+    """A warning if klat compare can call nothing slower or faster with so few boots or blocks. It
     tests the median of each metric, and p99 where a run has 500 samples, the default."""
     estimands = sum(2 - any("--iterations" in word for word in words) for _, words in sets)
     tests = estimands * (sides - 1)
     needed = fewest_of_tests(tests, _ALPHA, pairs)
     if tests and units < needed:
         yield (
-            f"with {option} {units}, klat compare cannot call anything slower or faster: {tests} tests or"
-            f" more need {option} {needed}"
+            f"with {option} {units}, klat compare cannot call anything slower or faster: its"
+            f" {tests} or more tests need {option} {needed}"
         )
 
 
