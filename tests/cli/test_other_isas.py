@@ -6,12 +6,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from pathlib import Path
 
 import harness
 import pytest
-from harness import MEASURED, ROOT, command, json_of
+from harness import MEASURED, ROOT, UNTRUSTED, command, json_of
 
 # The first test of each machine fetches its libraries and compiles.
 pytestmark = [pytest.mark.slow, pytest.mark.alone]
@@ -28,6 +29,9 @@ UNITS = (
     "test_summary",
     "test_wakeups",
 )
+
+# What the emulator itself adds to a thread of the program: memory for translated code, waits for its own locks.
+EMULATOR_WORK = r"\d+ page faults in the timed part of the \w+|the \w+ slept \d+ times in \d+ iterations"
 
 
 def make(machine: str, *words: str) -> None:
@@ -62,10 +66,10 @@ def test_a_static_program_says_that_an_emulator_measures_no_time(
 
     def attempt() -> str:
         done = command([*words, "--json"])
-        if done.status != MEASURED:
-            return str(done)
-        assert json_of(done)["mode"] == "emulated"
-        return ""
+        assert done.status in (MEASURED, UNTRUSTED), str(done)
+        record = json_of(done)
+        assert record["mode"] == "emulated"
+        return re.sub(EMULATOR_WORK, "", record["reason"] or "").strip("; ")
 
     harness.until(attempt)
     assert "emulated mode: the counter measures no time" in command(words).out
