@@ -207,6 +207,29 @@ def test_measure_writes_into_no_directory_of_another_user(unpacked: Path, tmp_pa
     assert victim.read_text() == "kept"
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give files to another user")
+@pytest.mark.parametrize("kind", ["owner", "mode", "link", "target", "mine"])
+def test_measure_follows_only_roots_links(unpacked: Path, tmp_path: Path, kind: str) -> None:
+    """The last is root's own link, to a directory that the caller of sudo can write."""
+    target, label = tmp_path / "target", tmp_path / "results/b"
+    target.mkdir()
+    label.parent.mkdir()
+    label.symlink_to(target)
+    if kind in ("owner", "link", "target"):
+        path = {"owner": label.parent, "link": label, "target": target}[kind]
+        os.chown(path, 65534, 65534, follow_symlinks=False)
+    elif kind == "mode":
+        label.parent.chmod(0o777)
+    else:
+        os.chown(target, 1000, 1000)
+    sudo = {"SUDO_UID": "1000", "SUDO_GID": "1000"}
+    done = run([unpacked / "measure", "syscall"], unpacked, RUNS="1", LABEL="b", **sudo)
+    assert bool(list(target.iterdir())) is (kind == "mine"), str(done)
+    if kind != "mine":
+        assert done.status == 1 and done.err.count("\n") == 1, str(done)
+        assert "another user can write or replace it" in done.err
+
+
 def record_lines(archive: bytes) -> str:
     coded = base64.encodebytes(archive).decode().splitlines()
     return "\n".join(f"klat-record: {line}" for line in ["begin", *coded, "end"]) + "\n"
