@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from written_sessions import SyntheticSession
@@ -87,6 +89,16 @@ def test_ansible_gets_the_arguments_of_the_plan(fleet: Fleet) -> None:
     assert (variables["klat_seed"], variables["klat_patience"]) == (7, 5)
     assert [label["__ansible_unsafe"] for label in variables["klat_labels"]] == ["stock", "rt"]
     assert not fleet.records()  # the same command starts a new run
+
+
+def test_a_machine_cannot_fill_the_disk(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever size it claims for its archive. Two machines share half of the free space."""
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=4 << 20))
+    endless = 'cat /dev/zero >"$(dirname "${6#@}")/m1.tar.gz"; echo "$8" >"$(dirname "$0")/most"'
+    fleet.tool("ansible-playbook", f'#!/bin/sh\ntrap "" XFSZ\n{endless}\n')
+    fleet(*PLAN, status=1)
+    assert (fleet.tools / "most").read_text() == f"klat_most_bytes={1 << 20}\n"
+    assert (fleet.records()[0] / "m1.tar.gz").stat().st_size == 1 << 20
 
 
 def test_a_machine_that_is_not_complete_is_named_and_tried_again(fleet: Fleet) -> None:

@@ -134,16 +134,42 @@ def test_only_a_campaign_of_the_same_run_goes_on(
         f"#!/bin/sh\ncat {tmp_path}/answer >&{1 + status // 2}; exit {status}\n",
     )
     (tmp_path / "bin/klat").chmod(0o755)
-    (tmp_path / "read.yml").write_text(READ)
-    done = subprocess.run(
-        (
-            "ansible-playbook",
-            "-i",
-            "m1,",
-            "-e",
-            f"klat_prefix={tmp_path} klat_run=this",
-            "read.yml",
-        ),
+    done = play(tmp_path, READ, klat_prefix=tmp_path, klat_run="this")
+    assert text in done.stdout, done
+    assert (done.returncode == 0) == text.startswith("so "), done
+
+
+FETCH_BOOK = """\
+- hosts: all
+  connection: local
+  gather_facts: false
+  tasks:
+    - block:
+        - ansible.builtin.include_role: {name: klat_campaign, tasks_from: fetch.yml}
+      rescue:
+        - ansible.builtin.debug: {msg: "because {{ ansible_failed_result.stderr | default(ansible_failed_result.msg) }}"}
+"""
+
+
+@pytest.mark.parametrize(
+    "most, text", [(1, "the archive of the sessions has"), (1 << 20, "has a session of label")]
+)
+def test_an_archive_is_refused_by_its_size_before_it_is_fetched(
+    tmp_path: Path, most: int, text: str
+) -> None:
+    write(tmp_path / "sent/stock/1/session.json", "")
+    places = {"klat_output": "sent", "klat_record": "record", "klat_results": "results"}
+    variables: dict[str, object] = {name: tmp_path / place for name, place in places.items()}
+    variables |= {"klat_package": ROOT / "scripts", "klat_most_bytes": most, "klat_labels": ["rt"]}
+    done = play(tmp_path, FETCH_BOOK, **variables)
+    assert re.search(f"because .*{text}", done.stdout), done
+    assert (tmp_path / "record").exists() is (most > 1)
+
+
+def play(tmp_path: Path, book: str, **variables: object) -> subprocess.CompletedProcess[str]:
+    (tmp_path / "book.yml").write_text(book)
+    return subprocess.run(
+        ("ansible-playbook", "-i", "m1,", "-e", json.dumps(variables, default=str), "book.yml"),
         cwd=tmp_path,
         env=os.environ | {"ANSIBLE_ROLES_PATH": str(ROLE.parent), "HOME": str(tmp_path)},
         capture_output=True,
@@ -151,8 +177,6 @@ def test_only_a_campaign_of_the_same_run_goes_on(
         timeout=120,
         check=False,
     )
-    assert text in done.stdout, done
-    assert (done.returncode == 0) == text.startswith("so "), done
 
 
 def take_in(

@@ -12,6 +12,7 @@ import json
 import os
 import platform
 import re
+import resource
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -162,15 +163,26 @@ def write_variables(record: Path, more: Mapping[str, Any]) -> None:
 
 
 def play(playbook: str, inventory: Path, record: Path, machines: int) -> None:
-    """Run the playbook. Each machine has a process of Ansible to the end."""
+    """Run the playbook. Each machine has a process of Ansible to the end. The machines together can fill half of the
+    free disk space: the kernel ends a process that writes a larger file, whatever size the machine claims.
+    """
+    most = shutil.disk_usage(record).free // (2 * machines)
+
+    def limit() -> None:
+        hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+        soft = most if hard == resource.RLIM_INFINITY else min(most, hard)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
     words = [
         *("ansible-playbook", "--inventory", str(inventory), "--forks", str(machines)),
-        *("--extra-vars", f"@{record / _VARIABLES}"),
+        *("--extra-vars", f"@{record / _VARIABLES}", "--extra-vars", f"klat_most_bytes={most}"),
         str(programs.data() / "ansible" / playbook),
     ]
     quiet = dict.fromkeys(("ANSIBLE_DISPLAY_SKIPPED_HOSTS", "ANSIBLE_DISPLAY_OK_HOSTS"), "false")
     environment = quiet | os.environ
-    with subprocess.Popen(words, stdin=subprocess.DEVNULL, env=environment) as process:
+    with subprocess.Popen(
+        words, stdin=subprocess.DEVNULL, env=environment, preexec_fn=limit
+    ) as process:
         try:
             process.wait()
         except KeyboardInterrupt:

@@ -15,6 +15,7 @@ import io
 import os
 import re
 import secrets
+import shutil
 import sys
 import tarfile
 from collections.abc import Collection, Iterator
@@ -125,8 +126,8 @@ def take_in(archive: Path, results: Path, name: str, labels: Collection[str]) ->
         files.make_directory(parent, draft.name, 0o700)
     try:
         with open_to_read(archive) as packed, gzip.open(packed) as stream:
-            size = os.fstat(packed.fileno()).st_size
-            unpack(stream, draft, _SMALL_BYTES + _SHRINKING * size)
+            most = _SMALL_BYTES + _SHRINKING * os.fstat(packed.fileno()).st_size
+            unpack(stream, draft, min(most, shutil.disk_usage(draft).free // 2))
         for session in list(_sessions(draft, labels)):
             target = results / session.parent / f"{session.name}-{name}"
             if not os.path.lexists(target):
