@@ -7,6 +7,7 @@
 
 #include <dirent.h>
 #include <glob.h>
+#include <limits.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
@@ -80,37 +81,64 @@ static void judge_profiler(struct klat_run *run)
 		klat_invalid(run, "a profiler (perf) observes this process; run it without perf");
 }
 
-/* Groups of events that a run causes. Daemons trace others, for example hardware errors. */
-#define TRACED                                                                                     \
-	"{,instances/*/}{current_tracer,events/"                                                   \
-	"{sched,irq,irq_vectors,ipi,timer,syscalls,raw_syscalls,kprobes}/enable}"
+/* Daemons trace these events all the time: errors of hardware and of devices (rasdaemon). A run
+ * causes none of them. */
+static bool is_of_daemons(const char *event)
+{
+	static const char *const names[] = {
+		"ras:", "mce:", "cxl:", "devlink:", "block:", "net:net_dev_xmit_timeout",
+		"signal:signal_generate",
+	};
 
-/* Tracers and events of others, in the kernel's trace and its instances. */
+	for (size_t i = 0; i < KLAT_ARRAY_SIZE(names); i++)
+		if (!strncmp(event, names[i], strlen(names[i])))
+			return true;
+	return false;
+}
+
+/* `set_event` is the list of the events that the kernel's trace, or one of its instances, contains.
+ * Events with a trigger are in it, too. */
+static void judge_events(struct klat_run *run, const char *set_event)
+{
+	char *events = klat_read_file(set_event), *rest = events, *event;
+
+	while (events && (event = strsep(&rest, "\n")))
+		if (*event && !is_of_daemons(event)) {
+			klat_disturbed(run, "the kernel traces events, for example %s; empty %s",
+				       event, set_event);
+			break;
+		}
+	free(events);
+}
+
+static void judge_tracer(struct klat_run *run, const char *directory)
+{
+	char path[PATH_MAX], tracer[64];
+
+	snprintf(path, sizeof(path), "%s/current_tracer", directory);
+	if (klat_read_line(path, tracer, sizeof(tracer)) && strcmp(tracer, "nop") != 0)
+		klat_invalid(run, "the kernel's tracer %s is on; write nop to %s", tracer, path);
+}
+
+/* Tracers and events of others. The directory of a traced run is its own. */
 static void judge_tracing(struct klat_run *run)
 {
 	const char *instance = run->library->common.trace_instance;
-	bool events = false;
-	glob_t files;
+	glob_t found;
 
-	if (glob("/sys/kernel/tracing/" TRACED, GLOB_BRACE, NULL, &files) &&
-	    glob("/sys/kernel/debug/tracing/" TRACED, GLOB_BRACE, NULL, &files))
+	if (glob("/sys/kernel/tracing{,/instances/*}/set_event", GLOB_BRACE, NULL, &found) &&
+	    glob("/sys/kernel/debug/tracing{,/instances/*}/set_event", GLOB_BRACE, NULL, &found))
 		return;
-	for (size_t i = 0; i < files.gl_pathc; i++) {
-		const char *path = files.gl_pathv[i];
-		char state[64];
+	for (size_t i = 0; i < found.gl_pathc; i++) {
+		char *directory = strdupa(found.gl_pathv[i]);
 
-		if (!klat_read_line(path, state, sizeof(state)) || !strcmp(state, "nop") ||
-		    strchr("0?", *state) ||
-		    (instance && !strncmp(path, instance, strlen(instance))))
+		*strrchr(directory, '/') = 0;
+		if (instance && !strcmp(basename(directory), basename(instance)))
 			continue;
-		if (!strchr("1X", *state))
-			klat_invalid(run, "the kernel's tracer %s is on; write nop to %s", state,
-				     path);
-		else if (!events)
-			klat_disturbed(run, "the kernel traces events; write 0 to %s", path);
-		events |= *state == '1' || *state == 'X';
+		judge_tracer(run, directory);
+		judge_events(run, found.gl_pathv[i]);
 	}
-	globfree(&files);
+	globfree(&found);
 }
 
 /* Each of `count` other events can change one sample. */
