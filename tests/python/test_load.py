@@ -58,6 +58,27 @@ def test_a_load_ends_when_the_session_is_stopped_and_returns_when_it_is_resumed(
     assert not any(map(is_running, second))
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("run", "pipes", "--load", "sleep 99"),
+        ("ab", "--a", "a", "--b", "b", "--a-setup", "sleep 99", "--b-setup", "sleep 99", "pipes"),
+        ("soak", "timer", "--for", "9s", "--load", "sleep 99"),
+    ],
+    ids=lambda words: words[0],
+)
+def test_a_command_that_is_stopped_before_its_first_run_leaves_no_session(
+    klat: Klat, words: tuple[str, ...], number: int
+) -> None:
+    started = klat.start(*words)
+    wait_for(lambda: list(klat.directory.glob("results/*")), "the directory of the label")
+    started.send_signal(number)
+    _, err = started.communicate(timeout=fakes.PATIENCE)
+    assert (started.returncode, err.count("Traceback")) == (128 + number, 0), err
+    assert not list(klat.directory.glob("results/*")), err
+
+
 def test_a_load_does_not_outlive_a_killed_runner(klat: Klat) -> None:
     started = klat.start("run", "pipes", "--runs", "100", "--load", LOAD, *SLOW)
     pids = load_pids(klat)

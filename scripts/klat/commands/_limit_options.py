@@ -32,7 +32,11 @@ def limit_of(args: argparse.Namespace) -> Any:
     """The klat.compare.limits.Limit that was asked for; None without one. KlatError for a share
     without a limit."""
     from klat.base.errors import KlatError
-    from klat.compare.limits import Limit
+    from klat.base.process import Signals
+
+    with Signals():
+        # The threads of numpy inherit the blocked signals. They must not take a signal that a soak waits for.
+        from klat.compare.limits import Limit
 
     share = getattr(args, "share", None)
     if args.limit is None:

@@ -13,6 +13,7 @@ from klat.report.text.numbers import plural
 from klat.commands import _session_options, add_command
 from klat.record import plan_csv
 from klat.base.errors import KlatError
+from klat.base.process import Signals
 
 _DESCRIPTION = """\
 Alternates two settings of this machine, A and B, within one boot, each with
@@ -160,13 +161,14 @@ def _begin(arguments: argparse.Namespace) -> int:
     runs = 5 if arguments.runs_per_block is None else arguments.runs_per_block
     plans = plan_csv.take_turns(sets, blocks, runs, seed)
     texts = [[option.text() for option in options] for options in own]
-    sessions = begin(_session_options.output(arguments), settings, plans, texts, sys.argv)
-    for line in too_few_units("--blocks", blocks, 2, sets[0], True):
-        print("\n".join(wrapped(f"note: {line}", "", "  ")), file=sys.stderr)
-    print(
-        f"{sum(len(schedule) for schedule, _ in plans)} runs ({', '.join(benchmarks)}) in"
-        f" {plural(blocks, 'block')}, labels {arguments.a} and {arguments.b}, seed {seed}\n"
-        f"into {sessions[0]} and {sessions[1]}",
-        file=sys.stderr,
-    )
-    return TurnsRunner(sessions).run()
+    with Signals():  # a signal cannot leave empty sessions
+        sessions = begin(_session_options.output(arguments), settings, plans, texts, sys.argv)
+        for line in too_few_units("--blocks", blocks, 2, sets[0], True):
+            print("\n".join(wrapped(f"note: {line}", "", "  ")), file=sys.stderr)
+        print(
+            f"{sum(len(schedule) for schedule, _ in plans)} runs ({', '.join(benchmarks)}) in"
+            f" {plural(blocks, 'block')}, labels {arguments.a} and {arguments.b}, seed {seed}\n"
+            f"into {sessions[0]} and {sessions[1]}",
+            file=sys.stderr,
+        )
+        return TurnsRunner(sessions).run()

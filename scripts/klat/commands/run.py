@@ -15,6 +15,7 @@ from klat.report.text.numbers import plural
 from klat.record import plan_csv, session_directory
 from klat.record.profiles import PROFILES
 from klat.base.errors import KlatError
+from klat.base.process import Signals
 from klat.base.statuses import ends_all, worst
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ that path on standard output, all else on standard error.
 
 _EPILOG = """\
 Ctrl-C ends the run in flight and leaves a valid record; --resume completes it.
+Before the first recorded run, it leaves nothing.
 Sessions under further loads are then not begun, and klat names their labels.
 After any kill, --resume loses no recorded run and repeats none, not even a run
 that failed or was skipped. A session is one boot and one build.
@@ -198,15 +200,16 @@ def _measure(
     try:
         for each in settings:
             left.remove(each.label)
-            session = session_directory.create(output, each.label)
-            with session_directory.removed_unless_begun(session):
-                write(session, each, schedule, sys.argv)
-            print(
-                f"{plural(len(schedule), 'run')} ({', '.join(benchmarks)}), label {each.label},"
-                f" seed {each.seed}\ninto {session}",
-                file=sys.stderr,
-            )
-            statuses.append(Runner([session]).run())
+            with Signals():  # a signal cannot leave an empty session
+                session = session_directory.create(output, each.label)
+                with session_directory.removed_unless_begun(session):
+                    write(session, each, schedule, sys.argv)
+                print(
+                    f"{plural(len(schedule), 'run')} ({', '.join(benchmarks)}), label {each.label},"
+                    f" seed {each.seed}\ninto {session}",
+                    file=sys.stderr,
+                )
+                statuses.append(Runner([session]).run())
             if ends_all(statuses[-1]):
                 break
     finally:

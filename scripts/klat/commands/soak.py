@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from klat.base import programs, streams
 from klat.base.statuses import FAILED, MEASURED, USAGE, worst
 from klat.base.errors import KlatError, SessionError, did_you_mean
+from klat.base.process import Signals
 from klat.commands import _session_options, add_command
 from klat.commands._limit_options import add_limit, limit_of
 from klat.record import plan_csv, session_directory
@@ -181,13 +182,15 @@ def _run(arguments: argparse.Namespace) -> int:
         profile=arguments.profile,
         explain=arguments.explain,
     )
-    session = session_directory.create(_session_options.output(arguments), settings.label)
-    with session_directory.removed_unless_begun(session):
-        begin_soak(session, settings, sys.argv)
-    _say_cyclic(arguments, settings.commands[0])
-    under = f" under {settings.load}" if loads else ""
-    _say(f"{arguments.program} soaks{under}, label {settings.label}\ninto {session}")
-    status = _conclude(session, soak(session, settings), limit)
+    with Signals():  # a signal cannot leave an empty session
+        session = session_directory.create(_session_options.output(arguments), settings.label)
+        with session_directory.removed_unless_begun(session):
+            begin_soak(session, settings, sys.argv)
+        _say_cyclic(arguments, settings.commands[0])
+        under = f" under {settings.load}" if loads else ""
+        _say(f"{arguments.program} soaks{under}, label {settings.label}\ninto {session}")
+        end = soak(session, settings)
+    status = _conclude(session, end, limit)
     if arguments.explain and limit and session.exists():
         _explain(session, round(limit.value))
     return status

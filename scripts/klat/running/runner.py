@@ -127,13 +127,16 @@ class Runner:
 
     def _conclude(self, stopped: Stopped | KlatError | None, failure: str) -> int:
         """Report what was recorded and what to do next. The exit status."""
-        if isinstance(stopped, KlatError) and all(r.empty for r in self._recordings):
+        if stopped and all(r.empty for r in self._recordings):
             for recording in self._recordings:
                 recording.report_messages([str(stopped)], self.say)
                 session_directory.remove_unused(recording.path)
             if failure:
                 self.say(failure)
-            raise stopped
+            if isinstance(stopped, KlatError):
+                raise stopped
+            self.say(f"stopped: {stopped}; nothing was recorded")
+            return stopped.status
         outcomes = []
         for recording in self._recordings:
             outcomes.append(recording.outcome())

@@ -79,6 +79,7 @@ def soak(session: Path, settings: SoakSettings) -> SoakEnd:
     loads: list[Load] = []
     with Signals() as signals:
         try:
+            signals.check()
             for load in settings.loads:
                 loads.append(Load(load, session, signals))
             for each in loads:
