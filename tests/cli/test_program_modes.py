@@ -1,8 +1,10 @@
-"""A session of an emulator that counts instructions, by copies of the programs that believe a test about their mode."""
+"""Sessions of emulators: one that counts instructions, by copies of the programs that believe a test about their mode,
+and those that translate a program's code."""
 
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -45,3 +47,28 @@ def test_the_ordinary_programs_do_not_believe_the_environment() -> None:
     told = os.environ | {"KLAT_TEST_MODE": "counted", "KLAT_TEST_CPU": CPU}
     result = json_of(command([harness.path_of("timer"), *SHORT, "--json"], env=told))
     assert result["mode"] in ("hardware", "virtual") and result["metrics"][0]["n"] == 20
+
+
+# A second C library, unknown to the dynamic linker's list of the program, makes the calls.
+TRANSLATOR = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stddef.h>
+long read(int file, void *data, size_t size)
+{
+    static long (*call)(int, void *, size_t);
+
+    if (!call)
+        call = dlsym(dlmopen(LM_ID_NEWLM, "libc.so.6", RTLD_NOW), "read");
+    return call(file, data, size);
+}
+"""
+
+
+def test_a_program_whose_system_calls_other_code_makes_is_emulated(tmp_path: Path) -> None:
+    library = tmp_path / "libtranslator.so"
+    build = ["cc", "-shared", "-fPIC", "-o", library, "-x", "c", "-"]
+    subprocess.run(build, input=TRANSLATOR, text=True, check=True)
+    preloaded = os.environ | {"LD_PRELOAD": str(library)}
+    result = json_of(command([harness.path_of("timer"), *SHORT, "--json"], env=preloaded))
+    assert result["mode"] == "emulated" and result["metrics"][0]["n"] == 0
