@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -72,6 +73,11 @@ STOCK = "gnulinux-advanced-5eed>gnulinux-6.1.0-56-amd64-advanced-5eed"
 # The parts of a grub.cfg of Fedora that matter.
 FEDORA_CONFIG = """\
 set timeout=5
+if [ -f ${config_directory}/grubenv ]; then
+  load_env -f ${config_directory}/grubenv
+elif [ -s $prefix/grubenv ]; then
+  load_env
+fi
 if [ "${next_entry}" ] ; then
    set default="${next_entry}"
    set next_entry=
@@ -113,6 +119,7 @@ def make(root: Path, patch: pytest.MonkeyPatch, name: str = "grub", config: str 
     directory = root / "boot" / name
     directory.mkdir(parents=True)
     (directory / "grub.cfg").write_text(config)
+    make_files(root, config)
     tools = root / "tools"
     tools.mkdir()
     (directory / "grubenv").write_text("saved_entry=other\n")
@@ -124,13 +131,27 @@ def make(root: Path, patch: pytest.MonkeyPatch, name: str = "grub", config: str 
     patch.setenv("PATH", f"{tools}:/usr/bin:/bin")
 
 
+def make_files(root: Path, config: str) -> None:
+    """The kernels and initramfs that the menu names. They are empty."""
+    for words in re.findall(r"\b(?:linux|initrd)(?:16)?\s+(.*)", config):
+        for name in re.findall(
+            r"(?:^|\s)(?:\(\$\w+\)/)?(/[^\s;]+)", words.replace("root=/dev", "")
+        ):
+            path = root / "boot" / name.removeprefix("/boot/").strip("/")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch()
+
+
 def make_fedora(root: Path, patch: pytest.MonkeyPatch) -> None:
     """Its entries are in files of the Boot Loader Specification."""
     make(root, patch, "grub2", FEDORA_CONFIG)
+    (root / "etc").mkdir()
+    (root / "etc/os-release").write_text("ID=fedora\n")
     entries = root / "boot/loader/entries"
     entries.mkdir(parents=True)
     for release, options in FEDORA.items():
         (root / f"boot/vmlinuz-{release}").touch()
+        (root / f"boot/initramfs-{release}.img").touch()
         text = BLS.format(release=release, options=options)
         (entries / f"5eed-{release}.conf").write_text(text)
     (root / "boot/grub2/grubenv").write_text("saved_entry=5eed-6.9.5-200.fc39.x86_64\n")

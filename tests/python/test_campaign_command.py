@@ -482,6 +482,7 @@ def test_an_entry_that_boots_another_kernel_than_planned_is_refused(
     klat("plan", "--kernel", "a=gnulinux-simple-5eed", *STOCK, *BOOTS, "pipes")
     config = tmp_path / "boot/grub/grub.cfg"
     config.write_text(config.read_text().replace("6.1.0-56-rt", "6.1.0-57-rt"))
+    made_grub.make_files(tmp_path, config.read_text())
     assert "now boots 6.1.0-57-rt-amd64, but the plan measures 6.1.0-56-rt-amd64" in klat(
         "check", status=2
     )

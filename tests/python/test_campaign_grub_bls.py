@@ -115,8 +115,32 @@ def test_another_directory_of_entries_is_refused(root: Path) -> None:
     config.write_text(f"set blsdir=/@/boot/loader/entries\n{text}")
     assert Grub(root).default().identity == OLD
     config.write_text(f"set blsdir=/mine\n{text}")
-    with pytest.raises(KlatError, match="klat cannot read .*grub.cfg, line 15"):
+    with pytest.raises(KlatError, match="klat cannot read .*grub.cfg, line 20"):
         Grub(root).default()
+
+
+def test_blscfg_of_another_grub_is_refused(root: Path) -> None:
+    """GRUB 2.14 has a command of this name, which reads the files differently."""
+    (root / "etc/os-release").write_text("ID=arch\n")
+    with pytest.raises(KlatError, match="klat cannot read .*grub.cfg, line 19"):
+        Grub(root).default()
+
+
+@pytest.mark.parametrize(
+    "users, superusers, restricted",
+    [("$grub_users", "root", False), ("root", "root", True), ("root", "", False)],
+)
+def test_the_users_of_an_entry(root: Path, users: str, superusers: str, restricted: bool) -> None:
+    """GRUB ignores grub_arg --unrestricted."""
+    for file in (root / "boot/loader/entries").glob("*"):
+        file.write_text(file.read_text().replace("$grub_users", users))
+    config = root / "boot/grub2/grub.cfg"
+    config.write_text(f"set superusers={superusers}\n{config.read_text()}")
+    if restricted:
+        with pytest.raises(KlatError, match=f"{OLD}.conf: GRUB asks for a password"):
+            Grub(root).check()
+    else:
+        Grub(root).check()
 
 
 def test_what_grub_counts_at_each_boot_is_not_a_change(root: Path) -> None:

@@ -175,6 +175,7 @@ menuentry 'Amazon Linux (4.14.355-275.572.amzn2.x86_64) 2' --class amazon --unre
 # openSUSE's GRUB has its variables in a block that btrfs reserves.
 TUMBLEWEED = """\
 set timeout=8
+if [ -s $prefix/grubenv ]; then load_env; fi
 if [ "${env_block}" ] ; then
   set env_block="(${root})${env_block}"
   export env_block
@@ -196,6 +197,7 @@ menuentry 'openSUSE Tumbleweed' $menuentry_id_option 'tumbleweed' {
 	linux	/boot/vmlinuz-6.17.7-1-default root=UUID=5eed ${extra_cmdline} security=selinux
 }
 """
+ONE = "menuentry A --id a { linux /boot/vmlinuz-6.1 ro; }\n"
 # The kernels of the test: file and release.
 KERNELS = {
     "vmlinuz-linux": "6.9.1-arch1-1",
@@ -400,9 +402,6 @@ def test_the_commands_of_a_submenu_are_part_of_a_copy(
     assert parse(text)
 
 
-ONE = "menuentry A --id a { linux /boot/vmlinuz-6.1 ro; }\n"
-
-
 @pytest.mark.parametrize(
     "config, why",
     [
@@ -462,13 +461,22 @@ def test_entries_that_klat_cannot_measure_have_a_reason(
 @pytest.mark.parametrize(
     "old, new, why",
     [
-        ("   save_env next_entry\n", "", "again and again"),
-        ("   set next_entry=\n", "", "again and again"),
+        ("   save_env next_entry\n", "", "would boot it again"),
+        ("   set next_entry=\n", "", "would boot it again"),
+        ("save_env", "save_env -f ${prefix}/other", "would boot it again.* next_entry=klat-once"),
+        ("  load_env\n", "  true\n", "line 12: .* this default does not use next_entry"),
+        ("  load_env\n", "  load_env saved_entry\n", "does not use next_entry"),
+        ("load_env", "load_env --file=/other", "line 4: klat cannot find the file"),
+        ("menuentry", "set prefix=/other\nmenuentry", "cannot save klat_entry"),
         ("  source ${config", "  echo ${config", "does not read custom.cfg"),
         (CUSTOM, f"submenu S {{\n{CUSTOM}}}\n", "does not read custom.cfg"),
         (CUSTOM, f"if search x; then\n{CUSTOM}fi\n", "does not read custom.cfg"),
         ("${next_entry}", "${nothing}", "does not use next_entry"),
-        ("ro; }", "ro; if [ -z $once ]; then save_env saved_entry; fi; }", "again and again"),
+        (
+            HEAD + ONE,
+            SAVED + ONE.replace("{", "{ saved_entry=$chosen; save_env saved_entry;"),
+            "would boot it again.* saved_entry=klat-once",
+        ),
         ("menuentry", "set timeout=-1\nmenuentry", "timeout=-1, GRUB waits for a key"),
         ("set timeout=5", "", "waits for a key; set GRUB_TIMEOUT"),
         (
@@ -492,6 +500,89 @@ def test_a_grub_that_would_not_return_to_the_default_is_refused(
     assert old in config
     with pytest.raises(KlatError, match=why):
         grub(tmp_path, monkeypatch, config.replace(old, new)).check()
+
+
+COUNTING = """\
+if [ -n "${boot_counter}" -a "${boot_success}" = "0" ]; then
+  if [ "${boot_counter}" = "0" -o "${boot_counter}" = "-1" ]; then
+    set default=1
+    set boot_counter=-1
+  else
+    decrement boot_counter
+  fi
+  save_env boot_counter
+fi
+if [ "${boot_success}" = "1" ]; then set boot_indeterminate=0; else increment boot_indeterminate; fi
+set boot_success=0
+save_env boot_success boot_indeterminate
+"""
+INITRDLESS = """\
+set partuuid=5eed
+function initrdfail {
+    if [ -n "${have_grubenv}" ]; then if [ -n "${partuuid}" ]; then
+      if [ -z "${initrdfail}" ]; then
+        set initrdfail=1
+        if [ -n "${boot_once}" ]; then set prev_entry="${default}"; save_env prev_entry; fi
+      fi
+      save_env initrdfail
+    fi; fi
+}
+"""
+PREVIOUS = """\
+if [ "${initrdfail}" = 2 ]; then
+   set initrdfail=
+elif [ "${initrdfail}" = 1 ]; then
+   set next_entry="${prev_entry}"
+   set prev_entry=
+   save_env prev_entry
+   if [ "${next_entry}" ]; then set initrdfail=2; fi
+fi
+"""
+CLOUD = HEAD.replace('if [ "${next', PREVIOUS + 'if [ "${next') + INITRDLESS + UBUNTU_CLOUD
+
+
+@pytest.mark.parametrize(
+    "config, environment, why",
+    [
+        (HEAD + COUNTING + ONE, "boot_success=1\n", ""),
+        (HEAD + COUNTING + ONE, "boot_success=0\nboot_counter=0\n", "line 21: .* next_entry$"),
+        (
+            HEAD + COUNTING + ONE,
+            "boot_success=1\nboot_counter=2\n",
+            "line 21: .* next_entry, when a boot has changed boot_counter, boot_indeterminate, boot_success",
+        ),
+        (SAVED + ONE + ONE.replace("a", "b"), "prev_saved_entry=b\nsaved_entry=a\n", ""),
+        (
+            SAVED
+            + "saved_entry=$prev_saved_entry; save_env saved_entry\n"
+            + ONE
+            + ONE.replace("A --id a", "B --id b"),
+            "prev_saved_entry=b\nsaved_entry=a\n",
+            "the default of GRUB would be 'B', not 'A'.* saved_entry=b",
+        ),
+        (CLOUD, "", "would boot it again.* initrdfail=1, prev_entry=klat-once"),
+        (CLOUD.replace("set partuuid=5eed", ""), "", ""),
+    ],
+)
+def test_what_a_boot_leaves_in_grubenv_decides_the_next_boot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, config: str, environment: str, why: str
+) -> None:
+    loader = grub(tmp_path, monkeypatch, config + CUSTOM, environment)
+    if not why:
+        loader.check()
+        return
+    with pytest.raises(KlatError, match=why):
+        loader.check()
+
+
+@pytest.mark.parametrize("name", ["vmlinuz-6.8.0-45-generic", "initrd.img-6.8.0-45-generic"])
+def test_an_entry_without_a_file_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    loader = grub(tmp_path, monkeypatch, HEAD + UBUNTU + CUSTOM)
+    (tmp_path / "boot" / name).unlink()
+    with pytest.raises(KlatError, match=rf"line \d+: klat does not find the file /boot/{name}"):
+        loader.default()
 
 
 def test_a_default_without_a_password_is_accepted(

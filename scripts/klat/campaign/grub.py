@@ -13,6 +13,7 @@ import re
 import shlex
 import shutil
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from klat.base import files
@@ -20,22 +21,18 @@ from klat.base.errors import KlatError
 from klat.campaign import kernel_image
 from klat.campaign.boot_loader import BootEntry, OwnEntry, path_on_partition, run_tool
 from klat.campaign.efi_stub import started_directories
+from klat.campaign.grub_copy import STARTED, command_line, copied_body
 from klat.campaign.grub_default import CURE, default_item, identified
-from klat.campaign.grub_menu import (
-    ARGUMENTS,
-    LINUX,
-    OTHERS,
-    OWN_FILE,
-    GrubMenu,
-    LoadCommand,
-    MenuItem,
-)
-from klat.campaign.grub_script import commands, text_of
+from klat.campaign.grub_environment import GRUBENV, variables
+from klat.campaign.grub_item import LoadCommand, MenuItem
+from klat.campaign.grub_menu import ARGUMENTS, INITRAMFS, LINUX, OTHERS, OWN_FILE, GrubMenu
+from klat.campaign.grub_script import Variables, parse_block
 
 _DIRECTORIES = ("boot/grub", "boot/grub2")
 _MARK = "# klat campaign: do not edit; klat removes this file\n"
 _HAD_CHOICE = "# grubenv had a next_entry\n"
-_STARTED = "klat_entry"  # the variable in which GRUB records which entry of klat it starts
+_ONCE = "klat-once"  # stands for an entry of klat that is chosen for one boot
+_BOOTS = 3  # in these, what GRUB counts in grubenv shows its effect
 # GRUB cannot write through these layers or to these file systems, so it could not clear a choice.
 _LAYERS = ("lvm", "mdraid", "diskfilter", "luks", "cryptodisk")
 _READ_ONLY = ("btrfs", "zfs", "erofs", "squash4")
@@ -106,7 +103,7 @@ class Grub:
         for kind, refused in (("abstraction", _LAYERS), ("fs", _READ_ONLY)):
             for found in self._probe(kind):
                 # openSUSE's GRUB can save variables in a block that btrfs reserves: save_env -f.
-                if found in refused and not (found == "btrfs" and "-f" in saved):
+                if found in refused and not (found == "btrfs" and "env_block" in saved):
                     raise KlatError(
                         f"{self._directory} is on {found}, where GRUB cannot write, so it could not"
                         " clear the choice of a boot; put /boot on a plain partition with ext4"
@@ -121,29 +118,29 @@ class Grub:
         environment = self._environment()
         if "next_entry" in environment:
             text += _HAD_CHOICE
-        file = '-f "${env_block}" ' if "env_block" in environment else ""
         for each in own:
             if each.entry.identity not in items:
                 raise KlatError(f"GRUB no longer has the entry {each.entry.identity!r}; plan again")
             name = shlex.quote(_identity(each.name))
             text += f"menuentry {shlex.quote(f'klat: {each.name}')} --unrestricted --id {name} {{\n"
-            text += f"set {_STARTED}={name}\nsave_env {file}{_STARTED}\n"
-            text += f"{_copy(items[each.entry.identity], each.append)}\n}}\n"
+            text += (
+                f"{copied_body(name, items[each.entry.identity], each.append, environment)}\n}}\n"
+            )
         files.write_whole(self._own, text.encode(), give=False)
         os.sync()
 
     def choose(self, own: OwnEntry) -> None:
-        self._edit("unset", _STARTED)
+        self._edit("unset", STARTED)
         self._run("reboot", f"--boot-directory={self._directory.parent}", _identity(own.name))
         os.sync()
 
     def started(self) -> str:
-        return self._environment().get(_STARTED, "").removeprefix(_identity(""))
+        return self._environment().get(STARTED, "").removeprefix(_identity(""))
 
     def remove(self) -> None:
         text = self._own.read_text(errors="replace") if self._own.exists() else ""
         if _MARK in text:
-            self._edit("unset", _STARTED)
+            self._edit("unset", STARTED)
             self._edit(
                 *(("set", "next_entry=") if _HAD_CHOICE in text else ("unset", "next_entry"))
             )
@@ -152,7 +149,7 @@ class Grub:
 
     def files(self) -> Mapping[str, str]:
         names = (
-            *(self._directory / name for name in ("grub.cfg", "grubenv", "custom.cfg")),
+            *(self._directory / name for name in ("grub.cfg", GRUBENV, "custom.cfg")),
             self._root / "etc/default/grub",
             *self._bls.glob("*.conf"),
         )
@@ -174,12 +171,12 @@ class Grub:
     def _own(self) -> Path:
         return self._directory / "custom.cfg"
 
-    def _menu(self, with_own: bool = False, **grubenv: str) -> GrubMenu:
+    def _menu(self, grubenv: Variables | None = None, with_own: bool = False) -> GrubMenu:
         """The menu with these variables in grubenv. No entry is chosen for the next boot, unless by next_entry."""
         firmware = self._root / "sys/firmware"
         menu = GrubMenu(
             self._directory,
-            {**self._environment(), "next_entry": "", **grubenv},
+            {**self._environment(), "next_entry": "", **(grubenv or {})},
             self._file,
             self._bls,
             "pc" if firmware.is_dir() and not (firmware / "efi").is_dir() else "efi",
@@ -192,8 +189,9 @@ class Grub:
     def _default_item(self, menu: GrubMenu) -> MenuItem:
         default = menu.variables.get("default", "")
         if default is None:
-            raise KlatError(f"{self._config}: GRUB's default is known only during the boot; {CURE}")
-        return default_item(menu.items, default, menu.has_bls or self._is_of_fedora())
+            place = menu.set_at.get("default", str(self._config))
+            raise KlatError(f"{place}: GRUB's default is known only during the boot; {CURE}")
+        return default_item(menu.items, default, menu.is_of_fedora)
 
     def _is_of_fedora(self) -> bool:
         try:
@@ -217,30 +215,29 @@ class Grub:
                     f" {self._config}; make {config} read {self._config} by configfile"
                 )
 
-    def _check_choice(self) -> set[str | None]:
-        """The variables that GRUB saves. KlatError if it would not boot an entry of klat once, and then the default
-        again."""
-        menu = self._menu(next_entry="klat-once")
-        if menu.variables.get("default") != "klat-once":
-            raise KlatError(f"{self._config} cannot boot an entry once: it does not use next_entry")
-        if menu.variables.get("next_entry") != "" or "next_entry" not in menu.saved:
-            raise KlatError(
-                f"{self._config} cannot boot an entry once: it does not clear next_entry and save it in"
-                " grubenv, so GRUB would boot the entry again and again"
-            )
-        by_menu = {*menu.saved}
-        for item in menu.items:
-            menu.loaded(item)
-        if "saved_entry" in menu.saved - by_menu:
-            raise KlatError(
-                f"{self._config} saves the entry in next_entry as the default, so a kernel that fails would boot"
-                " again and again; make grub.cfg with grub-mkconfig, whose savedefault does not save this entry"
-            )
-        if not menu.own_file:
-            raise KlatError(
-                f"{self._config} does not read {OWN_FILE}; restore /etc/grub.d/41_custom, and make"
-                " grub.cfg again"
-            )
+    def _check_choice(self) -> Variables:
+        """The variables that GRUB saves. KlatError if in one of the next boots it would not boot an entry of klat once,
+        and then the default again."""
+        home = self._default_item(self._menu())
+        grubenv: Variables = {}
+        boots = []
+        for _ in range(_BOOTS):
+            menu = self._menu({**grubenv, "next_entry": _ONCE})
+            names = ", ".join(sorted(grubenv.keys() - {"next_entry"}))
+            if menu.variables.get("default") != _ONCE:
+                raise KlatError(
+                    f"{menu.set_at.get('default', self._config)}: GRUB cannot boot an entry once: this default does not"
+                    f" use next_entry{f', when a boot has changed {names} in grubenv' if names else ''}"
+                )
+            if not menu.own_file:
+                raise KlatError(
+                    f"{self._config} does not read {OWN_FILE}; restore /etc/grub.d/41_custom, and make"
+                    " grub.cfg again"
+                )
+            grubenv = {**grubenv, **menu.saved}
+            boots.append((menu, grubenv))
+        for menu, left in boots:
+            self._check_return(menu, {"next_entry": _ONCE, **left}, home)
         menus = self._menu(), self._menu(with_own=True)
         before, after = (self._default_item(menu) for menu in menus)
         if before != after:
@@ -253,12 +250,42 @@ class Grub:
                 f"{before.place()}: GRUB asks for a password before it boots the default, {before.title!r}; add"
                 " --unrestricted to this entry, and to the submenu that it is in"
             )
-        return by_menu
+        return grubenv
+
+    def _check_return(self, menu: GrubMenu, grubenv: Variables, home: MenuItem) -> None:
+        """KlatError if GRUB would not boot its default after it has started a copy of an entry. `menu` leaves
+        `grubenv`."""
+        ends = [grubenv]
+        menu.variables["chosen"] = _ONCE
+        for _, item in self._read(menu)[0]:
+            menu.saved = dict(grubenv)
+            body = parse_block(copied_body(_ONCE, item, (), menu.environment))
+            menu.loaded(replace(item, above=(), body=body))
+            if menu.saved.get(STARTED) != _ONCE:
+                raise KlatError(
+                    f"{self._config}: an entry of klat cannot save {STARTED} in {self._directory / GRUBENV}; do not"
+                    " change the variable prefix"
+                )
+            ends += [menu.saved] if menu.saved not in ends else []
+        for end in ends:
+            after = self._menu(end)
+            changed = ", ".join(f"{n}={end[n]}" for n in sorted(end) if n != STARTED and end[n])
+            if after.variables.get("default") == _ONCE:
+                raise KlatError(
+                    f"{self._config}: if a kernel of klat fails, GRUB would boot it again, because it leaves {changed}"
+                    " in grubenv; make grub.cfg with grub-mkconfig, without GRUB_FORCE_PARTUUID"
+                )
+            item = self._default_item(after)
+            if item != home:
+                raise KlatError(
+                    f"{after.set_at.get('default', self._config)}: after a boot, the default of GRUB would be"
+                    f" {item.title!r}, not {home.title!r}: GRUB would leave {changed} in grubenv; {CURE}"
+                )
 
     def _check_timeout(self) -> None:
         """KlatError if GRUB would wait for a key: in a boot of klat, of the default, or after a failure."""
-        for name, value in (("next_entry", "klat-once"), ("next_entry", ""), ("recordfail", "1")):
-            timeout = self._menu(False, **{name: value}).variables.get("timeout", "")
+        for name, value in (("next_entry", _ONCE), ("next_entry", ""), ("recordfail", "1")):
+            timeout = self._menu({name: value}).variables.get("timeout", "")
             if timeout is not None and not re.match(r"\s*\d", timeout):
                 raise KlatError(
                     f"{self._config}: with timeout={timeout or '(none)'}, GRUB waits for a key; set GRUB_TIMEOUT in"
@@ -297,6 +324,13 @@ class Grub:
         unclear = next((load for load in loads if any(map(_ARGUMENT.search, load.words))), None)
         if unclear:
             return f"{item.place(unclear.line)}: the words of {unclear.command} depend on the arguments of the entry"
+        for load in loads:
+            for name in load.files():
+                if "$" not in name and not self._file(name):
+                    return (
+                        f"{item.place(load.line)}: klat does not find the file {name}, so GRUB could stop at its menu;"
+                        " mount its partition, or make grub.cfg again"
+                    )
         image = path_on_partition(kernels[-1].words[0])
         kernel = self._file(image)
         release = kernel_image.release(kernel) if kernel else ""
@@ -311,7 +345,7 @@ class Grub:
             identity,
             item.title,
             release or (guess[1] if guess else ""),
-            _command_line(kernels[-1].words[1:]),
+            command_line(kernels[-1].words[1:]),
             kernel,
             "" if "$" in image else image,
             bool(release),
@@ -321,18 +355,18 @@ class Grub:
         """A file by its path for GRUB. This path begins at the partition, which can be mounted at /boot, or at
         the top of a btrfs or ZFS file system."""
         parts = [part for part in path_on_partition(name).split("/") if part]
-        tops = ("boot", "") if os.path.ismount(self._root / "boot") else ("", "boot")
+        mounted = os.path.ismount(self._root / "boot")
+        tops = (*(("boot", "") if mounted else ("", "boot")), "efi", "boot/efi")
         paths = (
             self._root.joinpath(top, *parts[first:]) for first in range(len(parts)) for top in tops
         )
         return next((path for path in paths if path.is_file()), None)
 
     def _environment(self) -> dict[str, str]:
-        text = self._run("editenv", str(self._directory / "grubenv"), "list")
-        return dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
+        return variables(self._run("editenv", str(self._directory / GRUBENV), "list"))
 
     def _edit(self, *words: str) -> None:
-        self._run("editenv", str(self._directory / "grubenv"), *words)
+        self._run("editenv", str(self._directory / GRUBENV), *words)
 
     def _probe(self, kind: str) -> list[str]:
         return self._run("probe", f"--target={kind}", str(self._directory)).split()
@@ -343,22 +377,6 @@ class Grub:
 
 def _has_text(file: Path) -> bool:
     return os.access(file, os.R_OK) and file.stat().st_size > 0
-
-
-def _command_line(words: Sequence[str]) -> tuple[str, ...]:
-    """The words of /proc/cmdline that GRUB makes of its arguments (grub-core/lib/cmdline.c)."""
-    quoted = (re.sub(r"\\(?!x[0-9a-fA-F]{2})|['\"]", r"\\\g<0>", word) for word in words)
-    return tuple(" ".join(f'"{word}"' if " " in word else word for word in quoted).split())
-
-
-def _copy(item: MenuItem, words: Sequence[str]) -> str:
-    """The commands of an item, with these words added to the kernel's command line."""
-    text = item.body.text
-    for command in reversed(list(commands(item.body.statements))):
-        if LINUX.fullmatch(text_of(command.words[0])):
-            end = command.end - item.body.start
-            text = " ".join((text[:end], *words)) + text[end:]
-    return item.before + text.strip("\n").rstrip()
 
 
 def _identity(name: str) -> str:

@@ -13,13 +13,15 @@ _PARTS = re.compile(r"~|\+|\d+|[a-zA-Z]+")
 
 @dataclass(frozen=True)
 class BlsEntry:
-    """`body` has the commands that blscfg makes of the file. Empty if GRUB makes no entry, for the reason `why`."""
+    """`body` has the commands that blscfg makes of the file. Empty if GRUB makes no entry, for the reason `why`.
+    `restricted`: only some users may start it."""
 
     identity: str
     title: str
     path: Path
     body: tuple[str, ...]
     why: str = ""
+    restricted: bool = False
 
 
 def bls_entries(directory: Path, variables: Variables | None = None) -> list[BlsEntry]:
@@ -56,11 +58,14 @@ def _entry(file: Path, variables: Variables) -> BlsEntry:
     initramfs = [*(f"{place}/{name}" for name in early), *keys.get("initrd", [])]
     tree = variables.get("devicetree")
     trees = [first["devicetree"]] if "devicetree" in first else [f"{place}/{tree}"] if tree else []
-    body = ["load_video", "set gfxpayload=keep", "insmod gzio"]
+    body = ["savedefault"] if variables.get("save_default") == "true" else []
+    body += ["load_video", "set gfxpayload=keep", "insmod gzio"]
     body.append(" ".join(filter(None, ("linux", linux, options))))
     for command, files in (("initrd", initramfs), ("devicetree", trees)):
         body += [" ".join((command, *files))] if files else []
-    return BlsEntry(file.stem, title, file, tuple(body))
+    users = first.get("grub_users", "").split()  # grub_arg --unrestricted has no effect
+    restricted = any(word[0] != "$" or word[1:] in variables for word in users)
+    return BlsEntry(file.stem, title, file, tuple(body), restricted=restricted)
 
 
 def _age(name: str) -> tuple[list[tuple[int, int, str]], ...]:

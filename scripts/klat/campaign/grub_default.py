@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from klat.base.errors import KlatError
-from klat.campaign.grub_menu import MenuItem
+from klat.campaign.grub_item import MenuItem
 
 CURE = (
     "choose one with GRUB_DEFAULT in /etc/default/grub, or if that is saved, with grub-set-default"

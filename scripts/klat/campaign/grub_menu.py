@@ -9,12 +9,14 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple, Union
+from typing import Union
 
 from klat.base.errors import KlatError
 from klat.campaign import grub_conditions
 from klat.campaign.grub_bls import bls_entries
 from klat.campaign.grub_conditions import Truth, negated
+from klat.campaign.grub_environment import GRUBENV, environment_words, variables
+from klat.campaign.grub_item import LoadCommand, MenuItem
 from klat.campaign.grub_script import (
     GrubBlock,
     Command,
@@ -58,59 +60,25 @@ _FEATURES = [
 
 
 @dataclass
-class MenuItem:
-    """A line of the menu, at `line` of the file `path`. `sure` is false if it is known only during the boot whether
-    GRUB adds the line. `above` has, for each submenu above the line, the commands that GRUB executes when it opens
-    the submenu. `before` has the same commands for klat's copy of the item: they also remove the variables that the
-    item names but does not see. `restricted`: if there are superusers, GRUB asks for a password before it starts the
-    item.
-    """
-
-    title: str
-    identity: str
-    path: Path
-    line: int
-    sure: bool
-    body: GrubBlock
-    above: tuple[str, ...] = ()
-    before: str = ""
-    items: list[MenuItem] | None = None  # of a submenu
-    restricted: bool = False
-
-    def place(self, line: int = 0) -> str:
-        return f"{self.path}, line {line or self.line}"
-
-
-class LoadCommand(NamedTuple):
-    """A command that loads a kernel, its initramfs, or another program. `words` are its arguments. A variable that
-    is known only during the boot stays a word with a $."""
-
-    command: str
-    words: tuple[str, ...]
-    line: int
-    sure: bool
-
-
-@dataclass
 class GrubMenu:
     """`environment` has the variables of grubenv. `file` finds a file by its path in GRUB.
 
-    After execute(), `items` has the menu, `variables` what GRUB knows, `saved` the variables that it writes to
-    grubenv, and `own_file` where the top menu reads klat's file. `left_out` has the files of the Boot Loader Specification
-    from which GRUB makes no entry, with the reasons."""
+    After execute(), `items` has the menu, `variables` what GRUB knows, `saved` what it writes to grubenv, `set_at` where
+    variables are set, and `own_file` where the top menu reads klat's file. `left_out` has the files of the Boot
+    Loader Specification from which GRUB makes no entry, with the reasons."""
 
     directory: Path
-    environment: Mapping[str, str]
+    environment: Mapping[str, str | None]
     file: Callable[[str], Path | None]
     bls: Path
     platform: str
-    exports_all: bool = False  # Fedora's GRUB exports all variables to a submenu
+    is_of_fedora: bool = False
     with_own: bool = False  # put an item in the place of klat's entries
     items: list[MenuItem] = field(default_factory=list)
     variables: Variables = field(default_factory=dict)
-    saved: set[str | None] = field(default_factory=set)
+    saved: Variables = field(default_factory=dict)
+    set_at: dict[str, str] = field(default_factory=dict)
     own_file: str = ""
-    has_bls: bool = False
     left_out: dict[str, str] = field(default_factory=dict)
     _loads: list[LoadCommand] = field(default_factory=list)
     _functions: dict[str, GrubFunction] = field(default_factory=dict)
@@ -129,7 +97,6 @@ class GrubMenu:
             **dict.fromkeys(_FEATURES, "y"),
         }
         self._exported |= self.variables.keys() - {"config_directory"}
-        self.variables |= self.environment
         self._source(self.directory / "grub.cfg")
         for item in self.items:
             self._open(item, ())
@@ -150,7 +117,9 @@ class GrubMenu:
         item.before = ""
         for number, statements in enumerate(bodies, 1):
             opens_menu = number < len(bodies) or item.items is not None
-            if opens_menu and not self.exports_all:  # grub-core/normal/context.c
+            if (
+                opens_menu and not self.is_of_fedora
+            ):  # grub-core/normal/context.c; Fedora's exports all
                 item.before += "".join(f"unset {n}\n" for n in names if n not in self._exported)
                 self.variables = {n: v for n, v in self.variables.items() if n in self._exported}
             self.variables |= dict.fromkeys(ARGUMENTS)  # klat's copy has others
@@ -270,28 +239,26 @@ class GrubMenu:
             self._add(name, command)
         elif name == "set":
             for word in command.words[1:2]:
-                self._assign(word)
+                self._assign(word, command)
         elif name == "export":
             self._exported |= set(rest)
         elif name == "unset":
             self._exported -= set(rest[:1])
             self.variables = {key: v for key, v in self.variables.items() if key not in rest[:1]}
-        elif name == "load_env":
-            self.variables |= self.environment
-        elif name == "save_env":
-            self.saved |= set(rest)
+        elif name in ("load_env", "save_env"):
+            self._transfer(name, command)
         elif name in ("source", "."):
             self._read(rest[0] if rest else None, command)
         elif name == "configfile":
             self._open_menu(rest[0] if rest else None, command)
-        elif name in ("blscfg", "bls_import") and not rest and self._is_bls_default():
+        elif name in ("blscfg", "bls_import") and not rest and self._is_bls_known():
             self._add_bls()
         elif name in ("blscfg", "bls_import") or _UNREAD.fullmatch(name):
             self._append("", "", command, _NOTHING, sure=False)
         elif name in self._functions:
             return self._call(self._functions[name], arguments)
         elif _ASSIGNMENT.fullmatch(text_of(command.words[0])):
-            self._assign(command.words[0])
+            self._assign(command.words[0], command)
         else:
             self._forget(() if name == "echo" else rest)
             return True if name == "echo" else None
@@ -313,12 +280,13 @@ class GrubMenu:
     ) -> None:
         self.items.append(MenuItem(title, identity, self._path, command.line, sure, body))
 
-    def _is_bls_default(self) -> bool:
-        """Whether blscfg reads the directory that klat reads. Its path for GRUB can begin with a btrfs subvolume."""
-        return (self.variables.get("blsdir", "/loader/entries") or "").endswith("/loader/entries")
+    def _is_bls_known(self) -> bool:
+        """Whether blscfg reads the directory that klat reads, as klat does. Its path for GRUB can begin with a btrfs
+        subvolume. The blscfg of GRUB 2.14 itself splits lines and sorts files differently."""
+        blsdir = self.variables.get("blsdir", "/loader/entries") or ""
+        return self.is_of_fedora and blsdir.endswith("/loader/entries")
 
     def _add_bls(self) -> None:
-        self.has_bls = True
         for entry in bls_entries(self.bls, self.variables):
             try:
                 body = parse_block("\n".join(entry.body))
@@ -328,7 +296,8 @@ class GrubMenu:
             if not entry.body:
                 self.left_out[entry.title or entry.identity] = entry.why
                 continue
-            item = MenuItem(entry.title, entry.identity, entry.path, 1, self._sure, body)
+            item = MenuItem(entry.title, entry.identity, entry.path, 0, self._sure, body)
+            item.restricted = entry.restricted
             self.items.append(item)
 
     def _call(self, function: GrubFunction, arguments: Sequence[str | None]) -> Truth:
@@ -343,10 +312,39 @@ class GrubMenu:
         self.variables |= outer
         return status
 
-    def _assign(self, word: Word) -> None:
+    def _assign(self, word: Word, command: Command) -> None:
         values = expanded([word], self.variables)
         value = None if values is None else "".join(values[:1]).partition("=")[2]
-        self.variables[text_of(word).partition("=")[0]] = value
+        name = text_of(word).partition("=")[0]
+        self.variables[name] = value
+        self.set_at[name] = f"{self._path}, line {command.line}"
+
+    def _transfer(self, name: str, command: Command) -> None:
+        """Load variables from grubenv, or save them there. They can be in the block that grubenv names."""
+        words = expanded(command.words[1:], _Shown(self.variables)) or []
+        file, names = environment_words(words)
+        path = self._path_of(
+            file or f"{_shown('prefix', self.variables.get('prefix', ''))}/{GRUBENV}"
+        )
+        block = self.environment.get("env_block")
+        in_block = block and file.endswith((block, "$env_block"))
+        is_known = in_block or path == self.directory / GRUBENV
+        if name == "load_env":
+            if not is_known and (path is None or not path.is_file()):
+                raise KlatError(
+                    f"{self._path}, line {command.line}: klat cannot find the file that load_env reads"
+                )
+            values = (
+                self.environment
+                if is_known or path is None
+                else variables(path.read_text(errors="replace"))
+            )
+            self.variables |= {key: values[key] for key in names or values if key in values}
+        elif is_known:
+            self.saved |= {
+                key: self.variables.get(key, "") if self._sure else None for key in names
+            }
+            self.saved |= {"env_block": block} if in_block else {}
 
     def _forget(self, arguments: Sequence[str | None]) -> None:
         """A command that klat does not know may set the variables that it names: --set=NAME, --set 1:NAME, NAME."""
@@ -369,14 +367,15 @@ class GrubMenu:
                 f"{self._path}, line {command.line}: configfile opens another menu in place of the entries above;"
                 " use source"
             )
-        if not self.exports_all:
+        if not self.is_of_fedora:
             self.variables = {n: v for n, v in self.variables.items() if n in self._exported}
         self._read(name, command)
 
+    def _path_of(self, name: str) -> Path | None:
+        return Path(name) if Path(name).parent == self.directory else self.file(name)
+
     def _read(self, name: str | None, command: Command) -> None:
-        path = None if name is None else Path(name)
-        if name is not None and Path(name).parent != self.directory:
-            path = self.file(name)
+        path = None if name is None else self._path_of(name)
         if path is None or self._depth == _DEEPEST:
             self._append("", "", command, _NOTHING, sure=False)
         elif path == self.directory / OWN_FILE:
