@@ -173,6 +173,16 @@ def test_a_grub_that_did_not_boot_or_reads_another_file_is_refused(
     write(config, b"insmod blscfg\nblscfg\n")
     with pytest.raises(KlatError, match="starts a GRUB with the menu of .*EFI/redhat/grub.cfg"):
         loader.check()
-    write(tmp_path / "proc/cmdline", b"ro\n")
-    with pytest.raises(KlatError, match="GRUB did not start it"):
-        loader.check()
+    config.unlink()
+    number = tmp_path / "proc/sys/kernel/bootloader_type"
+    for started_by, line in (
+        (2, b"BOOT_IMAGE=Linux ro\n"),
+        (0x34, b"BOOT_IMAGE=../vmlinuz\n"),
+        (0x72, b"ro\n"),
+    ):
+        write(tmp_path / "proc/cmdline", line)
+        write(number, b"%d\n" % started_by)
+        with pytest.raises(KlatError, match="GRUB did not start it"):
+            loader.check()
+    write(tmp_path / "proc/cmdline", b"BOOT_IMAGE=(hd0,gpt2)/vmlinuz ro\n")
+    loader.check()

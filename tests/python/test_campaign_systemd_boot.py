@@ -19,7 +19,7 @@ STOCK, RT = "5eed-6.1.0-56-amd64.conf", "5eed-6.1.0-56-rt-amd64.conf"
 # Replaces bootctl. Its JSON is that of version 252, in Debian 12: one object on each line.
 BOOTCTL = """\
 #!/usr/bin/python3
-import fnmatch, json, pathlib, re, sys
+import fnmatch, json, os, pathlib, re, sys
 
 root = pathlib.Path("{root}")
 oneshot = root / "{variables}/LoaderEntryOneShot-{vendor}"
@@ -32,6 +32,8 @@ for file in sorted((root / "efi/loader/entries").glob("*.conf"), reverse=True):
     shown = keys["title"] + " (" + keys.get("version", "") + ")"
     path = dict(id=identity, path=str(file), root=str(root / "efi"), showTitle=shown)
     found.append(keys | path)
+if "list" in sys.argv and os.environ.get("SYSTEMD_COLORS") != "0":
+    print("\\x1b[0;4m")
 if sys.argv[1:] == ["list", "--json=short"]:
     for each in [*found, {{"id": "auto-reboot-to-firmware-setup", "path": "/sys"}}]:
         print(json.dumps(each))
@@ -72,6 +74,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     tool.write_text(BOOTCTL.format(**facts))
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tool.parent}:/usr/bin:/bin")
+    monkeypatch.setenv("SYSTEMD_COLORS", "1")
     return tmp_path
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import subprocess
@@ -111,12 +112,16 @@ class BootLoader(Protocol):
 
 def run_tool(*command: str) -> str:
     """Run a tool of the boot loader, and return what it prints. KlatError if it fails."""
+    # SYSTEMD_COLORS=1 and the like change what bootctl prints, SYSTEMD_ESP_PATH what it reads.
+    inherited = {key: v for key, v in os.environ.items() if not key.startswith("SYSTEMD_")}
+    environment = {**inherited, "LC_ALL": "C", "SYSTEMD_COLORS": "0"}
     try:
         done = subprocess.run(
             command,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
+            env=environment,
             timeout=_SECONDS,
             check=False,
         )

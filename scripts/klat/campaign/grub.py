@@ -36,6 +36,8 @@ _BOOTS = 3  # in these, what GRUB counts in grubenv shows its effect
 # GRUB cannot write through these layers or to these file systems, so it could not clear a choice.
 _LAYERS = ("lvm", "mdraid", "diskfilter", "luks", "cryptodisk")
 _READ_ONLY = ("btrfs", "zfs", "erofs", "squash4")
+# Its numbers are in Documentation/arch/x86/boot.rst. With EFI, GRUB can start the kernel as an EFI program.
+_BOOTED_BY, _GRUB_OR_EFI = "proc/sys/kernel/bootloader_type", (0x72, *range(0x20, 0x30))
 # A guess, for a kernel that klat cannot read: its file can have any name.
 _RELEASE = re.compile(r"[-_](\d+\.\d[^/]*)$")
 # Linux's boot protocol also starts these programs.
@@ -202,11 +204,17 @@ class Grub:
 
     def _check_start(self) -> None:
         """KlatError if GRUB did not start the running kernel, or reads another grub.cfg."""
-        line = self._root / "proc/cmdline"
+        line, kind = (self._root / name for name in ("proc/cmdline", _BOOTED_BY))
+        why = ""
         if line.exists() and not re.search(r"(^|\s)BOOT_IMAGE=", line.read_text()):
+            why = "the running kernel has no BOOT_IMAGE= on its command line"
+        elif (
+            kind.exists() and int(kind.read_text()) not in _GRUB_OR_EFI
+        ):  # LILO and SYSLINUX also write BOOT_IMAGE=
+            why = f"{kind} is {kind.read_text().strip()}"
+        if why:
             raise KlatError(
-                f"the running kernel has no BOOT_IMAGE= on its command line, so GRUB did not start it from"
-                f" {self._config}; reboot by GRUB, or give --kexec or --boot-command"
+                f"{why}, so GRUB did not start it from {self._config}; reboot by GRUB, or give --kexec or --boot-command"
             )
         for config in (each / "grub.cfg" for each in started_directories(self._root)):
             if config.is_file() and _ENTRIES.search(config.read_text(errors="replace")):
