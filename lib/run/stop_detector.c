@@ -20,6 +20,17 @@ static void *sleep_until_end(void *argument)
 	return NULL;
 }
 
+static int64_t sleeps_of(const struct klat_stop_detector *detector)
+{
+	char text[8192];
+	ssize_t size = pread(detector->status, text, sizeof(text) - 1, 0);
+
+	text[size > 0 ? size : 0] = 0;
+	return klat_count_after(text, "\nvoluntary_ctxt_switches");
+}
+
+/* Waits until the thread sleeps in the read, because the sleep itself is no stop: a soak reads the
+ * count at any time. A kernel that does not count shows 0 for ever. */
 void klat_stop_detector_start(struct klat_stop_detector *detector, int cpu)
 {
 	if (pipe2(detector->pipe, O_CLOEXEC))
@@ -27,21 +38,20 @@ void klat_stop_detector_start(struct klat_stop_detector *detector, int cpu)
 	detector->runs = !klat_thread_start(&detector->thread, cpu, sleep_until_end, detector);
 	while (detector->runs && !__atomic_load_n(&detector->tid, __ATOMIC_ACQUIRE))
 		klat_nap(10000);
+	for (int naps = 0;
+	     detector->runs && naps < 10000 && sleeps_of(detector) == detector->before; naps++)
+		klat_nap(10000);
 }
 
 /* A stop adds two sleeps. A lock of the kernel can add one. The count is read while the thread
  * still sleeps: on a PREEMPT_RT kernel, waking up adds sleeps on locks. */
 int64_t klat_stop_detector_end(struct klat_stop_detector *detector)
 {
-	char text[8192];
-	ssize_t size;
 	int64_t sleeps;
 
 	if (!detector->runs)
 		return 0;
-	size = pread(detector->status, text, sizeof(text) - 1, 0);
-	text[size > 0 ? size : 0] = 0;
-	sleeps = klat_count_after(text, "\nvoluntary_ctxt_switches") - detector->before;
+	sleeps = sleeps_of(detector) - detector->before;
 	close(detector->pipe[1]);
 	pthread_join(detector->thread, NULL);
 	if (detector->status >= 0)
