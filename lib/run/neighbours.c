@@ -19,17 +19,18 @@ static bool belongs_to_run(const struct klat_run *run, pid_t pid)
 static bool is_neighbour(const struct klat_run *run, pid_t tid)
 {
 	const int policy = sched_getscheduler(tid) & ~SCHED_RESET_ON_FORK;
+	const bool deadline = policy == SCHED_DEADLINE; /* it preempts every priority */
 	struct sched_param param;
 	klat_cpu_set set = { 0 };
 
-	if ((policy != SCHED_FIFO && policy != SCHED_RR) || sched_getparam(tid, &param) ||
-	    sched_getaffinity(tid, sizeof(set), (cpu_set_t *)&set))
+	if ((policy != SCHED_FIFO && policy != SCHED_RR && !deadline) ||
+	    sched_getparam(tid, &param) || sched_getaffinity(tid, sizeof(set), (cpu_set_t *)&set))
 		return false;
 	for (int cpu = 0; cpu < KLAT_MAX_CPU; cpu++)
 		if (klat_cpu_in(&set, cpu) && !klat_place_has(run, cpu))
 			return false;
 	for (int i = 0; i < run->worker_count; i++)
-		if (param.sched_priority >= run->workers[i].priority &&
+		if ((deadline || param.sched_priority >= run->workers[i].priority) &&
 		    klat_cpu_in(&set, run->workers[i].cpu))
 			return true;
 	return false;

@@ -179,6 +179,17 @@ def test_a_neighbour_between_two_priorities_disturbs_a_run(program: str, neighbo
     judged("disturbed invalid", lambda: run(program, *words))
 
 
+def test_a_deadline_task_disturbs_a_run(two_cpus: None, real_time: None) -> None:
+    """It can run on all CPUs, and has no priority."""
+    words = "chrt --deadline --sched-runtime 500000 --sched-deadline 5000000 --sched-period 5000000 0"
+    with subprocess.Popen([*words.split(), "sh", "-c", "while :; do :; done"]) as process:
+        try:
+            reason = "real-time tasks of other programs ran"
+            judged("disturbed invalid", lambda: run("pipes", "--json"), reason)
+        finally:
+            process.kill()
+
+
 # A run of network takes 20 ms, which can lie within a rest of the neighbour.
 @pytest.mark.parametrize("program", ["pipes", "messages", "semaphore", "tlbflush"])
 def test_an_equal_neighbour_on_one_of_two_cpus_disturbs_a_run(

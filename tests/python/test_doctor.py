@@ -32,6 +32,8 @@ HEALTHY = {
         "flags\t\t: fpu tsc constant_tsc nonstop_tsc rdtscp\n"
         "processor\t: 1\nmodel name\t: Fast CPU 9000\nflags\t\t: fpu\n"
     ),
+    "proc/1/comm": "systemd\n",
+    "proc/2/comm": "kthreadd\n",
     "proc/stat": "cpu  1000 0 1000 100000 0 0 0 0 0 0\ncpu0 1 2 3\n",
     "proc/interrupts": "     CPU0 CPU1\nTLB:  0 7  TLB shootdowns\n",
     "proc/loadavg": "0.03 0.05 0.01 1/83 5175\n",
@@ -243,6 +245,7 @@ PLANTED: list[tuple[str, Severity, *tuple[Files, ...]]] = [
         DISTORTS,
         {"sys/kernel/sched_ext/state": "enabled\n", "sys/kernel/sched_ext/root/ops": "lavd\n"},
     ),
+    ("hidden-tasks", NOTE, {"proc/2/comm": "sh\n"}),
     ("debugfs", NOTE, {"sys/kernel/debug/.keep": ""}),
     ("isolated", NOTE, {f"{CPU}/isolated": "2-3\n"}),
     ("core-types", NOTE, INTEL),

@@ -71,6 +71,7 @@ class MachineState:
     kernel: tuple[int, int]  # version, as (6, 12); zeros if unknown
     fair_server_ms: tuple[float, float] | None  # runtime and period; None if unknown
     scheduler: str  # of sched_ext; empty if there is none
+    hides_tasks: bool  # /proc is that of a PID namespace: it lacks the tasks outside
     hides_debugfs: bool  # the kernel has it, and this user cannot read what it shows of the scheduler
     governors: frozenset[str]
     idle_driver: str
@@ -341,6 +342,7 @@ def gather(
         kernel=_version(_text(kernel / "osrelease")),
         fair_server_ms=_fair_server_ms(root / "sys/kernel/debug/sched"),
         scheduler=_scheduler(root / "sys/kernel/sched_ext"),
+        hides_tasks=_text(root / "proc/1/comm") != "" and _text(root / "proc/2/comm") != "kthreadd",
         hides_debugfs=_hides_debugfs(root / "sys/kernel/debug"),
         governors=frozenset(
             filter(None, map(_text, cpu.glob("cpu[0-9]*/cpufreq/scaling_governor")))

@@ -46,6 +46,15 @@ def cpu_limits(machine: MachineState, _: ProbeResults) -> Iterator[Finding]:
             " period, which looks like a latency of tens of milliseconds.",
             "start klat outside the container, or lift the quota (cpu.max, docker run --cpus)",
         )
+    if machine.hides_tasks:
+        yield Finding(
+            "hidden-tasks",
+            Severity.NOTE,
+            "klat does not see the tasks outside its PID namespace",
+            "Real-time tasks of the host that run on the CPUs of a run are not named as its neighbours. The time"
+            " that they take is in other_busy_us.",
+            "start klat outside the container, or in the host's PID namespace (docker run --pid host)",
+        )
 
 
 def privileges(machine: MachineState, probes: ProbeResults) -> Iterator[Finding]:
