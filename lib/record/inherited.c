@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 enum {
-	QUOTAS_SIZE = 512
+	VALUES_SIZE = 512
 };
 
 /* By the kernel's names in /proc/self/status. Older kernels do not have all of them. */
@@ -59,40 +59,60 @@ static void add_status(json_t *object)
 	free(text);
 }
 
-/* The CPU quota of a cgroup of version 2 or, without one, of version 1: false if there is none. */
-static bool read_quota(const char *directory, char *text, size_t size)
-{
-	char path[4200], period[32];
+/* What a cgroup sets for its threads. `other_file` is that of version 1. An idle group has the
+ * weight 0, in version 1 the weight 3. */
+static const struct setting {
+	const char *file, *initial, *other_file, *other_initial;
+} settings[] = {
+	{ "cpu.max", "max", "cpu.cfs_quota_us", "-1" },
+	{ "cpu.weight", "100", "cpu.shares", "1024" },
+	{ "cpu.uclamp.min", "0.00", "cpu.uclamp.min", "0.00" },
+	{ "cpu.uclamp.max", "max", "cpu.uclamp.max", "max" },
+};
 
-	snprintf(path, sizeof(path), "%s/cpu.max", directory);
-	if (klat_read_line(path, text, size))
-		return strncmp(text, "max", 3);
-	snprintf(path, sizeof(path), "%s/cpu.cfs_quota_us", directory);
-	if (!klat_read_line(path, text, size) || *text == '-')
-		return false;
+struct group_values {
+	const struct setting *setting;
+	char text[VALUES_SIZE];
+};
+
+/* Whether the file has another value than a new cgroup. */
+static bool read_setting(const char *directory, const char *file, const char *initial, char *text,
+			 size_t size)
+{
+	char path[4200];
+
+	snprintf(path, sizeof(path), "%s/%s", directory, file);
+	return klat_read_line(path, text, size) && (strncmp(text, initial, strlen(initial)) != 0 ||
+						    !strchr(" ", text[strlen(initial)]));
+}
+
+static void append_value(const char *directory, void *argument)
+{
+	struct group_values *values = argument;
+	const struct setting *setting = values->setting;
+	const size_t length = strlen(values->text);
+	char text[64], path[4200], period[32];
+
+	if (!read_setting(directory, setting->file, setting->initial, text, sizeof(text)) &&
+	    !read_setting(directory, setting->other_file, setting->other_initial, text,
+			  sizeof(text)))
+		return;
+	snprintf(values->text + length, VALUES_SIZE - length, "%s%s", length ? ", " : "", text);
 	snprintf(path, sizeof(path), "%s/cpu.cfs_period_us", directory);
-	klat_read_line(path, period, sizeof(period));
-	snprintf(text + strlen(text), size - strlen(text), " %s", period);
-	return true;
+	if (setting == settings && klat_read_line(path, period, sizeof(period)))
+		snprintf(values->text + strlen(values->text), VALUES_SIZE - strlen(values->text),
+			 " %s", period);
 }
 
-static void append_quota(const char *directory, void *quotas)
+/* The settings of the cgroup and of its visible ancestors. */
+static void add_group(json_t *object)
 {
-	const size_t length = strlen(quotas);
-	char quota[64];
+	for (size_t i = 0; i < KLAT_ARRAY_SIZE(settings); i++) {
+		struct group_values values = { &settings[i], "" };
 
-	if (read_quota(directory, quota, sizeof(quota)))
-		snprintf((char *)quotas + length, QUOTAS_SIZE - length, "%s%s", length ? ", " : "",
-			 quota);
-}
-
-/* The quotas of the cgroup and of its visible ancestors. */
-static void add_quotas(json_t *object)
-{
-	char quotas[QUOTAS_SIZE] = "";
-
-	klat_cgroups_visit(append_quota, quotas);
-	add(object, "cpu.max", *quotas ? quotas : "none");
+		klat_cgroups_visit(append_value, &values);
+		add(object, settings[i].file, *values.text ? values.text : "none");
+	}
 }
 
 /* The kernel's struct sched_attr, which C libraries define in different headers or not at all. */
@@ -183,7 +203,7 @@ json_t *klat_inherited(void)
 	add_status(object);
 	add_scheduling(object);
 	add_memory(object);
-	add_quotas(object);
+	add_group(object);
 	for (size_t i = 0; i < KLAT_ARRAY_SIZE(variables); i++)
 		add(object, variables[i], getenv(variables[i]) ?: "none");
 	return object;

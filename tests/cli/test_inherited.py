@@ -128,22 +128,39 @@ def test_a_preloaded_library_is_recorded_by_its_name(tmp_path: Path) -> None:
 MOVE = 'mount --bind /sys/fs/cgroup/cpu "$1" && umount /sys/fs/cgroup/cpu && shift && exec "$@"'
 
 
-@pytest.mark.parametrize("moved", [False, True])
-def test_the_quota_of_an_ancestor_is_recorded(moved: bool, tmp_path: Path, root: None) -> None:
+@pytest.mark.parametrize(
+    ("moved", "file", "value", "name", "recorded"),
+    [
+        (False, "cpu.cfs_quota_us", "50000", "cpu.max", "50000 100000"),
+        (True, "cpu.cfs_quota_us", "50000", "cpu.max", "50000 100000"),
+        (False, "cpu.shares", "512", "cpu.weight", "512"),
+        (False, "cpu.idle", "1", "cpu.weight", "3"),
+        (False, "cpu.uclamp.max", "40", "cpu.uclamp.max", "40.00"),
+    ],
+)
+def test_what_an_ancestor_sets_is_recorded(
+    moved: bool, file: str, value: str, name: str, recorded: str, tmp_path: Path, root: None
+) -> None:
     group = Path("/sys/fs/cgroup/cpu/klat-test-quota")
     try:
         (group / "below").mkdir(parents=True)
     except OSError:
         lacking("no cgroup of version 1 with the CPU controller can be made")
     try:
-        (group / "cpu.cfs_quota_us").write_text("50000")
+        if not (group / file).exists():
+            lacking(f"this kernel has no {file}")
+        (group / file).write_text(value)
         (point := tmp_path / "point").mkdir()
         elsewhere = ("unshare", "-m", "sh", "-c", MOVE, "sh", point) if moved else ()
         words = ("--iterations", "20", "--quiet", "--policy", "other", "--record", tmp_path / "s")
         join = (group / "below/cgroup.procs").write_text
         joined = {"preexec_fn": lambda: join(str(os.getpid())) and None}
         command([*elsewhere, path_of("syscall"), *words], **joined)
-        assert inherited(tmp_path / "s")["cpu.max"] == "50000 100000"
+        found = inherited(tmp_path / "s")
+        names = ("cpu.max", "cpu.weight", "cpu.uclamp.min", "cpu.uclamp.max")
+        assert {each: found[each] for each in names} == dict.fromkeys(names, "none") | {
+            name: recorded
+        }
     finally:
         (group / "below").rmdir()
         group.rmdir()

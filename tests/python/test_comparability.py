@@ -72,13 +72,15 @@ def test_a_condition_that_differs_is_refused_by_name_until_it_is_allowed(
         ({}, {"inherited": {"nice": "19"}}, False),
         ({"inherited": {"nice": "0"}}, {"inherited": {"nice": "19"}}, False),
         ({"run": OTHER, "inherited": {"nice": "0"}}, {"run": OTHER, "inherited": {"nice": "19"}}, True),
+        ({"inherited": {"cpu.weight": "none"}}, {"inherited": {"cpu.weight": "3"}}, False),
+        ({"run": OTHER, "inherited": {"cpu.weight": "none"}}, {"run": OTHER, "inherited": {"cpu.weight": "3"}}, True),
         ({"inherited": PROCESS}, {"inherited": PROCESS | {SPECULATION: "thread mitigated"}}, False),
         ({"inherited": PROCESS | FREE}, {"inherited": PROCESS | FREE | {SPECULATION: "thread mitigated"}}, True),
         ({"inherited": PROCESS | FREE}, {"inherited": PROCESS | FREE | {SPECULATION: "not vulnerable"}}, False),
         ({"environment": HUGE, "inherited": {"THP_enabled": "1"}}, {"inherited": {"THP_enabled": "0"}}, False),
         ({"environment": HUGE, "inherited": {"THP_enabled": "1"}}, {"environment": HUGE, "inherited": {"THP_enabled": "0"}}, True),
     ],
-    ids=["an earlier klat", "nice in real time", "nice", "a kernel that mitigates each filter", "asked for", "the kernel's own",
+    ids=["an earlier klat", "nice in real time", "nice", "weight in real time", "weight", "a kernel that mitigates each filter", "asked for", "the kernel's own",
          "a kernel without huge pages", "huge pages disabled"],
 )  # fmt: skip
 def test_what_a_process_inherits_counts_where_it_has_an_effect(

@@ -168,10 +168,13 @@ def conditions(session: Session, facts: Mapping[str, Any]) -> Values:
     return values
 
 
+# Real-time policies ignore them.
+_OF_ORDINARY_THREADS = ("nice", "slice_ns", "cpu.weight")
+
+
 def _inherited(session: Session) -> Iterator[tuple[tuple[str, str], str]]:
     for name, value in (session.info.get("inherited") or {}).items():
-        # Real-time policies ignore them.
-        if name not in ("nice", "slice_ns") or any("=other:" in row.policy for row in session.rows):
+        if name not in _OF_ORDINARY_THREADS or any("=other:" in row.policy for row in session.rows):
             yield (f"{PROCESS}.{name}", f"the process's {name}"), value
     for program, libraries in (session.info.get("libraries") or {}).items():
         yield (LIBRARIES, f"the libraries of {program}"), libraries
