@@ -8,37 +8,6 @@
 #include <string.h>
 #include <unistd.h>
 
-const char *const klat_irq_names[KLAT_IRQ_ROWS] = { "RES", "CAL", "TLB", "LOC" };
-
-/* The header names the online CPUs ("CPU0 CPU2 …"). Each row has one number per named CPU. */
-static void parse_interrupts(struct klat_snapshot *snapshot, char *text)
-{
-	int *cpus = malloc(KLAT_MAX_CPU * sizeof(*cpus)), cpu_count = 0;
-	char *save, *line = strtok_r(text, "\n", &save);
-
-	if (!cpus)
-		return;
-	for (char *word = line; word && (word = strstr(word, "CPU")); word += 3)
-		if (cpu_count < KLAT_MAX_CPU && atoi(word + 3) < KLAT_MAX_CPU)
-			cpus[cpu_count++] = atoi(word + 3);
-	while ((line = strtok_r(NULL, "\n", &save))) {
-		int row = klat_arch_interrupt_row(line + strspn(line, " "));
-		const char *number = strchr(line, ':');
-
-		if (row < 0 || !number)
-			continue;
-		snapshot->irq_present[row] = true;
-		for (int cpu = 0; cpu < KLAT_MAX_CPU; cpu++)
-			snapshot->irq[row][cpu] = -1;
-		for (int i = 0; i < cpu_count; i++)
-			snapshot->irq[row][cpus[i]] = klat_next_count(&number);
-	}
-	for (int i = 0; i < cpu_count; i++)
-		if (cpus[i] > snapshot->highest_cpu)
-			snapshot->highest_cpu = cpus[i];
-	free(cpus);
-}
-
 static void parse_steal(struct klat_snapshot *snapshot, char *text)
 {
 	int64_t times[KLAT_STAT_TIMES];
@@ -71,11 +40,9 @@ static void take_halt_poll(struct klat_snapshot *snapshot, const struct klat_run
 
 void klat_snapshot_take(struct klat_snapshot *snapshot, const struct klat_run *run)
 {
-	char *text = klat_read_file("/proc/interrupts");
+	char *text;
 
-	if (text)
-		parse_interrupts(snapshot, text);
-	free(text);
+	klat_interrupts_take(snapshot);
 	for (int cpu = 0; cpu < KLAT_MAX_CPU; cpu++)
 		snapshot->steal[cpu] = -1;
 	text = klat_read_stat();
@@ -113,48 +80,6 @@ void klat_thread_self(int64_t *migrations, int64_t *wait_ns)
 		*migrations = klat_count_after(text, "nr_migrations");
 	if (klat_read_small("/proc/thread-self/schedstat", text, sizeof(text)) > 0)
 		*wait_ns = klat_count_after(text, " ");
-}
-
-static int row_of(const char *name)
-{
-	for (int row = 0; row < KLAT_IRQ_ROWS; row++)
-		if (!strcmp(klat_irq_names[row], name))
-			return row;
-	abort();
-}
-
-int64_t klat_interrupts(const struct klat_run *run, const char *row, int cpu)
-{
-	const struct klat_library *library = run->library;
-	int r = row_of(row);
-	uint32_t grown;
-
-	if (!library->after.irq_present[r] || library->before.irq[r][cpu] < 0 ||
-	    library->after.irq[r][cpu] < 0)
-		return -1;
-	/* The kernel's count has 32 bits. At 1,000 ticks per second it wraps after 50 days. A count
-	 * that goes back does not come from the kernel. */
-	grown = (uint32_t)(library->after.irq[r][cpu] - library->before.irq[r][cpu]);
-	return grown <= INT32_MAX ? (int64_t)grown : -1;
-}
-
-int64_t klat_interrupts_elsewhere(const struct klat_run *run, const char *row)
-{
-	int64_t total = 0;
-
-	if (!run->library->after.irq_present[row_of(row)])
-		return -1;
-	for (int cpu = 0; cpu <= run->library->after.highest_cpu; cpu++) {
-		int64_t count = klat_place_has(run, cpu) ? 0 : klat_interrupts(run, row, cpu);
-
-		total += count > 0 ? count : 0;
-	}
-	return total;
-}
-
-void klat_interrupts_restart(struct klat_run *run)
-{
-	klat_snapshot_take(&run->library->before, run);
 }
 
 int klat_broadcast_cpus(void)

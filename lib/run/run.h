@@ -14,6 +14,7 @@ struct klat_common {
 	int64_t soak_s, segment_s, limit_ns;
 	int64_t together; /* programs that soak at the same time, each on its own CPUs; or 0 */
 	bool stop_above;
+	bool under_load;
 	bool csv, json, quiet, published, help, version, print_benchmark;
 };
 
@@ -91,17 +92,19 @@ void klat_stop_detector_start(struct klat_stop_detector *detector, int cpu);
 int64_t klat_stop_detector_end(struct klat_stop_detector *detector);
 
 /* evidence.c */
-struct klat_irq_row {
-	char name[8];
-	int64_t *count; /* KLAT_MAX_CPU counts, by CPU number; NULL if the row is absent */
+/* Sums that the record does not contain: numbered interrupts, and softirqs for devices. */
+enum {
+	KLAT_IRQ_DEVICES = KLAT_IRQ_ROWS,
+	KLAT_SOFTIRQS,
+	KLAT_IRQ_SUMS
 };
 
 /* As the record names them. */
 extern const char *const klat_irq_names[KLAT_IRQ_ROWS];
 
 struct klat_snapshot {
-	int64_t irq[KLAT_IRQ_ROWS][KLAT_MAX_CPU]; /* -1: the CPU is offline */
-	bool irq_present[KLAT_IRQ_ROWS];
+	int64_t irq[KLAT_IRQ_SUMS][KLAT_MAX_CPU]; /* -1: the CPU is offline */
+	bool irq_present[KLAT_IRQ_SUMS];
 	int64_t steal[KLAT_MAX_CPU]; /* clock ticks of sysconf(_SC_CLK_TCK); -1: unknown */
 	int64_t smi;                 /* -1: cannot be read */
 	int64_t throttled;           /* see klat_cgroup_throttled() */
@@ -121,6 +124,11 @@ int64_t klat_suspended_ns(void);
 void klat_thread_self(int64_t *migrations, int64_t *wait_ns);
 /* The checks of every benchmark, from pinning to SMIs. */
 void klat_evidence_judge(struct klat_run *run);
+
+/* interrupts.c */
+void klat_interrupts_take(struct klat_snapshot *snapshot);
+/* Interrupts or softirqs for devices on the run's CPUs, without those of the event. */
+int64_t klat_interrupts_of_devices(const struct klat_run *run);
 
 /* neighbours.c */
 struct klat_neighbours {

@@ -218,6 +218,7 @@ static void judge_more_sleeps(struct klat_run *run, const struct klat_worker *wo
 struct longest_metric {
 	double median_ns, sum_ns;
 	double excess_ns; /* how far the samples above twice the median exceed it, added up */
+	int64_t longer; /* the number of samples above 1.25 times the median */
 };
 
 static void add_samples(struct longest_metric *longest, uint64_t median, uint64_t sample,
@@ -226,6 +227,8 @@ static void add_samples(struct longest_metric *longest, uint64_t median, uint64_
 	longest->sum_ns += (double)sample * count;
 	if (sample / 2 > median)
 		longest->excess_ns += (double)(sample - median) * count;
+	if (sample > median + median / 4)
+		longest->longer += count;
 }
 
 static struct longest_metric longest_of(const struct klat_run *run)
@@ -330,20 +333,48 @@ static void judge_waits(struct klat_run *run, const struct klat_worker *worker,
 		     outside = worker->account.elapsed_ns - longest->sum_ns,
 		     allowed = 4e6 + 1e4 * observed + (ordinary ? all / 20 : 0);
 	double share = 0;
+	bool frequent = false;
 
 	if (worker->account.waited_ns < 0)
 		return;
 	/* A sleep or a preemption is followed by one wait. */
 	if (all && !worker->kernel_threads && !has_superior(run, worker) &&
-	    2 * (worker->voluntary + worker->involuntary) >= observed)
-		share = (waits.shared - longest->excess_ns - (outside > 0 ? outside : 0)) / all;
+	    2 * (worker->voluntary + worker->involuntary) >= observed) {
+		const double inside = waits.shared - (outside > 0 ? outside : 0);
+
+		share = (inside - longest->excess_ns) / all;
+		/* One long wait is an outlier. */
+		frequent = waits.workers > 1 && !ordinary && !run->library->common.under_load &&
+			   longest->longer * 20 > observed && inside * 20 > longest->sum_ns;
+	}
 	/* An ordinary load delays a worker alone on its CPU. That delay is measured. */
 	if (share >= 0.2 && (waits.workers > 1 || has_neighbours(run)))
 		klat_invalid(run,
 			     "other tasks kept the %s from CPU %d for %.0f %% of the median sample",
 			     worker->noun, worker->cpu, 100 * share);
-	else if (share >= 0.2 || waits.alone > allowed)
+	else if (share >= 0.2 || frequent || waits.alone > allowed)
 		klat_disturbed(run, "the %s was kept waiting for its CPU", worker->noun);
+}
+
+/*
+ * An interrupt with its softirq takes some microseconds. In a long sample this is little. The
+ * counts cover the whole run, so those in samples are estimated: by the share of the time that the
+ * samples cover.
+ */
+static void judge_interrupts(struct klat_run *run, const struct longest_metric *longest)
+{
+	const struct klat_library *library = run->library;
+	const double elapsed_ns = library->busy_after.at_ns - library->busy_before.at_ns,
+		     share = longest->sum_ns / elapsed_ns;
+	const int64_t samples =
+		klat_interrupts_of_devices(run) * (share > 0 && share < 1 ? share : 1);
+
+	if (longest->median_ns < 100000 && samples * 20 > klat_observed(run))
+		verdict_of(run, samples)(
+			run,
+			"about %lld interrupts or softirqs of devices are in its samples; with "
+			"--under-load they are measured",
+			(long long)samples);
 }
 
 void klat_surplus_judge(struct klat_run *run)
@@ -366,6 +397,8 @@ void klat_surplus_judge(struct klat_run *run)
 			judge_waits(run, worker, &longest);
 	}
 	judge_counts(run);
+	if (klat_timed() && !run->library->common.under_load)
+		judge_interrupts(run, &longest);
 	if (has_neighbours(run))
 		klat_disturbed(run, "real-time tasks of other programs ran on its CPUs; "
 				    "ps -eLo rtprio,psr,comm lists them");

@@ -141,6 +141,36 @@ TEST(what_goes_beyond_the_event_disturbs_a_run_and_from_half_of_the_iterations_o
 	}
 }
 
+TEST(interrupts_of_devices_in_the_samples_disturb_a_run_without_a_load)
+{
+	static const struct {
+		int row;
+		int64_t count;
+		bool sockets, under_load;
+		enum klat_status status;
+	} cases[] = {
+		{ KLAT_IRQ_DEVICES, 25, false, false, KLAT_OK },
+		{ KLAT_IRQ_DEVICES, 26, false, false, KLAT_DISTURBED },
+		{ KLAT_IRQ_DEVICES, 250, true, false, KLAT_INVALID },
+		{ KLAT_IRQ_DEVICES, 250, false, true, KLAT_OK },
+		{ KLAT_SOFTIRQS, 26, false, false, KLAT_DISTURBED },
+		{ KLAT_SOFTIRQS, 250, true, false, KLAT_OK },
+	};
+
+	run->end = 500 - run->lead;
+	for (size_t i = 0; i < KLAT_ARRAY_SIZE(cases); i++) {
+		struct klat_snapshot *after = &run->library->after;
+
+		memset(after, 0, sizeof(*after));
+		after->irq_present[cases[i].row] = true;
+		after->irq[cases[i].row][run->cpus[0]] = cases[i].count;
+		run->library->common.under_load = cases[i].under_load;
+		run->workers[2].kernel_threads = cases[i].sockets;
+		*run->outcome = (struct klat_outcome){ KLAT_OK, "" };
+		assert_judged(cases[i].status, cases[i].status == KLAT_OK ? "" : "of devices");
+	}
+}
+
 TEST(a_traced_worker_is_invalid)
 {
 	run->workers[2].account.traced = true;

@@ -211,6 +211,7 @@ class Recording:
             "--quiet",
             f"--run={run.run}",
             f"--order={run.order}",
+            *(["--under-load"] if self.settings.load else []),
         )
         try:
             return process.run(

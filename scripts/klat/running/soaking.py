@@ -109,7 +109,7 @@ def _follow(
     stopped: Stopped | None = None
     try:
         for words in settings.commands:
-            programs.append(_start(words, session, settings.label, quiet=bool(programs)))
+            programs.append(_start(words, session, settings, quiet=bool(programs)))
             guards.append(Guard(programs[-1].pid))
         _wait(programs, loads, settings, signals)
     except Stopped as error:
@@ -128,9 +128,10 @@ def _follow(
     return SoakEnd(worst([FAILED if s < 0 else s for s in statuses]), stopped, tuple(failures))
 
 
-def _start(words: Sequence[str], session: Path, label: str, quiet: bool) -> Process:
+def _start(words: Sequence[str], session: Path, settings: SoakSettings, quiet: bool) -> Process:
     """`quiet`: another program shows the progress."""
-    own = [f"--record={session}", f"--label={label}", *(["--quiet"] if quiet else [])]
+    own = [f"--record={session}", f"--label={settings.label}"]
+    own += (["--quiet"] if quiet else []) + (["--under-load"] if settings.loads else [])
     try:
         return Process([*words, *own], stderr=sys.__stderr__.fileno() if sys.__stderr__ else None)
     except OSError as error:

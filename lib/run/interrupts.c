@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The kernel's counts of interrupts. Those of the event are evidence that it took place. Those of
+ * devices, and their softirqs, lengthen samples.
+ */
+#include "run/run.h"
+
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char *const klat_irq_names[KLAT_IRQ_ROWS] = { "RES", "CAL", "TLB", "LOC" };
+
+/* The index of the sum to which this row of /proc/interrupts belongs, or -1. */
+static int interrupt_row(const char *line)
+{
+	const int row = klat_arch_interrupt_row(line);
+
+	/* A timer that is a device can be the tick. */
+	return row < 0 && isdigit((unsigned char)*line) && !strstr(line, "timer") ? KLAT_IRQ_DEVICES
+										  : row;
+}
+
+/* Other softirqs are the kernel's own work, for example for its timers. */
+static int softirq_row(const char *line)
+{
+	static const char *const names[] = { "NET_TX:", "NET_RX:", "BLOCK:", "IRQ_POLL:",
+					     "TASKLET:" };
+
+	for (size_t i = 0; i < KLAT_ARRAY_SIZE(names); i++)
+		if (!strncmp(line, names[i], strlen(names[i])))
+			return KLAT_SOFTIRQS;
+	return -1;
+}
+
+static void add_row(struct klat_snapshot *snapshot, int row, const char *numbers, const int *cpus,
+		    int cpu_count)
+{
+	int64_t *sums = snapshot->irq[row];
+
+	for (int cpu = 0; !snapshot->irq_present[row] && cpu < KLAT_MAX_CPU; cpu++)
+		sums[cpu] = -1;
+	snapshot->irq_present[row] = true;
+	for (int i = 0; i < cpu_count; i++) {
+		const int64_t count = klat_next_count(&numbers), sum = sums[cpus[i]];
+
+		sums[cpus[i]] = count < 0 ? -1 : count + (sum > 0 ? sum : 0);
+	}
+}
+
+/* The header names the online CPUs ("CPU0 CPU2 …"). Each row has one number per named CPU. */
+static void read_rows(struct klat_snapshot *snapshot, const char *path,
+		      int (*row_of_line)(const char *line))
+{
+	int *cpus = malloc(KLAT_MAX_CPU * sizeof(*cpus)), cpu_count = 0;
+	char *text = cpus ? klat_read_file(path) : NULL, *rest = text, *line = strsep(&rest, "\n");
+
+	for (char *word = line; word && (word = strstr(word, "CPU")); word += 3)
+		if (cpu_count < KLAT_MAX_CPU && atoi(word + 3) < KLAT_MAX_CPU)
+			cpus[cpu_count++] = atoi(word + 3);
+	while ((line = strsep(&rest, "\n"))) {
+		const int row = row_of_line(line + strspn(line, " "));
+
+		if (row >= 0 && strchr(line, ':'))
+			add_row(snapshot, row, strchr(line, ':'), cpus, cpu_count);
+	}
+	for (int i = 0; i < cpu_count; i++)
+		if (cpus[i] > snapshot->highest_cpu)
+			snapshot->highest_cpu = cpus[i];
+	free(cpus);
+	free(text);
+}
+
+void klat_interrupts_take(struct klat_snapshot *snapshot)
+{
+	memset(snapshot->irq_present, 0, sizeof(snapshot->irq_present));
+	read_rows(snapshot, "/proc/interrupts", interrupt_row);
+	read_rows(snapshot, "/proc/softirqs", softirq_row);
+}
+
+/* -1: unknown */
+static int64_t grown(const struct klat_run *run, int row, int cpu)
+{
+	const struct klat_snapshot *before = &run->library->before, *after = &run->library->after;
+	uint32_t growth;
+
+	if (!after->irq_present[row] || before->irq[row][cpu] < 0 || after->irq[row][cpu] < 0)
+		return -1;
+	/* The kernel's counts have 32 bits. At 1,000 ticks per second they wrap after 50 days. A
+	 * count that goes back does not come from the kernel. */
+	growth = (uint32_t)(after->irq[row][cpu] - before->irq[row][cpu]);
+	return growth <= INT32_MAX ? (int64_t)growth : -1;
+}
+
+static int row_of(const char *name)
+{
+	for (int row = 0; row < KLAT_IRQ_ROWS; row++)
+		if (!strcmp(klat_irq_names[row], name))
+			return row;
+	abort();
+}
+
+int64_t klat_interrupts(const struct klat_run *run, const char *row, int cpu)
+{
+	return grown(run, row_of(row), cpu);
+}
+
+int64_t klat_interrupts_elsewhere(const struct klat_run *run, const char *row)
+{
+	int64_t total = 0;
+
+	if (!run->library->after.irq_present[row_of(row)])
+		return -1;
+	for (int cpu = 0; cpu <= run->library->after.highest_cpu; cpu++) {
+		int64_t count = klat_place_has(run, cpu) ? 0 : klat_interrupts(run, row, cpu);
+
+		total += count > 0 ? count : 0;
+	}
+	return total;
+}
+
+void klat_interrupts_restart(struct klat_run *run)
+{
+	klat_snapshot_take(&run->library->before, run);
+}
+
+static int64_t counted(int64_t count)
+{
+	return count > 0 ? count : 0;
+}
+
+int64_t klat_interrupts_of_devices(const struct klat_run *run)
+{
+	int64_t sum = 0;
+	bool sockets = false;
+
+	for (int i = 0; i < run->worker_count; i++)
+		sockets |= run->workers[i].kernel_threads;
+	for (int i = 0; i < run->cpu_count; i++) {
+		const int cpu = run->cpus[i];
+		/* The interrupt of a device can cause a softirq. */
+		const int64_t interrupts = counted(grown(run, KLAT_IRQ_DEVICES, cpu)),
+			      softirqs = sockets ? 0 : counted(grown(run, KLAT_SOFTIRQS, cpu));
+
+		if (!klat_place_is_repeated(run, i))
+			sum += interrupts > softirqs ? interrupts : softirqs;
+	}
+	return sum;
+}
