@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The kernel's counts of interrupts. Those of the event are evidence that it took place. Those of
- * devices, and their softirqs, lengthen samples.
+ * devices and other programs, and their softirqs, lengthen samples.
  */
 #include "run/run.h"
 
@@ -124,12 +124,30 @@ void klat_interrupts_restart(struct klat_run *run)
 	klat_snapshot_take(&run->library->before, run);
 }
 
+/* Function calls by other CPUs that no worker's wakeup explains. 0 if the event itself may be such
+ * a call: with sockets, or for a worker that never sleeps beside others on other CPUs. */
+static int64_t other_calls(const struct klat_run *run, int cpu)
+{
+	int64_t calls = klat_interrupts(run, "CAL", cpu), wakeups = 0;
+	bool explained = true;
+
+	for (int i = 0; i < run->worker_count; i++) {
+		const struct klat_worker *worker = &run->workers[i];
+
+		if (worker->cpu != cpu)
+			continue;
+		explained &= worker->sleeps == KLAT_MOSTLY && !worker->kernel_threads;
+		wakeups += worker->wakeups;
+	}
+	return run->one_cpu ? calls : explained ? calls - wakeups : 0;
+}
+
 static int64_t counted(int64_t count)
 {
 	return count > 0 ? count : 0;
 }
 
-int64_t klat_interrupts_of_devices(const struct klat_run *run)
+int64_t klat_other_interrupts(const struct klat_run *run)
 {
 	int64_t sum = 0;
 	bool sockets = false;
@@ -139,7 +157,8 @@ int64_t klat_interrupts_of_devices(const struct klat_run *run)
 	for (int i = 0; i < run->cpu_count; i++) {
 		const int cpu = run->cpus[i];
 		/* The interrupt of a device can cause a softirq. */
-		const int64_t interrupts = counted(grown(run, KLAT_IRQ_DEVICES, cpu)),
+		const int64_t interrupts = counted(grown(run, KLAT_IRQ_DEVICES, cpu)) +
+					   counted(other_calls(run, cpu)),
 			      softirqs = sockets ? 0 : counted(grown(run, KLAT_SOFTIRQS, cpu));
 
 		if (!klat_place_is_repeated(run, i))

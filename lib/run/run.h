@@ -127,8 +127,8 @@ void klat_evidence_judge(struct klat_run *run);
 
 /* interrupts.c */
 void klat_interrupts_take(struct klat_snapshot *snapshot);
-/* Interrupts or softirqs for devices on the run's CPUs, without those of the event. */
-int64_t klat_interrupts_of_devices(const struct klat_run *run);
+/* Interrupts by devices and by other programs, or softirqs, on the run's CPUs. */
+int64_t klat_other_interrupts(const struct klat_run *run);
 
 /* neighbours.c */
 struct klat_neighbours {

@@ -86,7 +86,12 @@ static void judge_profiler(struct klat_run *run)
 static bool is_of_daemons(const char *event)
 {
 	static const char *const names[] = {
-		"ras:", "mce:", "cxl:", "devlink:", "block:", "net:net_dev_xmit_timeout",
+		"ras:",
+		"mce:",
+		"cxl:",
+		"devlink:",
+		"block:",
+		"net:net_dev_xmit_timeout",
 		"signal:signal_generate",
 	};
 
@@ -218,7 +223,7 @@ static void judge_more_sleeps(struct klat_run *run, const struct klat_worker *wo
 struct longest_metric {
 	double median_ns, sum_ns;
 	double excess_ns; /* how far the samples above twice the median exceed it, added up */
-	int64_t longer; /* the number of samples above 1.25 times the median */
+	int64_t longer;   /* the number of samples above 1.25 times the median */
 };
 
 static void add_samples(struct longest_metric *longest, uint64_t median, uint64_t sample,
@@ -366,14 +371,13 @@ static void judge_interrupts(struct klat_run *run, const struct longest_metric *
 	const struct klat_library *library = run->library;
 	const double elapsed_ns = library->busy_after.at_ns - library->busy_before.at_ns,
 		     share = longest->sum_ns / elapsed_ns;
-	const int64_t samples =
-		klat_interrupts_of_devices(run) * (share > 0 && share < 1 ? share : 1);
+	const int64_t samples = klat_other_interrupts(run) * (share > 0 && share < 1 ? share : 1);
 
 	if (longest->median_ns < 100000 && samples * 20 > klat_observed(run))
 		verdict_of(run, samples)(
 			run,
-			"about %lld interrupts or softirqs of devices are in its samples; with "
-			"--under-load they are measured",
+			"about %lld interrupts of devices or other programs are in its samples; "
+			"with --under-load they are measured",
 			(long long)samples);
 }
 

@@ -141,7 +141,7 @@ TEST(what_goes_beyond_the_event_disturbs_a_run_and_from_half_of_the_iterations_o
 	}
 }
 
-TEST(interrupts_of_devices_in_the_samples_disturb_a_run_without_a_load)
+TEST(other_interrupts_in_the_samples_disturb_a_run_without_a_load)
 {
 	static const struct {
 		int row;
@@ -155,6 +155,8 @@ TEST(interrupts_of_devices_in_the_samples_disturb_a_run_without_a_load)
 		{ KLAT_IRQ_DEVICES, 250, false, true, KLAT_OK },
 		{ KLAT_SOFTIRQS, 26, false, false, KLAT_DISTURBED },
 		{ KLAT_SOFTIRQS, 250, true, false, KLAT_OK },
+		{ KLAT_IRQ_CAL, 25, false, false, KLAT_OK },
+		{ KLAT_IRQ_CAL, 26, false, false, KLAT_DISTURBED },
 	};
 
 	run->end = 500 - run->lead;
@@ -166,8 +168,9 @@ TEST(interrupts_of_devices_in_the_samples_disturb_a_run_without_a_load)
 		after->irq[cases[i].row][run->cpus[0]] = cases[i].count;
 		run->library->common.under_load = cases[i].under_load;
 		run->workers[2].kernel_threads = cases[i].sockets;
+		run->one_cpu = cases[i].row == KLAT_IRQ_CAL;
 		*run->outcome = (struct klat_outcome){ KLAT_OK, "" };
-		assert_judged(cases[i].status, cases[i].status == KLAT_OK ? "" : "of devices");
+		assert_judged(cases[i].status, cases[i].status == KLAT_OK ? "" : "interrupts of");
 	}
 }
 
