@@ -240,7 +240,11 @@ def test_events_that_others_trace_disturb_a_run(
         if status == "ok":
             harness.measured("pipes")
         else:
-            judged(status, lambda: run("pipes", "--json"), f"the kernel traces events, for example {group}:")
+            judged(
+                status,
+                lambda: run("pipes", "--json"),
+                f"the kernel traces events, for example {group}:",
+            )
     finally:
         switch.write_text("0")
         if place:

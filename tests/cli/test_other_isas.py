@@ -31,7 +31,9 @@ UNITS = (
 )
 
 # What the emulator itself adds to a thread of the program: memory for translated code, waits for its own locks.
-EMULATOR_WORK = r"\d+ page faults in the timed part of the \w+|the \w+ slept \d+ times in \d+ iterations"
+EMULATOR_WORK = (
+    r"\d+ page faults in the timed part of the \w+|the \w+ slept \d+ times in \d+ iterations"
+)
 
 
 def make(machine: str, *words: str) -> None:
