@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
+from klat.base.errors import KlatError
 from klat.campaign.grub_conditions import holds
+from klat.campaign.grub_menu import GrubMenu
 from klat.campaign.grub_script import Command, GrubSyntaxError, Variables, expanded, parse
 
 VALUES: Variables = {"v": "a  b", "around": " a b ", "tab": "a\tb", "late": None}
@@ -78,3 +81,45 @@ def test_what_grub_cannot_parse_has_a_line(text: str, line: int) -> None:
 def test_conditions(text: str, truth: bool | None) -> None:
     words = [None if word == "late" else word for word in re.findall(r"\S+", text)]
     assert holds(words, lambda name: True) is truth
+
+
+def value(directory: Path, script: str) -> str | None:
+    """The value of the variable v after the script."""
+    (directory / "grub.cfg").write_text(script.replace("; }", "\n}"))
+    menu = GrubMenu(directory, {}, lambda _: None, directory, "efi")
+    menu.execute()
+    return menu.variables.get("v", "")
+
+
+NESTED = "for s in a b; do for t in c d; do v=$v$s$t; {}; done; v=${{v}}x; done"
+
+
+@pytest.mark.parametrize(
+    "script, expected",
+    [
+        ("function f { if [ $1 = y ]; then v=a; return 0; fi; v=b; }; f y", "a"),
+        ("for s in a b; do v=$s; if [ $s = a ]; then break; fi; done", "a"),
+        ("for s in a b; do if [ $s = b ]; then continue; fi; v=$s; done", "a"),
+        ("function f { shift; v=$1; }; f b a", "a"),
+        ("function f { shift 3; v=$1; }; f b a", "b"),
+        ("function f { setparams a; v=$1$2; }; f b d", "a"),
+        ("function f { x=1; }; f y; v=a$1", "a"),
+        (NESTED.format("break"), "acxbcx"),
+        (NESTED.format("break 2"), "ac"),
+        (NESTED.format("break 9"), "ac"),
+        (NESTED.format("continue 2"), "acbc"),
+        ("function f { for s in a b; do v=$v$s; return; done; v=x; }; f; v=${v}y", "ay"),
+        ("function f { false; return; }; if f; then v=a; else v=b; fi", "b"),
+        ("function f { break; v=c; }; for s in a b; do f; v=$v$s; done", "cb"),
+        ("return; v=a; break; v=${v}b", "ab"),
+        ("for s in a b; do break 0; v=$v$s; done", "ab"),
+    ],
+)
+def test_what_leaves_functions_and_loops(tmp_path: Path, script: str, expected: str) -> None:
+    """The expected values are those of grub-emu 2.06."""
+    assert value(tmp_path, script) == expected
+
+
+def test_an_uncertain_return_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(KlatError, match="line 1: it is known only .* whether GRUB executes return"):
+        value(tmp_path, "function f { if search x; then return; fi; v=a; }; f")

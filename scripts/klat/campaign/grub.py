@@ -25,7 +25,8 @@ from klat.campaign.grub_copy import STARTED, command_line, copied_body
 from klat.campaign.grub_default import CURE, default_item, identified
 from klat.campaign.grub_environment import GRUBENV, variables
 from klat.campaign.grub_item import LoadCommand, MenuItem
-from klat.campaign.grub_menu import ARGUMENTS, INITRAMFS, LINUX, OTHERS, OWN_FILE, GrubMenu
+from klat.campaign.grub_execution import ARGUMENTS
+from klat.campaign.grub_menu import LINUX, OTHERS, OWN_FILE, GrubMenu
 from klat.campaign.grub_script import Variables, parse_block
 
 _DIRECTORIES = ("boot/grub", "boot/grub2")
@@ -307,7 +308,10 @@ class Grub:
         menu = menu or self._menu()
         entries, left_out = [], dict(menu.left_out)
         for identity, item in identified(menu.items):
-            entry = self._entry(identity, item, menu.loaded(item))
+            try:
+                entry = self._entry(identity, item, menu.loaded(item))
+            except KlatError as error:
+                entry = str(error)
             if isinstance(entry, BootEntry):
                 entries.append((entry, item))
             elif entry:

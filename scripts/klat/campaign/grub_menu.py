@@ -12,26 +12,20 @@ from pathlib import Path
 from typing import Union
 
 from klat.base.errors import KlatError
-from klat.campaign import grub_conditions
 from klat.campaign.grub_bls import bls_entries
-from klat.campaign.grub_conditions import Truth, negated
+from klat.campaign.grub_conditions import Truth
 from klat.campaign.grub_environment import GRUBENV, environment_words, variables
+from klat.campaign.grub_execution import ARGUMENTS, DEEPEST, Execution, Shown, shown
 from klat.campaign.grub_item import LoadCommand, MenuItem
 from klat.campaign.grub_script import (
-    GrubBlock,
     Command,
-    GrubFunction,
+    GrubBlock,
     GrubSyntaxError,
-    If,
-    Loop,
-    Statement,
-    Word,
-    expanded,
     Variables,
+    expanded,
     menu_options,
     parse,
     parse_block,
-    text_of,
     without_commands,
 )
 
@@ -40,16 +34,10 @@ LINUX, INITRAMFS = re.compile(r"linux(?:16|efi)?"), re.compile(r"initrd(?:16|efi
 # These start another program, or Linux under one.
 OTHERS = re.compile(r"multiboot2?|module2?|xen_\w+|chainloader|\w*configfile")
 _ITEMS = ("menuentry", "submenu")
-_ASSIGNMENT = re.compile(r"\w+=.*", re.DOTALL)
 # klat does not know the effect of these commands on the menu.
-_UNREAD = re.compile(
-    r"uki|legacy_\w+|syslinux_\w+|extract_\w+|return|break|continue|exit|eval|normal"
-)
-_ENDS = re.compile(r"return|break|continue|exit|boot|halt|reboot")  # the rest is not executed
+_UNREAD = re.compile(r"uki|legacy_\w+|syslinux_\w+|extract_\w+|exit|eval|normal")
+_ENDS = re.compile(r"exit|boot|halt|reboot")  # the rest is not executed
 _NAME = re.compile(r"\$\{?([A-Za-z_]\w*)")
-_PATTERN = re.compile(r"[*?]")  # GRUB replaces it by the names of files
-ARGUMENTS = frozenset("@*#123456789")  # variables: the arguments of a function or a menuentry
-_DEEPEST = 32
 _NOTHING = GrubBlock((), "", 0)
 # What every GRUB 2.00 and later can do (grub-core/normal/main.c).
 _FEATURES = [
@@ -60,7 +48,7 @@ _FEATURES = [
 
 
 @dataclass
-class GrubMenu:
+class GrubMenu(Execution):
     """`environment` has the variables of grubenv. `file` finds a file by its path in GRUB.
 
     After execute(), `items` has the menu, `variables` what GRUB knows, `saved` what it writes to grubenv, `set_at` where
@@ -75,18 +63,12 @@ class GrubMenu:
     is_of_fedora: bool = False
     with_own: bool = False  # put an item in the place of klat's entries
     items: list[MenuItem] = field(default_factory=list)
-    variables: Variables = field(default_factory=dict)
     saved: Variables = field(default_factory=dict)
-    set_at: dict[str, str] = field(default_factory=dict)
     own_file: str = ""
     left_out: dict[str, str] = field(default_factory=dict)
     _loads: list[LoadCommand] = field(default_factory=list)
-    _functions: dict[str, GrubFunction] = field(default_factory=dict)
     _exported: set[str | None] = field(default_factory=set)
-    _sure: bool = True
     _ended: bool = False
-    _depth: int = 0
-    _path: Path = Path()
 
     def execute(self) -> None:
         """KlatError if grub.cfg, or a file that it reads, is no script of GRUB."""
@@ -102,8 +84,8 @@ class GrubMenu:
             self._open(item, ())
 
     def loaded(self, item: MenuItem) -> list[LoadCommand]:
-        """What GRUB loads if it starts the item."""
-        self._loads, self._ended = [], False
+        """What GRUB loads if it starts the item. KlatError if that is known only during the boot."""
+        self._loads, self._ended, self._sure, self._loops, self._calls = [], False, True, 0, 0
         self._inside(item)
         return self._loads
 
@@ -154,92 +136,15 @@ class GrubMenu:
         self._run(statements)
         self._path = outer
 
-    def _run(self, statements: Sequence[Statement]) -> Truth:
-        """The status of the last statement."""
-        status: Truth = True
-        for statement in statements:
-            if isinstance(statement, Command):
-                status = self._command(statement)
-                self.variables["?"] = None if status is None else str(int(not status))
-            elif isinstance(statement, If):
-                status = self._if(statement)
-            elif isinstance(statement, Loop):
-                status = self._loop(statement)
-            else:
-                self._functions[statement.name] = statement
-        return status
-
-    def _if(self, statement: If) -> Truth:
-        ends: list[Variables] = []  # the variables after each branch that may be executed
-        for condition, body in statement.clauses:
-            holds = self._run(condition) if condition else True
-            if holds is False:
-                continue
-            if holds and not ends:
-                return self._run(body)
-            ends.append(self._perhaps(body))
-            if holds:
-                break
-        else:
-            ends.append(self.variables)
-        if len(ends) > 1:
-            self.variables = {
-                name: values.pop() if len(values) == 1 else None
-                for name in set().union(*ends)
-                for values in [{end.get(name, "") for end in ends}]
-            }
-            return None
-        return True
-
-    def _perhaps(self, body: Sequence[Statement]) -> Variables:
-        """The variables after a body that GRUB may or may not execute: this is known only during the boot."""
-        variables, self.variables = self.variables, dict(self.variables)
-        sure, self._sure = self._sure, False
-        self._run(body)
-        self._sure = sure
-        ended, self.variables = self.variables, variables
-        return ended
-
-    def _loop(self, statement: Loop) -> Truth:
-        values = expanded(statement.words, self.variables)
-        if statement.condition or values is None or any(map(_PATTERN.search, values)):
-            ended = self._perhaps((*statement.condition, *statement.body))
-            for name, value in ended.items():
-                if self.variables.get(name) != value:
-                    self.variables[name] = None
-            return None
-        for value in values:
-            self.variables[statement.variable] = value
-            self._run(statement.body)
-        return True
-
-    def _command(self, command: Command) -> Truth:
-        arguments: list[str | None] = []
-        for word in command.words:
-            values = expanded([word], self.variables)
-            arguments += [None] if values is None else [*values]
-        if arguments[:1] == ["!"]:
-            return negated(self._named(arguments[1:], command))
-        return self._named(arguments, command)
-
-    def _named(self, arguments: list[str | None], command: Command) -> Truth:
-        if not arguments:
-            return True
-        name, rest = arguments[0] or "", arguments[1:]
-        if name in ("true", "false"):
-            return name == "true"
-        if name in ("[", "test"):
-            return grub_conditions.holds(rest[: -1 if name == "[" else None], self._is_file)
+    def _named(self, arguments: Sequence[str | None], command: Command) -> Truth:
+        name, rest = "".join(filter(None, arguments[:1])), arguments[1:]
         if LINUX.fullmatch(name) or INITRAMFS.fullmatch(name) or OTHERS.fullmatch(name):
-            words = expanded(command.words[1:], _Shown(self.variables)) or []
+            words = expanded(command.words[1:], Shown(self.variables)) or []
             sure = self._sure and not self._ended
             self._loads.append(LoadCommand(name, tuple(words), command.line, sure))
-        self._ended |= _ENDS.fullmatch(name) is not None
+        self._ended |= bool(_ENDS.fullmatch(name)) or (name == "return" and not self._calls)
         if name in _ITEMS:
             self._add(name, command)
-        elif name == "set":
-            for word in command.words[1:2]:
-                self._assign(word, command)
         elif name == "export":
             self._exported |= set(rest)
         elif name == "unset":
@@ -255,17 +160,12 @@ class GrubMenu:
             self._add_bls()
         elif name in ("blscfg", "bls_import") or _UNREAD.fullmatch(name):
             self._append("", "", command, _NOTHING, sure=False)
-        elif name in self._functions:
-            return self._call(self._functions[name], arguments)
-        elif _ASSIGNMENT.fullmatch(text_of(command.words[0])):
-            self._assign(command.words[0], command)
         else:
-            self._forget(() if name == "echo" else rest)
-            return True if name == "echo" else None
+            return super()._named(arguments, command)
         return True
 
     def _add(self, kind: str, command: Command) -> None:
-        words = expanded(command.words[1:], {k: _shown(k, v) for k, v in self.variables.items()})
+        words = expanded(command.words[1:], {k: shown(k, v) for k, v in self.variables.items()})
         options, titles = menu_options(words or [])
         if command.block is None or not titles:
             self._append("", "", command, _NOTHING, sure=False)
@@ -300,31 +200,12 @@ class GrubMenu:
             item.restricted = entry.restricted
             self.items.append(item)
 
-    def _call(self, function: GrubFunction, arguments: Sequence[str | None]) -> Truth:
-        if self._depth == _DEEPEST:
-            raise KlatError(f"{self._path}: the function {function.name} calls itself without end")
-        outer = {name: self.variables.pop(name) for name in ARGUMENTS & self.variables.keys()}
-        self.variables |= dict.fromkeys("@*#")
-        self.variables |= {str(number): word for number, word in enumerate(arguments) if number}
-        self._depth += 1
-        status = self._run(function.body)
-        self._depth -= 1
-        self.variables |= outer
-        return status
-
-    def _assign(self, word: Word, command: Command) -> None:
-        values = expanded([word], self.variables)
-        value = None if values is None else "".join(values[:1]).partition("=")[2]
-        name = text_of(word).partition("=")[0]
-        self.variables[name] = value
-        self.set_at[name] = f"{self._path}, line {command.line}"
-
     def _transfer(self, name: str, command: Command) -> None:
         """Load variables from grubenv, or save them there. They can be in the block that grubenv names."""
-        words = expanded(command.words[1:], _Shown(self.variables)) or []
+        words = expanded(command.words[1:], Shown(self.variables)) or []
         file, names = environment_words(words)
         path = self._path_of(
-            file or f"{_shown('prefix', self.variables.get('prefix', ''))}/{GRUBENV}"
+            file or f"{shown('prefix', self.variables.get('prefix', ''))}/{GRUBENV}"
         )
         block = self.environment.get("env_block")
         in_block = block and file.endswith((block, "$env_block"))
@@ -345,13 +226,6 @@ class GrubMenu:
                 key: self.variables.get(key, "") if self._sure else None for key in names
             }
             self.saved |= {"env_block": block} if in_block else {}
-
-    def _forget(self, arguments: Sequence[str | None]) -> None:
-        """A command that klat does not know may set the variables that it names: --set=NAME, --set 1:NAME, NAME."""
-        for word in filter(None, arguments):
-            name = word.removeprefix("--set=").rpartition(":")[2]
-            if name.isidentifier():
-                self.variables[name] = None
 
     def _is_file(self, name: str) -> Truth:
         """klat's own file counts as present: klat writes it before a boot."""
@@ -376,7 +250,7 @@ class GrubMenu:
 
     def _read(self, name: str | None, command: Command) -> None:
         path = None if name is None else self._path_of(name)
-        if path is None or self._depth == _DEEPEST:
+        if path is None or self._depth == DEEPEST:
             self._append("", "", command, _NOTHING, sure=False)
         elif path == self.directory / OWN_FILE:
             self.own_file = f"{self._path}, line {command.line}" if self._sure else self.own_file
@@ -386,14 +260,3 @@ class GrubMenu:
             self._depth += 1
             self._source(path)
             self._depth -= 1
-
-
-class _Shown(dict[str, Union[str, None]]):
-    """The values of variables. A variable without a known value stays as its name."""
-
-    def get(self, name: str, default: object = None) -> str:
-        return _shown(name, super().get(name))
-
-
-def _shown(name: str, value: str | None) -> str:
-    return f"${name}" if value is None else value

@@ -1,0 +1,239 @@
+"""Execution of a script of GRUB: grub-core/script/execute.c in GRUB's source.
+
+None stands for the value of a variable, or the status of a command, that is known only during the boot."""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Union
+
+from klat.base.errors import KlatError
+from klat.campaign import grub_conditions
+from klat.campaign.grub_conditions import Truth, negated
+from klat.campaign.grub_script import (
+    Command,
+    GrubFunction,
+    If,
+    Loop,
+    Statement,
+    Variables,
+    Word,
+    expanded,
+    text_of,
+)
+
+ARGUMENTS = frozenset("@*#123456789")  # variables: the arguments of a function or a menuentry
+DEEPEST = 32
+_EXITS = ("return", "break", "continue")
+_ASSIGNMENT = re.compile(r"\w+=.*", re.DOTALL)
+_PATTERN = re.compile(r"[*?]")  # GRUB replaces it by the names of files
+
+
+class _Exit(Exception):
+    """return, break or continue. `number` is the status, or how many loops are left."""
+
+    def __init__(self, name: str, number: str | None, place: str) -> None:
+        super().__init__(f"{place}: it is known only during the boot whether GRUB executes {name}")
+        self.name = name
+        self.number = None if number is None else int(number)
+
+
+@dataclass
+class Execution(ABC):
+    """`set_at` has the places where variables are set."""
+
+    variables: Variables = field(default_factory=dict, init=False)
+    set_at: dict[str, str] = field(default_factory=dict, init=False)
+    _functions: dict[str, GrubFunction] = field(default_factory=dict, init=False)
+    _arguments: list[str | None] = field(default_factory=list, init=False)
+    _sure: bool = field(default=True, init=False)
+    _depth: int = field(default=0, init=False)
+    _calls: int = field(default=0, init=False)
+    _loops: int = field(default=0, init=False)
+    _path: Path = field(default=Path(), init=False)
+
+    @abstractmethod
+    def _is_file(self, name: str) -> Truth:
+        ...
+
+    def _run(self, statements: Sequence[Statement]) -> Truth:
+        """The status of the last statement."""
+        status: Truth = True
+        for statement in statements:
+            if isinstance(statement, Command):
+                status = self._command(statement)
+                self.variables["?"] = None if status is None else str(int(not status))
+            elif isinstance(statement, If):
+                status = self._if(statement)
+            elif isinstance(statement, Loop):
+                status = self._loop(statement)
+            else:
+                self._functions[statement.name] = statement
+        return status
+
+    def _if(self, statement: If) -> Truth:
+        ends: list[Variables] = []  # the variables after each branch that may be executed
+        for condition, body in statement.clauses:
+            holds = self._run(condition) if condition else True
+            if holds is False:
+                continue
+            if holds and not ends:
+                return self._run(body)
+            ends.append(self._perhaps(body))
+            if holds:
+                break
+        else:
+            ends.append(self.variables)
+        if len(ends) > 1:
+            self.variables = {
+                name: values.pop() if len(values) == 1 else None
+                for name in set().union(*ends)
+                for values in [{end.get(name, "") for end in ends}]
+            }
+            return None
+        return True
+
+    def _perhaps(self, body: Sequence[Statement]) -> Variables:
+        """The variables after a body that GRUB may or may not execute: this is known only during the boot."""
+        variables, self.variables = self.variables, dict(self.variables)
+        sure, self._sure = self._sure, False
+        try:
+            self._run(body)
+        except _Exit as end:
+            raise KlatError(str(end)) from None
+        self._sure = sure
+        ended, self.variables = self.variables, variables
+        return ended
+
+    def _loop(self, statement: Loop) -> Truth:
+        values = expanded(statement.words, self.variables)
+        if statement.condition or values is None or any(map(_PATTERN.search, values)):
+            ended = self._perhaps((*statement.condition, *statement.body))
+            for name, value in ended.items():
+                if self.variables.get(name) != value:
+                    self.variables[name] = None
+            return None
+        self._loops += 1
+        for value in values:
+            self.variables[statement.variable] = value
+            try:
+                self._run(statement.body)
+            except _Exit as end:
+                if end.name == "return":
+                    raise
+                if end.number is None:
+                    raise KlatError(str(end)) from None
+                if end.number > 1 and self._loops > 1:
+                    end.number -= 1
+                    self._loops -= 1
+                    raise
+                if end.name == "break":
+                    break
+        self._loops -= 1
+        return True
+
+    def _command(self, command: Command) -> Truth:
+        arguments: list[str | None] = []
+        for word in command.words:
+            values = expanded([word], self.variables)
+            arguments += [None] if values is None else [*values]
+        if arguments[:1] == ["!"]:
+            return negated(self._named(arguments[1:], command))
+        return self._named(arguments, command)
+
+    def _named(self, arguments: Sequence[str | None], command: Command) -> Truth:
+        """Execute a command by its name. `arguments` begins with the name."""
+        if not arguments:
+            return True
+        name, rest = arguments[0] or "", arguments[1:]
+        if name in ("true", "false"):
+            return name == "true"
+        if name in ("[", "test"):
+            return grub_conditions.holds(rest[: -1 if name == "[" else None], self._is_file)
+        if name in _EXITS:
+            default = self.variables.get("?", "0") if name == "return" else "1"
+            return self._exit(name, rest[0] if rest else default, command)
+        if name in self._functions:
+            return self._call(self._functions[name], arguments)
+        if name == "set":
+            for word in command.words[1:2]:
+                self._assign(word, command)
+        elif name in ("shift", "setparams") and self._calls:
+            number = rest[0] if rest else "1"
+            if name == "setparams":
+                self._pass(rest)
+            elif number is None:
+                self._pass([None] * len(self._arguments))
+            elif number.isdigit() and int(number) <= len(self._arguments):
+                self._pass(self._arguments[int(number) :])
+        elif _ASSIGNMENT.fullmatch(text_of(command.words[0])):
+            self._assign(command.words[0], command)
+        elif name != "echo":
+            self._forget(rest)
+            return None
+        return True
+
+    def _call(self, function: GrubFunction, arguments: Sequence[str | None]) -> Truth:
+        if self._depth == DEEPEST:
+            raise KlatError(f"{self._path}: the function {function.name} calls itself without end")
+        outer = {name: v for name, v in self.variables.items() if name in ARGUMENTS}
+        outer_arguments, loops, self._loops = self._arguments, self._loops, 0
+        self._pass(arguments[1:])
+        self._depth += 1
+        self._calls += 1
+        try:
+            status = self._run(function.body)
+        except _Exit as end:
+            status = None if end.number is None else end.number == 0
+        self._depth -= 1
+        self._calls -= 1
+        self._arguments, self._loops = outer_arguments, loops
+        self.variables = self._without_arguments() | outer
+        return status
+
+    def _pass(self, arguments: Sequence[str | None]) -> None:
+        """Set the variables of the arguments of a function."""
+        self._arguments = [*arguments]
+        numbered = {str(number): word for number, word in enumerate(arguments, 1)}
+        self.variables = self._without_arguments() | dict.fromkeys("@*#") | numbered
+
+    def _without_arguments(self) -> Variables:
+        return {name: v for name, v in self.variables.items() if name not in ARGUMENTS}
+
+    def _exit(self, name: str, number: str | None, command: Command) -> Truth:
+        """return, break or continue. Elsewhere than in a function or a loop, GRUB ignores it."""
+        place = f"{self._path}, line {command.line}"
+        if name == "return" and self._calls and (number is None or number.isdigit()):
+            raise _Exit(name, number, place)
+        if name != "return" and self._loops and (number or "1").isdigit() and number != "0":
+            raise _Exit(name, number, place)
+        return False
+
+    def _assign(self, word: Word, command: Command) -> None:
+        values = expanded([word], self.variables)
+        value = None if values is None else "".join(values[:1]).partition("=")[2]
+        name = text_of(word).partition("=")[0]
+        self.variables[name] = value
+        self.set_at[name] = f"{self._path}, line {command.line}"
+
+    def _forget(self, arguments: Sequence[str | None]) -> None:
+        """A command that klat does not know may set the variables that it names: --set=NAME, --set 1:NAME, NAME."""
+        for word in filter(None, arguments):
+            name = word.removeprefix("--set=").rpartition(":")[2]
+            if name.isidentifier():
+                self.variables[name] = None
+
+
+class Shown(dict[str, Union[str, None]]):
+    """The values of variables. A variable without a known value stays as its name."""
+
+    def get(self, name: str, default: object = None) -> str:
+        return shown(name, super().get(name))
+
+
+def shown(name: str, value: str | None) -> str:
+    return f"${name}" if value is None else value
