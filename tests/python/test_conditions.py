@@ -155,6 +155,42 @@ def test_a_word_of_one_command_line_alone_is_refused_by_its_own_key(
         assert found.key == f"cmdline.{name}" and f"--allow {found.key}" in found.refusal()
 
 
+@pytest.mark.parametrize(
+    ("word", "files"),
+    [
+        (
+            "nowatchdog",
+            {f"proc/sys/kernel/{name}": ("1", "0") for name in ("watchdog", "nmi_watchdog")},
+        ),
+        ("isolcpus=1", {f"{CPU}/isolated": ("", "1")}),
+        ("clocksource=hpet", {CLOCK: ("tsc", "hpet")}),
+        ("intel_idle.max_cstate=0", {"sys/module/intel_idle/parameters/max_cstate": ("9", "0")}),
+        ("idle=poll", {f"{CPU}/cpu0/cpuidle/state1/name": ("C1", "")}),
+    ],
+)
+def test_the_effect_of_a_word_is_not_refused_beside_the_word(
+    captured: Captured, word: str, files: dict[str, tuple[str, str]]
+) -> None:
+    without = {name: texts[0] for name, texts in files.items()}
+    effects = {name: texts[1] or None for name, texts in files.items()}
+    line = f"{files_of('skylake', '6.1')['proc/cmdline']} {word}"
+    base = captured("skylake", "6.1", without)
+    (found,) = disagreements(
+        [base], [captured("skylake", "6.1", {**effects, "proc/cmdline": line})]
+    )
+    assert found.key == f"cmdline.{word.partition('=')[0]}"
+    assert disagreements([base], [captured("skylake", "6.1", effects)])
+
+
+def test_a_word_with_the_name_of_a_condition_hides_nothing(captured: Captured) -> None:
+    line = {"proc/cmdline": f"{files_of('skylake', '6.1')['proc/cmdline']} machine=a"}
+    other = captured("skylake", "6.1", line, machine_id="other")
+    assert keys(disagreements([captured("skylake", "6.1")], [other])) == [
+        "cmdline.machine",
+        "machine",
+    ]
+
+
 def opposite(text: str) -> str:
     return "Mitigation: PTI" if text == "Not affected" else "Not affected"
 
