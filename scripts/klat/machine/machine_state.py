@@ -319,6 +319,7 @@ def gather(
     online, allowed = online_and_allowed(root)
     time_use = _cpu_time_use(root, seconds, sleep)
     swap = _meminfo(root, "SwapTotal")
+    governors = map(_text, cpu.glob("cpu[0-9]*/cpufreq/scaling_governor"))
     return MachineState(
         flags=flags,
         model=model,
@@ -344,9 +345,7 @@ def gather(
         scheduler=_scheduler(root / "sys/kernel/sched_ext"),
         hides_tasks=_text(root / "proc/1/comm") != "" and _text(root / "proc/2/comm") != "kthreadd",
         hides_debugfs=_hides_debugfs(root / "sys/kernel/debug"),
-        governors=frozenset(
-            filter(None, map(_text, cpu.glob("cpu[0-9]*/cpufreq/scaling_governor")))
-        ),
+        governors=frozenset(filter(None, governors)),
         idle_driver=_text(cpu / "cpuidle/current_driver"),
         idle_governor=_text(cpu / "cpuidle/current_governor")
         or _text(cpu / "cpuidle/current_governor_ro"),
