@@ -228,6 +228,15 @@ def test_an_action_without_a_plan_is_one_line(klat: Campaigns, action: str) -> N
     assert klat(action, status=2) == why
 
 
+def test_an_entry_of_another_system_is_not_planned(
+    klat: Campaigns, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(this_machine.ThisMachine, "words", lambda _: ("root=UUID=5eed", "ro"))
+    klat.planned()
+    text = klat("plan", *STOCK, "--kernel", "other=5.10", *BOOTS, "pipes", status=2)
+    assert "Other Linux: its root is /dev/sdb1" in text
+
+
 def test_a_campaign_under_way_is_not_replaced(klat: Campaigns) -> None:
     klat.planned()
     for phase, status in ((RUNNING, 2), (ENDED, 0)):

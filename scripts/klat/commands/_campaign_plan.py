@@ -119,8 +119,9 @@ def _plan(arguments: argparse.Namespace) -> int:
     from klat.campaign.campaign_file import Campaign, write_campaign
     from klat.campaign.campaign_text import plan_lines
     from klat.campaign.looks import planned_looks, refuse_other_sessions
+    from klat.campaign.root_file_system import check_roots
     from klat.campaign.secure_boot import check_kernels
-    from klat.campaign.this_machine import check_machine
+    from klat.campaign.this_machine import ThisMachine, check_machine
     from klat.campaign.trusted_code import check_code
     from klat.campaign.without_menu import WithoutMenu
     from klat.report.text.columns import wrapped
@@ -145,7 +146,12 @@ def _plan(arguments: argparse.Namespace) -> int:
     settings = _settings(arguments, entries, loader.left_out())
     warnings += too_few_units("--boots", arguments.boots, len(settings), sets, True)
     used = {setting.entry for setting in settings}
+    default = loader.default()
     check_kernels(entry for entry in entries if entry.identity in used)
+    check_roots(
+        (entry for entry in entries if entry.identity in {*used, default.identity}),
+        ThisMachine().words(),
+    )
     campaign = Campaign(
         identity=secrets.token_hex(8),
         settings=tuple(settings),
@@ -157,7 +163,7 @@ def _plan(arguments: argparse.Namespace) -> int:
         profile=arguments.profile,
         output=_writable_output(arguments),
         loader=loader.name,
-        default=loader.default().identity,
+        default=default.identity,
         created=session_directory.iso(session_directory.now()),
         notify=arguments.notify,
         copy_to=_copy_target(arguments.copy_to),
