@@ -119,9 +119,7 @@ def _plan(arguments: argparse.Namespace) -> int:
     from klat.campaign.campaign_file import Campaign, write_campaign
     from klat.campaign.campaign_text import plan_lines
     from klat.campaign.looks import planned_looks, refuse_other_sessions
-    from klat.campaign.root_file_system import check_roots
-    from klat.campaign.secure_boot import check_kernels
-    from klat.campaign.this_machine import ThisMachine, check_machine
+    from klat.campaign.this_machine import check_machine
     from klat.campaign.trusted_code import check_code
     from klat.campaign.without_menu import WithoutMenu
     from klat.report.text.columns import wrapped
@@ -147,11 +145,7 @@ def _plan(arguments: argparse.Namespace) -> int:
     warnings += too_few_units("--boots", arguments.boots, len(settings), sets, True)
     used = {setting.entry for setting in settings}
     default = loader.default()
-    check_kernels(entry for entry in entries if entry.identity in used)
-    check_roots(
-        (entry for entry in entries if entry.identity in {*used, default.identity}),
-        ThisMachine().words(),
-    )
+    _check_entries([entry for entry in entries if entry.identity in used], default)
     campaign = Campaign(
         identity=secrets.token_hex(8),
         settings=tuple(settings),
@@ -181,6 +175,15 @@ def _plan(arguments: argparse.Namespace) -> int:
         print("\n".join(wrapped(f"warning: {warning}", "", "  ")))
     print(_NEXT)
     return 0
+
+
+def _check_entries(used: Sequence[BootEntry], default: BootEntry) -> None:
+    from klat.campaign.root_file_system import check_roots
+    from klat.campaign.secure_boot import check_kernels
+    from klat.campaign.this_machine import ThisMachine
+
+    check_kernels(used)
+    check_roots((*used, default), ThisMachine().words())
 
 
 def _emulated() -> Iterator[str]:
