@@ -44,6 +44,9 @@ static void set_status(struct klat_run *run, enum klat_status status, const char
 	if (status < outcome->status)
 		return;
 	vsnprintf(reason, sizeof(reason), format, arguments);
+	/* A semicolon separates the reasons of a run. An error has one reason. */
+	for (char *c = reason; status < KLAT_SKIPPED && (c = strchr(c, ';'));)
+		*c = ',';
 	if (status > outcome->status)
 		outcome->reason[0] = 0;
 	outcome->status = status;

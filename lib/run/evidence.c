@@ -182,7 +182,7 @@ static void judge_throttling(struct klat_run *run)
 			longest = summary->max - summary->min;
 	}
 	if (shortest_ns && klat_ticks_to_ns(run, longest) > shortest_ns * 8 / 10)
-		klat_disturbed(run, "a sample is as long as %s%s%s; see klat doctor",
+		klat_disturbed(run, "a sample is as long as %s%s%s (see klat doctor)",
 			       throttles ? "real-time throttling" : "",
 			       throttles && server_ns ? " or " : "",
 			       server_ns ? "a turn of the kernel's server for ordinary tasks" : "");

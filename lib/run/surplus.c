@@ -78,7 +78,7 @@ static void judge_profiler(struct klat_run *run)
 	for (pid_t pid = getppid(); pid > 1 && !profiled; pid = parent_of(pid))
 		profiled = has_perf_event(pid);
 	if (profiled)
-		klat_invalid(run, "a profiler (perf) observes this process; run it without perf");
+		klat_invalid(run, "a profiler (perf) observes this process");
 }
 
 /* Daemons trace these events all the time: errors of hardware and of devices (rasdaemon). A run
@@ -109,7 +109,7 @@ static void judge_events(struct klat_run *run, const char *set_event)
 
 	while (events && (event = strsep(&rest, "\n")))
 		if (*event && !is_of_daemons(event)) {
-			klat_disturbed(run, "the kernel traces events, for example %s; empty %s",
+			klat_disturbed(run, "the kernel traces events, for example %s (see %s)",
 				       event, set_event);
 			break;
 		}
@@ -122,7 +122,7 @@ static void judge_tracer(struct klat_run *run, const char *directory)
 
 	snprintf(path, sizeof(path), "%s/current_tracer", directory);
 	if (klat_read_line(path, tracer, sizeof(tracer)) && strcmp(tracer, "nop") != 0)
-		klat_invalid(run, "the kernel's tracer %s is on; write nop to %s", tracer, path);
+		klat_invalid(run, "the kernel's tracer %s is on (write nop to %s)", tracer, path);
 }
 
 /* Tracers and events of others. The directory of a traced run is its own. */
@@ -376,8 +376,8 @@ static void judge_interrupts(struct klat_run *run, const struct longest_metric *
 	if (longest->median_ns < 100000 && samples * 20 > klat_observed(run))
 		verdict_of(run, samples)(
 			run,
-			"about %lld interrupts of devices or other programs are in its samples; "
-			"with --under-load they are measured",
+			"about %lld interrupts of devices or other programs are in its samples "
+			"(--under-load allows them)",
 			(long long)samples);
 }
 
@@ -389,10 +389,7 @@ void klat_surplus_judge(struct klat_run *run)
 		const struct klat_worker *worker = &run->workers[i];
 
 		if (worker->account.traced)
-			klat_invalid(run,
-				     "another process traces the %s (ptrace); run it without "
-				     "the tracer",
-				     worker->noun);
+			klat_invalid(run, "another process traces the %s (ptrace)", worker->noun);
 		judge_preemptions(run, worker);
 		judge_more_sleeps(run, worker);
 		/* A guest in an emulator runs nothing but the test, and its instructions count as
@@ -404,8 +401,8 @@ void klat_surplus_judge(struct klat_run *run)
 	if (klat_timed() && !run->library->common.under_load)
 		judge_interrupts(run, &longest);
 	if (has_neighbours(run))
-		klat_disturbed(run, "real-time tasks of other programs ran on its CPUs; "
-				    "ps -eLo rtprio,psr,comm lists them");
+		klat_disturbed(run, "real-time tasks of other programs ran on its CPUs "
+				    "(ps -eLo rtprio,psr,comm lists them)");
 	judge_profiler(run);
 	judge_tracing(run);
 }

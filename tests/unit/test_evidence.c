@@ -234,6 +234,13 @@ TEST(a_worker_sleeps_no_more_often_than_stated)
 		       "the reader slept although it must not (sleeps: 1, iterations: 500)"));
 }
 
+TEST(a_semicolon_separates_reasons_and_is_in_none)
+{
+	klat_disturbed(run, "one; two;");
+	klat_disturbed(run, "three");
+	assert_string_equal(run->outcome->reason, "one, two,; three");
+}
+
 TEST(each_rule_ends_at_its_limit)
 {
 	static const struct {
