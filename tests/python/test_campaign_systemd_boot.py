@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import made_kernels
 import pytest
@@ -222,7 +223,7 @@ UNIFIED = {
 }
 
 
-def listed(root: Path, patch: pytest.MonkeyPatch, *entries: dict[str, str]) -> SystemdBoot:
+def listed(root: Path, patch: pytest.MonkeyPatch, *entries: dict[str, Any]) -> SystemdBoot:
     """What bootctl 252 prints of these entries."""
     found = [{"root": str(root / "efi"), "showTitle": each["id"], **each} for each in entries]
     patch.setattr(systemd_boot.SystemdBoot, "_default_identity", lambda _: found[0]["id"])
@@ -287,6 +288,18 @@ def test_a_unified_kernel_image_that_klat_cannot_boot_is_named(
     loader = listed(root, monkeypatch, unified(root, id=identity))
     assert not loader.entries()
     assert why in loader.left_out()[identity]
+
+
+def test_an_entry_without_its_initramfs_is_named(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry = {"id": "a.conf", "path": "/efi/loader/entries/a.conf", "linux": "/l", "initrd": ["/i"]}
+    loader = listed(root, monkeypatch, entry)
+    assert loader.left_out() == {
+        "a.conf": "/efi/loader/entries/a.conf: the initramfs /i is missing"
+    }
+    write(root / "efi/i", b"")
+    assert loader.entries()
 
 
 def test_two_files_with_one_identifier_are_two_entries(

@@ -236,6 +236,9 @@ def _options(fields: Mapping[str, Any]) -> str:
 
 def _doubt(fields: Mapping[str, Any]) -> str:
     """Why klat cannot boot the entry; empty if it can."""
+    for name in fields.get("initrd", ()):
+        if not Path(fields.get("root", "/"), name.lstrip("/")).is_file():
+            return f"{fields['path']}: the initramfs {name} is missing"
     if not _is_unified(fields):
         return ""
     kernel = _kernel(fields)
