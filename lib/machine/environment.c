@@ -61,6 +61,7 @@ static const char *const patterns[] = {
 	"/sys/devices/system/cpu/cpu*/cpuidle/state*/latency",
 	"/sys/devices/system/cpu/cpu*/cpuidle/state*/name",
 	"/sys/devices/system/cpu/cpu*/microcode/version",
+	"/sys/devices/system/cpu/cpu*/power/pm_qos_resume_latency_us",
 	"/sys/devices/system/cpu/cpu*/regs/identification/midr_el1",
 	"/sys/devices/system/cpu/cpufreq/boost",
 	"/sys/devices/system/cpu/cpuidle/available_governors",

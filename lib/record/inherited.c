@@ -5,6 +5,7 @@
 
 #include <elf.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <link.h>
 #include <sched.h>
@@ -13,6 +14,7 @@
 #include <sys/personality.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -115,6 +117,69 @@ static void add_group(json_t *object)
 	}
 }
 
+static void count_level(const char *directory, void *levels)
+{
+	char path[4200];
+
+	snprintf(path, sizeof(path), "%s/cpu.weight", directory);
+	if (access(path, F_OK))
+		snprintf(path, sizeof(path), "%s/../cpu.shares", directory);
+	*(int *)levels += !access(path, F_OK);
+}
+
+/*
+ * How far the cgroup is from the root. A switch updates pressure stall information (PSI) in all of
+ * these levels of version 2, and schedules an ordinary task in all levels with the CPU controller.
+ * A cgroup namespace other than the first one hides the levels above it.
+ */
+static void add_depths(json_t *object)
+{
+	const ino_t first_namespace = 0xeffffffb;
+	char *text = klat_read_file("/proc/self/cgroup"), depth[64], *unified;
+	const char *note = "";
+	struct stat status;
+	int levels = 0;
+
+	if (!stat("/proc/self/ns/cgroup", &status) && status.st_ino != first_namespace)
+		note = " below the root of a cgroup namespace";
+	klat_cgroups_visit(count_level, &levels);
+	snprintf(depth, sizeof(depth), "%d%s", levels, note);
+	add(object, "cpu_cgroup_depth", depth);
+	unified = text ? strstr(text, "0::/") : NULL;
+	if (unified && !access("/proc/pressure/cpu", F_OK)) {
+		levels = 0;
+		for (char *c = unified + 3; *c && *c != '\n'; c++)
+			levels += c[0] == '/' && c[1] != '\n';
+		snprintf(depth, sizeof(depth), "%d%s", levels, note);
+		add(object, "cgroup_depth", depth);
+	}
+	free(text);
+}
+
+/* The exit latency of idle states that other programs and drivers allow at most. A driver may ask
+ * for a short time only. */
+static void add_latency(json_t *object)
+{
+	const int32_t unlimited = 2000000000; /* PM_QOS_CPU_LATENCY_DEFAULT_VALUE */
+	const int file = open("/dev/cpu_dma_latency", O_RDONLY | O_CLOEXEC);
+	int32_t us = 0;
+	char text[16] = "none";
+	bool known = true;
+
+	if (file < 0)
+		return;
+	for (int i = 0; i < 10 && known && us < unlimited; i++) {
+		if (i)
+			usleep(1000);
+		known = pread(file, &us, sizeof(us), 0) == sizeof(us);
+	}
+	close(file);
+	if (us < unlimited)
+		snprintf(text, sizeof(text), "%" PRId32, us);
+	if (known)
+		add(object, KLAT_INHERITED_LATENCY, text);
+}
+
 /* The kernel's struct sched_attr, which C libraries define in different headers or not at all. */
 struct attributes {
 	uint32_t size, policy;
@@ -204,6 +269,8 @@ json_t *klat_inherited(void)
 	add_scheduling(object);
 	add_memory(object);
 	add_group(object);
+	add_depths(object);
+	add_latency(object);
 	for (size_t i = 0; i < KLAT_ARRAY_SIZE(variables); i++)
 		add(object, variables[i], getenv(variables[i]) ?: "none");
 	return object;

@@ -37,6 +37,8 @@ json_t *klat_cpu_model(void);
 /* inherited.c */
 /* What the process inherited, by name: `inherited` in docs/record.md. */
 json_t *klat_inherited(void);
+/* The name of a value that other programs can change at any time. */
+#define KLAT_INHERITED_LATENCY "dma_latency"
 /* The shared libraries of the process with their build ids: "libc.so.6 0123456789abcdef, ...".
  * NULL without memory. */
 json_t *klat_libraries(void);

@@ -252,7 +252,7 @@ static int check_same(struct klat_run *run, int session, const json_t *json, con
 	return check_scheduler(run, session);
 }
 
-/* All runs of a session have the same values. Sessions of earlier versions have none. */
+/* All runs of a session have the same values. Sessions of earlier versions lack some. */
 static int check_inherited(struct klat_run *run, const json_t *json)
 {
 	json_t *inherited = klat_inherited(), *value;
@@ -265,6 +265,13 @@ static int check_inherited(struct klat_run *run, const json_t *json)
 		then = json_string_value(json_object_get(recorded, name));
 		if (err || !then || !strcmp(then, json_string_value(value)))
 			continue;
+		if (!strcmp(name, KLAT_INHERITED_LATENCY)) {
+			klat_disturbed(run,
+				       "the request of other programs in /dev/cpu_dma_latency is "
+				       "%s, and was %s when the session began",
+				       json_string_value(value), then);
+			continue;
+		}
 		err = klat_error(
 			run, EINVAL,
 			"%s has runs that inherited %s %s, and this run inherits %s: record into "

@@ -164,3 +164,37 @@ def test_what_an_ancestor_sets_is_recorded(
     finally:
         (group / "below").rmdir()
         group.rmdir()
+
+
+@pytest.mark.parametrize("hidden", [False, True])
+def test_the_depth_of_the_cgroup_is_recorded(hidden: bool, tmp_path: Path, root: None) -> None:
+    mounts = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
+    points = [Path(mount[1]) for mount in mounts if mount[2] == "cgroup2"]
+    group = points[0] / "klat-test-depth" if points else tmp_path
+    try:
+        (group / "below").mkdir(parents=True)
+    except OSError:
+        points = []
+    if not points or not Path("/proc/pressure/cpu").exists():
+        lacking("no cgroup of version 2 can be made, or the kernel has no PSI")
+    try:
+        join = (group / "below/cgroup.procs").write_text
+        words = ["unshare", "-C"] if hidden else []
+        words += [str(path_of("syscall")), "--iterations", "20", "--record", str(tmp_path / "s")]
+        command(words, preexec_fn=lambda: join(str(os.getpid())) and None)
+        depth = inherited(tmp_path / "s")["cgroup_depth"]
+        assert depth == ("0 below the root of a cgroup namespace" if hidden else "2")
+    finally:
+        (group / "below").rmdir()
+        group.rmdir()
+
+
+def test_the_latency_that_others_request_is_recorded(tmp_path: Path, root: None) -> None:
+    if not Path("/dev/cpu_dma_latency").exists():
+        lacking("there is no /dev/cpu_dma_latency")
+    words = ("--iterations", "20", "--record", tmp_path, "--quiet")
+    with open("/dev/cpu_dma_latency", "r+b", buffering=0) as device:
+        device.write(struct.pack("i", 0))
+        assert run("syscall", *words).status in (MEASURED, UNTRUSTED)
+    assert inherited(tmp_path)["dma_latency"] == "0"
+    assert "/dev/cpu_dma_latency is none, and was 0" in run("syscall", *words).err

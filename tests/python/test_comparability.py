@@ -21,16 +21,21 @@ MEDIAN = ("--quantile", "median")
 SET_AS_USUAL = {
     f"{CPU}/cpu0/cpufreq/scaling_governor": "performance",
     f"{CPU}/vulnerabilities/mds": "Mitigation: Clear CPU buffers",
+    f"{CPU}/cpu1/power/pm_qos_resume_latency_us": "0",
 }
 PROCESS = {
     "nice": "0",
     "Seccomp": "2",
     "Seccomp_filters": "1",
     "Speculation_Store_Bypass": "thread vulnerable",
+    "cgroup_depth": "3",
+    "dma_latency": "none",
 }
 SPECULATION = "Speculation_Store_Bypass"
 FREE = {"Seccomp": "0", "Seccomp_filters": "0"}
 HUGE = {"sys/kernel/mm/transparent_hugepage/enabled": "[always] madvise never"}
+RESUME = {f"{CPU}/cpu1/power/pm_qos_resume_latency_us": "n/a"}
+HELD = {"params": "bytes=1;peer=thread;wait=read;mode=round-trip;dma-latency=2"}
 OTHER = {"policy": "writer=other:0;reader=other:0"}
 PROCESS_AS_USUAL = {"inherited": PROCESS, "libraries": {"pipes": "libc.so.6 0123"}}
 UNLIKE: list[tuple[str, dict[str, Any]]] = [
@@ -46,6 +51,9 @@ UNLIKE: list[tuple[str, dict[str, Any]]] = [
     ("cmdline.idle", {"environment": {"proc/cmdline": "quiet idle=poll"}}),
     ("governor", {"environment": {f"{CPU}/cpu0/cpufreq/scaling_governor": "powersave"}}),
     ("process.Seccomp_filters", {"inherited": PROCESS | {"Seccomp_filters": "2"}}),
+    ("process.cgroup_depth", {"inherited": PROCESS | {"cgroup_depth": "6"}}),
+    ("process.dma_latency", {"inherited": PROCESS | {"dma_latency": "2"}}),
+    ("resume-latency", {"environment": RESUME}),
     ("libraries", {"libraries": {"pipes": "libslow.so 4567, libc.so.6 0123"}}),
 ]  # fmt: skip
 
@@ -59,7 +67,7 @@ def test_a_condition_that_differs_is_refused_by_name_until_it_is_allowed(
     rt = side("rt", 1.2, **{**RT, **PROCESS_AS_USUAL, **change, "environment": environment})
     status, out, _ = klat("compare", stock, rt)
     assert status == 4
-    assert "not comparable" in out and f"{key}: " in out and f"--allow {key}" in words(out)
+    assert "not comparable" in out and f"{key}: " in words(out) and f"--allow {key}" in words(out)
     assert "slower" not in out
     status, out, _ = klat("compare", stock, rt, "--allow", key)
     assert status == 1
@@ -74,13 +82,18 @@ def test_a_condition_that_differs_is_refused_by_name_until_it_is_allowed(
         ({"run": OTHER, "inherited": {"nice": "0"}}, {"run": OTHER, "inherited": {"nice": "19"}}, True),
         ({"inherited": {"cpu.weight": "none"}}, {"inherited": {"cpu.weight": "3"}}, False),
         ({"run": OTHER, "inherited": {"cpu.weight": "none"}}, {"run": OTHER, "inherited": {"cpu.weight": "3"}}, True),
+        ({}, {"inherited": PROCESS | {"cgroup_depth": "6", "dma_latency": "0"}, "environment": RESUME}, False),
+        ({"inherited": {"cpu_cgroup_depth": "1"}}, {"inherited": {"cpu_cgroup_depth": "4"}}, False),
+        ({"run": HELD, "inherited": PROCESS}, {"run": HELD, "inherited": PROCESS | {"dma_latency": "2"}}, False),
+        ({"run": HELD, "inherited": PROCESS}, {"run": HELD, "inherited": PROCESS | {"dma_latency": "1"}}, True),
         ({"inherited": PROCESS}, {"inherited": PROCESS | {SPECULATION: "thread mitigated"}}, False),
         ({"inherited": PROCESS | FREE}, {"inherited": PROCESS | FREE | {SPECULATION: "thread mitigated"}}, True),
         ({"inherited": PROCESS | FREE}, {"inherited": PROCESS | FREE | {SPECULATION: "not vulnerable"}}, False),
         ({"environment": HUGE, "inherited": {"THP_enabled": "1"}}, {"inherited": {"THP_enabled": "0"}}, False),
         ({"environment": HUGE, "inherited": {"THP_enabled": "1"}}, {"environment": HUGE, "inherited": {"THP_enabled": "0"}}, True),
     ],
-    ids=["an earlier klat", "nice in real time", "nice", "weight in real time", "weight", "a kernel that mitigates each filter", "asked for", "the kernel's own",
+    ids=["an earlier klat", "nice in real time", "nice", "weight in real time", "weight", "an earlier klat, deep and awake", "levels that real time ignores",
+         "less strict than its own request", "stricter than its own request", "a kernel that mitigates each filter", "asked for", "the kernel's own",
          "a kernel without huge pages", "huge pages disabled"],
 )  # fmt: skip
 def test_what_a_process_inherits_counts_where_it_has_an_effect(

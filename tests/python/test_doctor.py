@@ -9,6 +9,7 @@ import gzip
 import json
 import os
 import re
+import struct
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -59,6 +60,7 @@ HEALTHY = {
     f"{CPU}/cpu0/cpuidle/state1/name": "C6\n",
     f"{CPU}/cpu0/cpuidle/state1/latency": "133\n",
     f"{CPU}/cpu0/cpuidle/state1/disable": "1\n",
+    f"{CPU}/cpu1/power/pm_qos_resume_latency_us": "0\n",
     f"{CPU}/vulnerabilities/meltdown": "Not affected\n",
     f"{CLOCK}/current_clocksource": "tsc\n",
     f"{CLOCK}/available_clocksource": "tsc hpet acpi_pm\n",
@@ -107,7 +109,12 @@ def machine(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    "files", [{}, {"proc/sys/kernel/osrelease": "5.10.0\n", "sys/kernel/debug/sched_features": ""}]
+    "files",
+    [
+        {},
+        {"proc/sys/kernel/osrelease": "5.10.0\n", "sys/kernel/debug/sched_features": ""},
+        {"dev/cpu_dma_latency": struct.pack("i", 2_000_000_000)},
+    ],
 )
 def test_a_healthy_machine_has_no_findings(machine: Path, files: Files) -> None:
     plant(machine, files)
@@ -224,6 +231,8 @@ PLANTED: list[tuple[str, Severity, *tuple[Files, ...]]] = [
         for name in ("kvm-clock", "xen", "hyperv_clocksource_tsc_page", "new-clock")
     ),
     ("idle-states", DISTORTS, {f"{CPU}/cpu0/cpuidle/state1/disable": "0\n"}),
+    ("latency-request", DISTORTS, {"dev/cpu_dma_latency": bytes(4)}),
+    ("latency-request", DISTORTS, {f"{CPU}/cpu1/power/pm_qos_resume_latency_us": "n/a\n"}),
     ("governor", DISTORTS, {f"{CPU}/cpu1/cpufreq/scaling_governor": "powersave\n"}),
     ("turbo", DISTORTS, {f"{CPU}/intel_pstate/no_turbo": "0\n"}),
     ("turbo", DISTORTS, {f"{CPU}/cpufreq/boost": "1\n"}),

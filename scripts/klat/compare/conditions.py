@@ -169,13 +169,22 @@ def conditions(session: Session, facts: Mapping[str, Any]) -> Values:
 
 
 # Real-time policies ignore them.
-_OF_ORDINARY_THREADS = ("nice", "slice_ns", "cpu.weight")
+_OF_ORDINARY_THREADS = ("nice", "slice_ns", "cpu.weight", "cpu_cgroup_depth")
+
+
+def _requests_less(session: Session, latency: str) -> bool:
+    """Whether every run holds a DMA latency of its own, not above the one that others request."""
+    requests = {row.options().get("dma-latency", "") for row in session.rows}
+    return latency.isdecimal() and all(
+        text.isdecimal() and int(text) <= int(latency) for text in requests
+    )
 
 
 def _inherited(session: Session) -> Iterator[tuple[tuple[str, str], str]]:
     for name, value in (session.info.get("inherited") or {}).items():
         if name not in _OF_ORDINARY_THREADS or any("=other:" in row.policy for row in session.rows):
-            yield (f"{PROCESS}.{name}", f"the process's {name}"), value
+            is_void = name == "dma_latency" and _requests_less(session, value)
+            yield (f"{PROCESS}.{name}", f"the process's {name}"), NONE if is_void else value
     for program, libraries in (session.info.get("libraries") or {}).items():
         yield (LIBRARIES, f"the libraries of {program}"), libraries
 

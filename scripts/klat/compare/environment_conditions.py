@@ -80,6 +80,7 @@ _FILES = [
         ("idle-driver", rf"{_CPU}cpuidle/current_driver", Rule.OWN),
         ("idle-governor", rf"{_CPU}cpuidle/current_governor", Rule.SET),
         ("idle-governors", rf"{_CPU}cpuidle/available_governors", Rule.NEVER),
+        ("resume-latency", rf"{_CPU}cpu\*/power/pm_qos_resume_latency_us", Rule.SHARED),
         ("haltpoll", _MODULE.format("haltpoll"), Rule.SET),
         ("intel_idle", _MODULE.format("intel_idle"), Rule.SET),
         ("processor", _MODULE.format("processor"), Rule.SET),

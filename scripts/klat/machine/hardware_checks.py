@@ -142,6 +142,15 @@ def cpu_speed(machine: MachineState, probes: ProbeResults) -> Iterator[Finding]:
             " and the governor's guess adds spread.",
             f"klat run --option all.dma-latency=0{refused}",
         )
+    if machine.latency_requests:
+        yield Finding(
+            "latency-request",
+            Severity.DISTORTS,
+            "a program or driver limits how deep idle CPUs sleep",
+            f"{'; '.join(machine.latency_requests)}. Idle exits are then shorter than on a machine without the"
+            " request. compare refuses sides with different requests.",
+            "sudo fuser /dev/cpu_dma_latency names the program; write 0 to a file in /sys to undo it",
+        )
     if others := sorted(machine.governors - {"performance"}):
         yield Finding(
             "governor",

@@ -11,7 +11,7 @@ import os
 import re
 import time
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -77,6 +77,7 @@ class MachineState:
     idle_driver: str
     idle_governor: str
     idle_states: tuple[IdleState, ...]  # enabled ones, of any CPU
+    latency_requests: tuple[str, ...]  # for idle exits, each with its file
     smt: bool
     turbo: str  # the file that switches it off; empty if it is off
     throttled: int  # thermal throttling events since boot
@@ -191,6 +192,23 @@ def _idle_states(root: Path) -> tuple[IdleState, ...]:
         if name and latency is not None:
             states[name] = max(latency, states.get(name, 0))
     return tuple(sorted((IdleState(n, l) for n, l in states.items()), key=lambda s: s.latency_us))
+
+
+_NO_REQUEST = 2_000_000_000  # PM_QOS_CPU_LATENCY_DEFAULT_VALUE
+
+
+def _latency_requests(root: Path) -> Iterator[str]:
+    try:
+        with open(root / "dev/cpu_dma_latency", "rb", buffering=0) as file:
+            limit = int.from_bytes(file.read(4), "little")
+        if limit < _NO_REQUEST:
+            yield f"/dev/cpu_dma_latency is {limit} us"
+    except OSError:
+        pass
+    name = "power/pm_qos_resume_latency_us"
+    for path in sorted((root / "sys/devices/system/cpu").glob(f"cpu[0-9]*/{name}")):
+        if (value := _text(path)) != "0":
+            yield f"/{path.relative_to(root)} is {value}"
 
 
 def _config(root: Path) -> frozenset[str]:
@@ -350,6 +368,7 @@ def gather(
         idle_governor=_text(cpu / "cpuidle/current_governor")
         or _text(cpu / "cpuidle/current_governor_ro"),
         idle_states=_idle_states(root),
+        latency_requests=tuple(_latency_requests(root)),
         smt=_text(cpu / "smt/active") == "1",
         turbo=_turbo(root),
         throttled=sum(
