@@ -127,12 +127,15 @@ def test_machines_with_one_id_are_named(fleet: Fleet) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give files to another user")
-@pytest.mark.parametrize("name", ["ansible.cfg", "hosts.ini", "group_vars/all.yml", "."])
+@pytest.mark.parametrize("name", ["ansible.cfg", "hosts.ini", "group_vars/all.yml", ".", "home"])
 def test_what_ansible_executes_is_refused_if_another_user_can_write_it(
-    fleet: Fleet, name: str
+    fleet: Fleet, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The last one is a directory in which anybody can make group_vars, as in /tmp."""
+    """In the current directory, as in /tmp, anybody can make group_vars. HOME has .ansible.cfg and Python modules."""
     path = fleet.root / name
+    if name == "home":
+        path.mkdir()
+        monkeypatch.setenv("HOME", str(path))
     path.parent.mkdir(exist_ok=True)
     path.exists() or path.touch()
     fleet(*PLAN, status=1)
@@ -227,6 +230,9 @@ def test_doctor_lists_what_only_some_machines_have(fleet: Fleet) -> None:
     (fleet.tools / "m2.json").write_text(json.dumps(left))
     text = fleet(action="doctor", status=1)
     assert text.endswith("m2: left out: klat campaign needs systemd\n")
+    (fleet.tools / "m1.json").write_text(json.dumps(left))
+    text = fleet(action="doctor", status=1)
+    assert text == "".join(f"{host}: {left['outcome']}\n" for host in ("m1", "m2"))
 
 
 def test_the_help_describes_the_profiles(fleet: Fleet) -> None:

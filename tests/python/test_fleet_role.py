@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import os
 import re
@@ -277,9 +278,28 @@ def outside(archive: Path) -> None:
         tar.addfile(tarfile.TarInfo("stock/../../evil"))
 
 
+def pax(headers: dict[str, str], data: bytes = b"") -> Callable[[Path], None]:
+    def make(archive: Path) -> None:
+        member = tarfile.TarInfo("stock/1/runs.csv")
+        member.pax_headers, member.size = headers, len(data)
+        with tarfile.open(archive, "w:gz", format=tarfile.PAX_FORMAT) as tar:
+            tar.addfile(member, io.BytesIO(data))
+
+    return make
+
+
+SPARSE = {"GNU.sparse.major": "1", "GNU.sparse.minor": "0", "GNU.sparse.realsize": "9"}
+
+
 @pytest.mark.parametrize(
     "make, why",
-    [(damaged, "is damaged"), (bomb, "holds more than"), (outside, "holds the forbidden path")],
+    [
+        (damaged, "is damaged"),
+        (bomb, "holds more than"),
+        (outside, "holds the forbidden path"),
+        (pax({"x": "y" * 5000}), "holds a header of 5,"),
+        (pax(SPARSE, b"1\n0\n9\n".ljust(512, b"\0") + b"123456789"), "holds a sparse file"),
+    ],
 )
 def test_a_hostile_archive_leaves_nothing(
     tmp_path: Path, make: Callable[[Path], None], why: str

@@ -78,17 +78,17 @@ def hosts(inventory: Path, limit: str | None) -> list[str]:
 
 
 def _check_settings(inventory: Path) -> None:
-    """KlatError if root's Ansible would take its settings, the inventory, or the variables beside it from a file of
-    another user. Each can name code that Ansible executes."""
+    """KlatError if root's Ansible would take its settings, its modules, the inventory, or the variables beside it from
+    a file of another user. Each can name code that Ansible executes."""
     beside = inventory.resolve().parent
-    paths = [inventory, beside, *beside.glob("*_vars"), *beside.glob("*_vars/*")]
+    paths = [Path.home(), inventory, beside, *beside.glob("*_vars"), *beside.glob("*_vars/*")]
     if "ANSIBLE_CONFIG" not in os.environ:
         paths.append(Path("ansible.cfg"))
     for path in (path.absolute() for path in paths if os.geteuid() == 0 and path.exists()):
         if doubt := owners.doubt_of_path(path):
             raise KlatError(
                 f"{doubt}, and Ansible executes what {path} names: move the inventory to a directory that"
-                " only you can write, and run klat there"
+                " only you can write, run klat there, and set HOME to a directory of root"
             )
 
 

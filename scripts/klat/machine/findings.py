@@ -81,4 +81,5 @@ def different_lines(found: Mapping[str, Sequence[Mapping[str, str]]]) -> Iterato
     for (severity, title), each in sorted(machines.items(), key=lambda m: order.index(m[0][0])):
         if len(each) < len(found):
             yield f"{severity:<8}  {', '.join(each)}: {title}"
-    yield f"{on_all} more findings are on all {len(found)} machines; klat doctor on one of them lists these"
+    if found:
+        yield f"{on_all} more findings are on all {len(found)} machines; klat doctor on one of them lists these"

@@ -21,7 +21,7 @@ import tarfile
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
-from typing import Protocol
+from typing import Any, Protocol
 
 from klat.base import files
 from klat.base.bounded_read import open_to_read
@@ -33,6 +33,17 @@ from klat.record.session_directory import SET_ASIDE, check_label
 _MEMBERS = 1 << 16
 _PATH = 255
 _DEPTH = 16
+# Bytes of a header that belongs to the next member: a long name, and what pax(1) adds.
+_HEADER = 4096
+_HEADERS = frozenset(
+    (
+        tarfile.GNUTYPE_LONGNAME,
+        tarfile.GNUTYPE_LONGLINK,
+        tarfile.XHDTYPE,
+        tarfile.XGLTYPE,
+        tarfile.SOLARIS_XHDTYPE,
+    )
+)
 # Samples and texts of a session shrink to a fifth, and to a fiftieth if all samples are alike.
 _SMALL_BYTES, _SHRINKING = 256 << 20, 50
 # Errors that a name in a tar can cause. All others are errors of this machine, for example a full disk.
@@ -54,6 +65,22 @@ class Refused(Exception):
 class Readable(Protocol):
     def read(self, size: int, /) -> bytes:
         ...
+
+
+class _Member(tarfile.TarInfo):
+    """Refuses what tarfile would hold in memory: long headers, and the lists of sparse files."""
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> _Member:
+        member = super().frombuf(buf, encoding, errors)
+        if member.type in _HEADERS and member.size > _HEADER:
+            raise Refused(f"holds a header of {member.size:,} bytes")
+        if member.type == tarfile.GNUTYPE_SPARSE:
+            raise Refused(f"holds the sparse file {member.name!r}")
+        return member
+
+    def _proc_gnusparse_10(self, *_: object) -> None:
+        raise Refused("holds a sparse file")
 
 
 class _Limited(io.RawIOBase):
@@ -86,8 +113,8 @@ def unpack(stream: Readable, into: Path, most: int) -> None:
     """Unpack the files and directories of a tar of at most `most` bytes. Refuse a file outside `into`, and a file in
     place of another. Ignore links and devices. After Refused, the files before the bad one are there. Raises OSError
     for an error of this machine."""
-    limited = _Limited(stream, most)
-    with _readable(), tarfile.open(fileobj=limited, mode="r|") as archive:  # type: ignore[arg-type]
+    limited: Any = _Limited(stream, most)
+    with _readable(), tarfile.open(fileobj=limited, mode="r|", tarinfo=_Member) as archive:
         for count, member in enumerate(archive):
             if count == _MEMBERS:
                 raise Refused(f"holds more than {_MEMBERS} files")
