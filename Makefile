@@ -123,7 +123,6 @@ help:
 	@echo '                (root)'
 	@echo 'make validate   simulates how often the verdicts are right; VALIDATE=--quick is'
 	@echo '                shorter'
-	@echo 'make validate-tails  simulates how often extrapolated tails are right'
 	@echo 'make validate-looks  simulates how often interim looks are right'
 	@echo 'make validate-real  tests the verdicts on this machine, in 15 minutes at most'
 	@echo '                (root)'
@@ -310,11 +309,6 @@ VALIDATE ?=
 validate:
 	$(Q)CC='$(CC)' scripts/deps run validate
 	$(Q)PYTHONPATH=scripts:tests OPENBLAS_NUM_THREADS=1 $(PYTHON) -B -m validation $(VALIDATE)
-
-.PHONY: validate-tails
-validate-tails:
-	$(Q)CC='$(CC)' scripts/deps run validate
-	$(Q)PYTHONPATH=scripts:tests OPENBLAS_NUM_THREADS=1 $(PYTHON) -B -m validation.tails $(VALIDATE)
 
 .PHONY: validate-looks
 validate-looks:

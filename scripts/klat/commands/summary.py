@@ -25,11 +25,7 @@ side. Shows the others separately, and names what differs.
 With --limit, also judges the share of samples above the limit. The verdict of
 each metric is within (at most --share), exceeded (more), or cannot tell, with
 the number of samples that would settle it. The chance that any verdict is wrong
-is at most 5 % (Holm).
-
-With --horizon, also extrapolates the tail of each metric: to the level that one
-sample of a longer measurement exceeds, on average. Says why if the samples do
-not support this. The level is not a guarantee."""
+is at most 5 % (Holm)."""
 
 _EPILOG = """\
 Runs whose rows contradict their samples are left out, with a warning on
@@ -70,23 +66,7 @@ def add_parser(subparsers: Any) -> None:
         "--metric", action="append", default=[], metavar="NAME", help="only this; repeatable"
     )
     add_limit(parser.add_argument)
-    parser.add_argument(
-        "--horizon",
-        type=_horizon,
-        metavar="H",
-        help="extrapolate the tail of each metric to a time of a periodic program (8h, 30min) or "
-        "a number of samples (1e9)",
-    )
     parser.set_defaults(func=run)
-
-
-def _horizon(text: str) -> Any:
-    from klat.compare.horizon import Horizon
-
-    try:
-        return Horizon.parse(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{text!r} {error}") from None
 
 
 def _say(line: str) -> None:
@@ -95,7 +75,6 @@ def _say(line: str) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from klat.compare.dataset import read_datasets, with_metrics
-    from klat.compare.extrapolation import label_horizons
     from klat.compare.label_limits import label_limits
     from klat.compare.verdicts import Rules
     from klat.record.session import SessionError
@@ -119,19 +98,18 @@ def run(args: argparse.Namespace) -> int:
     def failed(reason: str) -> None:
         failures.setdefault(reason)
 
-    horizons = label_horizons(labels, args.horizon, failed) if args.horizon else None
     if args.format == "text":
         from klat.report.text.summary_text import summary
 
-        for line in summary(labels, failed, limits, args.tail, horizons):
+        for line in summary(labels, failed, limits, args.tail):
             print(line)
     else:
         from klat.report.tables.summary_tables import write_csv, write_json
 
         if args.format == "csv":
-            write_csv(labels, sys.stdout, failed, limits, horizons)
+            write_csv(labels, sys.stdout, failed, limits)
         else:
-            write_json(labels, problems, sys.stdout, failed, limits, horizons)
+            write_json(labels, problems, sys.stdout, failed, limits)
     sys.stdout.flush()
     for reason in failures:
         _say(reason)

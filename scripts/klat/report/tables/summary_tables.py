@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, TextIO
 
 from klat.compare.dataset import Dataset
-from klat.compare.extrapolation import LabelHorizons
 from klat.compare.label_limits import LabelLimits
 from klat.report.tables.cells import cells
 from klat.report.tables.comparison_tables import plain
@@ -16,7 +15,6 @@ from klat.report.tables.soak_tables import SOAK_COLUMNS, soak_cells, soaks_json,
 from klat.report.text.summary_text import guarded_statistics
 from klat.record.session import STATUSES
 from klat.compare.settings import Measurement, Setting
-from klat.stats.extremes import Extrapolation
 from klat.compare.responder_scaling import Shootdown, shootdowns
 from klat.compare.sweeps import SweepLine, SweepPoint, Sweep, sweeps
 
@@ -31,12 +29,6 @@ COLUMNS = (
     + "metric unit measurable usable_runs samples floor".split()
     + list(_FIGURES)
     + [f"{name}_ns" for name in ("floor", *_FIGURES)]
-)
-
-# Only with a horizon, which is in samples.
-HORIZON_COLUMNS = (
-    "horizon above threshold peaks index blocks shape location scale level level_low level_high".split()
-    + "threshold_ns location_ns scale_ns level_ns level_low_ns level_high_ns no_extrapolation".split()
 )
 
 # Only with a limit. It is in ns where the mode measures time.
@@ -71,14 +63,12 @@ def write_csv(
     out: TextIO,
     failed: Callable[[str], None],
     limits: LabelLimits | None = None,
-    horizons: LabelHorizons | None = None,
 ) -> None:
     soaked = any(setting.is_soak for label in labels for setting in label.settings)
     columns = [
         *COLUMNS,
         *(SOAK_COLUMNS if soaked else ()),
         *(LIMIT_COLUMNS if limits else ()),
-        *(HORIZON_COLUMNS if horizons else ()),
     ]
     writer = csv.DictWriter(out, columns, restval="", lineterminator="\n")
     writer.writeheader()
@@ -108,9 +98,7 @@ def write_csv(
                     "measurable": int(not measurement.unmeasurable),
                 }
                 found |= soak_cells(label, measurement, failed)
-                found |= _limit_cells(measurement, limits) | _horizon_cells(
-                    label, measurement, horizons
-                )
+                found |= _limit_cells(measurement, limits)
                 writer.writerow(cells(shared | named | found))
             if not measured:
                 writer.writerow(cells(shared))
@@ -124,40 +112,15 @@ def _limit_cells(measurement: Measurement, limits: LabelLimits | None) -> dict[s
     return dict(zip(LIMIT_COLUMNS, (*values, found.verdict.value)))
 
 
-def _horizon_cells(
-    label: Dataset, measurement: Measurement, horizons: LabelHorizons | None
-) -> dict[str, Any]:
-    found = _horizon(label, measurement, horizons)
-    return {name: found[name] for name in HORIZON_COLUMNS} if found else {}
-
-
-def _horizon(
-    label: Dataset, measurement: Measurement, horizons: LabelHorizons | None
-) -> dict[str, Any] | None:
-    """Values in the unit of samples; `_ns` only if the unit is a time."""
-    tail = horizons.found.get(id(measurement)) if horizons else None
-    if tail is None:
-        return None
-    found: dict[str, Any] = plain(tail.found or Extrapolation(tail.samples, level=tail.largest))
-    low, high = found.pop("interval") or (None, None)
-    found |= {"horizon": tail.horizon, "level_low": low, "level_high": high}
-    for name in ("threshold", "location", "scale", "level", "level_low", "level_high"):
-        value = found[name]
-        found[f"{name}_ns"] = None if value is None else label.nanoseconds(value)
-    found["no_extrapolation"] = found.pop("refusal") or None
-    return found
-
-
 def write_json(
     labels: Sequence[Dataset],
     problems: Sequence[str],
     out: TextIO,
     failed: Callable[[str], None],
     limits: LabelLimits | None = None,
-    horizons: LabelHorizons | None = None,
 ) -> None:
     document = {
-        "labels": [_label(label, failed, limits, horizons) for label in labels],
+        "labels": [_label(label, failed, limits) for label in labels],
         "problems": list(problems),
     }
     if limits:
@@ -170,15 +133,13 @@ def _label(
     label: Dataset,
     failed: Callable[[str], None],
     limits: LabelLimits | None,
-    horizons: LabelHorizons | None,
 ) -> dict[str, Any]:
     def extra(measurement: Measurement) -> dict[str, Any]:
         soaks = soaks_json(label, measurement, failed)
         of_soaks = {"soaks": soaks} if soaks else {}
         found = limits.found.get(id(measurement)) if limits else None
         of_limit = {"limit": plain(found) | {"share": found.share}} if found else {}
-        tail = _horizon(label, measurement, horizons)
-        return of_soaks | of_limit | ({"horizon": tail} if tail else {})
+        return of_soaks | of_limit
 
     return {
         "label": label.sessions[0].label,

@@ -8,7 +8,6 @@ from itertools import chain, groupby
 from klat.compare.dataset import Dataset
 from klat.compare.environment_conditions import scheduling
 from klat.compare.label_limits import LabelLimits
-from klat.compare.extrapolation import LabelHorizons
 from klat.record.other_work import other_work
 from klat.report.text.columns import Table, aligned, column_widths, params_text, wrapped
 from klat.report.text.limit_text import label_lines, limit_conclusion
@@ -18,7 +17,6 @@ from klat.report.text.soak_text import soak_lines, together_lines
 from klat.report.text.standouts import standout_lines
 from klat.report.text.tail_text import is_soak, tail_lines
 from klat.report.text.sweep_table import sweep_tables
-from klat.report.text.horizon_text import horizon_lines
 from klat.record.session import NOT_MEASURABLE, STATUSES, SessionError, printable
 from klat.compare.settings import Measurement, Setting, Statistics, common_params
 from klat.compare.responder_scaling import BENCHMARK, Shootdown, shootdowns
@@ -37,7 +35,6 @@ def summary(
     failed: Callable[[str], None],
     limits: LabelLimits | None = None,
     tail: bool = False,
-    horizons: LabelHorizons | None = None,
 ) -> Iterator[str]:
     """The lines of the summary. `failed` gets a sentence on each figure that cannot be computed.
     The tail of a soak is always shown."""
@@ -51,9 +48,6 @@ def summary(
         if limits:
             yield ""
             yield from label_lines(label, limits)
-        if horizons:
-            yield ""
-            yield from horizon_lines(label, horizons)
     if limits:
         yield limit_conclusion(limits)
 
