@@ -545,7 +545,11 @@ CLOUD = HEAD.replace('if [ "${next', PREVIOUS + 'if [ "${next') + INITRDLESS + U
     "config, environment, why",
     [
         (HEAD + COUNTING + ONE, "boot_success=1\n", ""),
-        (HEAD + COUNTING + ONE, "boot_success=0\nboot_counter=0\n", "line 21: .* next_entry$"),
+        (
+            HEAD + COUNTING + ONE,
+            "boot_success=0\nboot_counter=0\n",
+            "line 21: .* unset boot_counter",
+        ),
         (
             HEAD + COUNTING + ONE,
             "boot_success=1\nboot_counter=2\n",

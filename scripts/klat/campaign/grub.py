@@ -234,9 +234,11 @@ class Grub:
             menu = self._menu({**grubenv, "next_entry": _ONCE})
             names = ", ".join(sorted(grubenv.keys() - {"next_entry"}))
             if menu.variables.get("default") != _ONCE:
+                unset = f"{self._tools['editenv']} {self._directory / GRUBENV} unset boot_counter"
                 raise KlatError(
                     f"{menu.set_at.get('default', self._config)}: GRUB cannot boot an entry once: this default does not"
                     f" use next_entry{f', when a boot has changed {names} in grubenv' if names else ''}"
+                    f"{f'; run {unset}' if menu.environment.get('boot_counter') else ''}"
                 )
             if not menu.own_file:
                 raise KlatError(
