@@ -3,14 +3,17 @@
  * its system calls and wakeups. */
 #include "record/record.h"
 
+#include <dlfcn.h>
 #include <elf.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <link.h>
 #include <sched.h>
+#include <sha256.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <sys/personality.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -277,7 +280,7 @@ json_t *klat_inherited(void)
 }
 
 /* The build id in the notes of a segment: the first 8 bytes. */
-static void print_build_id(FILE *out, const char *notes, size_t size)
+static bool print_build_id(FILE *out, const char *notes, size_t size)
 {
 	while (size >= sizeof(ElfW(Nhdr))) {
 		const ElfW(Nhdr) *note = (const void *)notes;
@@ -286,25 +289,44 @@ static void print_build_id(FILE *out, const char *notes, size_t size)
 		const unsigned char *id = (const unsigned char *)(note + 1) + name;
 
 		if (length > size)
-			return;
+			return false;
 		if (note->n_type == NT_GNU_BUILD_ID && note->n_namesz == 4 &&
 		    !memcmp(note + 1, "GNU", 4)) {
 			fputc(' ', out);
 			for (size_t i = 0; i < note->n_descsz && i < 8; i++)
 				fprintf(out, "%02x", id[i]);
-			return;
+			return true;
 		}
 		notes += length;
 		size -= length;
 	}
+	return false;
 }
 
-/* Libraries that no timed code calls, and the linker, which belongs to the C library. */
-static bool is_untimed(const char *name)
+/* The length of a path without its name. It skips /usr: its directories are often those of /. */
+static size_t directory_of(const char **path)
 {
-	static const char *const prefixes[] = { "ld-", "libjansson.so", "libm.so", "libmd.so",
-						"libnuma.so" };
+	*path += strncmp(*path, "/usr/", 5) ? 0 : 4;
+	return strrchr(*path, '/') - *path;
+}
 
+/*
+ * Libraries that no timed code calls, and the linker, which belongs to the C library. Outside the C
+ * library's directory, a library of such a name can define functions that timed code calls.
+ */
+static bool is_untimed(const struct dl_phdr_info *library, const char *name)
+{
+	static const char *const prefixes[] = { "libjansson.so", "libm.so", "libmd.so",
+						"libnuma.so" };
+	const char *path = library->dlpi_name;
+	const size_t length = directory_of(&path);
+	Dl_info libc;
+
+	if (!strncmp(name, "ld-linux", 8))
+		return library->dlpi_addr == getauxval(AT_BASE);
+	if (!dladdr(stdout, &libc) || !strchr(libc.dli_fname, '/') ||
+	    directory_of(&libc.dli_fname) != length || strncmp(path, libc.dli_fname, length) != 0)
+		return false;
 	for (size_t i = 0; i < KLAT_ARRAY_SIZE(prefixes); i++)
 		if (!strncmp(name, prefixes[i], strlen(prefixes[i])))
 			return true;
@@ -314,17 +336,23 @@ static bool is_untimed(const char *name)
 static int print_library(struct dl_phdr_info *info, size_t size, void *out)
 {
 	const char *slash = strrchr(info->dlpi_name, '/');
+	char hash[SHA256_DIGEST_STRING_LENGTH];
+	bool has_id = false;
 
 	(void)size;
 	/* The program has no name here, and the vDSO has no path. */
-	if (!slash || is_untimed(slash + 1))
+	if (!slash || is_untimed(info, slash + 1))
 		return 0;
 	fprintf(out, "%s%s", ftell(out) ? ", " : "", slash + 1);
-	for (int i = 0; i < info->dlpi_phnum; i++)
-		if (info->dlpi_phdr[i].p_type == PT_NOTE)
-			print_build_id(out,
-				       (const char *)info->dlpi_addr + info->dlpi_phdr[i].p_vaddr,
-				       info->dlpi_phdr[i].p_memsz);
+	for (int i = 0; i < info->dlpi_phnum && !has_id; i++) {
+		const ElfW(Phdr) *segment = &info->dlpi_phdr[i];
+
+		has_id = segment->p_type == PT_NOTE &&
+			 print_build_id(out, (const char *)info->dlpi_addr + segment->p_vaddr,
+					segment->p_memsz);
+	}
+	if (!has_id && SHA256File(info->dlpi_name, hash))
+		fprintf(out, " %.16s", hash);
 	return 0;
 }
 

@@ -7,6 +7,7 @@ import json
 import os
 import platform
 import struct
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -29,6 +30,7 @@ PR_SET_TIMERSLACK, PR_SET_THP_DISABLE, PR_SET_MEMORY_MERGE = 29, 41, 67
 SET_ATTRIBUTES, SET_MEMORY_POLICY = (314, 238) if platform.machine() == "x86_64" else (274, 237)
 MPOL_BIND = 2
 ADDR_NO_RANDOMIZE = 0x40000
+LINKER = "ld-linux-x86-64.so.2" if platform.machine() == "x86_64" else "ld-linux-aarch64.so.1"
 LIBC = ctypes.CDLL(None)
 
 
@@ -112,17 +114,28 @@ def test_no_variable_chooses_another_backend_of_libevent() -> None:
     assert json_of(done)["evidence"]["counts"]["calls_registration"] == 50 + 1
 
 
-def test_a_preloaded_library_is_recorded_by_its_name(tmp_path: Path) -> None:
-    library = tmp_path / "libafew.so"
+@pytest.mark.parametrize("name", ["libafew.so", "libm.so.6", LINKER])
+def test_a_preloaded_library_is_recorded_by_its_name(name: str, tmp_path: Path) -> None:
+    library = tmp_path / name
     library.symlink_to(next(Path("/lib").glob("*/librt.so.1")).resolve())
     words = ("--iterations", "20", "--quiet", "--record", tmp_path / "record")
     preloaded = os.environ | {"LD_PRELOAD": str(library)}
     assert run("syscall", *words, env=preloaded).status in (MEASURED, UNTRUSTED)
     session = json.loads((tmp_path / "record/session.json").read_text())
     loaded = session["libraries"]["syscall"].split(", ")
-    assert [name.split()[0] for name in loaded][0] == "libafew.so"
-    assert all(len(name.split()[1]) == 16 for name in loaded)
+    assert [part.split()[0] for part in loaded] == [name, "libc.so.6"]
+    assert all(len(part.split()[1]) == 16 for part in loaded)
     assert "syscall with other libraries" in run("syscall", *words).err
+
+
+def test_libraries_without_a_build_id_differ_by_their_files(tmp_path: Path) -> None:
+    library = tmp_path / "libshim.so"
+    preloaded = os.environ | {"LD_PRELOAD": str(library)}
+    words = ("--iterations", "20", "--quiet", "--record", tmp_path / "record")
+    build = ["cc", "-shared", "-Wl,--build-id=none", "-o", library, "-x", "c", "-"]
+    for text, status in (("int a;", (MEASURED, UNTRUSTED)), ("int b;", (FAILED,))):
+        subprocess.run(build, input=text, text=True, check=True)
+        assert run("syscall", *words, env=preloaded).status in status
 
 
 MOVE = 'mount --bind /sys/fs/cgroup/cpu "$1" && umount /sys/fs/cgroup/cpu && shift && exec "$@"'
