@@ -181,7 +181,9 @@ def test_a_neighbour_between_two_priorities_disturbs_a_run(program: str, neighbo
 
 def test_a_deadline_task_disturbs_a_run(two_cpus: None, real_time: None) -> None:
     """It can run on all CPUs, and has no priority."""
-    words = "chrt --deadline --sched-runtime 500000 --sched-deadline 5000000 --sched-period 5000000 0"
+    words = (
+        "chrt --deadline --sched-runtime 500000 --sched-deadline 5000000 --sched-period 5000000 0"
+    )
     with subprocess.Popen([*words.split(), "sh", "-c", "while :; do :; done"]) as process:
         try:
             reason = "real-time tasks of other programs ran"
