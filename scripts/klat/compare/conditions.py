@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from klat.record.environment import ABSENT, captured, short
 from klat.compare.environment_conditions import (
     BASIS,
+    EFFECTS,
     FAMILIES,
     GUEST,
     KERNEL,
@@ -272,29 +273,6 @@ class _Value(NamedTuple):
     counts_as: str
 
 
-# The keys of what words of the command line change. Words of modules have the names of their parameters.
-_EFFECTS = {
-    "clocksource": "clocksource",
-    "cpufreq.default_governor": "governor",
-    "cpuidle.governor": "idle-governor",
-    "cpuidle.off": "idle-driver idle-governor idle-states idle-state",
-    "delayacct": "sysctl.task_delayacct",
-    "idle": "idle-driver idle-governor idle-states idle-state",
-    "intel_idle.max_cstate": "idle-driver idle-states idle-state",
-    "isolcpus": "isolated",
-    "maxcpus": "cpus-online",
-    "nmi_watchdog": "sysctl.nmi_watchdog",
-    "nohz_full": "nohz-full",
-    "nosmt": "smt cpus-online",
-    "nowatchdog": "sysctl.watchdog sysctl.nmi_watchdog",
-    "nr_cpus": "cpus-online",
-    "numa_balancing": "sysctl.numa_balancing",
-    "processor.max_cstate": "idle-states idle-state",
-    "transparent_hugepage": "huge-pages",
-    "tsc": "clocksource",
-}
-
-
 def disagreements(base: Sequence[Values], new: Sequence[Values]) -> list[Condition]:
     """The settings that are not the same in all sessions of both sides, without the effects of words of the command line
     that differ. Only the architecture if that differs: all that depends on the machine differs then, too.
@@ -313,7 +291,7 @@ def disagreements(base: Sequence[Values], new: Sequence[Values]) -> list[Conditi
         return of_architecture
     words = {c.key.removeprefix("cmdline.") for c in disagreeing if c.family == "cmdline"}
     effects = {word for word in words if "." in word}
-    effects.update(*(_EFFECTS.get(word, "").split() for word in words))
+    effects.update(*(EFFECTS.get(word, "").split() for word in words))
     causes = (c for c in disagreeing if not {c.key, c.family} & effects)
     return sorted(causes, key=lambda condition: condition.key)
 

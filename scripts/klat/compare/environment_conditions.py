@@ -60,6 +60,27 @@ _HARMLESS = re.compile(
     r"|rd\..+|luks\..+|plymouth\..+|locale\..+|LANG|vconsole\..+|androidboot\..+|ds|cloud_init"
     r"|klat\..+|preempt"
 )
+# The keys of what words of the command line change. Words of modules have the names of their parameters.
+EFFECTS = {
+    "clocksource": "clocksource",
+    "cpufreq.default_governor": "governor",
+    "cpuidle.governor": "idle-governor",
+    "cpuidle.off": "idle-driver idle-governor idle-states idle-state",
+    "delayacct": "sysctl.task_delayacct",
+    "idle": "idle-driver idle-governor idle-states idle-state",
+    "intel_idle.max_cstate": "idle-driver idle-states idle-state",
+    "isolcpus": "isolated",
+    "maxcpus": "cpus-online",
+    "nmi_watchdog": "sysctl.nmi_watchdog",
+    "nohz_full": "nohz-full",
+    "nosmt": "smt cpus-online",
+    "nowatchdog": "sysctl.watchdog sysctl.nmi_watchdog",
+    "nr_cpus": "cpus-online",
+    "numa_balancing": "sysctl.numa_balancing",
+    "processor.max_cstate": "idle-states idle-state",
+    "transparent_hugepage": "huge-pages",
+    "tsc": "clocksource",
+}
 
 # Key, file, rule. A group of the pattern goes behind the key, after a dot.
 _FILES = [

@@ -325,6 +325,11 @@ def _cpu_time_use(root: Path, seconds: float, sleep: Callable[[float], None]) ->
     )
 
 
+def _throttled(cpu: Path) -> int:
+    files = cpu.glob("cpu[0-9]*/thermal_throttle/core_throttle_count")
+    return sum(_number(file) or 0 for file in files)
+
+
 def gather(
     root: Path = Path("/"), seconds: float = 1.0, sleep: Callable[[float], None] = time.sleep
 ) -> MachineState:
@@ -371,10 +376,7 @@ def gather(
         latency_requests=tuple(_latency_requests(root)),
         smt=_text(cpu / "smt/active") == "1",
         turbo=_turbo(root),
-        throttled=sum(
-            _number(file) or 0
-            for file in cpu.glob("cpu[0-9]*/thermal_throttle/core_throttle_count")
-        ),
+        throttled=_throttled(cpu),
         huge_pages=_chosen(_text(root / "sys/kernel/mm/transparent_hugepage/enabled")),
         numa_balancing=_text(kernel / "numa_balancing") not in ("", "0"),
         watchdog_s=_watchdog_s(kernel),
