@@ -22,7 +22,7 @@ OPTIONS = (
     "iterations warmup cpus policy dma-latency guest-halt-poll record label seed run order"
     " behave ms bytes responders method mode period primitive wake wait soak segment limit check-for together"
 ).split()
-FLAGS = "quiet help version keep stop-above".split()
+FLAGS = "quiet help version keep stop-above under-load".split()
 SAMPLES = 4
 ENDING = {signal.SIGINT, signal.SIGTERM}
 
