@@ -72,6 +72,10 @@ int klat_file_read(int directory, const char *path, size_t limit, char **text, s
 int klat_file_replace(int directory, const char *name, const void *data, size_t size);
 int klat_write_whole(int descriptor, const void *data, size_t size);
 
+/* resources.c */
+/* klat_allow_files() for `more` files than are open now. */
+int klat_allow_more_files(struct klat_run *run, int64_t more);
+
 /* lock.c */
 /* flock() with a time limit. -EWOULDBLOCK after the limit. */
 int klat_lock(int file, int limit_ms);

@@ -2,6 +2,7 @@
 /* What programs ask the kernel for: open files and namespaces. */
 #include "base/base.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <sched.h>
 #include <string.h>
@@ -22,6 +23,21 @@ int klat_allow_files(struct klat_run *run, int64_t files)
 	return setrlimit(RLIMIT_NOFILE, &limit)
 		       ? klat_error(run, errno, "cannot raise the limit on open files: %m")
 		       : 0;
+}
+
+int klat_allow_more_files(struct klat_run *run, int64_t more)
+{
+	DIR *directory = opendir("/proc/self/fd");
+	struct rlimit limit;
+
+	if (directory) {
+		while (readdir(directory))
+			more++;
+		closedir(directory);
+	} else if (errno == EMFILE && !getrlimit(RLIMIT_NOFILE, &limit)) {
+		more += limit.rlim_cur;
+	}
+	return klat_allow_files(run, more);
 }
 
 int klat_enter_namespace(struct klat_run *run, int flag, const char *what)

@@ -34,6 +34,8 @@ void klat_signals_hold(const struct klat_run *run)
 	snprintf(farewell, sizeof(farewell), "%s: interrupted, nothing recorded\n",
 		 run->benchmark->name);
 	signal(SIGCHLD, SIG_DFL);
+	/* A write beyond the limit on file sizes then fails, as on a full disk. */
+	signal(SIGXFSZ, SIG_IGN);
 	sigemptyset(&held);
 	sigaddset(&held, SIGCHLD);
 	for (size_t i = 0; i < KLAT_ARRAY_SIZE(ending); i++) {

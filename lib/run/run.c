@@ -94,7 +94,11 @@ static int map_workers(struct klat_run *run)
 	/* One worker for each place, and one more if two roles share the first place. */
 	library->worker_capacity = run->most_workers ?: run->cpu_count + 1;
 	run->workers = map_shared(round_up(library->worker_capacity * sizeof(*run->workers)));
-	return run->workers ? 0 : klat_error(run, errno, "cannot map shared memory: %m");
+	if (!run->workers)
+		return klat_error(run, errno, "cannot map shared memory: %m");
+	/* Without descriptors, evidence from files of /proc would be missing. Each worker keeps a
+	 * file open; the rest is for one file at a time, and for the program. */
+	return klat_allow_more_files(run, library->worker_capacity + 64);
 }
 
 static int take_policy(struct klat_run *run)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
+import resource
 from pathlib import Path
 
 import harness
@@ -139,6 +141,31 @@ MORE_PROCESSES = {
     "semaphore": ["--hog", "idle"],
     "transport": ["--transport", "tcp", "--peer", "netns"],
 }
+
+
+def fill_descriptors() -> None:
+    """As a parent that leaves open what it opened."""
+    resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100))
+    for number in range(3, 95):
+        os.dup2(0, number)
+
+
+@pytest.mark.parametrize("limit", [7, 12, 40, 0])
+def test_too_few_descriptors_for_the_evidence_are_a_skip(limit: int) -> None:
+    words = [harness.path_of("timer"), "--iterations", "20"]
+    done = (
+        command(["prlimit", f"--nofile={limit}", *words])
+        if limit
+        else command(words, preexec_fn=fill_descriptors, close_fds=False)
+    )
+    assert_skipped(done, "timer")
+    assert "open files, and the hard limit is" in done.err
+
+
+def test_a_file_that_may_not_grow_is_an_error(tmp_path: Path) -> None:
+    words = [harness.path_of("timer"), "--iterations", "20", "--record", tmp_path / "s"]
+    done = command(["prlimit", "--fsize=1000", *words])
+    assert done.status == FAILED and os.strerror(errno.EFBIG) in done.err, str(done)
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 4])
