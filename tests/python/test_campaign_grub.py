@@ -49,8 +49,8 @@ def test_the_default_is_the_first_or_the_saved_entry(root: Path) -> None:
     config.write_text(CONFIG.replace('set default="0"', 'set default="${saved_entry}"'))
     (root / "boot/grub/grubenv").write_text(f"saved_entry={STOCK}\n")
     assert Grub(root).default().identity == STOCK
-    config.write_text(CONFIG.replace('set default="0"', 'set default="windows"'))
-    with pytest.raises(KlatError, match="'windows', is not an entry that boots Linux"):
+    config.write_text(CONFIG.replace('set default="0"', 'set default="uefi-firmware"'))
+    with pytest.raises(KlatError, match="'uefi-firmware', is not an entry that boots Linux"):
         Grub(root).default()
 
 

@@ -72,6 +72,7 @@ def test_variables_come_from_grubenv_or_else_from_grub_cfg(root: Path) -> None:
         ("saved_entry=1\n", OLD),
         ("saved_entry=Fedora Linux (0-rescue) 39 (Server Edition)\n", RESCUE),
         ("", NEW),
+        ("saved_entry=5eed-gone\n", NEW),
     ],
 )
 def test_the_default_is_the_saved_entry_or_the_newest(root: Path, saved: str, default: str) -> None:
@@ -80,10 +81,9 @@ def test_the_default_is_the_saved_entry_or_the_newest(root: Path, saved: str, de
 
 
 def test_a_saved_entry_that_does_not_boot_linux_is_refused(root: Path) -> None:
-    for saved in ("3", "5eed-gone"):  # 3 starts the firmware's settings
-        environment(root).write_text(f"saved_entry={saved}\n")
-        with pytest.raises(KlatError, match="is not an entry that boots Linux"):
-            Grub(root).default()
+    environment(root).write_text("saved_entry=3\n")  # starts the firmware's settings
+    with pytest.raises(KlatError, match="is not an entry that boots Linux"):
+        Grub(root).default()
 
 
 def test_own_entries_have_the_commands_of_blscfg(root: Path) -> None:
@@ -210,13 +210,9 @@ def test_a_file_that_grub_reads_only_in_part_is_named(root: Path) -> None:
     assert "no further than line 2" in Grub(root).left_out()["New"]
 
 
-@pytest.mark.parametrize("saved, default", [(f"{OLD}\n", OLD), ("0x1\n", OLD), ("5eed\n", "")])
+@pytest.mark.parametrize("saved, default", [(f"{OLD}\n", OLD), ("0x1\n", OLD), ("5eed\n", NEW)])
 def test_grub_of_fedora_takes_an_identifier_before_a_number(
     root: Path, saved: str, default: str
 ) -> None:
     environment(root).write_text(f"saved_entry={saved}")
-    if default:
-        assert Grub(root).default().identity == default
-    else:
-        with pytest.raises(KlatError, match="the menu has no such entry"):
-            Grub(root).default()
+    assert Grub(root).default().identity == default

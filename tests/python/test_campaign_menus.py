@@ -415,6 +415,10 @@ def test_the_commands_of_a_submenu_are_part_of_a_copy(
             r"grub.cfg, line 19: it is known only during the boot",
         ),
         (
+            HEAD.replace('"0"', "gone") + ONE + "source (hd1,1)/other.cfg\n",
+            r"grub.cfg, line 20: it is known only during the boot",
+        ),
+        (
             HEAD + ONE.replace("linux", "if search x; then linux").replace("; }", "; fi; }"),
             "line 19: .* only during the boot.*linux",
         ),
@@ -440,7 +444,7 @@ def test_the_commands_of_a_submenu_are_part_of_a_copy(
             "GRUB's default is known only during the boot",
         ),
     ],
-    ids="none if source linux default xen windows quote function memtest memtest5 tool number configfile"
+    ids="none if source gone linux default xen windows quote function memtest memtest5 tool number configfile"
     " argument pattern menu boot variable".split(),
 )
 def test_what_klat_cannot_read_is_refused_with_its_line(
@@ -623,6 +627,9 @@ def test_entries_of_klat_must_not_move_the_default(
         ("3rd", "Same"),  # a number, to GRUB
         ("0x2", "C > D"),
         ("same", "Same"),
+        ("gone", "5 first"),
+        ("gone>x", "5 first"),
+        ("-1", "5 first"),
     ],
 )
 def test_grub_finds_its_default(

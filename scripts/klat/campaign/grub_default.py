@@ -20,8 +20,8 @@ def default_item(items: Sequence[MenuItem], default: str, is_of_fedora: bool) ->
     """The item that GRUB boots. If no item of a menu has the name, GRUB boots the first item. A default in a submenu
     is a path.
 
-    KlatError if the item is known only during the boot. Also if no item has the name, because klat may not see the
-    item with this name."""
+    KlatError if the item is known only during the boot, or if an item that klat cannot read may have the name.
+    """
     menu, rest = items, default
     while True:
         path = rest
@@ -33,15 +33,14 @@ def default_item(items: Sequence[MenuItem], default: str, is_of_fedora: bool) ->
         if named and (number is None or is_of_fedora):
             chosen = named[0]
             doubtful = [chosen]
-        elif number is None and name and not any(_has_name(item, name) for item in items):
-            raise KlatError(
-                f"the default of GRUB, {default!r}, is not an entry that boots Linux: the menu has no such"
-                f" entry; {CURE}"
-            )
+        elif not menu:
+            raise KlatError("GRUB's menu has no entry")
         else:
             at = number if number is not None and number < len(menu) else 0
+            chosen = menu[at]
             doubtful = list(menu[: at + 1])
-            chosen = doubtful[-1]
+            if number is None and name:
+                doubtful += [item for item in menu if not item.title]
         for item in doubtful:
             if not item.sure:
                 raise KlatError(
@@ -79,9 +78,3 @@ def _number(path: str, is_of_fedora: bool) -> int | None:
     if not match:
         return None
     return int(match[match.lastgroup or 0], {"hex": 16, "octal": 8}.get(match.lastgroup or "", 10))
-
-
-def _has_name(item: MenuItem, name: str) -> bool:
-    return name in (item.identity, item.title) or any(
-        _has_name(inner, name) for inner in item.items or ()
-    )
