@@ -74,11 +74,11 @@ def test_the_entries_are_listed_also_without_a_default(
     klat: Campaigns, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = tmp_path / "boot/grub/grub.cfg"
-    config.write_text(config.read_text().replace('default="0"', 'default="Old Linux"'))
+    config.write_text(config.read_text().replace('default="0"', 'default="uefi-firmware"'))
     assert cli.main(["campaign", "kernels"]) == 2
     printed = capsys.readouterr()
     assert "6.1.0-56-rt-amd64" in printed.out and "*" not in printed.out
-    assert "the default of GRUB, 'Old Linux', is not an entry" in printed.err
+    assert "the default of GRUB, 'uefi-firmware', is not an entry" in printed.err
 
 
 def test_a_plan_is_written_and_printed(klat: Campaigns, tmp_path: Path) -> None:
@@ -187,6 +187,8 @@ def test_a_local_copy_target_is_that_of_the_users_directory(
         ((*STOCK, "--kernel", "panic=5.10"), "klat itself uses the label 'panic'"),
         ((*STOCK, "--kernel", "r t=5.10"), "must have only letters, digits"),
         ((*STOCK, "--setting", "a=b;c"), "GRUB may change 'b;c'"),
+        ((*STOCK, "--setting", "a=-- b"), "with -- or panic=0, a kernel that panics"),
+        ((*STOCK, "--setting", "a=b panic=0"), "with -- or panic=0, a kernel that panics"),
         (
             (*STOCK, *RT, "--load", "none", "--load", "fork", "--kernel", "rt-fork=5.10"),
             "'rt-fork'",
@@ -226,6 +228,12 @@ def test_all_but_kernels_and_status_need_root(
 def test_an_action_without_a_plan_is_one_line(klat: Campaigns, action: str) -> None:
     why = "klat campaign: there is no campaign; plan one with klat campaign plan\n"
     assert klat(action, status=2) == why
+
+
+def test_an_entry_with_words_of_init_is_not_planned(klat: Campaigns, tmp_path: Path) -> None:
+    config = tmp_path / "boot/grub/grub.cfg"
+    config.write_text(config.read_text().replace("ro  quiet", "ro -- single"))
+    assert "its command line has --" in klat("plan", *STOCK, *RT, *BOOTS, "pipes", status=2)
 
 
 def test_an_entry_of_another_system_is_not_planned(

@@ -442,6 +442,14 @@ def test_an_entry_without_words_is_not_the_default_one(rig: Rig) -> None:
     )
 
 
+def test_a_kernel_that_would_never_reboot_after_a_panic_reboots(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry = replace(STOCK, words=("panic=5", "panic=0"))
+    monkeypatch.setattr(engine, "entry_of", lambda *_: entry)
+    assert engine.own_entry(rig, BootSetting("s", entry.identity)).append[-1] == "panic=10"
+
+
 def test_a_file_that_another_program_changed_is_named(rig: Rig) -> None:
     work = begun(rig)
     work.proceed()

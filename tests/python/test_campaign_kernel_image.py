@@ -30,6 +30,8 @@ EFI_PACKED = b"MZ\0\0zimg" + struct.pack("<II", 16, len(PACKED)) + PACKED
         (b"MZ" + bytes(0x3A) + b"\xff\xff\xff\x7f", ""),
         (gzip.compress(b"Linux version 6.1 of something")[:-9], ""),
         (b"", ""),
+        (bzimage("6.1\x1b[31mX"), ""),
+        (bzimage("6." + 64 * "1"), ""),
     ],
 )
 def test_the_release_of_a_file(tmp_path: Path, data: bytes, release: str) -> None:

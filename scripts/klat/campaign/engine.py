@@ -362,9 +362,11 @@ def own_entries(loader: BootLoader, campaign: Campaign) -> list[OwnEntry]:
 
 
 def own_entry(loader: BootLoader, setting: BootSetting) -> OwnEntry:
-    """With panic= the kernel reboots after a panic. klat adds it unless the entry or the setting has it."""
+    """With panic= the kernel reboots after a panic. klat adds it unless the entry or the setting has it. The last one
+    counts, and 0 means never."""
     entry = entry_of(loader, setting.entry)
     append = (*setting.append.split(), *loader.own_words, OWN_WORD + setting.label)
-    if not any(word.startswith("panic=") for word in (*entry.words, *append)):
+    panics = [word for word in (*entry.words, *append) if word.startswith("panic=")]
+    if panics[-1:] in ([], ["panic=0"]):
         append = (*append, _PANIC)
     return OwnEntry(setting.label, entry, append)

@@ -5,6 +5,7 @@ The file can be a unified kernel image: an EFI program with the kernel, its init
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Mapping
 from contextlib import suppress
@@ -15,6 +16,8 @@ from klat.lab.architectures import ARCHITECTURES
 from klat.lab.compression import LARGEST
 from klat.lab.kernel_formats import boot_header_version
 
+# A memory test can have the boot header of Linux, with any text.
+_UTS_RELEASE = re.compile(r"[0-9][!-~]{0,63}")
 _HEADERS = 1 << 17  # the boot header of x86 and its version, or the headers of an EFI program
 _PE_FIELD = 0x3C  # has the offset of the PE header
 _PE = struct.Struct(
@@ -65,7 +68,7 @@ def _release(kernel: Path, size: int, _: int) -> str:
         with suppress(ValueError):
             text = architecture.format.version(data)
     name = "".join(text.split()[:1])
-    return name if name[:1].isdigit() else ""  # a memory test can have the boot header of Linux
+    return name if _UTS_RELEASE.fullmatch(name) else ""
 
 
 def _sections(program: Path) -> Mapping[str, tuple[int, int]]:

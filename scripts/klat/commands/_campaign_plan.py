@@ -182,6 +182,12 @@ def _check_entries(used: Sequence[BootEntry], default: BootEntry) -> None:
     from klat.campaign.secure_boot import check_kernels
     from klat.campaign.this_machine import ThisMachine
 
+    for entry in (*used, default):
+        if "--" in entry.words:
+            raise KlatError(
+                f"{entry.title}: its command line has --, and Linux gives the words behind it to init, so the words that"
+                " klat appends would have no effect; remove it"
+            )
     check_kernels(used)
     check_roots((*used, default), ThisMachine().words())
 
@@ -255,6 +261,10 @@ def _settings(
                 raise KlatError(
                     f"--setting {name}: GRUB may change {words!r} before the kernel has it; use only"
                     " letters, digits, spaces, and . _ + - @ % , : / ="
+                )
+            if {"--", "panic=0"} & set(words.split()):
+                raise KlatError(
+                    f"--setting {name}: with -- or panic=0, a kernel that panics would not reboot"
                 )
             found.append(BootSetting(f"{label}-{name}", entry.identity, words))
     labels = labels_of(arguments)
