@@ -9,14 +9,17 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <link.h>
+#include <net/if.h>
 #include <sched.h>
 #include <sha256.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/auxv.h>
+#include <sys/ioctl.h>
 #include <sys/personality.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -183,6 +186,21 @@ static void add_latency(json_t *object)
 		add(object, KLAT_INHERITED_LATENCY, text);
 }
 
+/* The largest packet on the loopback device, where transport sends. */
+static void add_mtu(json_t *object)
+{
+	const int file = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	struct ifreq request = { .ifr_name = "lo" };
+	char text[16];
+
+	if (file >= 0 && !ioctl(file, SIOCGIFMTU, &request)) {
+		snprintf(text, sizeof(text), "%d", request.ifr_mtu);
+		add(object, "lo_mtu", text);
+	}
+	if (file >= 0)
+		close(file);
+}
+
 /* The kernel's struct sched_attr, which C libraries define in different headers or not at all. */
 struct attributes {
 	uint32_t size, policy;
@@ -274,6 +292,7 @@ json_t *klat_inherited(void)
 	add_group(object);
 	add_depths(object);
 	add_latency(object);
+	add_mtu(object);
 	for (size_t i = 0; i < KLAT_ARRAY_SIZE(variables); i++)
 		add(object, variables[i], getenv(variables[i]) ?: "none");
 	return object;

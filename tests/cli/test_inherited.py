@@ -211,3 +211,9 @@ def test_the_latency_that_others_request_is_recorded(tmp_path: Path, root: None)
         assert run("syscall", *words).status in (MEASURED, UNTRUSTED)
     assert inherited(tmp_path)["dma_latency"] == "0"
     assert "/dev/cpu_dma_latency is none, and was 0" in run("syscall", *words).err
+
+
+def test_the_mtu_of_the_loopback_device_is_recorded(tmp_path: Path, root: None) -> None:
+    words = ("sh", "-c", 'ip link set lo mtu 1500 && exec "$@"', "sh", path_of("syscall"))
+    command(["unshare", "-n", *words, "--iterations", "20", "--record", tmp_path / "s"])
+    assert inherited(tmp_path / "s")["lo_mtu"] == "1500"

@@ -83,6 +83,7 @@ def test_a_condition_that_differs_is_refused_by_name_until_it_is_allowed(
         ({"inherited": {"cpu.weight": "none"}}, {"inherited": {"cpu.weight": "3"}}, False),
         ({"run": OTHER, "inherited": {"cpu.weight": "none"}}, {"run": OTHER, "inherited": {"cpu.weight": "3"}}, True),
         ({}, {"inherited": PROCESS | {"cgroup_depth": "6", "dma_latency": "0"}, "environment": RESUME}, False),
+        ({"inherited": {"lo_mtu": "1500"}}, {"inherited": {"lo_mtu": "65536"}}, False),
         ({"inherited": {"cpu_cgroup_depth": "1"}}, {"inherited": {"cpu_cgroup_depth": "4"}}, False),
         ({"run": HELD, "inherited": PROCESS}, {"run": HELD, "inherited": PROCESS | {"dma_latency": "2"}}, False),
         ({"run": HELD, "inherited": PROCESS}, {"run": HELD, "inherited": PROCESS | {"dma_latency": "1"}}, True),
@@ -92,7 +93,7 @@ def test_a_condition_that_differs_is_refused_by_name_until_it_is_allowed(
         ({"environment": HUGE, "inherited": {"THP_enabled": "1"}}, {"inherited": {"THP_enabled": "0"}}, False),
         ({"environment": HUGE, "inherited": {"THP_enabled": "1"}}, {"environment": HUGE, "inherited": {"THP_enabled": "0"}}, True),
     ],
-    ids=["an earlier klat", "nice in real time", "nice", "weight in real time", "weight", "an earlier klat, deep and awake", "levels that real time ignores",
+    ids=["an earlier klat", "nice in real time", "nice", "weight in real time", "weight", "an earlier klat, deep and awake", "a device that pipes ignores", "levels that real time ignores",
          "less strict than its own request", "stricter than its own request", "a kernel that mitigates each filter", "asked for", "the kernel's own",
          "a kernel without huge pages", "huge pages disabled"],
 )  # fmt: skip
@@ -102,6 +103,13 @@ def test_what_a_process_inherits_counts_where_it_has_an_effect(
     status, out, _ = klat("compare", side("stock", **base), side("rt", **{**RT, **new}))
     assert status == (4 if refused else 0), out
     assert ("process." in out) == refused
+
+
+@pytest.mark.parametrize("mode", ["0", "2"])
+def test_the_rules_of_a_seccomp_filter_are_unknown(side: SideWriter, klat: Klat, mode: str) -> None:
+    filtered = {"inherited": PROCESS | {"Seccomp": mode}}
+    _, out, _ = klat("compare", side("stock", **filtered), side("rt", **RT, **filtered))
+    assert ("under a seccomp filter" in words(out)) == (mode == "2")
 
 
 def test_sides_without_a_machine_id_may_be_of_two_machines(side: SideWriter, klat: Klat) -> None:

@@ -668,7 +668,8 @@ def test_words_without_effect_on_what_is_timed_are_never_refused(captured: Captu
     line = (
         "BOOT_IMAGE=/vmlinuz root=UUID=2 rw rootwait console=ttyAMA0,115200 earlycon loglevel=3"
         " ip=10.0.0.2::10.0.0.1 nfsroot=/job/2 systemd.unit=a panic=10 klat.campaign=rt preempt=none"
-        " usrhash=2 gnu.load=/2/boot"
+        " usrhash=2 gnu.load=/2/boot mount.usr=/dev/b zfs=rpool/b rauc.slot=B ubi.mtd=b"
+        " dm-mod.create=b snap_kernel=pc-kernel_2.snap snapd_recovery_mode=run"
         " systemd.set_credential=a:b systemd.default_timeout_start_sec=9 -- --port 7"
     )
     for kernel in ("6.1", "6.12"):

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence, Set
 
 from klat.compare.conditions import is_captured, words_under_test
+from klat.compare.environment_conditions import PROCESS, value_of
 from klat.stats.proportion import fisher
 from klat.record.other_work import other_work
 from klat.record.session import printable
@@ -31,6 +32,12 @@ def cautions(
     for name, side in zip(_NAMES, (base, new)):
         if disturbance := other_work(side.sessions):
             yield f"{name}: {disturbance}"
+    values = [source.values for side in (base, new) for source in side.sources]
+    if any(value_of(by_key, f"{PROCESS}.Seccomp") == "2" for by_key in values):
+        yield (
+            "the programs ran under a seccomp filter, and klat cannot see its rules; compare only sides that the"
+            " same container or service started"
+        )
     bare = [
         name
         for name, side in zip(_NAMES, (base, new))

@@ -33,7 +33,7 @@ from klat.compare.environment_conditions import (
     rule_of,
 )
 from klat.compare.kernel_defaults import basis_of, is_default, is_known_as_set
-from klat.record.session import Session, printable
+from klat.record.session import Row, Session, printable
 from klat.record.ways import WAYS
 
 # Keys of session.json, of the environment's files, and of the rows. `--allow` takes any but unit.
@@ -173,6 +173,12 @@ def conditions(session: Session, facts: Mapping[str, Any]) -> Values:
 _OF_ORDINARY_THREADS = ("nice", "slice_ns", "cpu.weight", "cpu_cgroup_depth")
 
 
+def _is_effective(name: str, row: Row) -> bool:
+    if name == "lo_mtu":
+        return row.benchmark == "transport"
+    return name not in _OF_ORDINARY_THREADS or "=other:" in row.policy
+
+
 def _requests_less(session: Session, latency: str) -> bool:
     """Whether every run holds a DMA latency of its own, not above the one that others request."""
     requests = {row.options().get("dma-latency", "") for row in session.rows}
@@ -183,7 +189,7 @@ def _requests_less(session: Session, latency: str) -> bool:
 
 def _inherited(session: Session) -> Iterator[tuple[tuple[str, str], str]]:
     for name, value in (session.info.get("inherited") or {}).items():
-        if name not in _OF_ORDINARY_THREADS or any("=other:" in row.policy for row in session.rows):
+        if any(_is_effective(name, row) for row in session.rows):
             is_void = name == "dma_latency" and _requests_less(session, value)
             yield (f"{PROCESS}.{name}", f"the process's {name}"), NONE if is_void else value
     for program, libraries in (session.info.get("libraries") or {}).items():

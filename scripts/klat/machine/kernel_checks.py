@@ -38,6 +38,14 @@ def instrumentation(machine: MachineState, _: ProbeResults) -> Iterator[Finding]
             "It records on the timed paths.",
             "echo nop | sudo tee /sys/kernel/tracing/current_tracer",
         )
+    if machine.traced_event:
+        yield Finding(
+            "traced-events",
+            Severity.DISTORTS,
+            f"the kernel traces events, for example {machine.traced_event}",
+            "Each event on a timed path takes the time to record it, and the run is then disturbed.",
+            "end the tracer; or: echo | sudo tee /sys/kernel/tracing/set_event",
+        )
     if machine.hides_debugfs and machine.kernel >= _SCHED_IN_DEBUGFS:
         yield Finding(
             "debugfs",

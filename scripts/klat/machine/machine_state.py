@@ -89,6 +89,7 @@ class MachineState:
     swap_used_kib: int
     irqbalance: bool
     tracer: str  # the tracer in use; "nop" or empty for none
+    traced_event: str  # an event in the kernel's trace; empty for none
     config: frozenset[str]  # kernel options that are y, if the configuration can be read
     mitigations: tuple[str, ...]  # vulnerabilities that this kernel works around
 
@@ -385,6 +386,7 @@ def gather(
         swap_used_kib=max(0, swap - _meminfo(root, "SwapFree")),
         irqbalance="irqbalance" in time_use.processes,
         tracer=_text(root / "sys/kernel/tracing/current_tracer"),
+        traced_event=_text(root / "sys/kernel/tracing/set_event").partition("\n")[0],
         config=_config(root),
         mitigations=_mitigations(root),
     )
