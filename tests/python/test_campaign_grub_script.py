@@ -76,6 +76,10 @@ def test_what_grub_cannot_parse_has_a_line(text: str, line: int) -> None:
         ("-f there", True),
         ("-f late -o a = b", None),
         ("( a = a )", None),
+        ("010 -eq 8 -a 0x1F -eq 31 -a 08 -eq 8", True),
+        ("0X10 -eq 16", False),
+        ("-010 -eq -8 -a -1 -lt 0", True),
+        ("x -eq 0 -a 1x -eq 1", True),
     ],
 )
 def test_conditions(text: str, truth: bool | None) -> None:
@@ -104,6 +108,7 @@ NESTED = "for s in a b; do for t in c d; do v=$v$s$t; {}; done; v=${{v}}x; done"
         ("function f { shift 3; v=$1; }; f b a", "b"),
         ("function f { setparams a; v=$1$2; }; f b d", "a"),
         ("function f { x=1; }; f y; v=a$1", "a"),
+        ('function f { v="$#$*"; }; f a b', "2a b"),
         (NESTED.format("break"), "acxbcx"),
         (NESTED.format("break 2"), "ac"),
         (NESTED.format("break 9"), "ac"),

@@ -610,6 +610,21 @@ def test_entries_of_klat_must_not_move_the_default(
     loader.check()
 
 
+@pytest.mark.parametrize("default", ["s", "s>a"])
+def test_a_submenu_sets_its_own_default(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, default: str
+) -> None:
+    """As grub-emu 2.06 does."""
+    menu = f"submenu S --id s {{\nset default=1\n{ONE}{ONE.replace('A --id a', 'B --id b')}}}\n"
+    loader = grub(tmp_path, monkeypatch, HEAD.replace('"0"', f"'{default}'") + menu + CUSTOM)
+    assert loader.default().title == "B"
+    loader.check()
+    late = menu.replace("default=1", "default=$cmdpath")
+    (tmp_path / "boot/grub/grub.cfg").write_text(HEAD + late + CUSTOM)
+    with pytest.raises(KlatError, match="line 19: the default of this submenu is known only"):
+        loader.default()
+
+
 @pytest.mark.parametrize(
     "default, title",
     [

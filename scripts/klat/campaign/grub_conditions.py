@@ -5,6 +5,7 @@ None stands for an argument, or the result of a condition, that is known only du
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Callable, Sequence
 from typing import Optional
 
@@ -12,6 +13,8 @@ Truth = Optional[bool]
 
 _TEXTS = {"=": operator.eq, "==": operator.eq, "!=": operator.ne}
 _NUMBERS = {f"-{name}": getattr(operator, name) for name in ("eq", "ne", "lt", "le", "gt", "ge")}
+# grub_strtoul() in grub-core/kern/misc.c, with base 0.
+NUMBER = re.compile(r"\s*(?:0x(?P<hex>[0-9a-fA-F]+)|0(?P<octal>[0-7]+)|(?P<decimal>\d+))")
 _FILES = ("-d", "-e", "-f", "-s")
 
 
@@ -58,10 +61,18 @@ def _compared(left: str | None, sign: str, right: str | None) -> Truth:
         return None
     if sign in _TEXTS:
         return bool(_TEXTS[sign](left, right))
-    try:
-        return bool(_NUMBERS[sign](int(left), int(right)))
-    except ValueError:
-        return False
+    return bool(_NUMBERS[sign](_signed(left), _signed(right)))
+
+
+def _signed(text: str) -> int:
+    """The number at the beginning. 0 if there is none: test.c ignores the error."""
+    match = NUMBER.match(text.removeprefix("-"))
+    value = number_of(match) if match else 0
+    return -value if text.startswith("-") else value
+
+
+def number_of(match: re.Match[str]) -> int:
+    return int(match[match.lastgroup or 0], {"hex": 16, "octal": 8}.get(match.lastgroup or "", 10))
 
 
 def _all(truths: Sequence[Truth]) -> Truth:

@@ -7,13 +7,13 @@ import re
 from collections.abc import Iterator, Sequence
 
 from klat.base.errors import KlatError
+from klat.campaign.grub_conditions import NUMBER, number_of
 from klat.campaign.grub_item import MenuItem
 
 CURE = (
     "choose one with GRUB_DEFAULT in /etc/default/grub, or if that is saved, with grub-set-default"
 )
 _FIRST = re.compile(r"((?:[^>]|>>)*)>?(.*)", re.DOTALL)
-_NUMBER = re.compile(r"[ \t]*(?:0[xX](?P<hex>[0-9a-fA-F]+)|0(?P<octal>[0-7]+)|(?P<decimal>\d+))")
 
 
 def default_item(items: Sequence[MenuItem], default: str, is_of_fedora: bool) -> MenuItem:
@@ -49,7 +49,11 @@ def default_item(items: Sequence[MenuItem], default: str, is_of_fedora: bool) ->
                 )
         if not chosen.items:
             return chosen
-        menu = chosen.items
+        if chosen.default is None:
+            raise KlatError(
+                f"{chosen.place()}: the default of this submenu is known only during the boot; {CURE}"
+            )
+        menu, rest = chosen.items, chosen.default or rest
 
 
 def identified(items: Sequence[MenuItem], above: str = "") -> Iterator[tuple[str, MenuItem]]:
@@ -74,7 +78,5 @@ def _split(path: str) -> tuple[str, str]:
 
 def _number(path: str, is_of_fedora: bool) -> int | None:
     """The number at the beginning of the path. In Fedora and its relatives, GRUB accepts no text after the number."""
-    match = (_NUMBER.fullmatch if is_of_fedora else _NUMBER.match)(path)
-    if not match:
-        return None
-    return int(match[match.lastgroup or 0], {"hex": 16, "octal": 8}.get(match.lastgroup or "", 10))
+    match = (NUMBER.fullmatch if is_of_fedora else NUMBER.match)(path)
+    return number_of(match) if match else None

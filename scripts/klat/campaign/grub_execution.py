@@ -199,7 +199,9 @@ class Execution(ABC):
         """Set the variables of the arguments of a function."""
         self._arguments = [*arguments]
         numbered = {str(number): word for number, word in enumerate(arguments, 1)}
-        self.variables = self._without_arguments() | dict.fromkeys("@*#") | numbered
+        self.variables = self._without_arguments() | {"@": None, "#": str(len(numbered))} | numbered
+        known = [word for word in arguments if word is not None]
+        self.variables["*"] = " ".join(known) if len(known) == len(numbered) else None
 
     def _without_arguments(self) -> Variables:
         return {name: v for name, v in self.variables.items() if name not in ARGUMENTS}

@@ -29,6 +29,9 @@ class MenuItem:
     before: str = ""
     items: list[MenuItem] | None = None  # of a submenu
     restricted: bool = False
+    default: str | None = (
+        ""  # what the commands of a submenu set; None if it is known only during the boot
+    )
 
     def place(self, line: int = 0) -> str:
         """The file and the line. The commands of a file of the Boot Loader Specification have no line."""

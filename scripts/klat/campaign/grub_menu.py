@@ -106,9 +106,12 @@ class GrubMenu(Execution):
                 self.variables = {n: v for n, v in self.variables.items() if n in self._exported}
             self.variables |= dict.fromkeys(ARGUMENTS)  # klat's copy has others
             self.items = []
+            if opens_menu:
+                self.variables.pop("default", None)
             self._run(statements)
             item.before += "".join(item.above[number - 1 : number])
         added = self.items
+        item.default = self.variables.get("default", "") if item.items is not None else ""
         self.items, self.variables, self._exported, self.own_file = outer
         return added
 
