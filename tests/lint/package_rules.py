@@ -1,4 +1,4 @@
-"""Checks the structure of the Python package: the direction of imports, names and sizes.
+"""Checks the structure of the Python package: the direction of imports, and sizes.
 
 Usage: package_rules.py PACKAGE_DIRECTORY
 """
@@ -33,27 +33,14 @@ FUNCTION_LINES = 60
 
 def violations(package: Path) -> Iterator[str]:
     """One line per violation: path:line: what is wrong."""
-    modules: dict[str, str] = {}
-    classes: dict[str, str] = {}
     for path in sorted(package.rglob("*.py")):
         text = path.read_text()
         tree = ast.parse(text, str(path))
-        if path.name != "__init__.py":
-            yield from _used_twice(modules, "module", path.stem, f"{path}:1")
-        for node in tree.body:
-            if isinstance(node, ast.ClassDef):
-                yield from _used_twice(classes, "class", node.name, f"{path}:{node.lineno}")
         lines = len(text.splitlines())
         if lines > MODULE_LINES:
             yield f"{path}:1: module of {lines} lines; the limit is {MODULE_LINES}"
         yield from _long_functions(path, tree)
         yield from _upward_imports(package, path, tree)
-
-
-def _used_twice(seen: dict[str, str], kind: str, name: str, where: str) -> Iterator[str]:
-    if name in seen and not name.startswith("_"):
-        yield f"{where}: {kind} name {name} is also used at {seen[name]}"
-    seen.setdefault(name, where)
 
 
 def _long_functions(path: Path, tree: ast.Module) -> Iterator[str]:
