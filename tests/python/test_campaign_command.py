@@ -187,8 +187,9 @@ def test_a_local_copy_target_is_that_of_the_users_directory(
         ((*STOCK, "--kernel", "panic=5.10"), "klat itself uses the label 'panic'"),
         ((*STOCK, "--kernel", "r t=5.10"), "must have only letters, digits"),
         ((*STOCK, "--setting", "a=b;c"), "GRUB may change 'b;c'"),
-        ((*STOCK, "--setting", "a=-- b"), "with -- or panic=0, a kernel that panics"),
-        ((*STOCK, "--setting", "a=b panic=0"), "with -- or panic=0, a kernel that panics"),
+        ((*STOCK, "--setting", "a=-- b"), "changes what klat itself appends"),
+        ((*STOCK, "--setting", "a=b panic=0"), "changes what klat itself appends"),
+        ((*STOCK, "--setting", "a=klat.campaign=b"), "changes what klat itself appends"),
         (
             (*STOCK, *RT, "--load", "none", "--load", "fork", "--kernel", "rt-fork=5.10"),
             "'rt-fork'",

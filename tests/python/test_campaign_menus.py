@@ -415,6 +415,10 @@ def test_the_commands_of_a_submenu_are_part_of_a_copy(
             r"grub.cfg, line 19: it is known only during the boot",
         ),
         (
+            HEAD + ONE.replace("/boot", "(loop)/boot") + CUSTOM,
+            r"line 19: klat does not find the file \(loop\)/boot/vmlinuz-6.1",
+        ),
+        (
             HEAD.replace('"0"', "gone") + ONE + "source (hd1,1)/other.cfg\n",
             r"grub.cfg, line 20: it is known only during the boot",
         ),
@@ -444,7 +448,7 @@ def test_the_commands_of_a_submenu_are_part_of_a_copy(
             "GRUB's default is known only during the boot",
         ),
     ],
-    ids="none if source gone linux default xen windows quote function memtest memtest5 tool number configfile"
+    ids="none if source loop gone linux default xen windows quote function memtest memtest5 tool number configfile"
     " argument pattern menu boot variable".split(),
 )
 def test_what_klat_cannot_read_is_refused_with_its_line(
@@ -468,6 +472,16 @@ def test_entries_that_klat_cannot_measure_have_a_reason(
         ("   save_env next_entry\n", "", "would boot it again"),
         ("   set next_entry=\n", "", "would boot it again"),
         ("save_env", "save_env -f ${prefix}/other", "would boot it again.* next_entry=klat-once"),
+        (
+            "   set next_entry=\n   save_env next_entry\n",
+            "   save_env next_entry\n   set next_entry=\n",
+            "would boot it again",
+        ),
+        (
+            "   save_env",
+            "   if search x; then save_env next_entry; fi; false",
+            "only during the boot",
+        ),
         ("  load_env\n", "  true\n", "line 12: .* this default does not use next_entry"),
         ("  load_env\n", "  load_env saved_entry\n", "does not use next_entry"),
         ("load_env", "load_env --file=/other", "line 4: klat cannot find the file"),

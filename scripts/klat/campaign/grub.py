@@ -367,7 +367,9 @@ class Grub:
 
     def _file(self, name: str) -> Path | None:
         """A file by its path for GRUB. This path begins at the partition, which can be mounted at /boot, or at
-        the top of a btrfs or ZFS file system."""
+        the top of a btrfs or ZFS file system. GRUB's loopback opens an image of another system."""
+        if name.startswith("(loop"):
+            return None
         parts = [part for part in path_on_partition(name).split("/") if part]
         mounted = os.path.ismount(self._root / "boot")
         tops = (*(("boot", "") if mounted else ("", "boot")), "efi", "boot/efi")

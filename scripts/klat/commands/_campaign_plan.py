@@ -248,6 +248,7 @@ def _settings(
     arguments: argparse.Namespace, entries: list[BootEntry], left_out: Mapping[str, str]
 ) -> list[BootSetting]:
     """Each kernel, and each kernel with each setting."""
+    from klat.campaign.boot_loader import OWN_WORD
     from klat.campaign.boot_order import PANIC, BootSetting
 
     found = []
@@ -262,9 +263,9 @@ def _settings(
                     f"--setting {name}: GRUB may change {words!r} before the kernel has it; use only"
                     " letters, digits, spaces, and . _ + - @ % , : / ="
                 )
-            if {"--", "panic=0"} & set(words.split()):
+            if {"--", "panic=0"} & set(words.split()) or OWN_WORD in words:
                 raise KlatError(
-                    f"--setting {name}: with -- or panic=0, a kernel that panics would not reboot"
+                    f"--setting {name}: {words!r} changes what klat itself appends; use no --, panic=0 or {OWN_WORD}"
                 )
             found.append(BootSetting(f"{label}-{name}", entry.identity, words))
     labels = labels_of(arguments)
