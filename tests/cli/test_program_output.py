@@ -111,7 +111,7 @@ def test_csv_is_the_recorded_row_but_for_where_its_samples_are(
 def test_params_tell_every_option_that_shapes_the_measurement(program: str) -> None:
     common = {"iterations", "warmup"}
     aside = set(
-        "cpus policy record label seed run order csv json quiet published version help".split()
+        "cpus policy record label seed run order under-load csv json quiet published version help".split()
     )
     optional = {"dma-latency", "guest-halt-poll", "inject", "plant"}
     optional |= {"soak", "segment", "limit", "stop-above"}
