@@ -624,6 +624,19 @@ def test_entries_of_klat_must_not_move_the_default(
     loader.check()
 
 
+def test_variables_of_another_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    slots = "load_env -f $prefix/slots slot\n"
+    config = HEAD.replace('"0"', '"$slot"').replace("  load_env\n", f"  load_env\n{slots}")
+    two = ONE + ONE.replace("A --id a", "B --id b") + CUSTOM
+    loader = grub(tmp_path, monkeypatch, config + two)
+    (tmp_path / "boot/grub/slots").write_text("slot=b\nnext_entry=a\n")
+    assert loader.default().title == "B"
+    loader.check()
+    (tmp_path / "boot/grub/grub.cfg").write_text(config + "save_env -f $prefix/slots slot\n" + two)
+    with pytest.raises(KlatError, match="line 20: klat cannot follow the variables of .*slots"):
+        loader.check()
+
+
 @pytest.mark.parametrize("default", ["s", "s>a"])
 def test_a_submenu_sets_its_own_default(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, default: str

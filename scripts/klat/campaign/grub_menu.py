@@ -69,6 +69,7 @@ class GrubMenu(Execution):
     _loads: list[LoadCommand] = field(default_factory=list)
     _exported: set[str | None] = field(default_factory=set)
     _ended: bool = False
+    _read_files: set[Path | None] = field(default_factory=set)  # by load_env, without grubenv
 
     def execute(self) -> None:
         """KlatError if grub.cfg, or a file that it reads, is no script of GRUB."""
@@ -218,6 +219,7 @@ class GrubMenu(Execution):
                 raise KlatError(
                     f"{self._path}, line {command.line}: klat cannot find the file that load_env reads"
                 )
+            self._read_files |= set() if is_known else {path}
             values = (
                 self.environment
                 if is_known or path is None
@@ -229,6 +231,10 @@ class GrubMenu(Execution):
                 key: self.variables.get(key, "") if self._sure else None for key in names
             }
             self.saved |= {"env_block": block} if in_block else {}
+        elif path in self._read_files:
+            raise KlatError(
+                f"{self._path}, line {command.line}: klat cannot follow the variables of {file} from boot to boot"
+            )
 
     def _is_file(self, name: str) -> Truth:
         """klat's own file counts as present: klat writes it before a boot."""
