@@ -100,9 +100,8 @@ class GrubMenu(Execution):
         item.before = ""
         for number, statements in enumerate(bodies, 1):
             opens_menu = number < len(bodies) or item.items is not None
-            if (
-                opens_menu and not self.is_of_fedora
-            ):  # grub-core/normal/context.c; Fedora's exports all
+            # grub-core/normal/context.c. Fedora's exports all variables.
+            if opens_menu and not self.is_of_fedora:
                 item.before += "".join(f"unset {n}\n" for n in names if n not in self._exported)
                 self.variables = {n: v for n, v in self.variables.items() if n in self._exported}
             self.variables |= dict.fromkeys(ARGUMENTS)  # klat's copy has others
