@@ -148,7 +148,6 @@ MOVE = 'mount --bind /sys/fs/cgroup/cpu "$1" && umount /sys/fs/cgroup/cpu && shi
         (True, "cpu.cfs_quota_us", "50000", "cpu.max", "50000 100000"),
         (False, "cpu.shares", "512", "cpu.weight", "512"),
         (False, "cpu.idle", "1", "cpu.weight", "3"),
-        (False, "cpu.uclamp.max", "40", "cpu.uclamp.max", "40.00"),
     ],
 )
 def test_what_an_ancestor_sets_is_recorded(
