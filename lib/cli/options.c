@@ -86,7 +86,7 @@ static const struct klat_option common_options[] = {
 	  .help = "also print published figures of the same event",
 	  KLAT_FLAG(published) },
 	{ .name = "under-load",
-	  .help = "a load runs on purpose: its interrupts are part of the samples",
+	  .help = "a load runs on purpose: frequent interrupts and waits do not disturb the run",
 	  KLAT_FLAG(under_load) },
 	{ .name = "quiet", .help = "print only warnings and errors", KLAT_FLAG(quiet) },
 	{ .name = "inject",

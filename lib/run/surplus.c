@@ -78,7 +78,7 @@ static void judge_profiler(struct klat_run *run)
 	for (pid_t pid = getppid(); pid > 1 && !profiled; pid = parent_of(pid))
 		profiled = has_perf_event(pid);
 	if (profiled)
-		klat_invalid(run, "a profiler (perf) observes this process");
+		klat_invalid(run, "a profiler (perf) observes this process (run it without perf)");
 }
 
 /* Daemons trace these events all the time: errors of hardware and of devices (rasdaemon). A run
@@ -348,7 +348,7 @@ static void judge_waits(struct klat_run *run, const struct klat_worker *worker,
 		const double inside = waits.shared - (outside > 0 ? outside : 0);
 
 		share = (inside - longest->excess_ns) / all;
-		/* One long wait is an outlier. */
+		/* A single long wait is an outlier. */
 		frequent = waits.workers > 1 && !ordinary && !run->library->common.under_load &&
 			   longest->longer * 20 > observed && inside * 20 > longest->sum_ns;
 	}
@@ -389,7 +389,9 @@ void klat_surplus_judge(struct klat_run *run)
 		const struct klat_worker *worker = &run->workers[i];
 
 		if (worker->account.traced)
-			klat_invalid(run, "another process traces the %s (ptrace)", worker->noun);
+			klat_invalid(run,
+				     "another process traces the %s (run it without the tracer)",
+				     worker->noun);
 		judge_preemptions(run, worker);
 		judge_more_sleeps(run, worker);
 		/* A guest in an emulator runs nothing but the test, and its instructions count as

@@ -187,9 +187,9 @@ def test_a_local_copy_target_is_that_of_the_users_directory(
         ((*STOCK, "--kernel", "panic=5.10"), "klat itself uses the label 'panic'"),
         ((*STOCK, "--kernel", "r t=5.10"), "must have only letters, digits"),
         ((*STOCK, "--setting", "a=b;c"), "GRUB may change 'b;c'"),
-        ((*STOCK, "--setting", "a=-- b"), "changes what klat itself appends"),
-        ((*STOCK, "--setting", "a=b panic=0"), "changes what klat itself appends"),
-        ((*STOCK, "--setting", "a=klat.campaign=b"), "changes what klat itself appends"),
+        ((*STOCK, "--setting", "a=-- b"), "overrides words that klat appends"),
+        ((*STOCK, "--setting", "a=b panic=0"), "overrides words that klat appends"),
+        ((*STOCK, "--setting", "a=klat.campaign=b"), "overrides words that klat appends"),
         (
             (*STOCK, *RT, "--load", "none", "--load", "fork", "--kernel", "rt-fork=5.10"),
             "'rt-fork'",
@@ -234,7 +234,7 @@ def test_an_action_without_a_plan_is_one_line(klat: Campaigns, action: str) -> N
 def test_an_entry_with_words_of_init_is_not_planned(klat: Campaigns, tmp_path: Path) -> None:
     config = tmp_path / "boot/grub/grub.cfg"
     config.write_text(config.read_text().replace("ro  quiet", "ro -- single"))
-    assert "its command line has --" in klat("plan", *STOCK, *RT, *BOOTS, "pipes", status=2)
+    assert "remove -- from its command line" in klat("plan", *STOCK, *RT, *BOOTS, "pipes", status=2)
 
 
 def test_an_entry_of_another_system_is_not_planned(

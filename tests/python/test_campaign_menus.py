@@ -469,13 +469,13 @@ def test_entries_that_klat_cannot_measure_have_a_reason(
 @pytest.mark.parametrize(
     "old, new, why",
     [
-        ("   save_env next_entry\n", "", "would boot it again"),
-        ("   set next_entry=\n", "", "would boot it again"),
-        ("save_env", "save_env -f ${prefix}/other", "would boot it again.* next_entry=klat-once"),
+        ("   save_env next_entry\n", "", "would boot a kernel that failed once more"),
+        ("   set next_entry=\n", "", "would boot a kernel that failed once more"),
+        ("save_env", "save_env -f ${prefix}/other", "leaves .*next_entry=klat-once.* once more"),
         (
             "   set next_entry=\n   save_env next_entry\n",
             "   save_env next_entry\n   set next_entry=\n",
-            "would boot it again",
+            "would boot a kernel that failed once more",
         ),
         (
             "   save_env",
@@ -493,7 +493,7 @@ def test_entries_that_klat_cannot_measure_have_a_reason(
         (
             HEAD + ONE,
             SAVED + ONE.replace("{", "{ saved_entry=$chosen; save_env saved_entry;"),
-            "would boot it again.* saved_entry=klat-once",
+            "leaves .*saved_entry=klat-once.* once more",
         ),
         ("menuentry", "set timeout=-1\nmenuentry", "timeout=-1, GRUB waits for a key"),
         ("set timeout=5", "", "waits for a key; set GRUB_TIMEOUT"),
@@ -571,7 +571,7 @@ CLOUD = HEAD.replace('if [ "${next', PREVIOUS + 'if [ "${next') + INITRDLESS + U
         (
             HEAD + COUNTING + ONE,
             "boot_success=1\nboot_counter=2\n",
-            "line 21: .* next_entry, when a boot has changed boot_counter, boot_indeterminate, boot_success",
+            "line 21: .* next_entry, after a boot that sets boot_counter, boot_indeterminate, boot_success",
         ),
         (SAVED + ONE + ONE.replace("a", "b"), "prev_saved_entry=b\nsaved_entry=a\n", ""),
         (
@@ -580,9 +580,9 @@ CLOUD = HEAD.replace('if [ "${next', PREVIOUS + 'if [ "${next') + INITRDLESS + U
             + ONE
             + ONE.replace("A --id a", "B --id b"),
             "prev_saved_entry=b\nsaved_entry=a\n",
-            "the default of GRUB would be 'B', not 'A'.* saved_entry=b",
+            "leaves saved_entry=b.* the default would then be 'B', not 'A'",
         ),
-        (CLOUD, "", "would boot it again.* initrdfail=1, prev_entry=klat-once"),
+        (CLOUD, "", "leaves .*initrdfail=1, prev_entry=klat-once.* once more"),
         (CLOUD.replace("set partuuid=5eed", ""), "", ""),
     ],
 )

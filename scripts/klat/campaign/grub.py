@@ -215,7 +215,7 @@ class Grub:
             why = f"{kind} is {kind.read_text().strip()}"
         if why:
             raise KlatError(
-                f"{why}, so GRUB did not start it from {self._config}; reboot by GRUB, or give --kexec or --boot-command"
+                f"{why}, so GRUB did not start the running kernel from {self._config}; reboot by GRUB, or give --kexec or --boot-command"
             )
         for config in (each / "grub.cfg" for each in started_directories(self._root)):
             if config.is_file() and _ENTRIES.search(config.read_text(errors="replace")):
@@ -237,7 +237,7 @@ class Grub:
                 unset = f"{self._tools['editenv']} {self._directory / GRUBENV} unset boot_counter"
                 raise KlatError(
                     f"{menu.set_at.get('default', self._config)}: GRUB cannot boot an entry once: this default does not"
-                    f" use next_entry{f', when a boot has changed {names} in grubenv' if names else ''}"
+                    f" use next_entry{f', after a boot that sets {names} in grubenv' if names else ''}"
                     f"{f'; run {unset}' if menu.environment.get('boot_counter') else ''}"
                 )
             if not menu.own_file:
@@ -283,14 +283,14 @@ class Grub:
             changed = ", ".join(f"{n}={end[n]}" for n in sorted(end) if n != STARTED and end[n])
             if after.variables.get("default") == _ONCE:
                 raise KlatError(
-                    f"{self._config}: if a kernel of klat fails, GRUB would boot it again, because it leaves {changed}"
-                    " in grubenv; make grub.cfg with grub-mkconfig, without GRUB_FORCE_PARTUUID"
+                    f"{self._config}: GRUB leaves {changed} in grubenv, so it would boot a kernel that failed once more;"
+                    " make grub.cfg with grub-mkconfig, without GRUB_FORCE_PARTUUID"
                 )
             item = self._default_item(after)
             if item != home:
                 raise KlatError(
-                    f"{after.set_at.get('default', self._config)}: after a boot, the default of GRUB would be"
-                    f" {item.title!r}, not {home.title!r}: GRUB would leave {changed} in grubenv; {CURE}"
+                    f"{after.set_at.get('default', self._config)}: a boot of klat leaves {changed} in grubenv;"
+                    f" the default would then be {item.title!r}, not {home.title!r}; {CURE}"
                 )
 
     def _check_timeout(self) -> None:

@@ -27,7 +27,8 @@ def check_roots(
             if named.get(key) != wanted.get(key):
                 raise KlatError(
                     f"{entry.title}: its {key} is {named.get(key, '(none)')}, but that of the running system is"
-                    f" {wanted.get(key, '(none)')}; the entry boots another system, from which no campaign returns"
+                    f" {wanted.get(key, '(none)')}; the entry boots another system, from which no campaign"
+                    " returns; choose an entry of the running system"
                 )
 
 

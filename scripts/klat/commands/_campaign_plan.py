@@ -185,8 +185,8 @@ def _check_entries(used: Sequence[BootEntry], default: BootEntry) -> None:
     for entry in (*used, default):
         if "--" in entry.words:
             raise KlatError(
-                f"{entry.title}: its command line has --, and Linux gives the words behind it to init, so the words that"
-                " klat appends would have no effect; remove it"
+                f"{entry.title}: remove -- from its command line; the kernel passes all words after -- to init, and klat"
+                " appends its words there"
             )
     check_kernels(used)
     check_roots((*used, default), ThisMachine().words())
@@ -265,7 +265,7 @@ def _settings(
                 )
             if {"--", "panic=0"} & set(words.split()) or OWN_WORD in words:
                 raise KlatError(
-                    f"--setting {name}: {words!r} changes what klat itself appends; use no --, panic=0 or {OWN_WORD}"
+                    f"--setting {name}: {words!r} overrides words that klat appends; remove --, panic=0 and {OWN_WORD}"
                 )
             found.append(BootSetting(f"{label}-{name}", entry.identity, words))
     labels = labels_of(arguments)

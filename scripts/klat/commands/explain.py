@@ -82,7 +82,7 @@ def _run(arguments: argparse.Namespace) -> int:
     if renamed := renamed_metrics.advice(arguments.metric or "", benchmark):
         raise KlatError(f"{benchmark} has no metric {arguments.metric}{renamed}")
     ((_, words),) = _session_options.parameter_sets(arguments, [benchmark])
-    program = TracedProgram(benchmark, words, arguments.above, arguments.metric or "")
+    program = TracedProgram(benchmark, words, arguments.above, arguments.metric or "", bool(load))
     chosen = (f"--trace-metric={arguments.metric}",) if arguments.metric else ()
     traceable_sets([(benchmark, (*words, *chosen))])
     if arguments.keep:

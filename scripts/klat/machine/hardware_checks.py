@@ -149,7 +149,7 @@ def cpu_speed(machine: MachineState, probes: ProbeResults) -> Iterator[Finding]:
             "a program or driver limits how deep idle CPUs sleep",
             f"{'; '.join(machine.latency_requests)}. Idle exits are then shorter than on a machine without the"
             " request. compare refuses sides with different requests.",
-            "sudo fuser /dev/cpu_dma_latency names the program; write 0 to a file in /sys to undo it",
+            "sudo fuser /dev/cpu_dma_latency names the program; write 0 to the files in /sys",
         )
     if others := sorted(machine.governors - {"performance"}):
         yield Finding(

@@ -64,6 +64,7 @@ class TracedProgram:
     arguments: Sequence[str]
     above_ns: int
     metric: str = ""
+    under_load: bool = False
 
 
 def perform(
@@ -86,7 +87,8 @@ def perform(
                 kept = traces / str(pair)
                 more = _options(program, instance, kept, used) if traced else ()
                 switch_events(instance, traced)
-                order = ("--run", str(pair), "--order", str(2 * pair + 1 + (not traced)))
+                order = ["--run", str(pair), "--order", str(2 * pair + 1 + (not traced))]
+                order += ["--under-load"] if program.under_load else []
                 _run(program, [*more, *order, "--record", str(session)], signals)
                 used += kept.stat().st_size if traced else 0
     finally:
