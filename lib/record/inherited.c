@@ -150,7 +150,9 @@ static void add_depths(json_t *object)
 		note = " below the root of a cgroup namespace";
 	klat_cgroups_visit(count_level, &levels);
 	snprintf(depth, sizeof(depth), "%d%s", levels, note);
-	add(object, "cpu_cgroup_depth", depth);
+	/* None: in the root, or a kernel without group scheduling. */
+	if (levels)
+		add(object, "cpu_cgroup_depth", depth);
 	unified = text ? strstr(text, "0::/") : NULL;
 	if (unified && !access("/proc/pressure/cpu", F_OK)) {
 		levels = 0;

@@ -252,6 +252,23 @@ static int check_same(struct klat_run *run, int session, const json_t *json, con
 	return check_scheduler(run, session);
 }
 
+/* Whether a difference of this value can change the run: see _is_effective() in
+ * klat.compare.conditions. */
+static bool is_effective(const struct klat_run *run, const char *name)
+{
+	static const char *const of_ordinary_threads[] = { "nice", "slice_ns", "cpu.weight",
+							   "cpu_cgroup_depth" };
+
+	if (!strcmp(name, "lo_mtu"))
+		return !strcmp(run->benchmark->name, "transport");
+	if (!strcmp(name, KLAT_INHERITED_LATENCY))
+		return run->library->common.dma_latency < 0;
+	for (size_t i = 0; i < KLAT_ARRAY_SIZE(of_ordinary_threads); i++)
+		if (!strcmp(name, of_ordinary_threads[i]))
+			return run->library->policy.policy == SCHED_OTHER;
+	return true;
+}
+
 /* All runs of a session have the same values. Sessions of earlier versions lack some. */
 static int check_inherited(struct klat_run *run, const json_t *json)
 {
@@ -263,7 +280,8 @@ static int check_inherited(struct klat_run *run, const json_t *json)
 	json_object_foreach(inherited, name, value)
 	{
 		then = json_string_value(json_object_get(recorded, name));
-		if (err || !then || !strcmp(then, json_string_value(value)))
+		if (err || !then || !strcmp(then, json_string_value(value)) ||
+		    !is_effective(run, name))
 			continue;
 		if (!strcmp(name, KLAT_INHERITED_LATENCY)) {
 			klat_disturbed(run,

@@ -42,6 +42,7 @@ void klat_snapshot_take(struct klat_snapshot *snapshot, const struct klat_run *r
 {
 	char *text;
 
+	snapshot->at_ns = klat_now_ns();
 	klat_interrupts_take(snapshot);
 	for (int cpu = 0; cpu < KLAT_MAX_CPU; cpu++)
 		snapshot->steal[cpu] = -1;

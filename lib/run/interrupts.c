@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The kernel's counts of interrupts. Those of the event are evidence that it took place. Those of
- * devices and other programs, and their softirqs, lengthen samples.
+ * The kernel's counts of interrupts. Interrupts by the event are evidence that it took place.
+ * Interrupts by devices and other programs, and their softirqs, lengthen samples.
  */
 #include "run/run.h"
 
@@ -16,9 +16,12 @@ static int interrupt_row(const char *line)
 {
 	const int row = klat_arch_interrupt_row(line);
 
-	/* A timer that is a device can be the tick. */
-	return row < 0 && isdigit((unsigned char)*line) && !strstr(line, "timer") ? KLAT_IRQ_DEVICES
-										  : row;
+	/* A device can be the timer of the scheduler's tick. In a guest of Xen, interrupts between
+	 * CPUs are those of devices. */
+	if (row >= 0 || !isdigit((unsigned char)*line) || strstr(line, "timer") ||
+	    strstr(line, "hpet") || strstr(line, "-ipi"))
+		return row;
+	return KLAT_IRQ_DEVICES;
 }
 
 /* Other softirqs are the kernel's own work, for example for its timers. */
@@ -79,17 +82,18 @@ void klat_interrupts_take(struct klat_snapshot *snapshot)
 }
 
 /* -1: unknown */
-static int64_t grown(const struct klat_run *run, int row, int cpu)
+static int64_t growth(const struct klat_run *run, int row, int cpu)
 {
 	const struct klat_snapshot *before = &run->library->before, *after = &run->library->after;
-	uint32_t growth;
+	uint32_t difference;
 
-	if (!after->irq_present[row] || before->irq[row][cpu] < 0 || after->irq[row][cpu] < 0)
+	if (!before->irq_present[row] || !after->irq_present[row] || before->irq[row][cpu] < 0 ||
+	    after->irq[row][cpu] < 0)
 		return -1;
 	/* The kernel's counts have 32 bits. At 1,000 ticks per second they wrap after 50 days. A
 	 * count that goes back does not come from the kernel. */
-	growth = (uint32_t)(after->irq[row][cpu] - before->irq[row][cpu]);
-	return growth <= INT32_MAX ? (int64_t)growth : -1;
+	difference = (uint32_t)(after->irq[row][cpu] - before->irq[row][cpu]);
+	return difference <= INT32_MAX ? (int64_t)difference : -1;
 }
 
 static int row_of(const char *name)
@@ -102,7 +106,7 @@ static int row_of(const char *name)
 
 int64_t klat_interrupts(const struct klat_run *run, const char *row, int cpu)
 {
-	return grown(run, row_of(row), cpu);
+	return growth(run, row_of(row), cpu);
 }
 
 int64_t klat_interrupts_elsewhere(const struct klat_run *run, const char *row)
@@ -124,43 +128,42 @@ void klat_interrupts_restart(struct klat_run *run)
 	klat_snapshot_take(&run->library->before, run);
 }
 
-/* Function calls by other CPUs that no worker's wakeup explains. 0 if the event itself may be such
- * a call: with sockets, or for a worker that never sleeps beside others on other CPUs. */
-static int64_t other_calls(const struct klat_run *run, int cpu)
-{
-	int64_t calls = klat_interrupts(run, "CAL", cpu), wakeups = 0;
-	bool explained = true;
-
-	for (int i = 0; i < run->worker_count; i++) {
-		const struct klat_worker *worker = &run->workers[i];
-
-		if (worker->cpu != cpu)
-			continue;
-		explained &= worker->sleeps == KLAT_MOSTLY && !worker->kernel_threads;
-		wakeups += worker->wakeups;
-	}
-	return run->one_cpu ? calls : explained ? calls - wakeups : 0;
-}
-
-static int64_t counted(int64_t count)
+static int64_t positive(int64_t count)
 {
 	return count > 0 ? count : 0;
+}
+
+/* Function calls by other CPUs that no worker's wakeup explains. Only the wakeups of workers that
+ * others wake can be such calls. The event of another worker can be one itself, unless all workers
+ * are on one CPU. */
+static int64_t other_calls(const struct klat_run *run, int cpu)
+{
+	int64_t calls = klat_interrupts(run, "CAL", cpu);
+
+	for (int i = 0; i < run->worker_count && !run->one_cpu; i++) {
+		const struct klat_worker *worker = &run->workers[i];
+
+		if (worker->cpu == cpu)
+			calls = worker->woken ? calls - worker->wakeups : INT64_MIN / 2;
+	}
+	return positive(calls);
 }
 
 int64_t klat_other_interrupts(const struct klat_run *run)
 {
 	int64_t sum = 0;
-	bool sockets = false;
 
+	/* Interrupts and softirqs of the network are a part of the event. */
 	for (int i = 0; i < run->worker_count; i++)
-		sockets |= run->workers[i].kernel_threads;
+		if (run->workers[i].kernel_threads)
+			return 0;
 	for (int i = 0; i < run->cpu_count; i++) {
 		const int cpu = run->cpus[i];
-		/* The interrupt of a device can cause a softirq. */
-		const int64_t interrupts = counted(grown(run, KLAT_IRQ_DEVICES, cpu)) +
-					   counted(other_calls(run, cpu)),
-			      softirqs = sockets ? 0 : counted(grown(run, KLAT_SOFTIRQS, cpu));
+		const int64_t interrupts = positive(growth(run, KLAT_IRQ_DEVICES, cpu)) +
+					   other_calls(run, cpu),
+			      softirqs = positive(growth(run, KLAT_SOFTIRQS, cpu));
 
+		/* The interrupt of a device can cause a softirq. */
 		if (!klat_place_is_repeated(run, i))
 			sum += interrupts > softirqs ? interrupts : softirqs;
 	}

@@ -87,6 +87,7 @@ static bool is_of_daemons(const char *event)
 {
 	static const char *const names[] = {
 		"ras:",
+		"memory_failure:",
 		"mce:",
 		"cxl:",
 		"devlink:",
@@ -259,8 +260,13 @@ static struct longest_metric longest_of(const struct klat_run *run)
 			    histograms[metric].pairs[i].count);
 	for (int64_t i = 0; !histograms && i < run->iterations; i++)
 		add_samples(&longest, median, klat_series(run, metric, 0)[i], 1);
-	if (histograms)
-		longest.sum_ns /= run->library->metrics[metric].series;
+	if (histograms) {
+		const int64_t series = run->library->metrics[metric].series;
+
+		longest.sum_ns /= series;
+		longest.excess_ns /= series;
+		longest.longer /= series;
+	}
 	/* A sample can be the mean of two directions. */
 	parts = run->benchmark->metrics[metric].mean_of ?: 1;
 	longest.median_ns = klat_ticks_to_ns(run, median) * parts;
@@ -369,7 +375,7 @@ static void judge_waits(struct klat_run *run, const struct klat_worker *worker,
 static void judge_interrupts(struct klat_run *run, const struct longest_metric *longest)
 {
 	const struct klat_library *library = run->library;
-	const double elapsed_ns = library->busy_after.at_ns - library->busy_before.at_ns,
+	const double elapsed_ns = library->after.at_ns - library->before.at_ns,
 		     share = longest->sum_ns / elapsed_ns;
 	const int64_t samples = klat_other_interrupts(run) * (share > 0 && share < 1 ? share : 1);
 

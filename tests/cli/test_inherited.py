@@ -85,9 +85,9 @@ def test_every_thread_has_the_default_timer_slack(
     ],
 )
 def test_it_is_recorded_and_another_process_cannot_join(
-    name: str, prepare: Callable[[], object] | None, value: str, tmp_path: Path
+    name: str, prepare: Callable[[], object] | None, value: str, tmp_path: Path, real_time: None
 ) -> None:
-    words = ("--iterations", "20", "--record", tmp_path, "--quiet")
+    words = ("--policy", "other", "--iterations", "20", "--record", tmp_path, "--quiet")
     environment = os.environ if prepare else os.environ | {name: value}
     assert run("syscall", *words, env=environment, preexec_fn=prepare).status in (
         MEASURED,
@@ -97,6 +97,9 @@ def test_it_is_recorded_and_another_process_cannot_join(
     done = run("syscall", *words)
     assert_one_line(done, "syscall", FAILED)
     assert f"inherited {name} {value}, and this run inherits" in done.err
+    # What real-time policies ignore is no difference to a real-time run.
+    joins = run("syscall", "--policy", "fifo:50", *words[2:]).status in (MEASURED, UNTRUSTED)
+    assert joins == (name in ("nice", "slice_ns"))
 
 
 def test_no_variable_chooses_another_backend_of_libevent() -> None:

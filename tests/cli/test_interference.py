@@ -202,9 +202,9 @@ def test_an_equal_neighbour_on_one_of_two_cpus_disturbs_a_run(
 
 @pytest.fixture
 def short_neighbour(real_time: None) -> Iterator[None]:
-    """Every 60 us it takes some microseconds of the CPU, so it lengthens one sample in ten."""
-    words = (*SLEEPER, "--mode", "periodic", "--period", "60", "--inject", "5000")
-    line = [path_of("timer"), *words, "--cpus", CPU, "--iterations", "200000", "--quiet"]
+    """Every 30 us it takes some microseconds of the CPU, so it lengthens many samples."""
+    words = (*SLEEPER, "--mode", "periodic", "--period", "30", "--inject", "5000")
+    line = [path_of("timer"), *words, "--cpus", CPU, "--iterations", "400000", "--quiet"]
     with subprocess.Popen(list(map(str, line)), stderr=subprocess.DEVNULL) as process:
         time.sleep(0.5)
         yield
@@ -215,7 +215,7 @@ def short_neighbour(real_time: None) -> Iterator[None]:
 def test_a_neighbour_that_proc_hides_disturbs_a_run(program: str, short_neighbour: None) -> None:
     """As in a container: another PID namespace."""
     words = ("unshare", "--pid", "--fork", "--mount-proc", path_of(program), *ONE_CPU[program])
-    judged("disturbed", lambda: command([*words, "--json"]), "kept waiting for its CPU")
+    judged("disturbed invalid", lambda: command([*words, "--json"]), "kept waiting for its CPU")
 
 
 # kmem has no event in the path of pipes. So a list of the groups that matter would miss it.

@@ -27,7 +27,9 @@ def root(tmp_path: Path) -> Path:
     [
         ("root=UUID=5eed ro", "root=/dev/sda2 quiet", ""),
         ("root=UUID=5eed ro", "root=UUID=5eed rw", ""),
-        ("root=UUID=gone", "root=UUID=gone", ""),
+        ("root=UUID=gone", "root=UUID=GONE", ""),
+        ("root=UUID=5eed rootflags=subvol=@", "root=UUID=5eed rootflags=subvolid=256", ""),
+        ("root=UUID=5eed ro", "root=UUID=5eed -- root=/dev/sdb1", ""),
         ("ro", "root=/dev/sdb1", ""),
         ("root=UUID=5eed", "init=/nix/store/x", ""),
         ("root=UUID=5eed", "root=$device", ""),

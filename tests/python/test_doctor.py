@@ -216,7 +216,11 @@ PLANTED: list[tuple[str, Severity, *tuple[Files, ...]]] = [
     ("debugging", SPOILS, {"boot/config-6.1.0": "CONFIG_PROVE_LOCKING=y\n"}),
     ("debugging", DISTORTS, {"boot/config-6.1.0": "CONFIG_DEBUG_PREEMPT=y\n"}),
     ("debugging", SPOILS, {"proc/config.gz": gzip.compress(b"CONFIG_SMP=y\nCONFIG_KASAN=y\n")}),
-    ("traced-events", DISTORTS, {"sys/kernel/tracing/set_event": "kmem:kfree\nkmem:kmalloc\n"}),
+    (
+        "traced-events",
+        DISTORTS,
+        {"sys/kernel/tracing/instances/a/set_event": "ras:aer\nkmem:kfree\n"},
+    ),
     ("tracing", DISTORTS, {"sys/kernel/tracing/current_tracer": "function\n"}),
     (
         "clocksource",

@@ -101,6 +101,7 @@ TEST(stolen_time_of_one_unknown_cpu_is_unknown)
 
 TEST(interrupts_that_go_back_are_unknown)
 {
+	run->library->before.irq_present[KLAT_IRQ_TLB] = true;
 	run->library->after.irq_present[KLAT_IRQ_TLB] = true;
 	run->library->before.irq[KLAT_IRQ_TLB][1] = 548;
 	assert_int_equal(klat_interrupts(run, "TLB", 1), -1);

@@ -17,7 +17,7 @@ void set_up(void)
 		run->workers[i].wakeups = 100;
 	}
 	for (int row = 0; row < KLAT_IRQ_ROWS; row++)
-		run->library->after.irq_present[row] = true;
+		run->library->before.irq_present[row] = run->library->after.irq_present[row] = true;
 	run->library->before.irq[KLAT_IRQ_RES][1] = 1000;
 	run->library->after.irq[KLAT_IRQ_RES][1] = 1150;
 	run->library->after.irq[KLAT_IRQ_CAL][1] = 50;

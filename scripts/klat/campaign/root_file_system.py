@@ -23,7 +23,10 @@ def check_roots(
         named = _root(entry.words, root)
         if not wanted or not named or "$" in "".join(named.values()):
             continue
-        for key in sorted(wanted.keys() | named.keys()):
+        keys = wanted.keys() | named.keys()
+        # One can name a subvolume by its path, and the other by its number.
+        unlike = set(_SUBVOLUMES) if keys >= set(_SUBVOLUMES) else set()
+        for key in sorted(keys - unlike):
             if named.get(key) != wanted.get(key):
                 raise KlatError(
                     f"{entry.title}: its {key} is {named.get(key, '(none)')}, but that of the running system is"
@@ -34,14 +37,19 @@ def check_roots(
 
 def _root(words: Sequence[str], root: Path) -> Mapping[str, str]:
     """Where the root file system is. Empty if the words do not say it."""
-    values = dict(word.split("=", 1) for word in words if "=" in word)
+    own = words[: words.index("--")] if "--" in words else words  # behind it are words of init
+    values = dict(word.split("=", 1) for word in own if "=" in word)
     if "root" not in values:
         return {}
     flags = [flag.partition("=") for flag in values.get("rootflags", "").split(",")]
     named = {key: value.strip("/") for key, _, value in flags if key in _SUBVOLUMES}
     named |= {key: values[key] for key in ("ostree",) if key in values}
     kind, _, name = values["root"].partition("=")
+    name = name.lower() if kind in ("UUID", "PARTUUID") else name
     path = f"/dev/disk/by-{kind.lower()}/{name}" if kind in _NAMES else values["root"]
     device = root / path.lstrip("/")
     known = path.startswith("/dev/") and device.exists()
-    return {**named, "root": str(device.resolve()) if known else values["root"]}
+    return {
+        **named,
+        "root": str(device.resolve()) if known else f"{kind}={name}" if name else values["root"],
+    }

@@ -182,7 +182,7 @@ def _check_entries(used: Sequence[BootEntry], default: BootEntry) -> None:
     from klat.campaign.secure_boot import check_kernels
     from klat.campaign.this_machine import ThisMachine
 
-    for entry in (*used, default):
+    for entry in used:
         if "--" in entry.words:
             raise KlatError(
                 f"{entry.title}: remove -- from its command line; the kernel passes all words after -- to init, and klat"

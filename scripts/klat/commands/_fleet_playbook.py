@@ -81,7 +81,13 @@ def _check_settings(inventory: Path) -> None:
     """KlatError if root's Ansible would take its settings, its modules, the inventory, or the variables beside it from
     a file of another user. Each can name code that Ansible executes."""
     beside = inventory.resolve().parent
-    paths = [Path.home(), inventory, beside, *beside.glob("*_vars"), *beside.glob("*_vars/*")]
+    paths = [
+        Path(os.path.expanduser("~")),
+        inventory,
+        beside,
+        *beside.glob("*_vars"),
+        *beside.glob("*_vars/*"),
+    ]
     if "ANSIBLE_CONFIG" not in os.environ:
         paths.append(Path("ansible.cfg"))
     for path in (path.absolute() for path in paths if os.geteuid() == 0 and path.exists()):

@@ -18,6 +18,7 @@ from pathlib import Path
 from klat.machine.kernel_files import cpu_list
 from klat.machine.kernel_files import number as _number
 from klat.machine.kernel_files import text as _text
+from klat.machine.kernel_files import traced_events
 from klat.machine.topology import core_types, cpus_of_unknown_nodes, online_and_allowed
 
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
@@ -89,7 +90,7 @@ class MachineState:
     swap_used_kib: int
     irqbalance: bool
     tracer: str  # the tracer in use; "nop" or empty for none
-    traced_event: str  # an event in the kernel's trace; empty for none
+    traced_event: str  # in the kernel's trace or an instance; empty for none
     config: frozenset[str]  # kernel options that are y, if the configuration can be read
     mitigations: tuple[str, ...]  # vulnerabilities that this kernel works around
 
@@ -386,7 +387,7 @@ def gather(
         swap_used_kib=max(0, swap - _meminfo(root, "SwapFree")),
         irqbalance="irqbalance" in time_use.processes,
         tracer=_text(root / "sys/kernel/tracing/current_tracer"),
-        traced_event=_text(root / "sys/kernel/tracing/set_event").partition("\n")[0],
+        traced_event=next(traced_events(root / "sys/kernel/tracing"), ""),
         config=_config(root),
         mitigations=_mitigations(root),
     )
