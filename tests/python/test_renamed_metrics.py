@@ -47,6 +47,20 @@ def test_the_old_name_and_the_new_one_of_an_event_are_compared(
     assert status in (0, 3) and "median of network timer_to_read one-cpu" in out
 
 
+@pytest.mark.parametrize("command", ["compare", "history", "plan", "summary", "export"])
+@pytest.mark.parametrize("asked", ["network.timer_to_read", "pipes.timer_to_read"])
+def test_a_metric_of_one_program_only(
+    side: SideWriter, klat: Klat, command: str, asked: str
+) -> None:
+    paths = [network_side(side, label, "timer_to_read") for label in ("a", "b")]
+    words = {"export": ["--format=gobench"]}.get(command, [])
+    taken = paths if command == "compare" else paths[:1]
+    status, out, err = klat(command, *words, *taken, "--metric", asked)
+    assert ("there is no metric 'pipes.timer_to_read'" in err) == asked.startswith("pipes")
+    assert (status == 2) == asked.startswith("pipes")
+    assert ("imer_to_read" in out) == asked.startswith("network") and "round_trip" not in out
+
+
 @pytest.mark.parametrize(
     "command", [("compare", "--metric"), ("history", "--metric"), ("plan", "--metric"),
                 ("export", "--format=gobench", "--metric")],

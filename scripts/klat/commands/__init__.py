@@ -55,3 +55,9 @@ def add_command(
         allow_abbrev=False,
     )
     return parser
+
+
+def add_metric(add: Any) -> None:
+    """`add` is add_argument of a parser."""
+    text = "only this; repeatable; pipes.round_trip: of this program only"
+    add("--metric", action="append", default=[], metavar="NAME", help=text)

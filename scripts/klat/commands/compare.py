@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from klat.commands import add_command
+from klat.commands import add_command, add_metric
 from klat.commands._limit_options import add_limit, limit_of
 
 _DESCRIPTION = """\
@@ -83,7 +83,7 @@ def add_parser(subparsers: Any) -> None:
         help="the figure to test: median, mean, p90, p99.9; repeatable (default: median, and"
         " p99 where the samples of every run support it); pooled over a boot if runs are too short",
     )
-    add("--metric", action="append", default=[], metavar="NAME", help="only this; repeatable")
+    add_metric(add)
     add("--correction", choices=("holm", "bh"), default="holm", help="default: holm")
     add_limit(add)
     add(

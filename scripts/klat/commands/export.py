@@ -10,7 +10,7 @@ from typing import Any
 from typing import TYPE_CHECKING
 
 from klat.base import files
-from klat.commands import add_command, compare
+from klat.commands import add_command, add_metric, compare
 from klat.export import RUNS, VERDICTS
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def add_parser(subparsers: Any) -> None:
         help="see below",
     )
     add("-o", "--output", metavar="FILE", help="default: standard output")
-    add("--metric", action="append", default=[], metavar="NAME", help="only this; repeatable")
+    add_metric(add)
     group = parser.add_argument_group("of runs and samples only")
     add = group.add_argument
     add("--benchmark", action="append", default=[], metavar="NAME", help="only this; repeatable")

@@ -10,7 +10,7 @@ from typing import Any
 
 from klat.commands.compare import share
 
-from klat.commands import add_command
+from klat.commands import add_command, add_metric
 
 _TOO_FEW = 3
 
@@ -42,7 +42,7 @@ def add_parser(subparsers: Any) -> None:
     )
     add = parser.add_argument
     add("path", metavar="DIR", type=Path, help="a label with its sessions")
-    add("--metric", action="append", default=[], metavar="NAME", help="only this; repeatable")
+    add_metric(add)
     add("--quantile", default="median", metavar="Q", help="median, mean, p90, p99.9 (default: median)")  # fmt: skip
     add("--alpha", type=share, default=0.05, metavar="A", help="chance of a false mark (default: 5%%)")  # fmt: skip
     add("--seed", type=_seed, default=1, metavar="N", help="seed of the permutations (default: 1)")

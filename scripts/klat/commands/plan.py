@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from klat.commands import add_command
+from klat.commands import add_command, add_metric
 from klat.commands.compare import margin, share
 
 _DESCRIPTION = """\
@@ -57,7 +57,7 @@ def add_parser(subparsers: Any) -> None:
         " klat lab, or 60)",
     )
     add("--quantile", metavar="Q", help="as of compare (default: median, and p99 where supported)")
-    add("--metric", action="append", default=[], metavar="NAME", help="only this; repeatable")
+    add_metric(add)
     add("--format", choices=("text", "json"), default="text", help="default: text")
     parser.set_defaults(func=run)
 

@@ -29,8 +29,8 @@ that path on standard output, all else on standard error.
 
 _EPILOG = """\
 Ctrl-C ends the run in flight and leaves a valid record; --resume completes it.
-Before the first recorded run, it leaves no session. klat then does not begin the
-sessions under further loads, and names their labels.
+Before the first recorded run, it leaves no session. klat then does not begin
+the sessions under further loads, and names their labels.
 After any kill, --resume loses no recorded run and repeats none, not even a run
 that failed or was skipped. A session is one boot and one build.
 

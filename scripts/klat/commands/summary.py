@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from klat.commands import add_command
+from klat.commands import add_command, add_metric
 from klat.commands._limit_options import add_limit, limit_of
 
 _MISMATCH = 1
@@ -62,9 +62,7 @@ def add_parser(subparsers: Any) -> None:
         help="also print the values that one sample in 10, 100, 1,000 and so on exceeds; always printed"
         " for a soak",
     )
-    parser.add_argument(
-        "--metric", action="append", default=[], metavar="NAME", help="only this; repeatable"
-    )
+    add_metric(parser.add_argument)
     add_limit(parser.add_argument)
     parser.set_defaults(func=run)
 

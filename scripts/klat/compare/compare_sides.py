@@ -101,7 +101,7 @@ def _check(base: Dataset, news: Sequence[Dataset], options: Options) -> None:
     if options.limit:
         for side in sides:
             check(options.limit, side)
-    known = [metric for side in sides for metric in side.known_metrics()]
+    known = [pair for side in sides for pair in side.known_metrics()]
     renamed_metrics.require(options.metrics, known)
 
 

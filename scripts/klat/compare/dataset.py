@@ -284,13 +284,16 @@ class Dataset:
         `metrics` and `benchmarks` mean all."""
         found: dict[str, dict[str, None]] = {}
         for benchmark, _, _, metric in self.unmeasurable:
-            if metric in (metrics or [metric]) and benchmark in (benchmarks or [benchmark]):
+            if renamed_metrics.is_asked(metrics, benchmark, metric) and benchmark in (
+                benchmarks or [benchmark]
+            ):
                 found.setdefault(printable(benchmark), {})[printable(metric)] = None
         return [f"{NOT_MEASURABLE}: {name} {', '.join(held)}" for name, held in found.items()]
 
-    def known_metrics(self) -> list[str]:
-        """The metrics with a figure or without."""
-        return list(dict.fromkeys(key[3] for key in (*self.cells, *self.unmeasurable)))
+    def known_metrics(self) -> list[tuple[str, str]]:
+        """The benchmarks and their metrics, with a figure or without."""
+        keys = (*self.cells, *self.unmeasurable)
+        return list(dict.fromkeys((key[0], key[3]) for key in keys))
 
     def pools(self, across_kernels: bool = False) -> list[Dataset]:
         """The sessions in groups that compare accepts as one side."""
@@ -322,15 +325,21 @@ def with_metrics(datasets: Sequence[Dataset], metrics: Sequence[str]) -> list[Da
     """Those with these metrics. Their settings lose the others, and keep runs that failed before they
     had a metric. KlatError if no dataset has a metric of such a name."""
     settings = [setting for dataset in datasets for setting in dataset.settings]
-    renamed_metrics.require(metrics, (name for each in settings for name in each.measurements))
+    renamed_metrics.require(
+        metrics, ((s.benchmark, name) for s in settings for name in s.measurements)
+    )
     for dataset in datasets:
-        dataset.settings[:] = [
-            setting
-            for setting in dataset.settings
-            if not setting.measurements or set(metrics) & set(setting.measurements)
-        ]
-    for setting in settings:
-        setting.measurements = {n: m for n, m in setting.measurements.items() if n in metrics}
+        kept = []
+        for setting in dataset.settings:
+            chosen = {
+                name: measurement
+                for name, measurement in setting.measurements.items()
+                if renamed_metrics.is_asked(metrics, setting.benchmark, name)
+            }
+            if chosen or not setting.measurements:
+                kept.append(setting)
+            setting.measurements = chosen
+        dataset.settings[:] = kept
     return [dataset for dataset in datasets if dataset.settings]
 
 

@@ -11,6 +11,7 @@ from klat.compare.comparison import Options, Uncompared
 from klat.compare.conditions import Declared
 from klat.compare.dataset import CellRuns, Dataset, Key, split_params, status_counts
 from klat.compare.units import SideUnits
+from klat.record.renamed_metrics import is_asked
 from klat.record.session import NOT_MEASURABLE, printable
 
 
@@ -68,7 +69,7 @@ def matched_cells(
 
 
 def _selected(key: Key, options: Options) -> bool:
-    return not options.metrics or key[3] in options.metrics
+    return is_asked(options.metrics, key[0], key[3])
 
 
 def _by_state(pairs: Sequence[MatchedCell]) -> tuple[list[MatchedCell], list[str]]:

@@ -79,7 +79,11 @@ def plan_path(path: Path, target: Target) -> Pilot:
     """SessionError or KlatError where the pilot cannot be read or has no run that counts."""
     side = read_dataset(path)
     _require_one_pool(side)
-    cells = {k: c for k, c in side.cells.items() if not target.metrics or k[3] in target.metrics}
+    cells = {
+        key: cell
+        for key, cell in side.cells.items()
+        if renamed_metrics.is_asked(target.metrics, key[0], key[3])
+    }
     if not cells:
         if unmeasurable := side.unmeasurable_lines(target.metrics):
             where = printable(str(path))

@@ -112,7 +112,7 @@ def plan_turns(both: Sequence[Path], target: Target) -> TurnsPilot:
 
 
 def _wanted(pair: tuple[Key, Key], target: Target) -> bool:
-    return not target.metrics or pair[0][3] in target.metrics
+    return renamed_metrics.is_asked(target.metrics, pair[0][0], pair[0][3])
 
 
 def _comparable(pair: tuple[Key, Key], declared: Declared) -> bool:

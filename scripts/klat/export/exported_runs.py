@@ -147,12 +147,14 @@ def read_runs(
         for setting in label.settings
         if not benchmarks or setting.benchmark in benchmarks
     ]
-    renamed_metrics.require(metrics, (m for _, setting in chosen for m in setting.measurements))
+    renamed_metrics.require(
+        metrics, ((s.benchmark, name) for _, s in chosen for name in s.measurements)
+    )
     series = tuple(
         MetricRuns(label, setting, measurement)
         for label, setting in chosen
         for metric, measurement in setting.measurements.items()
-        if measurement.runs and (not metrics or metric in metrics)
+        if measurement.runs and renamed_metrics.is_asked(metrics, setting.benchmark, metric)
     )
     left_out: Counter[str] = Counter()
     for _, setting in chosen:

@@ -6,7 +6,7 @@ Needs the standard library only.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,10 +65,16 @@ def advice(metric: str, benchmark: str | None = None) -> str:
     return f", which is now named {', or '.join(names)}" if names else ""
 
 
-def require(asked: Iterable[str], known: Iterable[str]) -> None:
-    """KlatError if an asked metric is not among the known ones."""
-    held = dict.fromkeys(known)
-    for metric in asked:
-        if metric not in held:
-            there = ", ".join(map(printable, held)) or "none"
-            raise KlatError(f"there is no metric {metric!r}{advice(metric)}; there are {there}")
+def is_asked(asked: Sequence[str], benchmark: str, metric: str) -> bool:
+    """`asked` has metrics of every benchmark, or of one: round_trip, pipes.round_trip. Empty means all."""
+    return not asked or metric in asked or f"{benchmark}.{metric}" in asked
+
+
+def require(asked: Iterable[str], recorded: Iterable[tuple[str, str]]) -> None:
+    """KlatError if an asked metric is not among the recorded pairs of a benchmark and a metric."""
+    pairs = dict.fromkeys(recorded)
+    for name in asked:
+        if not any(is_asked([name], *pair) for pair in pairs):
+            metrics = dict.fromkeys(metric for _, metric in pairs)
+            there = ", ".join(map(printable, metrics)) or "none"
+            raise KlatError(f"there is no metric {name!r}{advice(name)}; there are {there}")
