@@ -87,6 +87,25 @@ def test_nothing_is_cleared_while_a_lab_is_at_work() -> None:
     assert not cache.root().exists()
 
 
+def test_an_interrupted_removal_leaves_no_part_of_a_package(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    package = cache.folder("packages") / "linux-image"
+    package.mkdir(parents=True)
+    (package / "vmlinux").write_bytes(bytes(8192))
+
+    def interrupted(_: Path, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(cache.shutil, "rmtree", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            cache.clear()
+    assert not package.exists()
+    assert cache.clear() >= 8192
+    assert not list(cache.root().parent.iterdir())
+
+
 def test_who_waits_for_a_lock_says_for_whom_and_gives_up() -> None:
     said: list[str] = []
     with cache.exclusive("apt"):

@@ -156,16 +156,21 @@ def keep(name: str, key: str, data: bytes, most_bytes: int) -> None:
 def clear() -> int:
     """Remove the cache. Returns the bytes that this freed. KlatError while a lab is at work."""
     base = root()
-    if not base.is_dir():
-        return 0
-    with exclusive("work"):
-        _sweep(base / "work")
-        if any((base / "work").iterdir()):
-            raise KlatError(f"{base}: a klat lab is at work in it")
-        size = sum(
-            os.lstat(os.path.join(inner, file)).st_blocks * 512
-            for inner, _, files in os.walk(base)
-            for file in files
-        )
-        shutil.rmtree(base)
+    # A removal that is interrupted leaves no part of a package in the cache.
+    removed = base.with_name(f"{base.name}.removed")
+    if base.is_dir():
+        with exclusive("work"):
+            _sweep(base / "work")
+            if any((base / "work").iterdir()):
+                raise KlatError(f"{base}: a klat lab is at work in it")
+            if removed.is_dir():
+                shutil.rmtree(removed)
+            base.rename(removed)
+    size = sum(
+        os.lstat(os.path.join(inner, file)).st_blocks * 512
+        for inner, _, files in os.walk(removed)
+        for file in files
+    )
+    if removed.is_dir():
+        shutil.rmtree(removed)
     return size
