@@ -98,7 +98,7 @@ def test_an_interrupted_removal_leaves_no_part_of_a_package(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(cache.shutil, "rmtree", interrupted)
+        patch.setattr("shutil.rmtree", interrupted)
         with pytest.raises(KeyboardInterrupt):
             cache.clear()
     assert not package.exists()
