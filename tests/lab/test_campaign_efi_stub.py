@@ -182,7 +182,7 @@ def test_a_grub_that_did_not_boot_or_reads_another_file_is_refused(
     ):
         write(tmp_path / "proc/cmdline", line)
         write(number, b"%d\n" % started_by)
-        with pytest.raises(KlatError, match="GRUB did not start it"):
+        with pytest.raises(KlatError, match="GRUB did not start the running kernel"):
             loader.check()
     write(tmp_path / "proc/cmdline", b"BOOT_IMAGE=(hd0,gpt2)/vmlinuz ro\n")
     loader.check()
