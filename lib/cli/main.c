@@ -134,10 +134,11 @@ static int exit_status(enum klat_status status)
 	}
 }
 
-/* A full disk ends as a wrong command line does: another run would end in the same way. */
+/* A full disk, or a limit on files, ends as a wrong command line does: another run would end in the
+ * same way. */
 static int unrecorded_status(int err)
 {
-	return err == -ENOSPC || err == -EDQUOT ? EXIT_USAGE : EXIT_FAILED;
+	return err == -ENOSPC || err == -EDQUOT || err == -EFBIG ? EXIT_USAGE : EXIT_FAILED;
 }
 
 /* Print --help, --version and so on. True if there is nothing else to do. */

@@ -130,21 +130,21 @@ static void judge_tracer(struct klat_run *run, const char *directory)
 static void judge_tracing(struct klat_run *run)
 {
 	const char *instance = run->library->common.trace_instance;
-	glob_t found;
+	glob_t files;
 
-	if (glob("/sys/kernel/tracing{,/instances/*}/set_event", GLOB_BRACE, NULL, &found) &&
-	    glob("/sys/kernel/debug/tracing{,/instances/*}/set_event", GLOB_BRACE, NULL, &found))
+	if (glob("/sys/kernel/tracing{,/instances/*}/set_event", GLOB_BRACE, NULL, &files) &&
+	    glob("/sys/kernel/debug/tracing{,/instances/*}/set_event", GLOB_BRACE, NULL, &files))
 		return;
-	for (size_t i = 0; i < found.gl_pathc; i++) {
-		char *directory = strdupa(found.gl_pathv[i]);
+	for (size_t i = 0; i < files.gl_pathc; i++) {
+		char *directory = strdupa(files.gl_pathv[i]);
 
 		*strrchr(directory, '/') = 0;
 		if (instance && !strcmp(basename(directory), basename(instance)))
 			continue;
 		judge_tracer(run, directory);
-		judge_events(run, found.gl_pathv[i]);
+		judge_events(run, files.gl_pathv[i]);
 	}
-	globfree(&found);
+	globfree(&files);
 }
 
 /* Each of `count` other events can change one sample. */

@@ -171,9 +171,9 @@ def test_what_an_ancestor_sets_is_recorded(
         join = (group / "below/cgroup.procs").write_text
         joined = {"preexec_fn": lambda: join(str(os.getpid())) and None}
         command([*elsewhere, path_of("syscall"), *words], **joined)
-        found = inherited(tmp_path / "s")
+        values = inherited(tmp_path / "s")
         names = ("cpu.max", "cpu.weight", "cpu.uclamp.min", "cpu.uclamp.max")
-        assert {each: found[each] for each in names} == dict.fromkeys(names, "none") | {
+        assert {key: values[key] for key in names} == dict.fromkeys(names, "none") | {
             name: recorded
         }
     finally:

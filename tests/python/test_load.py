@@ -44,6 +44,9 @@ def test_a_load_runs_beside_the_session_and_ends_with_it(klat: Klat) -> None:
     assert started.returncode == 0
     assert not any(map(is_running, pids))
     assert json.loads((klat.session() / "run.json").read_text())["load"] == LOAD
+    assert all("--under-load" in words for words in klat.starts())
+    klat("run", "pipes", "--runs", "1", status=0)
+    assert "--under-load" not in klat.starts()[-1]
 
 
 def test_a_load_ends_when_the_session_is_stopped_and_returns_when_it_is_resumed(

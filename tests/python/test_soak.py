@@ -88,6 +88,7 @@ def test_a_load_that_never_starts_leaves_no_session(klat: Klat) -> None:
 def test_the_program_of_a_killed_soak_records_and_ends_with_the_loads(klat: Klat) -> None:
     started = soaking(klat, *UNDER_LOADS)
     pids = [*load_pids(klat), int(klat.starts()[0][1])]
+    assert "--under-load" in klat.starts()[0]
     started.kill()
     started.communicate(timeout=fakes.PATIENCE)
     wait_for(lambda: not any(map(is_running, pids)), "the program and the loads to end")

@@ -4,6 +4,7 @@
 
 #include <sched.h>
 #include <string.h>
+#include <sys/mman.h>
 
 static struct klat_run *run;
 
@@ -174,6 +175,40 @@ TEST(other_interrupts_in_the_samples_disturb_a_run_without_a_load)
 		*run->outcome = (struct klat_outcome){ KLAT_OK, "" };
 		assert_judged(cases[i].status, cases[i].status == KLAT_OK ? "" : "interrupts of");
 	}
+}
+
+/* 500 samples cover a tenth of the time. The counter has 2 GHz. */
+TEST(other_interrupts_count_by_the_share_of_the_time_that_samples_cover)
+{
+	static const struct {
+		uint64_t ticks;
+		int64_t count;
+		enum klat_status status;
+	} cases[] = {
+		{ 2000, 259, KLAT_OK },
+		{ 2000, 261, KLAT_DISTURBED },
+		{ 2000, 2501, KLAT_INVALID },
+		{ 200000, 2501, KLAT_OK }, /* 100 us */
+	};
+	uint64_t sorted[500];
+
+	run->iterations = 500;
+	run->end = 500 - run->lead;
+	klat_use_metric(run, 0, 1);
+	assert_int_equal(klat_samples_map(run), 0);
+	run->library->before.irq_present[KLAT_IRQ_DEVICES] = true;
+	run->library->after.irq_present[KLAT_IRQ_DEVICES] = true;
+	for (size_t i = 0; i < KLAT_ARRAY_SIZE(cases); i++) {
+		for (int s = 0; s < 500; s++)
+			klat_series(run, 0, 0)[s] = cases[i].ticks;
+		klat_samples_copy(run, 0, sorted);
+		klat_summarise(sorted, 500, &run->library->summaries[0]);
+		run->library->after.at_ns = 10 * 500 * cases[i].ticks / 2;
+		run->library->after.irq[KLAT_IRQ_DEVICES][run->cpus[0]] = cases[i].count;
+		*run->outcome = (struct klat_outcome){ KLAT_OK, "" };
+		assert_judged(cases[i].status, cases[i].status == KLAT_OK ? "" : "interrupts of");
+	}
+	munmap(run->library->samples, run->library->samples_size);
 }
 
 TEST(a_traced_worker_is_invalid)

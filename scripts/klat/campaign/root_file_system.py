@@ -37,8 +37,8 @@ def check_roots(
 
 def _root(words: Sequence[str], root: Path) -> Mapping[str, str]:
     """Where the root file system is. Empty if the words do not say it."""
-    own = words[: words.index("--")] if "--" in words else words  # behind it are words of init
-    values = dict(word.split("=", 1) for word in own if "=" in word)
+    options = words[: words.index("--")] if "--" in words else words  # the rest is for init
+    values = dict(word.split("=", 1) for word in options if "=" in word)
     if "root" not in values:
         return {}
     flags = [flag.partition("=") for flag in values.get("rootflags", "").split(",")]

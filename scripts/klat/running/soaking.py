@@ -130,10 +130,12 @@ def _follow(
 
 def _start(words: Sequence[str], session: Path, settings: SoakSettings, quiet: bool) -> Process:
     """`quiet`: another program shows the progress."""
-    own = [f"--record={session}", f"--label={settings.label}"]
-    own += (["--quiet"] if quiet else []) + (["--under-load"] if settings.loads else [])
+    options = [f"--record={session}", f"--label={settings.label}"]
+    options += (["--quiet"] if quiet else []) + (["--under-load"] if settings.loads else [])
     try:
-        return Process([*words, *own], stderr=sys.__stderr__.fileno() if sys.__stderr__ else None)
+        return Process(
+            [*words, *options], stderr=sys.__stderr__.fileno() if sys.__stderr__ else None
+        )
     except OSError as error:
         raise KlatError(f"{words[0]} cannot be started: {error.strerror}", FAILED) from error
 
