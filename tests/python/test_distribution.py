@@ -22,8 +22,12 @@ PARTS = {
 }
 
 
+@pytest.mark.parametrize("together", [1, 1 << 18])  # counted in a table, or sorted
 @pytest.mark.parametrize("name", PARTS)
-def test_it_answers_as_the_sorted_samples_do(name: str) -> None:
+def test_it_answers_as_the_sorted_samples_do(
+    name: str, together: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("klat.stats.distribution._TOGETHER", together)
     parts = [np.asarray(part).astype(np.uint64) for part in PARTS[name]]
     ordered = np.sort(np.concatenate(parts))
     counted = Distribution.of_parts(parts)

@@ -13,7 +13,7 @@ from scipy import stats
 from klat.record.samples import SampleFiles
 from klat.record.session import SessionError, read_session
 from klat.stats.distribution import Distribution
-from klat.stats.granularity import rounded_alike, rounding_of_slope
+from klat.stats.granularity import rounded_alike, rounding_of_slope, short_runs_rounded_alike
 from klat.stats.descriptive import (
     P50,
     P99,
@@ -230,3 +230,15 @@ def test_samples_of_one_length_are_rounded_alike_if_they_are_in_one_step(
     samples: Sequence[int], share: float
 ) -> None:
     assert rounded_alike(Distribution.of(np.array(samples, dtype=np.uint64)), 26.0) == share
+
+
+@pytest.mark.parametrize("n", [1, 7, 20, 21, 200])
+def test_short_runs_together_have_the_shares_that_each_has_alone(n: int) -> None:
+    random = np.random.default_rng(n)
+    runs = [
+        np.rint(random.normal(5_000, deviation, n) / 26 + 0.3 * place).astype(np.uint64) * 26
+        for place, deviation in enumerate((0, 10, 26, 60, 200, 400, 3_000))
+    ]
+    alone = [rounded_alike(Distribution.of(run), 26.0) for run in runs]
+    assert short_runs_rounded_alike(runs, 26.0) == alone
+    assert n < 200 or 0.0 in alone and 1.0 in alone

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from statistics import median
@@ -12,8 +12,9 @@ from klat.compare.dataset import CellRuns, UnitKey
 from klat.compare.estimands import MEAN, Estimand
 from klat.compare.sources import Run
 from klat.compare.verdicts import Observed, Unit
+from klat.record.samples import Samples
 from klat.record.session import SessionError
-from klat.stats.granularity import as_log, hidden, rounded_alike
+from klat.stats.granularity import as_log, hidden, rounded_alike, short_runs_rounded_alike
 from klat.stats.hierarchy import mean
 
 
@@ -79,17 +80,33 @@ def _resolution_of_means(cell: CellRuns) -> float:
     if not step or not runs:
         return 0.0
     means = [float(run.row.mean or 0) * run.source.scale for run in runs]
-    rounded = mean([_rounded_alike(run) for run in runs]) * step / 2 / mean(means)
+    shares = [s for start in range(0, len(runs), 256) for s in _rounded(runs[start : start + 256])]
+    rounded = mean(shares) * step / 2 / mean(means)
     if rounded > 0.5:
         raise NoLogarithm("is below the counter's step")
     return as_log(rounded)
 
 
-def _rounded_alike(run: Run) -> float:
-    try:
-        return rounded_alike(run.distribution(), run.source.step / run.source.scale)
-    except SessionError:
-        return 1.0  # nothing shows that samples are in several steps
+# Runs of at most this many samples are sorted together.
+_SHORT = 1 << 12
+
+
+def _rounded(runs: Sequence[Run]) -> Iterator[float]:
+    """The share of each run's samples that may all be rounded in the same direction."""
+    shares: dict[int, float] = {}
+    short: dict[tuple[int, float], dict[int, Samples]] = {}
+    for place, run in enumerate(runs):
+        n, step = run.row.n or 0, run.source.step / run.source.scale
+        try:
+            if run.row.soak or n > _SHORT:
+                shares[place] = rounded_alike(run.distribution(), step)
+            else:
+                short.setdefault((n, step), {})[place] = run.source.files.read(run.row)
+        except SessionError:
+            shares[place] = 1.0  # nothing shows that samples are in several steps
+    for (_, step), samples in short.items():
+        shares |= zip(samples, short_runs_rounded_alike(list(samples.values()), step))
+    return (shares[place] for place in range(len(runs)))
 
 
 def _sampled(run: Run, estimand: Estimand) -> tuple[float, float] | None:

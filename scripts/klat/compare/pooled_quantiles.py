@@ -30,8 +30,8 @@ def observe_sides(
     NoLogarithm if a figure is 0. SessionError if samples are needed that cannot be read.
     """
     q = estimand.q
-    runs = [run for cell in cells for run in cell.runs]
-    if q is None or all(supports(run.row.n or 0, q) for run in runs):
+    lengths = {run.row.n or 0 for cell in cells for run in cell.runs}
+    if q is None or all(supports(n, q) for n in lengths):
         return [observe(cell, estimand, own) for cell, own in zip(cells, units)]
     sides = [_named(cell, own) for cell, own in zip(cells, units)]
     paired = len(cells) > 1 and all(

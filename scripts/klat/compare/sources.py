@@ -188,8 +188,7 @@ class Run:
         """The samples at these places, from 0, in ascending order."""
         if self.row.soak or (self.row.n or 0) > PART:  # the values of a long run are few
             return [int(sample) for sample in self.distribution().take(np.array(places))]
-        samples = self.source.files.read(self.row)
-        samples.partition(sorted(set(places)))
+        samples = np.partition(self.source.files.read(self.row), sorted(set(places)))
         return [int(samples[place]) for place in places]
 
     def quantiles(self, qs: Sequence[Fraction]) -> list[int | None]:

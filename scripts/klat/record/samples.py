@@ -18,6 +18,8 @@ Samples = npt.NDArray[np.uint64]
 _WIDTH = 8
 # The most samples that are read at once. A larger number is not faster.
 PART = 1 << 21
+# A file up to this many samples is read whole, because many short runs share it.
+_WHOLE = 1 << 17
 # A soak of 32 MiB cannot hold more pairs of one row.
 MOST_PAIRS = 1 << 21
 _PAIRS = 1 << 16  # read at once
@@ -29,10 +31,12 @@ class DamagedPairs(SessionError):
 
 class SampleFiles:
     """The files below samples/ of one session. A file is open only while it is read, because a
-    session may have more files than a process may open."""
+    session may have more files than a process may open. The last small file is kept."""
 
     def __init__(self, session: Session) -> None:
         self.session = session
+        self._paths: dict[tuple[str, str], Path] = {}
+        self._small: tuple[Path, Samples] | None = None
         self._last: tuple[Row, Distribution] | None = None
 
     def read(self, row: Row) -> Samples:
@@ -50,12 +54,7 @@ class SampleFiles:
         """The samples of a row, counted by value. The result for the last row is kept.
         SessionError if some are missing; DamagedPairs if the pairs of a soak are not valid."""
         if self._last is None or self._last[0] is not row:
-            if row.soak:
-                found = self._pairs(row)
-            elif (row.n or 0) <= PART:
-                found = Distribution.of(self.read(row))
-            else:
-                found = Distribution.of_parts(self.parts(row))
+            found = self._pairs(row) if row.soak else Distribution.of_parts(self.parts(row))
             self._last = (row, found)
         return self._last[1]
 
@@ -71,8 +70,16 @@ class SampleFiles:
                 " those of a soak, which are counted by value and have no order"
             )
         first = row.first_sample + start
+        if self._small and self._small[0] is path:
+            found = self._small[1][first : first + count]
+            if len(found) == count:
+                return found
         found, held = _words(path, row, first, count)
         if len(found) == count:
+            if held <= _WHOLE:
+                whole, _ = _words(path, row, 0, held)
+                whole.setflags(write=False)
+                self._small = path, whole
             return found
         raise SessionError(
             f"{printable(str(path))}: holds {held:,} samples, but line {row.line} of runs.csv"
@@ -112,7 +119,10 @@ class SampleFiles:
         return Distribution(values.copy(), counts.astype(np.int64))
 
     def _path(self, benchmark: str, kind: str) -> Path:
-        return self.session.path / "samples" / f"{benchmark}.{kind}"
+        key = benchmark, kind
+        if key not in self._paths:
+            self._paths[key] = self.session.path / "samples" / f"{benchmark}.{kind}"
+        return self._paths[key]
 
 
 def _words(path: Path, row: Row, first: int, count: int) -> tuple[Samples, int]:

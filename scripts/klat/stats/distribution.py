@@ -24,8 +24,8 @@ from klat.stats.descriptive import (
 
 Counts = npt.NDArray[np.int64]
 
-# Values within this distance of the first part's smallest one, which are nearly all, are counted in a
-# table. The others are sorted.
+# Values from the first part's smallest one on, which are nearly all, are counted in a table of at most this
+# length. The others are sorted.
 _TABLE = 1 << 21
 # Parts shorter than this are counted together, because each count reads the whole table.
 _TOGETHER = 1 << 18
@@ -53,22 +53,25 @@ class Distribution:
     def of_parts(parts: Iterable[Samples]) -> Distribution:
         """The distribution of all samples of the parts. Only a few parts are in memory at a time."""
         table = np.zeros(0, dtype=np.int64)
-        reach = 0
         first = np.uint64(0)
         others: list[Distribution] = []
         for part in _gathered(parts):
+            if not len(table) and len(part) < _TOGETHER:  # all there is
+                return Distribution.of(part)
             if not len(table):
-                table, first = np.zeros(_TABLE, dtype=np.int64), part.min()
-            places = part - first
-            near = (part >= first) & (places < _TABLE)
-            found = np.bincount(places[near].astype(np.int64))
-            table[: len(found)] += found
-            reach = max(reach, len(found))
-            if not near.all():
-                others.append(Distribution(*np.unique(part[~near], return_counts=True)))
+                first = part.min()
+                common = np.quantile(part[::64] - first, 0.99)
+                table = np.zeros(int(min(2 * common + 2, _TABLE)), dtype=np.int64)
+            places = part - first  # those of smaller values wrap
+            far = places >= len(table) - 1
+            np.minimum(places, len(table) - 1, out=places)
+            table += np.bincount(places.view(np.int64), minlength=len(table))
+            if table[-1]:
+                table[-1] = 0
+                others.append(Distribution.of(part[far]))
                 if sum(len(other.values) for other in others[1:]) > len(others[0].values):
                     others = [Distribution.merged(others)]
-        taken = np.flatnonzero(table[:reach])
+        taken = np.flatnonzero(table)
         values = taken.astype(np.uint64) + first
         return Distribution.merged([Distribution(values, table[taken]), *others])
 

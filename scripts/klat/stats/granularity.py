@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from klat.stats.descriptive import Samples
 from klat.stats.distribution import Distribution
 from klat.stats.hierarchy import mean
 
@@ -55,20 +54,31 @@ def rounded_alike(samples: Distribution, step: float) -> float:
     ninth of its own. Samples that are few in a step are at many lengths, so they do not count.
     """
     places = np.rint((samples.values - samples.values[0]) / step)
-    held = dict(zip(*_counted(places, samples.counts)))
+    starts = np.flatnonzero(np.r_[True, places[1:] != places[:-1]])
+    held = np.add.reduceat(samples.counts, starts)
+    full = np.flatnonzero(20 * held >= samples.n)
+    if not len(full):
+        return 0.0
+    count_at = dict(zip(places[starts].tolist(), held.tolist()))
     alike = sum(
-        count
-        for place, count in held.items()
-        if 20 * count >= samples.n
-        and 9 * max(held.get(place - 1, 0), held.get(place + 1, 0)) < count
+        count_at[place]
+        for place in places[starts][full].tolist()
+        if 9 * max(count_at.get(place - 1, 0), count_at.get(place + 1, 0)) < count_at[place]
     )
-    return alike / samples.n
+    return float(alike) / samples.n
 
 
-def _counted(places: npt.NDArray[Any], counts: npt.NDArray[Any]) -> tuple[list[float], list[float]]:
-    """The different places, and how many samples each has."""
-    different, which = np.unique(places, return_inverse=True)
-    return different.tolist(), np.bincount(which, weights=counts).tolist()
+def short_runs_rounded_alike(runs: Sequence[Samples], step: float) -> list[float]:
+    """rounded_alike() of each run, for runs of equal numbers of samples. In most of them no step can
+    have a twentieth, which one sort of all of them shows."""
+    ordered = np.sort(np.stack(runs), axis=1)
+    fewest = -(-ordered.shape[1] // 20)
+    reach = ordered[:, fewest - 1 :] - ordered[:, : ordered.shape[1] - fewest + 1]
+    full = (reach <= step + 1).any(axis=1)
+    return [
+        rounded_alike(Distribution.of(samples), step) if is_full else 0.0
+        for samples, is_full in zip(ordered, full.tolist())
+    ]
 
 
 def as_log(rounded: float) -> float:
