@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -316,3 +317,26 @@ def test_more_failures_on_one_side_than_by_chance_are_named_first(
     note = "invalid or failed runs of pipes: 0 of 20 in BASE and 22 of 42 in NEW"
     assert note in out and out.index(note) < out.index("median")
     assert "beyond chance; find out" not in spoil("stock", 5, 2)
+
+
+def test_a_sentence_that_many_results_have_is_printed_once_and_marked_at_each(
+    side: SideWriter, klat: Klat, tmp_path: Path
+) -> None:
+    sides = side("stock", boots=4), side("rt", 1.2, boots=4, **RT)
+    for number in range(16):
+        for place, label in enumerate(("stock", "rt")):
+            longer = place * (9_000 if number < 12 else 400 if number == 12 else 0)
+            side.add(
+                label, f"m{number}", 20_000 + longer, boots=4, order=9 + number, start_ns=number
+            )
+    page = tmp_path / "page.html"
+    _, text, _ = klat("compare", *sides, *MEDIAN, "--html", page)
+    _, markdown, _ = klat("compare", *sides, *MEDIAN, "--format", "markdown")
+    reason = "17 tests need more than 4 and 4 boots; one test alone would be settled"
+    assert f"note: [1] (13 results) {reason}" in words(text)
+    assert len(re.findall(r"median: inconclusive \[1\]", text)) == 13
+    assert markdown.count("**inconclusive** \\[1\\]") == 13
+    for report in (text, markdown, page.read_text()):
+        assert words(report).count(reason) == 1
+    _, table, _ = klat("compare", *sides, *MEDIAN, "--format", "csv")
+    assert table.count(reason) == 13

@@ -21,6 +21,7 @@ from klat.report.text.machines_wording import (
     over_machines_explanations,
     results_of,
 )
+from klat.report.text.shared_sentences import shared_sentences
 from klat.report.text.unshared import nothing_shared
 from klat.report.html.page_figures import figures, forest
 from klat.record.session import SessionError
@@ -103,6 +104,7 @@ def comparison_page(
         left_out=[left_out_machine(left, names) for left in comparison.left_out_machines],
         words=wording,
         nothing_shared=nothing_shared,
+        shared_sentences=shared_sentences,
         badge_of=_badge,
         kind=_STATUS[comparison.status],
         terms=list(terms(comparison)),

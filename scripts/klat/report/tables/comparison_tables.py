@@ -20,6 +20,7 @@ from klat.report.text.machines_wording import (
     machine_names,
     over_machines_explanations,
 )
+from klat.report.text.shared_sentences import SharedSentences, shared_sentences
 from klat.report.text.unshared import nothing_shared
 from klat.report.tables.cells import cells
 from klat.record.session import NOT_MEASURABLE, printable
@@ -230,6 +231,9 @@ def markdown(comparison: Comparison) -> Iterator[str]:
             yield f"- allowed, though it differs: {_cellular(condition.sentence())}"
         for caution in against.cautions:
             yield f"- note: {_cellular(caution)}"
+        shared = shared_sentences(against, comparison)
+        for note in shared.notes():
+            yield f"- note: {_cellular(note)}"
         yield ""
         if not against.shared:
             yield _cellular(nothing_shared(against))
@@ -244,7 +248,7 @@ def markdown(comparison: Comparison) -> Iterator[str]:
             yield f"| benchmark | metric | estimand | {' | '.join(titles)} | verdict |"
             yield "|---|---|---|---:|---:|---:|---|---|"
             for cell in against.cells:
-                yield from _rows(cell, against, comparison)
+                yield from _rows(cell, against, shared)
             yield ""
         for line in wording.unmeasurable(against):
             yield f"- {_cellular(line)}"
@@ -287,7 +291,7 @@ def _over_machines_rows(comparison: Comparison, names: Mapping[str, str]) -> Ite
         yield ""
 
 
-def _rows(cell: Cell, against: Against, comparison: Comparison) -> Iterator[str]:
+def _rows(cell: Cell, against: Against, shared: SharedSentences) -> Iterator[str]:
     what = ", ".join([wording.setting(cell.key, wording.keys(against)), *cell.under_test])
     where = [_cellular(what), _cellular(cell.metric)]
     if cell.refused:
@@ -302,8 +306,9 @@ def _rows(cell: Cell, against: Against, comparison: Comparison) -> Iterator[str]
     for result in cell.results:
         j = result.judgement
         word = wording.verdict(j)
-        why = "; ".join(wording.explanations(result, against, comparison)) if result.tested else ""
-        verdict = f"**{word}**{f': {_cellular(why)}' if why else ''}" if word else ""
+        why = "; ".join(shared.rest(result))
+        marks = _cellular(shared.marks(result))
+        verdict = f"**{word}**{marks}{f': {_cellular(why)}' if why else ''}" if word else ""
         values = [wording.figure(s.value) for s in (j.base, j.new)]
         yield f"| {' | '.join([*where, wording.estimand(result), *values, *wording.ratio(j), verdict])} |"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from collections.abc import Iterator
 from functools import partial
 
 from klat.compare.comparison import Against, Cell, Comparison, Result
@@ -14,6 +14,7 @@ from klat.report.text.machines_wording import left_out_machine, machine_names
 from klat.report.text.look_text import look_sentence
 from klat.report.text.numbers import MISSING
 from klat.report.text.parameters import HIDDEN
+from klat.report.text.shared_sentences import SharedSentences, shared_sentences
 from klat.report.text.unshared import nothing_shared
 from klat.record.session import printable
 from klat.compare.verdicts import Verdict
@@ -82,10 +83,10 @@ def _against(against: Against, comparison: Comparison, colour: bool) -> Iterator
         yield from wrapped(f"allowed, though it differs: {condition.sentence()}", "", "    ")
     for caution in against.cautions:
         yield from wrapped(f"note: {caution}", "", "    ")
-    shared = wording.shared_reasons(against, comparison)
-    for reason in shared.values():
-        yield from wrapped(f"note: {reason}", "", "    ")
-    if against.accepted or against.cautions or shared:
+    shared = shared_sentences(against, comparison)
+    for note in shared.notes():
+        yield from wrapped(f"note: {note}", "", "    ")
+    if against.accepted or against.cautions or shared.notes():
         yield ""
     if not against.shared:
         yield from wrapped(nothing_shared(against), "", "")
@@ -163,7 +164,7 @@ def _limit_overview(against: Against, colour: bool) -> Iterator[str]:
 
 
 def _cells(
-    against: Against, comparison: Comparison, colour: bool, shared: Container[str]
+    against: Against, comparison: Comparison, colour: bool, shared: SharedSentences
 ) -> Iterator[str]:
     tables = [_table(cell, comparison) for cell in against.cells]
     rows = [row for table in tables for row in table]
@@ -177,7 +178,7 @@ def _cells(
             last = title
         for changed in cell.under_test:
             yield from wrapped(f"under test: {changed}", "  ", "    ")
-        yield from _cell(cell, against, comparison, colour, shared)
+        yield from _cell(cell, colour, shared)
         for row in table:
             texts = [row[0].ljust(widths[0]), *(t.rjust(w) for t, w in zip(row[1:], widths[1:]))]
             yield from ("    " + "  ".join(texts)).rstrip().splitlines()
@@ -193,9 +194,7 @@ def _cells(
             yield ""
 
 
-def _cell(
-    cell: Cell, against: Against, comparison: Comparison, colour: bool, shared: Container[str]
-) -> Iterator[str]:
+def _cell(cell: Cell, colour: bool, shared: SharedSentences) -> Iterator[str]:
     metric = printable(cell.metric)
     if cell.refused:
         refused = Verdict.NOT_COMPARABLE
@@ -210,10 +209,9 @@ def _cell(
         verdict = result.verdict
         assert verdict is not None
         word = _paint(wording.verdict(result.judgement), verdict, colour)
-        yield f"  {metric}, {result.estimand}: {word}"
-        for sentence in wording.explanations(result, against, comparison):
-            if sentence not in shared:
-                yield from wrapped(sentence, "    ", "      ")
+        yield f"  {metric}, {result.estimand}: {word}{shared.marks(result)}"
+        for sentence in shared.rest(result):
+            yield from wrapped(sentence, "    ", "      ")
 
 
 def _table(cell: Cell, comparison: Comparison) -> list[list[str]]:

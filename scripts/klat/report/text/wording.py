@@ -216,22 +216,6 @@ def in_doubt(j: Judgement, comparison: Comparison, subject: str, run: str) -> It
             yield settle(j.settle, j, run)
 
 
-def shared_reasons(against: Against, comparison: Comparison) -> dict[str, str]:
-    """The sentences that explain all figures with one verdict, and the form in which a report prints them once."""
-    by_verdict: dict[str, list[list[str]]] = {}
-    for result in (r for cell in against.cells for r in cell.results):
-        if result.tested and result.judgement.ratio is not None:
-            sentences = list(explanations(result, against, comparison))
-            by_verdict.setdefault(verdict(result.judgement), []).append(sentences)
-    return {
-        sentence: sentence if len(by_verdict) == 1 else f"{word}: {sentence}"
-        for word, explained in by_verdict.items()
-        for sentence in explained[0]
-        if len(explained) > 1 and all(sentence in other for other in explained)
-        if len(by_verdict) == 1 or word != Verdict.SAME.value
-    }
-
-
 def direction(j: Judgement) -> str:
     """`longer` or `shorter` where the interval excludes 1; empty where it contains 1 or there are too
     few units for any claim."""
