@@ -1,7 +1,6 @@
 """Judges simulated kernels and counts how often the verdict is right.
 
-Whole arrays of comparisons are judged at once. `judged` is the rule of klat.compare.verdicts for arrays; a
-test holds the two to each other on every shape.
+Whole arrays of comparisons are judged at once, by the functions of klat.stats that klat.compare.verdicts calls.
 """
 
 from __future__ import annotations
@@ -13,8 +12,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from klat.stats import enough_units
+from klat.stats import enough_units, multiplicity
 from klat.stats.granularity import hidden
+from klat.stats.means import welch_freedom
+from klat.stats.three_sided import Statement, conclude, p_changed, p_within, reach
 from validation.interval import clopper_pearson
 from validation.kernels import SHAPES, STEP, Logs, Shape, Size
 from klat.compare.verdicts import Rules
@@ -98,42 +99,29 @@ def estimates(base: Logs, new: Logs, resolution: Logs | float = 0.0) -> Estimate
     means = [side.mean(axis=-1) for side in (base, new)]
     one, two = (mean.var(axis=-1, ddof=1) / boots for mean in means)
     value = means[1].mean(axis=-1) - means[0].mean(axis=-1)
-    freedom = (boots - 1) * (one + two) ** 2 / (one**2 + two**2)
+    freedom = welch_freedom(one / (one + two), boots - 1, two / (one + two), boots - 1)
     return Estimates(value, np.sqrt(one + two), freedom, value * 0 + resolution, boots)
 
 
 def judged(found: Estimates, true: float, rules: Rules) -> Judged:
     """With Holm's correction over the last axis."""
-    from scipy.special import stdtr, stdtrit
-
-    value, error, freedom = np.abs(found.value), found.error, found.freedom
-    reach = rules.log_margin + found.hidden
-
-    def tail(distance: Logs) -> Logs:
-        return np.asarray(stdtr(freedom, distance / error))
-
-    p = tail(reach - value) + tail(-reach - value)
-    p = np.maximum(p, enough_units.by_states(found.boots, found.boots, 0, found.boots))
-    same = tail(value + found.hidden - rules.log_margin) <= rules.alpha
-    changed = _holm(p) <= rules.alpha
-    limits = stdtrit(freedom, 1 - rules.alpha / 2) * error + found.hidden
-    none = 2 * tail(found.hidden - value) <= rules.alpha
-    return Judged(
-        slower=changed & (found.value > 0),
-        faster=changed & (found.value < 0),
-        same=same & ~changed,
-        covers=np.abs(found.value - true) <= limits,
-        shows=none & (found.value > 0) & ~same,
+    given = found.value, found.error, found.freedom, found.hidden
+    p = np.maximum(
+        p_changed(*given, rules.log_margin),
+        enough_units.by_states(found.boots, found.boots, 0, found.boots),
     )
-
-
-def _holm(p: Logs) -> Logs:
-    order = np.argsort(p, axis=-1)
-    steps = np.arange(p.shape[-1], 0, -1)
-    raised = np.take_along_axis(p, order, axis=-1) * steps
-    adjusted = np.empty_like(p)
-    np.put_along_axis(adjusted, order, np.maximum.accumulate(raised, axis=-1), axis=-1)
-    return adjusted
+    said = conclude(
+        found.value, multiplicity.holm(p), p_within(*given, rules.log_margin), rules.alpha
+    )
+    limits = reach(*given[1:], 1 - rules.alpha)
+    differs = (p_changed(*given, 0.0) <= rules.alpha) & (found.value > 0)
+    return Judged(
+        slower=said == Statement.ABOVE,
+        faster=said == Statement.BELOW,
+        same=said == Statement.WITHIN,
+        covers=np.abs(found.value - true) <= limits,
+        shows=differs & (said != Statement.WITHIN),
+    )
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from klat.compare.estimands import FINER
 from klat.stats import enough_units, multiplicity
 from klat.stats.interim_looks import Look
 from klat.stats.means import MeanDifference, combined, from_intervals, paired, welch
+from klat.stats.three_sided import Statement, conclude
 from klat.stats.hierarchy import Level, branch_means, mean, variance, variance_components
 from klat.stats.descriptive import lag1_autocorrelation
 
@@ -70,7 +71,7 @@ class Rules:
         return self.alpha / self.factor(family) if self.correction == "holm" else self.alpha
 
     def adjusted(self, p: Sequence[float]) -> list[float]:
-        return multiplicity.CORRECTIONS[self.correction](p, self.factor)
+        return list(map(float, multiplicity.CORRECTIONS[self.correction](p, self.factor)))
 
     def factor(self, tests: float) -> float:
         return self.alpha / self.look.level(tests) if self.look else tests
@@ -169,12 +170,8 @@ def judge(
     """Judge (BASE, NEW) of each of a family of tests. Where `obstacles` has a text for a test, its
     units do not represent a kernel: the result is described and not tested.
 
-    Exactly one of three statements on a ratio is true: it is below the margin, within it, or above it.
-    Each is tested at alpha. The verdict is the statement that remains when the other two are rejected
+    The verdict is the statement of klat.stats.three_sided that remains when the other two are rejected
     (Goeman, Solari and Stijnen, "Three-sided hypothesis testing", Statistics in Medicine 29, 2010).
-    Only the test of the true statement can err, so each may use all of alpha. Rejecting "within" on
-    one side also rejects the opposite side, so one test gives `faster` or `slower`. `same` needs the
-    rejection of both outer statements.
     """
     reasons = list(obstacles) or [""] * len(pairs)
     drafts = [_draft(base, new, rules, why, True) for (base, new), why in zip(pairs, reasons)]
@@ -188,8 +185,7 @@ def judge(
 
 def describe(base: Observed, new: Observed, rules: Rules, obstacle: str = "") -> Judgement:
     """Ratio and interval without a test, for figures that have no verdict."""
-    found = _draft(base, new, rules, obstacle, False)
-    return replace(found, verdict=None, settle=None)
+    return replace(_draft(base, new, rules, obstacle, False), verdict=None, settle=None)
 
 
 def spread(side: Observed) -> Spread:
@@ -377,12 +373,18 @@ def _run_level(side: Observed) -> tuple[float, float] | None:
     return square, sum(freedom)
 
 
+_VERDICTS: dict[int, Verdict] = {
+    Statement.BELOW: Verdict.FASTER,
+    Statement.WITHIN: Verdict.SAME,
+    Statement.ABOVE: Verdict.SLOWER,
+}
+
+
 def _decide(draft: Judgement, rules: Rules, family: int, noun: str) -> Judgement:
     assert draft.ratio is not None and draft.p_adjusted is not None and draft.p_same is not None
-    if draft.p_same <= rules.alpha:
-        return replace(draft, verdict=Verdict.SAME)
-    if draft.p_adjusted <= rules.alpha:
-        return replace(draft, verdict=Verdict.SLOWER if draft.ratio > 1 else Verdict.FASTER)
+    value = math.log(draft.ratio)
+    if verdict := _VERDICTS.get(int(conclude(value, draft.p_adjusted, draft.p_same, rules.alpha))):
+        return replace(draft, verdict=verdict)
     return replace(draft, verdict=Verdict.INCONCLUSIVE, reason=_why_not(draft, rules, family, noun))
 
 

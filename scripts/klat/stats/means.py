@@ -8,20 +8,17 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from klat.stats.hierarchy import mean, variance
 
-# Logs of equal numbers may differ by this much.
-_ROUNDING = 1e-12
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 
 @dataclass(frozen=True)
 class MeanDifference:
-    """The difference of two means. `error` is its standard error with `freedom` degrees of freedom.
-    The error is 0 if all values are equal on each side; then every statement below is exact.
-    `resolution` bounds how much the counter's granularity may add to the difference or hide of it.
-    It is the same in every unit, so no number of units averages it away. It widens the interval,
-    and every claim is tested against it."""
+    """The difference of two means, as klat.stats.three_sided takes it."""
 
     value: float
     error: float
@@ -29,32 +26,22 @@ class MeanDifference:
     resolution: float = 0.0
 
     def interval(self, confidence: float) -> tuple[float, float]:
-        from scipy.special import stdtrit
+        from klat.stats.three_sided import reach
 
-        reach = self.resolution
-        if self.error:
-            reach += float(stdtrit(self.freedom, (1 + confidence) / 2)) * self.error
-        return self.value - reach, self.value + reach
+        half = float(reach(self.error, self.freedom, self.resolution, confidence))
+        return self.value - half, self.value + half
 
     def p_changed(self, margin: float) -> float:
-        """p of |difference| <= margin: both tails at the end of the margin that is nearer (Hodges and
-        Lehmann, J. Royal Statistical Society B 16, 1954). With margin 0 it is Student's two-sided p;
-        with a margin of many errors it is that of the one-sided test against the margin."""
-        reach, value = margin + self.resolution, abs(self.value)
-        return min(1.0, self._tail(reach - value) + self._tail(-reach - value))
+        """p of |difference| <= margin."""
+        from klat.stats.three_sided import p_changed
+
+        return float(p_changed(self.value, self.error, self.freedom, self.resolution, margin))
 
     def p_within(self, margin: float) -> float:
-        """p of |difference| >= margin: the larger of two one-sided tests (Schuirmann, J.
-        Pharmacokinetics and Biopharmaceutics 15, 1987)."""
-        return self._tail(abs(self.value) + self.resolution - margin)
+        """p of |difference| >= margin."""
+        from klat.stats.three_sided import p_within
 
-    def _tail(self, distance: float) -> float:
-        """The tail of Student's t at distance / error."""
-        from scipy.special import stdtr
-
-        if not self.error:
-            return 0.0 if distance < -_ROUNDING else 1.0
-        return float(stdtr(self.freedom, distance / self.error))
+        return float(p_within(self.value, self.error, self.freedom, self.resolution, margin))
 
 
 def welch(a: Sequence[float], b: Sequence[float], resolution: float = 0.0) -> MeanDifference | None:
@@ -86,9 +73,17 @@ def combined(
     square = square_a + square_b
     if not square:
         return MeanDifference(b - a, 0.0, freedom_a + freedom_b, resolution)
-    # As shares of the sum: their squares do not underflow, however small the variances are.
-    freedom = 1 / ((square_a / square) ** 2 / freedom_a + (square_b / square) ** 2 / freedom_b)
+    freedom = welch_freedom(square_a / square, freedom_a, square_b / square, freedom_b)
     return MeanDifference(b - a, math.sqrt(square), freedom, resolution)
+
+
+Figure = TypeVar("Figure", float, "npt.NDArray[Any]")
+
+
+def welch_freedom(share_a: Figure, freedom_a: float, share_b: Figure, freedom_b: float) -> Figure:
+    """The degrees of freedom of a sum of two squared errors, from the share of each in it. The squares of
+    shares do not underflow, however small the errors are."""
+    return 1 / (share_a**2 / freedom_a + share_b**2 / freedom_b)
 
 
 def paired(differences: Sequence[float], resolution: float = 0.0) -> MeanDifference | None:
