@@ -123,19 +123,37 @@ static void add_group(json_t *object)
 	}
 }
 
-static void count_level(const char *directory, void *levels)
+/* How many of the cgroups have a file, and how many keep no PSI. */
+struct levels {
+	int weights, shares, runtimes, without_pressure;
+};
+
+static bool has_file(const char *directory, const char *name)
 {
 	char path[4200];
 
-	snprintf(path, sizeof(path), "%s/cpu.weight", directory);
-	if (access(path, F_OK))
-		snprintf(path, sizeof(path), "%s/../cpu.shares", directory);
-	*(int *)levels += !access(path, F_OK);
+	snprintf(path, sizeof(path), "%s/%s", directory, name);
+	return !access(path, F_OK);
+}
+
+static void count_level(const char *directory, void *argument)
+{
+	struct levels *levels = argument;
+	char pressure[8];
+
+	levels->weights += has_file(directory, "cpu.weight");
+	levels->shares += has_file(directory, "cpu.shares");
+	levels->runtimes += has_file(directory, "cpu.rt_runtime_us");
+	/* The root has no cgroup.type. */
+	levels->without_pressure +=
+		has_file(directory, "cgroup.type") &&
+		read_setting(directory, "cgroup.pressure", "1", pressure, sizeof(pressure));
 }
 
 /*
- * How far the cgroup is from the root. A switch updates pressure stall information (PSI) in all of
- * these levels of version 2, and schedules an ordinary task in all levels with the CPU controller.
+ * How far the cgroup is from the root. A switch updates pressure stall information (PSI) in these
+ * levels of version 2 unless cgroup.pressure is 0. The kernel schedules an ordinary task in all
+ * levels with the CPU controller, and a real-time task in those with a real-time runtime.
  * A cgroup namespace other than the first one hides the levels above it.
  */
 static void add_depths(json_t *object)
@@ -144,21 +162,26 @@ static void add_depths(json_t *object)
 	char *text = klat_read_file("/proc/self/cgroup"), depth[64], *unified;
 	const char *note = "";
 	struct stat status;
-	int levels = 0;
+	/* The root of a hierarchy of version 1 has the files, and is no level. */
+	struct levels levels = { .shares = -1, .runtimes = -1 };
 
 	if (!stat("/proc/self/ns/cgroup", &status) && status.st_ino != first_namespace)
 		note = " below the root of a cgroup namespace";
 	klat_cgroups_visit(count_level, &levels);
-	snprintf(depth, sizeof(depth), "%d%s", levels, note);
-	/* None: in the root, or a kernel without group scheduling. */
-	if (levels)
+	snprintf(depth, sizeof(depth), "%d%s",
+		 levels.weights + (levels.shares > 0 ? levels.shares : 0), note);
+	if (levels.weights || levels.shares >= 0)
 		add(object, "cpu_cgroup_depth", depth);
+	snprintf(depth, sizeof(depth), "%d%s", levels.runtimes, note);
+	if (levels.runtimes >= 0)
+		add(object, "rt_cgroup_depth", depth);
 	unified = text ? strstr(text, "0::/") : NULL;
 	if (unified && !access("/proc/pressure/cpu", F_OK)) {
-		levels = 0;
+		int count = -levels.without_pressure;
+
 		for (char *c = unified + 3; *c && *c != '\n'; c++)
-			levels += c[0] == '/' && c[1] != '\n';
-		snprintf(depth, sizeof(depth), "%d%s", levels, note);
+			count += c[0] == '/' && c[1] != '\n';
+		snprintf(depth, sizeof(depth), "%d%s", count, note);
 		add(object, "cgroup_depth", depth);
 	}
 	free(text);

@@ -181,24 +181,47 @@ def test_what_an_ancestor_sets_is_recorded(
         group.rmdir()
 
 
-@pytest.mark.parametrize("hidden", [False, True])
-def test_the_depth_of_the_cgroup_is_recorded(hidden: bool, tmp_path: Path, root: None) -> None:
+CGROUP_NAMESPACE = "0 below the root of a cgroup namespace"
+
+
+@pytest.mark.parametrize(
+    ("kind", "prefix", "written", "depths"),
+    [
+        ("cgroup2", [], "", {"cgroup_depth": "2"}),
+        ("cgroup2", ["unshare", "-C"], "", {"cgroup_depth": CGROUP_NAMESPACE}),
+        ("cgroup2", [], "cgroup.pressure 0", {"cgroup_depth": "1"}),
+        ("cgroup", [], "cpu.rt_runtime_us 1000", {"cpu_cgroup_depth": "2", "rt_cgroup_depth": "2"}),
+    ],
+)
+def test_the_depth_of_the_cgroup_is_recorded(
+    kind: str, prefix: list[str], written: str, depths: dict[str, str], tmp_path: Path, root: None
+) -> None:
     mounts = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
-    points = [Path(mount[1]) for mount in mounts if mount[2] == "cgroup2"]
-    group = points[0] / "klat-test-depth" if points else tmp_path
+    options = {"cgroup2": "", "cgroup": "cpu"}[kind]
+    points = [m[1] for m in mounts if m[2] == kind and options in [*m[3].split(","), ""]]
+    group = Path(points[0] if points else tmp_path) / "klat-test-depth"
+    if not points or not Path("/proc/pressure/cpu").exists():
+        lacking(f"no {kind} can be made, or the kernel has no PSI")
     try:
         (group / "below").mkdir(parents=True)
-    except OSError:
-        points = []
-    if not points or not Path("/proc/pressure/cpu").exists():
-        lacking("no cgroup of version 2 can be made, or the kernel has no PSI")
-    try:
+        file, _, value = written.partition(" ")
+        for level in (group, group / "below")[: None if file.startswith("cpu") else 1]:
+            if file and not (level / file).exists():
+                lacking(f"this kernel has no {file}")
+            if file:
+                (level / file).write_text(value)
         join = (group / "below/cgroup.procs").write_text
-        words = ["unshare", "-C"] if hidden else []
-        words += [str(path_of("syscall")), "--iterations", "20", "--record", str(tmp_path / "s")]
+        words = [
+            *prefix,
+            str(path_of("syscall")),
+            "--iterations",
+            "20",
+            "--record",
+            str(tmp_path / "s"),
+        ]
         command(words, preexec_fn=lambda: join(str(os.getpid())) and None)
-        depth = inherited(tmp_path / "s")["cgroup_depth"]
-        assert depth == ("0 below the root of a cgroup namespace" if hidden else "2")
+        recorded = inherited(tmp_path / "s")
+        assert {name: recorded[name] for name in depths} == depths
     finally:
         (group / "below").rmdir()
         group.rmdir()

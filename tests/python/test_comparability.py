@@ -85,6 +85,8 @@ def test_a_condition_that_differs_is_refused_by_name_until_it_is_allowed(
         ({}, {"inherited": PROCESS | {"cgroup_depth": "6", "dma_latency": "0"}, "environment": RESUME}, False),
         ({"inherited": {"lo_mtu": "1500"}}, {"inherited": {"lo_mtu": "65536"}}, False),
         ({"inherited": {"cpu_cgroup_depth": "1"}}, {"inherited": {"cpu_cgroup_depth": "4"}}, False),
+        ({"inherited": {"rt_cgroup_depth": "0"}}, {"inherited": {"rt_cgroup_depth": "4"}}, True),
+        ({"run": OTHER, "inherited": {"rt_cgroup_depth": "0"}}, {"run": OTHER, "inherited": {"rt_cgroup_depth": "4"}}, False),
         ({"run": HELD, "inherited": PROCESS}, {"run": HELD, "inherited": PROCESS | {"dma_latency": "2"}}, False),
         ({"run": HELD, "inherited": PROCESS}, {"run": HELD, "inherited": PROCESS | {"dma_latency": "1"}}, True),
         ({"inherited": PROCESS}, {"inherited": PROCESS | {SPECULATION: "thread mitigated"}}, False),
@@ -93,7 +95,7 @@ def test_a_condition_that_differs_is_refused_by_name_until_it_is_allowed(
         ({"environment": HUGE, "inherited": {"THP_enabled": "1"}}, {"inherited": {"THP_enabled": "0"}}, False),
         ({"environment": HUGE, "inherited": {"THP_enabled": "1"}}, {"environment": HUGE, "inherited": {"THP_enabled": "0"}}, True),
     ],
-    ids=["an earlier klat", "nice in real time", "nice", "weight in real time", "weight", "an earlier klat, deep and awake", "a device that pipes ignores", "levels that real time ignores",
+    ids=["an earlier klat", "nice in real time", "nice", "weight in real time", "weight", "an earlier klat, deep and awake", "a device that pipes ignores", "levels that real time ignores", "levels of real time", "levels of real time, ordinary",
          "less strict than its own request", "stricter than its own request", "a kernel that mitigates each filter", "asked for", "the kernel's own",
          "a kernel without huge pages", "huge pages disabled"],
 )  # fmt: skip

@@ -176,7 +176,12 @@ _OF_ORDINARY_THREADS = ("nice", "slice_ns", "cpu.weight", "cpu_cgroup_depth")
 def _is_effective(name: str, row: Row) -> bool:
     if name == "lo_mtu":
         return row.benchmark == "transport"
-    return name not in _OF_ORDINARY_THREADS or "=other:" in row.policy
+    is_ordinary = "=other:" in row.policy
+    return (
+        not is_ordinary
+        if name == "rt_cgroup_depth"
+        else name not in _OF_ORDINARY_THREADS or is_ordinary
+    )
 
 
 def _requests_less(session: Session, latency: str) -> bool:
