@@ -1,9 +1,12 @@
 # `make help` lists the targets. V=1 shows the commands.
 
-# Every benchmark, sorted. `make new NAME=x` adds to it. Nothing else in the build names a benchmark.
-PROGRAMS := cv eventloop messages network pipes semaphore switch syscall timer tlbflush transport
 # Executables that are not benchmarks.
 HELPERS := load/load network/client
+# A benchmark is a folder, here or in bench/, with a source of the folder's name. Nothing else in the build names a
+# benchmark or its place.
+FOLDERS := $(foreach n,$(sort $(notdir $(basename $(wildcard */*.c bench/*/*.c)))),$(patsubst %/$(n).c,%,$(filter-out \
+	$(HELPERS:=.c),$(wildcard $(n)/$(n).c bench/$(n)/$(n).c))))
+PROGRAMS := $(notdir $(FOLDERS))
 
 VERSION := $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' scripts/klat/__init__.py)
 # With --git-dir, because under sudo git refuses to search a tree that belongs to the caller. Only a tree from
@@ -24,7 +27,8 @@ docdir = $(datadir)/doc/klat
 # without the libraries.
 OUT ?=
 BUILD := $(or $(OUT),build)
-BINARIES := $(addprefix $(OUT:%=%/),$(foreach p,$(PROGRAMS),$(p)/$(p)) $(HELPERS))
+binary_of = $(1)/$(notdir $(1))
+BINARIES := $(addprefix $(OUT:%=%/),$(foreach f,$(FOLDERS),$(call binary_of,$(f))) $(HELPERS))
 
 ifeq ($(V),1)
 Q :=
@@ -107,6 +111,10 @@ give_back = $(Q)[ "$$(id -u)" != 0 ] || chown -Rh --reference=Makefile $(BUILD) 
 all: $(BINARIES)
 	$(give_back)
 
+# make pipes, make switch: without the folder.
+.PHONY: $(notdir $(BINARIES))
+$(foreach b,$(BINARIES),$(eval $(notdir $(b)): $(b)))
+
 .PHONY: help
 help:
 	@echo 'make            builds the programs'
@@ -155,14 +163,14 @@ $(LIBRARY): $(LIBRARY_OBJECTS)
 
 # A program is every source of its folder except helpers. Its build.mk, if it has one, may set LIBRARIES_name (to link),
 # FLAGS_name (to compile with) and LEFT_OUT_name (sources that are not compiled).
--include $(wildcard $(PROGRAMS:%=%/build.mk))
-sources_of = $(filter-out $(HELPERS:=.c) $(LEFT_OUT_$(1)),$(wildcard $(1)/*.c))
+-include $(wildcard $(FOLDERS:%=%/build.mk))
+sources_of = $(filter-out $(HELPERS:=.c) $(LEFT_OUT_$(notdir $(1))),$(wildcard $(1)/*.c))
 objects_of = $(patsubst %,$(BUILD)/%.o,$(basename $(call sources_of,$(1))))
-PROGRAM_OBJECTS := $(foreach p,$(PROGRAMS),$(call objects_of,$(p)))
+PROGRAM_OBJECTS := $(foreach f,$(FOLDERS),$(call objects_of,$(f)))
 
 $(PROGRAM_OBJECTS): $(BUILD)/%.o: %.c $(BUILD)/flags | $(BUILD)/prerequisites
 	@mkdir -p $(@D)
-	$(Q)$(compile) $(FLAGS_$(*D)) -c -o $@ $<
+	$(Q)$(compile) $(FLAGS_$(notdir $(*D))) -c -o $@ $<
 
 # klat lab explain identifies a guest's program by its addresses, so each static program has its own 4 MiB of addresses.
 comma := ,
@@ -171,12 +179,12 @@ place_of = $(if $(STATIC),-Wl$(comma)-Ttext-segment=$(shell printf '%s\n' $(PROG
 
 # Each binary is beside its source.
 define program
-$(OUT:%=%/)$(1)/$(1): $(call objects_of,$(1)) $(LIBRARY)
+$(OUT:%=%/)$(call binary_of,$(1)): $(call objects_of,$(1)) $(LIBRARY)
 	@mkdir -p $$(@D)
 	$$(say) CC $$@
-	$$(Q)$$(CC) $$(CFLAGS) $$(LDFLAGS) $$(call place_of,$(1)) -o $$@ $$(filter %.o %.a,$$^) $$(LIBRARIES_$(1)) $$(LDLIBS)
+	$$(Q)$$(CC) $$(CFLAGS) $$(LDFLAGS) $$(call place_of,$(notdir $(1))) -o $$@ $$(filter %.o %.a,$$^) $$(LIBRARIES_$(notdir $(1))) $$(LDLIBS)
 endef
-$(foreach p,$(PROGRAMS),$(eval $(call program,$(p))))
+$(foreach f,$(FOLDERS),$(eval $(call program,$(f))))
 
 $(HELPERS:%=$(OUT:%=%/)%): $(OUT:%=%/)%: %.c $(LIBRARY) $(BUILD)/flags
 	@mkdir -p $(@D) $(BUILD)/depend
@@ -243,17 +251,17 @@ $(BUILD)/unit/test_files: UNIT_FLAGS := -Wl,--wrap=mkdirat
 $(BUILD)/unit/test_topology: UNIT_FLAGS := -Wl,--wrap=klat_read_line,--wrap=glob,--wrap=access,--wrap=syscall
 
 # Copies of the programs without a build.mk. A test sets their mode.
-PLANTED := $(foreach p,$(PROGRAMS),$(if $(wildcard $(p)/build.mk),,$(p)))
+PLANTED := $(foreach f,$(FOLDERS),$(if $(wildcard $(f)/build.mk),,$(f)))
 define planted
-$(BUILD)/planted/$(1)/$(1): $(call objects_of,$(1)) tests/planted/mode.c $(LIBRARY)
+$(BUILD)/planted/$(call binary_of,$(1)): $(call objects_of,$(1)) tests/planted/mode.c $(LIBRARY)
 	@mkdir -p $$(@D)
 	$$(say) CC $$@
 	$$(Q)$$(CC) $$(CFLAGS) $$(LDFLAGS) -Wl,--wrap=klat_mode,--wrap=klat_cpus_online,--wrap=klat_arch_missing,--wrap=klat_arch_counter_invariant,--wrap=klat_planted,--wrap=klat_suspended_ns,--wrap=klat_arch_broadcast_cpus,--wrap=klat_snapshot_take,--wrap=open -o $$@ $$(filter %.o %.c %.a,$$^) $$(LDLIBS)
 endef
-$(foreach p,$(PLANTED),$(eval $(call planted,$(p))))
+$(foreach f,$(PLANTED),$(eval $(call planted,$(f))))
 
 .PHONY: planted
-planted: $(foreach p,$(PLANTED),$(BUILD)/planted/$(p)/$(p))
+planted: $(foreach f,$(PLANTED),$(BUILD)/planted/$(call binary_of,$(f)))
 	$(give_back)
 
 .PHONY: units
@@ -338,7 +346,7 @@ SHELL_SCRIPTS := .ci/run lab/init lab/lava/measure-for-lava lab/lava/take-record
 	lab/static/measure scripts/bench scripts/deps scripts/new scripts/completion.bash \
 	debian/tests/programs debian/tests/front debian/tests/lab
 C_SOURCES = $(wildcard lib/*.h lib/*/*.[ch] lib/arch/*/*.[ch] tests/unit/*.[ch] tests/planted/*.[ch] tests/selfbench/*.c tests/validation/*.c load/*.c lab/plugin/*.[ch] scripts/templates/*.c) \
-	$(foreach p,$(PROGRAMS),$(wildcard $(p)/*.[ch] $(p)/*.cc))
+	$(wildcard $(FOLDERS:%=%/*.[ch]) $(FOLDERS:%=%/*.cc))
 PYTHON_SOURCES := klat ansible scripts/klat scripts/reference.py scripts/sysroot.py scripts/templates tests
 .PHONY: format lint lint-deps lint-c lint-build lint-layers lint-python lint-shell lint-yaml lint-version
 format: lint-deps
@@ -356,7 +364,7 @@ lint-build:
 # Which layer of lib may call which, and how long a file may be: tests/lint/library_rules.py.
 lint-layers: $(LIBRARY_OBJECTS)
 	$(Q)$(PYTHON) -B tests/lint/library_rules.py $^ \
-		$(wildcard lib/*.h lib/*/*.[ch] lib/arch/*/*.[ch] load/*.c lab/plugin/*.[ch] $(PROGRAMS:%=%/*.[ch]))
+		$(wildcard lib/*.h lib/*/*.[ch] lib/arch/*/*.[ch] load/*.c lab/plugin/*.[ch] $(FOLDERS:%=%/*.[ch]))
 lint-python:
 	$(Q)$(PYTHON) -m black --quiet --check --diff $(PYTHON_SOURCES)
 	$(Q)$(PYTHON) -m mypy
@@ -378,14 +386,14 @@ MANUALS := $(BUILD)/man/klat.1 $(foreach p,$(PROGRAMS),$(BUILD)/man/klat-$(p).1)
 .PHONY: man completion reference
 man completion: reference
 reference: all
-	$(Q)EMULATOR='$(EMULATOR)' $(PYTHON) -B scripts/reference.py $(BUILD) $(foreach p,$(PROGRAMS),$(OUT:%=%/)$(p)/$(p))
+	$(Q)EMULATOR='$(EMULATOR)' $(PYTHON) -B scripts/reference.py $(BUILD) $(filter-out $(HELPERS:%=$(OUT:%=%/)%),$(BINARIES))
 	$(give_back)
 
 # Every installed file, as FROM:TO. uninstall removes exactly these.
 PACKAGE := $(shell find scripts/klat ansible -type f ! -path '*/__pycache__/*' 2>/dev/null | sort)
 DOCUMENTS := $(wildcard README.md LICENSE docs/*.md docs/*.config docs/images/*)
 INSTALLED_PROGRAMS = klat:$(bindir)/klat \
-	$(foreach p,$(PROGRAMS),$(OUT:%=%/)$(p)/$(p):$(libexecdir)/$(p)) \
+	$(foreach f,$(FOLDERS),$(OUT:%=%/)$(call binary_of,$(f)):$(libexecdir)/$(notdir $(f))) \
 	$(foreach h,$(HELPERS),$(OUT:%=%/)$(h):$(libexecdir)/$(subst /,-,$(h))) \
 	$(PLUGIN):$(libexecdir)/lab-trace.so lab/init:$(datadir)/klat/lab/init
 INSTALLED_FILES = $(foreach f,$(PACKAGE),$(f):$(datadir)/klat/$(f:scripts/%=%)) \
@@ -409,19 +417,20 @@ STATIC_PLACE := $(notdir $(STATIC_BUILD))
 install-static:
 	$(Q)$(MAKE) OUT=$(STATIC_BUILD) STATIC=1 all
 	$(Q)cd $(STATIC_BUILD) && for program in $(patsubst $(OUT:%=%/)%,%,$(BINARIES)); do \
-		install -D -m 755 $$program '$(DESTDIR)$(libexecdir)/$(STATIC_PLACE)/'$$program || exit 1; done
+		install -D -m 755 $$program '$(DESTDIR)$(libexecdir)/$(STATIC_PLACE)/'$${program#bench/} || exit 1; done
 
 # Also removes klat's own directories, with the caches that Python left in them.
 uninstall:
 	$(Q)for pair in $(INSTALLED_PROGRAMS) $(INSTALLED_FILES); do rm -f "$(DESTDIR)$${pair#*:}"; done
-	$(Q)for program in $(BINARIES); do rm -f '$(DESTDIR)$(libexecdir)/static'*/$$program; done
+	$(Q)for program in $(patsubst $(OUT:%=%/)%,%,$(BINARIES)); do \
+		rm -f '$(DESTDIR)$(libexecdir)/static'*/$${program#bench/}; done
 	$(Q)for own in '$(DESTDIR)$(datadir)/klat' '$(DESTDIR)$(libexecdir)' '$(DESTDIR)$(docdir)'; do \
 		[ ! -d "$$own" ] || { find "$$own" -path '*/__pycache__/*.pyc' -delete; find "$$own" -depth -type d -empty -delete; }; \
 	done
 
 # For a machine that has nothing else. The same commit and compiler make the same bytes.
 STATIC_NAME := klat-programs-$(VERSION)-$(MACHINE)
-STATIC_FILES = $(foreach p,$(PROGRAMS),$(OUT:%=%/)$(p)/$(p):$(p)) $(OUT:%=%/)load/load:load \
+STATIC_FILES = $(foreach f,$(FOLDERS),$(OUT:%=%/)$(call binary_of,$(f)):$(notdir $(f))) $(OUT:%=%/)load/load:load \
 	$(OUT:%=%/)network/client:network-client lab/static/measure:measure lab/lava/measure-for-lava:measure-for-lava
 SOURCE_DATE_EPOCH ?= $(or $(shell git --git-dir=.git log -1 --format=%ct 2>/dev/null),0)
 STAGE = $(CURDIR)/$(STATIC_BUILD)/$@

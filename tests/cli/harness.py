@@ -42,7 +42,13 @@ def makefile_list(name: str) -> list[str]:
     return found[1].split()
 
 
-PROGRAMS = makefile_list("PROGRAMS")
+# The folder of each program, below the tree or a build of it.
+FOLDERS = {
+    path.stem: path.parent.relative_to(ROOT)
+    for path in (*ROOT.glob("*/*.c"), *ROOT.glob("bench/*/*.c"))
+    if path.stem == path.parent.name != "load"
+}
+PROGRAMS = sorted(FOLDERS)
 # One on two CPUs, one on one. A property of the library is tested on these two; the slow lane has the others.
 SHOWN = ("pipes", "switch")
 
@@ -205,7 +211,7 @@ def lacking(reason: str) -> None:
 
 def path_of(program: str, variant: str = "") -> Path:
     """`variant` is a directory below build/, empty for the tree's own programs."""
-    path = (ROOT / "build" / variant if variant else ROOT) / program / program
+    path = (ROOT / "build" / variant if variant else ROOT) / FOLDERS[program] / program
     if not path.exists():
         pytest.fail(f"{path} is not built: run the tests by 'make test'")
     return path

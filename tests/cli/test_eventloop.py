@@ -332,7 +332,7 @@ def test_a_library_that_is_missing_is_left_out_and_said(tmp_path: Path) -> None:
         '*"-lev "* | *backend-libev.c*) exit 1 ;;\n*) exec cc "$@" ;;\nesac\n'
     )
     compiler.chmod(0o755)
-    program = tmp_path / "out" / "eventloop" / "eventloop"
+    program = tmp_path / "out/bench/eventloop/eventloop"
     words = ["make", "-j2", f"OUT={tmp_path}/out", f"CC={compiler}", program]
     environment = {k: v for k, v in os.environ.items() if not k.startswith("MAKE")}
     done = command(words, cwd=ROOT, env=environment, limit=180)
@@ -359,7 +359,7 @@ def dasynq(tmp_path_factory: pytest.TempPathFactory) -> Path:
     the same interface.
     """
     out = tmp_path_factory.mktemp("dasynq")
-    program = out / "eventloop" / "eventloop"
+    program = out / "bench/eventloop/eventloop"
     headers = os.environ.get("DASYNQ") or ROOT / "tests" / "planted"
     words = ["make", "-j2", f"OUT={out}", f"DASYNQ={headers}", "CXX=c++", program]
     environment = {k: v for k, v in os.environ.items() if not k.startswith("MAKE")}

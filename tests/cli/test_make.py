@@ -11,7 +11,7 @@ from pathlib import Path
 
 import harness
 import pytest
-from harness import PROGRAMS, ROOT, command
+from harness import FOLDERS, PROGRAMS, ROOT, command
 from source_copies import ENVIRONMENT, copy_tree, files_below, make
 
 HELPERS = harness.makefile_list("HELPERS")
@@ -220,7 +220,11 @@ def test_what_root_builds_belongs_to_the_trees_owner(tmp_path: Path, root: None)
         os.chown(path, STRANGER, STRANGER, follow_symlinks=False)
     done = make(copy, "all", environment={"SUDO_UID": str(STRANGER), "HOME": str(tmp_path)})
     assert (done.status, done.err) == (0, ""), str(done)
-    made = [copy / "build", *(copy / "build").rglob("*"), *(copy / p / p for p in PROGRAMS)]
+    made = [
+        copy / "build",
+        *(copy / "build").rglob("*"),
+        *(copy / f / p for p, f in FOLDERS.items()),
+    ]
     assert {path.stat().st_uid for path in made} == {STRANGER}
     assert commit in command([copy / "pipes" / "pipes", "--version"]).out
 
@@ -390,14 +394,12 @@ def test_a_new_benchmark_builds_measures_and_passes(tmp_path: Path) -> None:
     copy = copy_tree(tmp_path)
     done = make(copy, "new", "NAME=getppid")
     assert done.status == 0, str(done)
-    listed = re.search(r"^PROGRAMS := (.*)$", (copy / "Makefile").read_text(), re.MULTILINE)
-    assert listed and listed[1].split() == sorted([*PROGRAMS, "getppid"])
     # The author's first act: the sample option gets another name.
-    source = copy / "getppid" / "getppid.c"
+    source = copy / "bench/getppid/getppid.c"
     source.write_text(source.read_text().replace("repeat", "rounds"))
-    done = make(copy, "getppid/getppid")
+    done = make(copy, "getppid")
     assert (done.status, done.err) == (0, ""), str(done)
-    harness_result = command([copy / "getppid" / "getppid", "--json"])
+    harness_result = command([copy / "klat", "getppid", "--json"])
     assert harness_result.status in (harness.MEASURED, harness.UNTRUSTED), str(harness_result)
     words = ["-B", "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/cli/test_getppid.py"]
     done = command(["/usr/bin/python3", *words], cwd=copy)
@@ -405,21 +407,21 @@ def test_a_new_benchmark_builds_measures_and_passes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["", "a b", "A", "1x", "x/y", "../x", "x;y", "pipes", "lib", "build", "run"]
+    "name", ["", "a b", "A", "1x", "x/y", "../x", "x;y", "pipes", "switch", "lib", "build", "run"]
 )
 def test_a_name_that_will_not_do_is_one_line_and_changes_nothing(name: str, tree: Path) -> None:
-    before = (tree / "Makefile").read_bytes()
+    before = {*tree.glob("bench/*"), *tree.glob("tests/cli/*")}
     done = make(tree, "new", f"NAME={name}")
     ours = [line for line in done.err.splitlines() if not line.startswith("make")]
     assert done.status == 2 and len(ours) == 1 and ours[0].startswith("klat: "), str(done)
-    assert (tree / "Makefile").read_bytes() == before
+    assert {*tree.glob("bench/*"), *tree.glob("tests/cli/*")} == before
 
 
 def test_clean_leaves_what_a_clone_has(tmp_path: Path) -> None:
     copy = copy_tree(tmp_path)
     before = files_below(copy)
     assert make(copy, "build/lib/base/lock.o").status == 0
-    for name in (*(f"{program}/{program}" for program in PROGRAMS), *HELPERS):
+    for name in (*(f / p for p, f in FOLDERS.items()), *HELPERS):
         (copy / name).touch()
     assert make(copy, "clean").status == 0
     assert files_below(copy) == before

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import harness
 import pytest
-from harness import MEASURED, ROOT, UNTRUSTED, command, json_of
+from harness import FOLDERS, MEASURED, ROOT, UNTRUSTED, command, json_of
 
 # The first test of each machine fetches its libraries and compiles.
 pytestmark = [pytest.mark.slow, pytest.mark.alone]
@@ -63,7 +63,7 @@ def machine(request: pytest.FixtureRequest) -> str:
 def test_a_static_program_says_that_an_emulator_measures_no_time(
     program: str, machine: str
 ) -> None:
-    path = ROOT / "build" / f"{machine}-static" / program / program
+    path = ROOT / "build" / f"{machine}-static" / FOLDERS[program] / program
     words = [f"qemu-{machine}-static", path, "--policy", "other", "--iterations", "50"]
 
     def attempt() -> str:
@@ -80,7 +80,7 @@ def test_a_static_program_says_that_an_emulator_measures_no_time(
 def test_short_calls_are_batched_where_the_counter_is_coarse(machine: str) -> None:
     """In the emulator this CPU's counter has 62.5 MHz. riscv64's is this machine's."""
     cpu, batch = {"aarch64": ("cortex-a57", 100), "riscv64": ("rv64", 1)}[machine]
-    path = ROOT / "build" / f"{machine}-static" / "syscall/syscall"
+    path = ROOT / "build" / f"{machine}-static" / "bench/syscall/syscall"
     words = (f"qemu-{machine}-static", "-cpu", cpu, path, "--policy", "other", "--iterations", "50")
     assert f";batch={batch};" in json_of(command([*words, "--json"]))["parameters"]
 
@@ -100,7 +100,7 @@ def test_a_board_is_named_with_each_of_its_kinds_of_cores(machine: str, tmp_path
     (faked / "device-tree").mkdir(parents=True)
     (faked / "cpuinfo").write_text(cores[machine])
     (faked / "device-tree/model").write_bytes(b"A board\0")
-    path = ROOT / "build" / f"{machine}-static" / "syscall/syscall"
+    path = ROOT / "build" / f"{machine}-static" / "bench/syscall/syscall"
     words = [f"qemu-{machine}-static", "-L", faked.parent, path, "--policy", "other"]
 
     def attempt() -> str:
@@ -117,7 +117,7 @@ def test_a_board_is_named_with_each_of_its_kinds_of_cores(machine: str, tmp_path
 def test_a_board_without_a_machine_id_is_identified_by_its_serial_number(
     machine: str, tmp_path: Path
 ) -> None:
-    program = ROOT / "build" / f"{machine}-static" / "syscall/syscall"
+    program = ROOT / "build" / f"{machine}-static" / "bench/syscall/syscall"
 
     def identity(machine_id: str, serial_number: str) -> str | None:
         faked = tmp_path / f"{machine_id}-{serial_number}"
@@ -148,8 +148,8 @@ def test_a_board_without_a_machine_id_is_identified_by_its_serial_number(
 
 def test_a_program_runs_with_the_shared_libraries_of_its_sysroot(machine: str) -> None:
     emulator = [f"qemu-{machine}-static", "-L", ROOT / "build/sysroot" / machine]
-    for program in (path.parent.name for path in ROOT.glob(f"build/{machine}/*/*.o")):
-        done = command([*emulator, ROOT / "build" / machine / program / program, "--version"])
+    for program, folder in FOLDERS.items():
+        done = command([*emulator, ROOT / "build" / machine / folder / program, "--version"])
         assert done.status == 0 and done.out.startswith(f"{program} "), str(done)
 
 

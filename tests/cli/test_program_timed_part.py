@@ -66,7 +66,9 @@ def test_a_worker_reads_its_state_only_before_and_after_its_body(tmp_path: Path)
 
 
 # A program with a build of its own has no such copy.
-COPIED = [p for p in harness.PROGRAMS if not (harness.ROOT / p / "build.mk").exists()]
+COPIED = [
+    p for p in harness.PROGRAMS if not (harness.ROOT / harness.FOLDERS[p] / "build.mk").exists()
+]
 
 
 @pytest.mark.parametrize("program", harness.shown_on_two(COPIED))

@@ -204,7 +204,7 @@ def test_the_loops_in_go_check_their_work(tmp_path: Path) -> None:
         "GOTOOLCHAIN": "local",
         "CGO_ENABLED": "0",
     }
-    words = [go, "build", "-o", tmp_path / "loops", harness.ROOT / "syscall/go/published.go"]
+    words = [go, "build", "-o", tmp_path / "loops", harness.ROOT / "bench/syscall/go/published.go"]
     built = harness.command(words, env=environment, limit=300)
     assert built.status == 0, str(built)
     for good in (["write", "1000"], ["channels", "10", "0"], ["channels", "10", "1000"]):

@@ -24,7 +24,7 @@ AGAIN = 1 << 32
 
 
 def block(number: int) -> bytes:
-    """As transport/pattern.h says, of an initiator with --touch write."""
+    """As bench/transport/pattern.h says, of an initiator with --touch write."""
     base = number * 2 * 0x9E3779B97F4A7C15
     words = [(base + i) % 2**64 for i in range((BYTES - HEADER) // 8 + 1)]
     return (bytes(HEADER) + struct.pack(f"<{len(words)}Q", *words))[:BYTES]

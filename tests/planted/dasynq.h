@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// As much of Dasynq's interface as eventloop/backend-dasynq.cc uses, so that a machine without
+// As much of the interface of Dasynq as bench/eventloop/backend-dasynq.cc uses. A machine without
 // Dasynq can build and try that file: watchers are armed for one event and armed again after it, a
 // call brings sixteen events at most, and memory is allocated as needed. Do not
 // time anything with it.

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from klat.base import programs
 from klat.base.errors import KlatError
 from klat.explain import stamps
 
 ROOT = Path(__file__).resolve().parents[2]
-PROGRAMS = sorted(path.parent for path in ROOT.glob("*/*.c") if path.stem == path.parent.name)
+PROGRAMS = [path.parent for path in programs.nested(ROOT, ".c")]
 
 
 @pytest.mark.parametrize("folder", [p for p in PROGRAMS if p.name != "load"], ids=lambda p: p.name)

@@ -6,8 +6,8 @@ import json
 import subprocess
 
 import pytest
-from fakes import ROOT
 
+from klat.base import programs
 from klat.report.text.parameters import DEFAULTS, parameters
 
 # What is recorded for an option without a fixed default. 0 cannot be given; a coarse counter has another batch.
@@ -16,8 +16,8 @@ RECORDED = {"tlbflush": ("initiators", "0"), "syscall": ("batch", "1")}
 
 @pytest.mark.parametrize("program", DEFAULTS)
 def test_the_defaults_are_those_of_the_program(program: str) -> None:
-    path = ROOT / program / program
-    if not path.is_file():
+    path = programs.locate(program)
+    if not path:
         pytest.skip(f"{program} is not built")
     described = json.loads(
         subprocess.run([path, "--print-benchmark"], stdout=subprocess.PIPE, check=True).stdout

@@ -15,6 +15,11 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build"
+FOLDERS = {
+    path.stem: path.parent
+    for path in (*ROOT.glob("*/*.c"), *ROOT.glob("bench/*/*.c"))
+    if path.stem == path.parent.name != "load"
+}
 ROUNDS = int(os.environ.get("ROUNDS") or 7)
 CPU = max(os.sched_getaffinity(0))
 # Real-time tasks that never sleep for longer than a second altogether are throttled; so is what comes after them.
@@ -66,12 +71,11 @@ def output_of(*words: str | Path) -> str:
 
 
 def program(name: str, *words: str | Path) -> list[str | Path]:
-    return [ROOT / name / name, *words]
+    return [FOLDERS[name] / name, *words]
 
 
 def programs() -> list[str]:
-    listed = re.search(r"^PROGRAMS := (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
-    return listed[1].split() if listed else []
+    return sorted(FOLDERS)
 
 
 def mean_ns(metric: str, *words: str | Path) -> float:

@@ -1,7 +1,7 @@
 """Finds the benchmark programs, and the source tree or prefix of this klat.
 
-A program is `<root>/<name>/<name>` in a source tree and `<prefix>/libexec/klat/<name>` when
-installed. KLAT_PROGRAMS names another directory that holds them in either form.
+In a source tree a program is `<root>/<name>/<name>`, or `<root>/bench/<name>/<name>` if it is not a core program. When
+installed it is `<prefix>/libexec/klat/<name>`. KLAT_PROGRAMS names another directory that holds them in either form.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from klat.base.errors import KlatError, did_you_mean
 # The core programs, in the order of every report. A session runs these by default.
 CORE = ("pipes", "cv", "tlbflush", "timer", "network")
 
+# Where the folders of programs lie in a tree.
+_TOPS = ("bench", "")
 _NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789_-")
 _PROBE_SECONDS = 5
 _CHECK_SECONDS = 20
@@ -75,12 +77,26 @@ def locate(name: str) -> Path | None:
     return None
 
 
+def places(base: Path, name: str) -> tuple[Path, ...]:
+    """Where a program can lie below a directory like that of KLAT_PROGRAMS."""
+    return (*(base / top / name / name for top in _TOPS), base / name)
+
+
+def nested(base: Path, suffix: str = "") -> list[Path]:
+    """The files of a tree, or of a build of it, that have the name of their folder, by name."""
+    paths = [path for top in reversed(_TOPS) for path in (base / top).glob(f"*/*{suffix}")]
+    by_name = {path.parent.name: path for path in paths if path.name == path.parent.name + suffix}
+    return [by_name[name] for name in sorted(by_name)]
+
+
 def _places(name: str) -> tuple[Path, ...]:
-    nested, flat = directory() / name / name, directory() / name
+    *in_folders, flat = places(directory(), name)
     if os.environ.get("KLAT_PROGRAMS"):
-        return nested, flat
-    # In a tree, the flat path of `klat` would be the launcher.
-    return (nested,) if in_tree() else (flat,)
+        return *in_folders, flat
+    if not in_tree():
+        return (flat,)
+    # The flat path of `klat` would be the launcher. A tree can still have what was built in a former folder.
+    return tuple(path for path in in_folders if path.with_suffix(".c").exists())
 
 
 def _is_benchmark(path: Path) -> bool:
@@ -118,13 +134,14 @@ def core() -> list[str]:
 
 def available() -> list[str]:
     """Every program that is built: the core five first, then the others by name."""
-    try:
-        names = sorted(entry.name for entry in directory().iterdir())
-    except OSError as error:
-        _check_limits(directory(), error)
-        names = []
+    names = set[str]()
+    for top in _TOPS:
+        try:
+            names.update(entry.name for entry in (directory() / top).iterdir())
+        except OSError as error:
+            _check_limits(directory(), error)
     others = []
-    for name in names:
+    for name in sorted(names):
         path = None if name in CORE else locate(name)
         if path and _is_benchmark(path):
             others.append(name)

@@ -52,8 +52,8 @@ def _contents(static: Path) -> Iterator[tuple[Path, str]]:
     yield programs.root() / ("klat" if in_tree else "bin/klat"), "bin/klat"
     yield programs.data() / ("scripts/klat" if in_tree else "klat"), "share/klat/klat"
     yield (static if in_tree else programs.data()) / "commit", "share/klat/commit"
-    for path in sorted(static.glob("*/*")):
-        if path.name == path.parent.name and os.access(path, os.X_OK):
+    for path in programs.nested(static):
+        if os.access(path, os.X_OK):
             name = "load-load" if path.name == "load" else path.name
             yield path, f"libexec/klat/{name}"
 

@@ -56,11 +56,7 @@ def use_static_programs(names: Sequence[str], architecture: Architecture) -> Non
     static = programs.root() / "libexec/klat/static"
     if programs.in_tree():
         static = programs.root() / _BUILD
-        known = sorted(
-            path.parent.name
-            for path in programs.root().glob("*/*.c*")
-            if path.stem == path.parent.name
-        )
+        known = [path.stem for path in programs.nested(programs.root(), ".c")]
         for name in names:
             if name not in known:
                 raise programs.unknown(name, [one for one in known if one != LOAD_PROGRAM])
@@ -90,7 +86,7 @@ def static_programs(names: Sequence[str], architecture: Architecture) -> dict[st
     found = {}
     for name in names:
         place = directory(architecture)
-        path = next((p for p in (place / name / name, place / name) if p.is_file()), None)
+        path = next((p for p in programs.places(place, name) if p.is_file()), None)
         if path is None:
             raise KlatError(
                 f"{place} has no {name} for {architecture.name}; {_installing(architecture)}"
@@ -136,7 +132,7 @@ def hash_of(path: Path) -> str:
 
 
 def _build(names: Sequence[str]) -> None:
-    _make([f"OUT={_BUILD}", "STATIC=1", *_targets(_BUILD, names)])
+    _make([f"OUT={_BUILD}", "STATIC=1", *(names or ["all"])])
 
 
 def _build_for(architecture: Architecture, names: Sequence[str]) -> None:
@@ -148,16 +144,12 @@ def _build_for(architecture: Architecture, names: Sequence[str]) -> None:
             f" {architecture.compiler_packages}"
         )
     out = f"{_BUILD}-{architecture.name}"
-    _make([f"OUT={out}", "STATIC=1", f"ARCH={architecture.name}", *_targets(out, names)])
+    _make([f"OUT={out}", "STATIC=1", f"ARCH={architecture.name}", *(names or ["all"])])
 
 
 def _installing(architecture: Architecture) -> str:
     machine = "" if architecture.native else f" ARCH={architecture.name}"
     return f"make install-static{machine} in klat's source tree builds it, and installs it below prefix"
-
-
-def _targets(out: str, names: Sequence[str]) -> list[str]:
-    return [f"{out}/{name}/{name}" for name in names] or ["all"]
 
 
 def _make(arguments: Sequence[str]) -> None:

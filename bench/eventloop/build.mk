@@ -1,3 +1,4 @@
+EVENTLOOP := $(patsubst %/,%,$(dir $(lastword $(MAKEFILE_LIST))))
 # The backends that need a library, as backend:library. If the linker finds the library, its headers are taken to be
 # there too. cc -print-file-name prints a path for a library that it finds, and the bare name otherwise. libev contains
 # functions with libevent's names, so libevent comes before it on the linker's command line.
@@ -8,7 +9,7 @@ EVENTLOOP_WITH := $(foreach l,$(EVENTLOOP_LIBRARIES),$(if $(call eventloop_there
 EVENTLOOP_WITHOUT := $(filter-out $(EVENTLOOP_WITH),$(EVENTLOOP_LIBRARIES))
 
 LIBRARIES_eventloop := $(foreach l,$(EVENTLOOP_WITH),-l$(lastword $(subst :, ,$(l))))
-LEFT_OUT_eventloop := $(foreach l,$(EVENTLOOP_WITHOUT),eventloop/backend-$(firstword $(subst :, ,$(l))).c)
+LEFT_OUT_eventloop := $(foreach l,$(EVENTLOOP_WITHOUT),$(EVENTLOOP)/backend-$(firstword $(subst :, ,$(l))).c)
 EVENTLOOP_NOTE := $(foreach l,$(EVENTLOOP_WITHOUT),$(firstword $(subst :, ,$(l))))
 EVENTLOOP_NOTE := $(if $(EVENTLOOP_NOTE),$(EVENTLOOP_NOTE) (sudo scripts/deps eventloop installs what they need);)
 
@@ -20,16 +21,16 @@ else
 DASYNQ_INCLUDE := $(patsubst %/dasynq.h,%,$(firstword $(wildcard $(DASYNQ)/dasynq.h $(DASYNQ)/include/dasynq.h)))
 $(if $(DASYNQ_INCLUDE),,$(error DASYNQ=$(DASYNQ) has no dasynq.h and no include/dasynq.h))
 LIBRARIES_eventloop += -lstdc++
-$(BUILD)/eventloop/backend-dasynq.o: eventloop/backend-dasynq.cc $(BUILD)/flags | $(BUILD)/prerequisites
+$(BUILD)/$(EVENTLOOP)/backend-dasynq.o: $(EVENTLOOP)/backend-dasynq.cc $(BUILD)/flags | $(BUILD)/prerequisites
 	@mkdir -p $(@D)
 	$(Q)$(CXX) $(CPPFLAGS) $(filter-out -std=%,$(CFLAGS)) -std=gnu++20 -isystem $(DASYNQ_INCLUDE) -MMD -MP -c -o $@ $<
-$(OUT:%=%/)eventloop/eventloop: $(BUILD)/eventloop/backend-dasynq.o
--include $(BUILD)/eventloop/backend-dasynq.d
+$(OUT:%=%/)$(EVENTLOOP)/eventloop: $(BUILD)/$(EVENTLOOP)/backend-dasynq.o
+-include $(BUILD)/$(EVENTLOOP)/backend-dasynq.d
 endif
 
 # If the list of missing backends changes, prints the list and links again.
-$(OUT:%=%/)eventloop/eventloop: $(BUILD)/eventloop/left-out
-$(BUILD)/eventloop/left-out: FORCE
+$(OUT:%=%/)$(EVENTLOOP)/eventloop: $(BUILD)/$(EVENTLOOP)/left-out
+$(BUILD)/$(EVENTLOOP)/left-out: FORCE
 	@mkdir -p $(@D)
 	@echo '$(EVENTLOOP_NOTE)' | cmp -s - $@ || { echo '$(EVENTLOOP_NOTE)' > $@; \
-		$(if $(EVENTLOOP_NOTE),echo '  WITHOUT $(OUT:%=%/)eventloop/eventloop: $(strip $(EVENTLOOP_NOTE))',:); }
+		$(if $(EVENTLOOP_NOTE),echo '  WITHOUT $(OUT:%=%/)$(EVENTLOOP)/eventloop: $(strip $(EVENTLOOP_NOTE))',:); }
