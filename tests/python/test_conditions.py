@@ -294,6 +294,7 @@ SERVER = "sys/kernel/debug/sched/fair_server/cpu0/runtime"
 KSM, AUTOGROUP = "sys/kernel/mm/ksm/run", "proc/sys/kernel/sched_autogroup_enabled"
 MIGRATION, POLL = "proc/sys/kernel/timer_migration", "proc/sys/net/core/busy_poll"
 BOOST, NO_TURBO = f"{CPU}/cpufreq/boost", f"{CPU}/intel_pstate/no_turbo"
+PAGES = "proc/sys/vm/percpu_pagelist_high_fraction"
 TRACER = "proc/sys/kernel/stack_tracer_enabled"
 COST, LATENCY = "sys/kernel/debug/sched/migration_cost_ns", "proc/sys/kernel/sched_latency_ns"
 
@@ -325,6 +326,8 @@ COST, LATENCY = "sys/kernel/debug/sched/migration_cost_ns", "proc/sys/kernel/sch
         ("sysctl.timer_migration", MIGRATION, ("7.3", "1"), ("7.3", "0"), True),
         ("sysctl.busy_poll", POLL, ("6.1", "0"), ("7.3", "50"), True),
         ("sysctl.busy_poll", POLL, ("5.10-rt", None), ("7.3", "50"), True),
+        ("sysctl.percpu_pagelist_high_fraction", PAGES, ("6.1", "0"), ("7.3", "8"), True),
+        ("sysctl.percpu_pagelist_high_fraction", PAGES, ("7.3", None), ("7.3", "0"), False),
         ("sysctl.sched_latency_ns", LATENCY, ("5.10", "24000000"), ("6.1", None), True),
         ("scheduler.migration_cost_ns", COST, ("6.1", "500000"), ("7.3", "5000000"), True),
         # Earlier versions of klat did not record it.
@@ -347,6 +350,43 @@ def test_a_value_was_set_if_its_own_kernel_has_another_by_default(
     sides = [captured("counted", k, {file: value}, cpus_online=cpus) for k, value in (one, two)]
     for base, new in permutations(sides):
         assert keys(disagreements([base], [new])) == [key] * is_set
+
+
+NET = "proc/sys/net/"
+RMEM, WMEM = f"{NET}ipv4/tcp_rmem", f"{NET}ipv4/tcp_wmem"
+SMALL, LARGE = "4096\t131072\t6291456", "4096\t131072\t33554432"
+MEMORY: Files = {"proc/meminfo": "MemTotal: 700000 kB"}  # 5,600,000 is 1/128 of it
+
+
+@pytest.mark.parametrize(
+    ("file", "one", "two", "is_set"),
+    [
+        (RMEM, ("6.1", SMALL), ("7.3", LARGE), False),
+        (RMEM, ("6.1", LARGE), ("6.12", SMALL), True),
+        (RMEM, ("7.3", "4096\t8192\t16384"), ("7.3", LARGE), True),
+        (RMEM, ("6.1", "4096\t131072\t5500000"), ("7.3", "65536\t131072\t5300000"), False),
+        (RMEM, ("7.3", "4096\t131072\t5500000"), ("7.3", "4096\t131072\t5300000"), False),
+        (RMEM, ("7.3", "4096\t131072\t2800000"), ("7.3", "4096\t131072\t5300000"), True),
+        (RMEM, ("7.3", ""), ("7.3", "9" * 5000), True),
+        (RMEM, ("7.3", None), ("7.3", LARGE), False),  # an earlier klat
+        (WMEM, ("6.1", "4096\t16384\t4194304"), ("7.3", "4096\t16384\t4194304"), False),
+        (WMEM, ("6.1", "4096\t65536\t4194304"), ("7.3", "4096\t16384\t4194304"), True),
+        (f"{NET}core/wmem_default", ("6.1", "212992"), ("7.3", "229376"), False),
+        (f"{NET}core/wmem_default", ("6.1", "212992"), ("7.3", "16384"), True),
+        (f"{NET}core/high_order_alloc_disable", ("6.1", "0"), ("7.3", "1"), True),
+        (f"{NET}ipv4/tcp_window_scaling", ("6.1", "1"), ("7.3", "0"), True),
+    ],
+)
+def test_sysctls_of_the_network_count_for_transport(
+    captured: Captured, file: str, one: Pair, two: Pair, is_set: bool
+) -> None:
+    for program in ("transport", "pipes"):
+        base, new = (
+            captured("counted", kernel, {**MEMORY, file: value}, programs={program: "0"})
+            for kernel, value in (one, two)
+        )
+        found = keys(disagreements([base], [new]))
+        assert found == [f"net.{Path(file).name}"] * (is_set and program == "transport")
 
 
 def scaled(driver: str, governor: str, preference: str, profile: str | None = "2") -> Files:

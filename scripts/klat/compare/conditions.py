@@ -21,6 +21,7 @@ from klat.compare.environment_conditions import (
     GUEST,
     KERNEL,
     LIBRARIES,
+    NET,
     PROCESS,
     RULES,
     STARTED,
@@ -151,7 +152,12 @@ def conditions(session: Session, facts: Mapping[str, Any]) -> Values:
         fact = facts.get(key)
         values[key, name] = " ".join(fact) if fact and isinstance(fact, list) else fact or NONE
     files = captured(session.path / "environment")
-    values |= of_files(files)
+    is_net = "transport" in (session.info.get("programs") or {})
+    values |= {
+        key: value
+        for key, value in of_files(files).items()
+        if is_net or key[0].partition(".")[0] != NET
+    }
     values[BASIS] = basis_of(files)
     # Without the command line, nobody can say that a word is absent.
     values[CAPTURE] = (
@@ -177,11 +183,9 @@ def _is_effective(name: str, row: Row) -> bool:
     if name == "lo_mtu":
         return row.benchmark == "transport"
     is_ordinary = "=other:" in row.policy
-    return (
-        not is_ordinary
-        if name == "rt_cgroup_depth"
-        else name not in _OF_ORDINARY_THREADS or is_ordinary
-    )
+    if name == "rt_cgroup_depth":
+        return not is_ordinary
+    return name not in _OF_ORDINARY_THREADS or is_ordinary
 
 
 def _requests_less(session: Session, latency: str) -> bool:

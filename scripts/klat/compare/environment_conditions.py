@@ -37,9 +37,11 @@ _MODULE = r"sys/module/{}/parameters/(.+)"
 _SYSCTL = (
     r"proc/sys/(?:kernel|net/core|vm)/"
     r"(nmi_watchdog|watchdog|numa_balancing|stack_tracer_enabled|task_delayacct|timer_migration"
-    r"|sched_(?!rt_).+|busy_.+|stat_interval)"
+    r"|sched_(?!rt_).+|busy_.+|stat_interval|percpu_pagelist.*_fraction)"
 )
+NET = "net"
 DEBUG, SERVERS = "sys/kernel/debug/sched/", ("fair_server", "ext_server")
+PAGE, MEMORY = "page", "memory/128"
 _DEFAULT_WORDS = {"mitigations": "auto"}  # with this value, a word counts as absent
 # Words that are no condition. Every other word is one: somebody set it, and klat does not know all of its
 # effects. These are for consoles and messages; for the root file system and the network of the boot, which can
@@ -121,6 +123,8 @@ _FILES = [
             Rule.DEBUG,
         ),
         ("sysctl", _SYSCTL, Rule.OWN),
+        # Of the transport program alone.
+        (NET, r"proc/sys/net/(?:core|ipv4)/(high_order.+|wmem_default|tcp_.+)", Rule.SHARED),
         ("huge-pages", r"sys/kernel/mm/transparent_hugepage/enabled", Rule.OWN),
         ("ksm", r"sys/kernel/mm/ksm/run", Rule.OWN),
         ("rcutree", _MODULE.format("rcutree"), Rule.OWN),
@@ -164,6 +168,7 @@ FAMILIES = (
     "rcutree",
     "scheduler",
     "sysctl",
+    NET,
     "idle-state",
     PROCESS,
 )
@@ -213,6 +218,10 @@ def of_files(files: Files) -> Values:
         _unless_limited(conditions, files, limit, bounds)
     for server in SERVERS:
         _unless_started(conditions, f"{DEBUG}{server}/cpu*/", server.replace("_", "-"))
+    for file in ("tcp_rmem", "tcp_wmem"):
+        buffers = (f"{NET}.{file}", f"proc/sys/net/ipv4/{file}")
+        if buffers in conditions:
+            conditions[buffers] = _tcp_buffers(conditions[buffers], files)
     return conditions | dict(_idle_states(files))
 
 
@@ -234,6 +243,18 @@ def _unless_started(conditions: Values, directory: str, key: str) -> None:
         kept = [part for part in conditions.pop(name, "").split(", ") if part not in idle]
         if kept:
             conditions[name] = kept[0].partition(" ")[0] if len(kept) == 1 else ", ".join(kept)
+
+
+def _tcp_buffers(text: str, files: Files) -> str:
+    """Words for what depends on the machine: the size of a page, and 1/128 of the memory that the kernel had for
+    buffers when it booted (net/ipv4/tcp.c, tcp_init()). This is no whole number of MiB."""
+    sizes = re.fullmatch(r"(4096|16384|65536)\s+(\d+)\s+(\d{1,12})", text)
+    memory = re.match(r"\d{1,12}(?= kB)", files.get("proc/meminfo", {}).get("MemTotal", ""))
+    if not sizes:
+        return text
+    limit, largest = int(memory[0]) * 1024 // 128 if memory else 0, int(sizes[3])
+    is_limit = 0.7 * limit <= largest <= limit and largest % (1 << 20)
+    return f"{PAGE} {sizes[2]} {MEMORY if is_limit else largest}"
 
 
 def _scheduler(files: Files) -> str:
@@ -336,7 +357,8 @@ def meaning(key: str, value: str, values: Values, alike: Alike) -> str | None:
 
 # As if the kernel did not have it.
 _OFF = re.compile(
-    r"sysctl\.((nmi_)?watchdog|numa_balancing|stack_tracer_enabled|task_delayacct|timer_migration) 0"
+    r"sysctl\.((nmi_)?watchdog|numa_balancing|stack_tracer_enabled|task_delayacct|timer_migration"
+    r"|percpu_pagelist.*) 0"
     r"|huge-pages always .*\[never\]"
 )
 

@@ -12,7 +12,9 @@ from klat.compare.environment_conditions import (
     ENABLED,
     GUEST,
     KERNEL,
+    MEMORY,
     NOT_LIMITED,
+    PAGE,
     SCALES_BY_ITSELF,
     SERVERS,
     Files,
@@ -41,8 +43,16 @@ _CLIENTS = ("1", "2", "3", "6", "8")
 _ALWAYS = (0, 0)
 _DEFAULTS = {
     "proc/sys/kernel/sched_rt_runtime_us": {_ALWAYS: "950000", (7, 2): "1000000"},
+    "proc/sys/net/ipv4/tcp_rmem": {
+        since: f"{PAGE} {initial} {largest}|{PAGE} {initial} {MEMORY}"
+        for since, initial, largest in (
+            (_ALWAYS, 87380, 6291456),
+            ((4, 20), 131072, 6291456),
+            ((6, 16), 131072, 33554432),
+        )
+    },
     # For one CPU. Stable updates brought the new value to kernels before 6.15.
-    f"{DEBUG}base_slice_ns": {_ALWAYS: "750000 700000", (6, 15): "700000"},
+    f"{DEBUG}base_slice_ns": {_ALWAYS: "750000|700000", (6, 15): "700000"},
 } | {
     name: {_ALWAYS: default}
     for name, default in {
@@ -53,7 +63,7 @@ _DEFAULTS = {
         "proc/sys/kernel/sched_latency_ns": "6000000",
         "proc/sys/kernel/sched_migration_cost_ns": "500000",
         "proc/sys/kernel/sched_min_granularity_ns": "750000",
-        "proc/sys/kernel/sched_rr_timeslice_ms": "100 90",  # 90 at 300 Hz
+        "proc/sys/kernel/sched_rr_timeslice_ms": "100|90",  # 90 at 300 Hz
         "proc/sys/kernel/sched_rt_period_us": "1000000",
         "proc/sys/kernel/sched_schedstats": "0",
         "proc/sys/kernel/sched_tunable_scaling": "1",
@@ -67,6 +77,15 @@ _DEFAULTS = {
         "proc/sys/kernel/watchdog": "1",
         "proc/sys/net/core/busy_poll": "0",
         "proc/sys/net/core/busy_read": "0",
+        "proc/sys/net/core/high_order_alloc_disable": "0",
+        "proc/sys/net/core/wmem_default": "212992|229376",  # for cache lines of 64 and 128 bytes
+        "proc/sys/net/ipv4/tcp_adv_win_scale": "1",
+        "proc/sys/net/ipv4/tcp_moderate_rcvbuf": "1",
+        "proc/sys/net/ipv4/tcp_mtu_probing": "0",
+        "proc/sys/net/ipv4/tcp_window_scaling": "1",
+        "proc/sys/net/ipv4/tcp_wmem": f"{PAGE} 16384 4194304|{PAGE} 16384 {MEMORY}",
+        "proc/sys/vm/percpu_pagelist_fraction": "0",
+        "proc/sys/vm/percpu_pagelist_high_fraction": "0",
         "proc/sys/vm/stat_interval": "1",
         "sys/kernel/mm/ksm/run": "0",
         f"{DEBUG}latency_ns": "6000000",
@@ -128,7 +147,7 @@ def _defaults(key: str, name: str, values: Values) -> Sequence[str]:
         return _energy_preferences(values, version)
     if name not in _DEFAULTS:
         return ()
-    defaults = [text for since, text in _DEFAULTS[name].items() if since <= version][-1].split()
+    defaults = [text for since, text in _DEFAULTS[name].items() if since <= version][-1].split("|")
     if _SCALED.fullmatch(name):
         # kernel/sched/fair.c, get_update_sysctl_factor()
         cpus = value_of(values, "cpus-online")
