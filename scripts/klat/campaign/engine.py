@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -39,6 +39,7 @@ from klat.campaign.campaign_file import (
     read_campaign,
     write_campaign,
 )
+from klat.campaign.entry_checks import reboots_after_panic
 
 _PANIC = "panic=10"
 
@@ -362,11 +363,12 @@ def own_entries(loader: BootLoader, campaign: Campaign) -> list[OwnEntry]:
 
 
 def own_entry(loader: BootLoader, setting: BootSetting) -> OwnEntry:
-    """With panic= the kernel reboots after a panic. klat adds it unless the entry or the setting has it. The last one
-    counts, and 0 means never."""
-    entry = entry_of(loader, setting.entry)
-    append = (*setting.append.split(), *loader.own_words, OWN_WORD + setting.label)
-    panics = [word for word in (*entry.words, *append) if word.startswith("panic=")]
-    if panics[-1:] in ([], ["panic=0"]):
+    return copy_of(entry_of(loader, setting.entry), setting, loader.own_words)
+
+
+def copy_of(entry: BootEntry, setting: BootSetting, own_words: Sequence[str]) -> OwnEntry:
+    """klat adds panic= unless the entry or the setting makes the kernel reboot after a panic."""
+    append = (*setting.append.split(), *own_words, OWN_WORD + setting.label)
+    if not reboots_after_panic((*entry.words, *append)):
         append = (*append, _PANIC)
     return OwnEntry(setting.label, entry, append)

@@ -19,7 +19,7 @@ from klat.record.json_files import MOST_BOOTS, MOST_LOOKS
 from klat.record.profiles import PROFILES
 
 if TYPE_CHECKING:
-    from klat.campaign.boot_loader import BootEntry
+    from klat.campaign.boot_loader import BootEntry, BootLoader
     from klat.campaign.boot_order import BootSetting
 
 # A label is part of the file name of a boot entry. There, systemd-boot takes a + as the start of a counter.
@@ -143,9 +143,8 @@ def _plan(arguments: argparse.Namespace) -> int:
     entries = loader.entries()
     settings = _settings(arguments, entries, loader.left_out())
     warnings += too_few_units("--boots", arguments.boots, len(settings), sets, True)
-    used = {setting.entry for setting in settings}
     default = loader.default()
-    _check_entries([entry for entry in entries if entry.identity in used], default)
+    used = _checked(loader, entries, settings, default)
     campaign = Campaign(
         identity=secrets.token_hex(8),
         settings=tuple(settings),
@@ -163,7 +162,7 @@ def _plan(arguments: argparse.Namespace) -> int:
         copy_to=_copy_target(arguments.copy_to),
         default_words=loader.default_words if isinstance(loader, WithoutMenu) else None,
         boot_command=arguments.boot_command,
-        releases={entry.identity: entry.release for entry in entries if entry.identity in used},
+        releases={identity: entry.release for identity, entry in used.items()},
         looks=planned_looks(arguments.boots, arguments.looks) if arguments.looks else (),
         **_session_options.common(arguments),
     )
@@ -177,19 +176,21 @@ def _plan(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _check_entries(used: Sequence[BootEntry], default: BootEntry) -> None:
-    from klat.campaign.root_file_system import check_roots
-    from klat.campaign.secure_boot import check_kernels
+def _checked(
+    loader: BootLoader,
+    entries: Sequence[BootEntry],
+    settings: Sequence[BootSetting],
+    default: BootEntry,
+) -> Mapping[str, BootEntry]:
+    """The entries of the settings by their identity. KlatError if a boot would not measure, or not return."""
+    from klat.campaign.engine import copy_of
+    from klat.campaign.entry_checks import check_entries
     from klat.campaign.this_machine import ThisMachine
 
-    for entry in used:
-        if "--" in entry.words:
-            raise KlatError(
-                f"{entry.title}: remove -- from its command line; the kernel passes all words after -- to init, and klat"
-                " appends its words there"
-            )
-    check_kernels(used)
-    check_roots((*used, default), ThisMachine().words())
+    named = {entry.identity: entry for entry in entries}
+    own = [copy_of(named[setting.entry], setting, loader.own_words) for setting in settings]
+    check_entries(own, default, ThisMachine().words())
+    return {setting.entry: named[setting.entry] for setting in settings}
 
 
 def _emulated() -> Iterator[str]:
@@ -250,6 +251,7 @@ def _settings(
     """Each kernel, and each kernel with each setting."""
     from klat.campaign.boot_loader import OWN_WORD
     from klat.campaign.boot_order import PANIC, BootSetting
+    from klat.campaign.entry_checks import reboots_after_panic
 
     found = []
     for label, text in arguments.kernel:
@@ -263,7 +265,10 @@ def _settings(
                     f"--setting {name}: GRUB may change {words!r} before the kernel has it; use only"
                     " letters, digits, spaces, and . _ + - @ % , : / ="
                 )
-            if {"--", "panic=0"} & set(words.split()) or OWN_WORD in words:
+            split = words.split()
+            panics = any(word.startswith("panic=") for word in split)
+            never = panics and not reboots_after_panic(split)
+            if "--" in split or never or OWN_WORD in words:
                 raise KlatError(
                     f"--setting {name}: {words!r} overrides words that klat appends; remove --, panic=0 and {OWN_WORD}"
                 )
@@ -283,9 +288,12 @@ def _settings(
 
 
 def _entry(text: str, entries: list[BootEntry]) -> BootEntry:
-    """The first entry with this identity, or else title, or else release. The recovery entry of a release comes after
-    its normal entry in the menu. KlatError if the entries with this title or release have different kernels.
+    """The first entry with this identity, or else title, or else release. An entry of this title or release that can
+    measure comes before a recovery entry. KlatError if these entries have different kernels.
     """
+    from klat.campaign.entry_checks import obstacle
+    from klat.campaign.this_machine import ThisMachine
+
     for name in ("identity", "title", "release"):
         matched = [entry for entry in entries if getattr(entry, name) == text]
         if len({(entry.kernel, entry.image) for entry in matched}) > 1:
@@ -299,7 +307,8 @@ def _entry(text: str, entries: list[BootEntry]) -> BootEntry:
                 " The entry may boot another system, from which no campaign returns; give another entry"
             )
         if matched:
-            return matched[0]
+            running = ThisMachine().words()
+            return next((e for e in matched if not obstacle(e.words, running)), matched[0])
     known = [entry.release for entry in entries] + [entry.title for entry in entries]
     raise KlatError(
         f"--kernel: the boot menu has no entry {text!r}{did_you_mean(text, known)}; klat campaign"

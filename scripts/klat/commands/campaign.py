@@ -152,8 +152,8 @@ def _run(campaign: Campaign, begun: Campaign) -> None:
     """Add what a campaign adds to the machine, replace the campaign by `begun`, and request the next boot."""
     from klat.campaign.campaign_file import RUNNING
     from klat.campaign.engine import alone, change_campaign, entry_of, own_entries
-    from klat.campaign.secure_boot import check_kernels
-    from klat.campaign.this_machine import install_unit, start_unit
+    from klat.campaign.entry_checks import check_entries
+    from klat.campaign.this_machine import ThisMachine, install_unit, start_unit
     from klat.campaign.trusted_code import check_code, launcher
 
     _campaign_state.refuse_other_programs()
@@ -167,7 +167,8 @@ def _run(campaign: Campaign, begun: Campaign) -> None:
                 f"{entry.title} now boots {entry.release or 'another kernel'}, but the plan measures"
                 f" {planned}; plan again"
             )
-    check_kernels(entries)
+    own = own_entries(loader, replace(begun, is_check=False))
+    check_entries(own, entry_of(loader, campaign.default), ThisMachine().words())
     check_code(name for name, _ in campaign.sets)
     for name, _ in campaign.sets:
         programs.require(name)

@@ -1,0 +1,113 @@
+"""What klat refuses before the first reboot: entries that would not measure, or from which the machine does not return."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from klat.base.errors import KlatError
+from klat.campaign.boot_loader import OWN_WORD, BootEntry, OwnEntry
+from klat.campaign.root_file_system import check_roots
+from klat.campaign.secure_boot import check_kernels
+
+# kernel-command-line(7), dracut.cmdline(7), initramfs-tools(7), mkinitcpio(8), live-boot(7), and Ubuntu's
+# friendly-recovery, overlayroot and casper.
+_ON = r"(?!=(?:0|no?|off|f|false|disabled)?$)(?:=.*)?"  # a switch that is not off
+_STOPS = re.compile(
+    r"single|recovery|-[bs]|[sS1]|(?:rd\.)?(?:rescue|emergency)|(?:rd\.?)?break(?:=.*)?"
+    r"|systemd\.unit=(?!(?:multi-user|graphical|default|runlevel[2-5])\.target$).*"
+    r"|rd\.systemd\.unit=(?!initrd\.target$).*"
+    r"|systemd\.mask=(?:klat-campaign(?:\.service)?|(?:multi-user|basic|sysinit)\.target)"
+    rf"|systemd\.run=.*|systemd\.confirm[-_]spawn{_ON}"
+)
+_INIT = re.compile(r"(?:rd)?init=(?!(?:.*/)?(?:init|systemd)$).*")
+_FORGETS = re.compile(
+    rf"systemd\.volatile{_ON}|overlayroot{_ON}|(?:copy)?toram{_ON}|boot=(?:live|casper|overlay)"
+    rf"|rd\.(?:live\.(?:image|ram)|overlay(?:fs)?){_ON}|root=live:.*|archiso\w+=.*"
+)
+_SYSCTL_PANIC = re.compile(r"sysctl\.kernel[./]panic=(.*)")
+_NUMBER = re.compile(r"[+-]?(?:0x[0-9a-f]+|0[0-7]*|[1-9][0-9]*)", re.IGNORECASE)  # kstrtoint()
+_QUOTED = re.compile(r'(?:[^\s"]|"[^"]*"?)+')  # next_arg() in lib/cmdline.c of Linux
+_LONGEST = {"riscv64": 1023}  # COMMAND_LINE_SIZE, without the 0 at the end
+_LONGEST_ELSEWHERE = 2047
+
+
+def check_entries(
+    own: Sequence[OwnEntry], default: BootEntry, running: Sequence[str], root: Path = Path("/")
+) -> None:
+    """KlatError if a boot of klat's entries or of the default would not measure, or not return. `running` is the
+    command line of the running kernel."""
+    plain = list(
+        {entry.identity: entry for entry in (default, *(each.entry for each in own))}.values()
+    )
+    for entry in plain:
+        if any(word.startswith(OWN_WORD) for word in entry.words):
+            raise KlatError(f"{entry.title}: remove {OWN_WORD} from its command line; klat adds it")
+    entries = plain + [_with_setting(each) for each in own]
+    for entry in entries:
+        if "--" in entry.words:
+            raise KlatError(
+                f"{entry.title}: remove -- from its command line; the kernel passes all words after -- to init, and klat"
+                " appends its words there"
+            )
+        why = obstacle(entry.words, running)
+        if why:
+            raise KlatError(f"{entry.title}: {why}; choose another entry, or remove this word")
+        _check_length(entry)
+    check_kernels([each.entry for each in own], root)
+    check_roots(entries, running, root)
+
+
+def obstacle(words: Sequence[str], running: Sequence[str] = ()) -> str:
+    """Why a boot with these words does not measure, or does not return; empty if it does. The program of init= can
+    be any that started the running system."""
+    for word in _unquoted(words):
+        panic = _SYSCTL_PANIC.fullmatch(word)
+        if _STOPS.fullmatch(word) or (_INIT.fullmatch(word) and word not in running):
+            return f"{word} on the command line stops the boot before klat's systemd unit"
+        if _FORGETS.fullmatch(word):
+            return f"{word} on the command line makes the machine forget the results at the next reboot"
+        if panic and not _seconds(panic[1]):
+            return f"{word} on the command line keeps the machine from a reboot after a panic"
+    return ""
+
+
+def reboots_after_panic(words: Sequence[str]) -> bool:
+    """Whether panic= makes the kernel reboot. The last value counts, 0 means never, and the kernel ignores what is no
+    number."""
+    values = [word[6:] for word in _unquoted(words) if word.startswith("panic=")]
+    seconds = [number for number in map(_seconds, values) if number is not None]
+    return bool(seconds and seconds[-1])
+
+
+def _seconds(text: str) -> int | None:
+    if not _NUMBER.fullmatch(text):
+        return None
+    digits = text.lstrip("+-").lower()
+    base = 16 if digits.startswith("0x") else 8 if digits.startswith("0") else 10
+    number = int(digits, base)
+    return number if number < 1 << 31 else None
+
+
+def _unquoted(words: Sequence[str]) -> Iterator[str]:
+    for match in _QUOTED.finditer(" ".join(words)):
+        yield match[0].replace('"', "")
+
+
+def _with_setting(own: OwnEntry) -> BootEntry:
+    words = " ".join(own.append).partition(OWN_WORD)[0].strip()
+    return replace(own.booted, title=f"{own.entry.title}{' with ' if words else ''}{words[:60]}")
+
+
+def _check_length(entry: BootEntry) -> None:
+    """GRUB adds the path of the kernel."""
+    length = len(" ".join((f"BOOT_IMAGE={entry.image}", *entry.words)).encode())
+    longest = _LONGEST.get(os.uname().machine, _LONGEST_ELSEWHERE)
+    if length > longest:
+        raise KlatError(
+            f"{entry.title}: its command line has {length:,} characters, but the kernel takes only {longest:,}; the words"
+            " of klat at its end would be lost"
+        )
