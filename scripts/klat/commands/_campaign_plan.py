@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from klat.base import files
 from klat.base.errors import KlatError, did_you_mean
 from klat.commands import _campaign_state, _session_options, add_command
+from klat.commands._types import checked, number
 from klat.record import session_directory
 from klat.record.json_files import MOST_BOOTS, MOST_LOOKS
 from klat.record.profiles import PROFILES
@@ -69,7 +70,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         required=True,
-        type=_session_options.checked(_named),
+        type=checked(_named),
         metavar="LABEL=ENTRY",
         help="a kernel to measure; repeatable",
     )
@@ -77,20 +78,20 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--setting",
         action="append",
         default=[],
-        type=_session_options.checked(_named),
+        type=checked(_named),
         metavar="LABEL=WORDS",
         help="also measure each kernel with these parameters added to its command line; repeatable",
     )
     add(
         "--boots",
         required=True,
-        type=_session_options.number(1, MOST_BOOTS),
+        type=number(1, MOST_BOOTS),
         metavar="N",
         help="boots of each kernel and setting",
     )
     add(
         "--looks",
-        type=_session_options.number(1, MOST_LOOKS),
+        type=number(1, MOST_LOOKS),
         metavar="K",
         help="compare at most K times, the last time at the end; end early if every metric is settled;"
         " the chance that any look errs is at most alpha",

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from klat.commands import _lab_options, _session_options, add_command
+from klat.commands._types import number
 from klat.base.errors import KlatError
 
 _ABORT = 255  # this exit status ends `git bisect run`
@@ -90,8 +91,8 @@ def add_parser(actions: Any) -> None:
         help="default: what the kernel's build makes, for example arch/x86/boot/bzImage",
     )
     add("--modules", type=Path, metavar="DIR", help="modules of that kernel")
-    add("--boots", type=_session_options.number(1, 10_000), default=1, help="default: 1")
-    add("--time-limit", type=_session_options.number(1, 86_400, "number of seconds"), metavar="S")
+    add("--boots", type=number(1, 10_000), default=1, help="default: 1")
+    add("--time-limit", type=number(1, 86_400, "number of seconds"), metavar="S")
     add(
         "--explain",
         action="store_true",

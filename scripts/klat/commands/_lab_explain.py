@@ -13,6 +13,7 @@ from klat.base import files
 from klat.base.errors import KlatError
 from klat import export
 from klat.commands import _lab_options, _session_options
+from klat.commands._types import checked, number, real
 
 if TYPE_CHECKING:
     from klat.explain.explanation import Explanation
@@ -76,13 +77,13 @@ def add_parser(actions: Any) -> None:
         "--where",
         action="append",
         default=[],
-        type=_session_options.checked(_parameter),
+        type=checked(_parameter),
         metavar="NAME=VALUE",
         help="use only runs with this parameter, for example bytes=64; repeatable",
     )
     add(
         "--least",
-        type=_session_options.number(0, 10**9, "number of instructions"),
+        type=number(0, 10**9, "number of instructions"),
         metavar="N",
         help="functions that differ by fewer instructions share one line (default: 20, or a thousandth"
         " of the sample if that is more)",
@@ -98,7 +99,7 @@ def add_parser(actions: Any) -> None:
     )
     which.add_argument(
         "--quantile",
-        type=_percent,
+        type=real(lambda value: 0 < value <= 100, "a percentage above 0 and up to 100"),
         metavar="PERCENT",
         help="explain the sample at this quantile, for example 99.9",
     )
@@ -120,7 +121,7 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
         "--vmlinux",
         action="append",
         default=[],
-        type=_session_options.checked(_debug),
+        type=checked(_debug),
         metavar="BASE=FILE|NEW=FILE",
         help="also print the source lines with most instructions; FILE is that side's kernel with"
         " debug information",
@@ -139,7 +140,7 @@ def _add_kernels(parser: argparse.ArgumentParser) -> None:
     _session_options.add_output(group, _OUTPUT)
     _lab_options.add_conditions(group)
     for name, value in _FIXED.items():
-        fixed = _session_options.checked(partial(_fixed, value))
+        fixed = checked(partial(_fixed, value))
         group.add_argument(f"--{name}", type=fixed, help=argparse.SUPPRESS)
 
 
@@ -154,16 +155,6 @@ def _fixed(value: str, text: str) -> str:
 def _worst(text: str) -> str:
     """The text is empty for --worst without a metric: argparse passes `const` to this function, too."""
     return text and _lab_options.metric(text)
-
-
-def _percent(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value <= 100:
-        raise argparse.ArgumentTypeError(f"'{text}' must be a percentage above 0 and up to 100")
-    return value
 
 
 def _debug(text: str) -> tuple[str, Path]:

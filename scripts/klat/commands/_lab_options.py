@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from klat.base.errors import KlatError, did_you_mean
 from klat.commands import _session_options
+from klat.commands._types import checked, number
 from klat.record import plan_csv, renamed_metrics
 from klat.record.profiles import PROFILES
 
@@ -37,7 +38,7 @@ def _metric(text: str) -> str:
     return text
 
 
-metric = _session_options.checked(_metric)
+metric = checked(_metric)
 
 
 def add_architecture(parser: argparse._ActionsContainer) -> None:
@@ -67,13 +68,13 @@ def add_kernel(parser: argparse._ActionsContainer, kernels: str) -> None:
         "--kernel",
         action="append",
         default=[],
-        type=_session_options.checked(_kernel),
+        type=checked(_kernel),
         metavar="SPEC",
         help=kernels,
     )
     parser.add_argument(
         "--time-limit",
-        type=_session_options.number(1, 86_400, "number of seconds"),
+        type=number(1, 86_400, "number of seconds"),
         metavar="S",
         help="stop a boot after this time and count it as failed (default: 3600)",
     )
@@ -83,7 +84,6 @@ def add_guest(parser: argparse.ArgumentParser, kernels: str, cpus: int, nodes: i
     """The options of `run` and `shootdown`. `kernels` is the help of --kernel; `cpus` and `nodes` are
     the defaults."""
     add = parser.add_argument
-    number = _session_options.number
     add_kernel(parser, kernels)
     add(
         "--cpus",
@@ -109,7 +109,7 @@ def add_conditions(parser: argparse._ActionsContainer) -> None:
     add("--append", metavar="WORDS", help="words for the command line of every kernel")
     add(
         "--clock",
-        type=_session_options.checked(_clock),
+        type=checked(_clock),
         metavar="TIME",
         help="UTC time of the first guest's clock (default: now)",
     )

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
 import secrets
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from klat.base import programs
+from klat.commands._types import checked, number, short_time
 from klat.record import plan_csv, profiles, session_directory
 from klat.record.profiles import PROFILES
 from klat.report.text.columns import wrapped
@@ -19,34 +20,8 @@ from klat.running import loads
 from klat.base.errors import KlatError
 from klat.record.json_files import MOST_PAUSE_MS, MOST_SECONDS
 
-_UNITS = {"ns": 1, "us": 1000, "ms": 1000**2, "s": 1000**3}
 _MOST_NS = 10 * 1000**3
 _SKIPPED = 4
-
-
-def number(minimum: int, maximum: int, what: str = "number") -> Any:
-    """Converts the text of an option to a whole number in a range."""
-
-    def convert(text: str) -> int:
-        if not (text.isascii() and text.isdigit() and minimum <= int(text[:20]) <= maximum):
-            raise argparse.ArgumentTypeError(
-                f"{text!r} must be a {what} from {minimum} to {maximum}"
-            )
-        return int(text)
-
-    return convert
-
-
-def checked(convert: Any) -> Any:
-    """`convert` for argparse, which shows the message of this error alone."""
-
-    def wrapper(text: str) -> Any:
-        try:
-            return convert(text)
-        except ValueError as error:
-            raise argparse.ArgumentTypeError(str(error)) from None
-
-    return wrapper
 
 
 label = checked(session_directory.check_label)
@@ -223,19 +198,11 @@ def add_above(parser: argparse.ArgumentParser, option: str, *, required: bool) -
     parser.add_argument(
         option,
         required=required,
-        type=checked(_duration),
+        type=checked(partial(short_time, most_ns=_MOST_NS)),
         metavar="TIME",
         help="explain the samples above this limit, for example 100us"
         + ("" if required else "; adds a traced run for each run"),
     )
-
-
-def _duration(text: str) -> int:
-    found = re.fullmatch(r"(\d{1,12})(ns|us|ms|s)", text, re.ASCII)
-    value = int(found[1]) * _UNITS[found[2]] if found else 0
-    if not 0 < value <= _MOST_NS:
-        raise ValueError(f"{text!r} must be a time up to 10s with its unit, as in 100us")
-    return value
 
 
 def add_runs(parser: argparse.ArgumentParser, what: str, option: str = "--runs") -> None:

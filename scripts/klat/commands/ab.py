@@ -11,6 +11,7 @@ from klat.report.text.columns import wrapped
 from klat.report.text.look_text import too_few_units
 from klat.report.text.numbers import plural
 from klat.commands import _session_options, add_command
+from klat.commands._types import checked
 from klat.record import plan_csv
 from klat.base.errors import KlatError
 from klat.base.process import Signals
@@ -89,7 +90,7 @@ def add_parser(subparsers: Any) -> None:
             f"--{side}-option",
             action="append",
             default=[],
-            type=_session_options.checked(plan_csv.parse_option),
+            type=checked(plan_csv.parse_option),
             metavar="BENCHMARK.OPTION[=VALUE]",
             help=f"as --option, for {name} alone",
         )

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import argparse
 import gc
-import math
 import os
-import re
 import sys
 from pathlib import Path
 from typing import Any
 
 from klat.commands import add_command, add_metric
+from klat.commands._types import margin, share
 from klat.commands._limit_options import add_limit, limit_of
 
 _DESCRIPTION = """\
@@ -114,22 +113,6 @@ def _keys() -> str:
     from klat.compare.conditions import ALLOWABLE
 
     return textwrap.fill(" ".join(ALLOWABLE), 78, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)  # fmt: skip
-
-
-def share(text: str) -> float:
-    """`2%` or `0.02`."""
-    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?|\.[0-9]+)(%?)", text, re.ASCII)
-    value = float(match[1]) / (100 if match[2] else 1) if match else math.nan
-    if not 0 < value < 1:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} must be between 0 and 1, for example 2% or 0.02"
-        )
-    return value
-
-
-def margin(text: str) -> float:
-    """The same; also 0, for a plain two-sided test."""
-    return 0.0 if re.fullmatch(r"0(\.0+)?%?", text, re.ASCII) else share(text)
 
 
 def options(args: argparse.Namespace) -> Any:

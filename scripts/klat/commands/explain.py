@@ -10,6 +10,7 @@ from typing import Any
 from klat.base import files
 from klat.base.errors import KlatError
 from klat.commands import _session_options, add_command
+from klat.commands._types import number
 from klat.record import renamed_metrics
 
 _INVALID = 3
@@ -58,7 +59,7 @@ def add_parser(subparsers: Any) -> None:
     _session_options.add_runs(parser, "number of traced runs, and of untraced runs (default: 25)")
     add(
         "--longest",
-        type=_session_options.number(0, 1000),
+        type=number(0, 1000),
         default=3,
         metavar="N",
         help="show the parts of the N longest samples (default: 3)",

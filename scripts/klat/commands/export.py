@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from klat.base import files
 from klat.commands import add_command, add_metric, compare
+from klat.commands._types import margin, share
 from klat.export import RUNS, VERDICTS
 
 if TYPE_CHECKING:
@@ -69,8 +70,8 @@ def add_parser(subparsers: Any) -> None:
     add("--benchmark", action="append", default=[], metavar="NAME", help="only this; repeatable")
     group = parser.add_argument_group("of verdicts only, as of klat compare")
     add = group.add_argument
-    add("--margin", type=compare.margin, metavar="M")
-    add("--alpha", type=compare.share, metavar="A")
+    add("--margin", type=margin, metavar="M")
+    add("--alpha", type=share, metavar="A")
     add("--quantile", action="append", metavar="Q")
     add("--correction", choices=("holm", "bh"))
     add("--allow", action="append", metavar="KEY")

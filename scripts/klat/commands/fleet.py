@@ -10,6 +10,7 @@ from typing import Any
 
 from klat.base.errors import KlatError
 from klat.commands import _campaign_plan, _fleet_playbook, _session_options, add_command
+from klat.commands._types import number
 
 _DESCRIPTION = """\
 Measures kernels on many machines at the same time, by klat campaign on each.
@@ -81,14 +82,14 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     add("--keep", action="store_true", help="leave klat and the sessions on the machines")
     add(
         "--patience",
-        type=_session_options.number(1, 10**4, "number of minutes"),
+        type=number(1, 10**4, "number of minutes"),
         default=30,
         metavar="MINUTES",
         help="leave out a machine after this time without an answer (default: 30)",
     )
     add(
         "--poll",
-        type=_session_options.number(1, 10**4, "number of seconds"),
+        type=number(1, 10**4, "number of seconds"),
         default=300,
         metavar="SECONDS",
         help="time between two polls of a machine; a poll disturbs it (default: 300)",

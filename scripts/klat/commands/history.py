@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from klat.commands.compare import share
+from klat.commands._types import number, share
 
 from klat.commands import add_command, add_metric
 
@@ -45,16 +45,16 @@ def add_parser(subparsers: Any) -> None:
     add_metric(add)
     add("--quantile", default="median", metavar="Q", help="median, mean, p90, p99.9 (default: median)")  # fmt: skip
     add("--alpha", type=share, default=0.05, metavar="A", help="chance of a false mark (default: 5%%)")  # fmt: skip
-    add("--seed", type=_seed, default=1, metavar="N", help="seed of the permutations (default: 1)")
+    add(
+        "--seed",
+        type=number(0, 2**63 - 1),
+        default=1,
+        metavar="N",
+        help="seed of the permutations (default: 1)",
+    )
     add("-o", "--output", type=Path, metavar="DIR", help="draw each metric, as SVG and as PNG")
     add("--html", type=Path, metavar="FILE", help="write a page with figures too")
     parser.set_defaults(func=run)
-
-
-def _seed(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and int(text[:20]) < 2**63):
-        raise argparse.ArgumentTypeError(f"{text!r} must be a whole number from 0 to 2^63 - 1")
-    return int(text)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from klat.commands import _session_options, add_command
+from klat.commands._types import number
 from klat.record import plan_csv
 from klat.commands import _lab_bisect, _lab_explain, _lab_options
 
@@ -106,7 +107,6 @@ def _add_run(actions: Any) -> None:
         _RUN_EPILOG.format(profiles=_session_options.profiles_text()),
     )
     add = parser.add_argument
-    number = _session_options.number
     add(
         "benchmarks",
         nargs="*",
@@ -191,7 +191,6 @@ def _add_shootdown(actions: Any) -> None:
         _SHOOTDOWN_EPILOG,
     )
     add = parser.add_argument
-    number = _session_options.number
     kernels = "as for run (default: debian:stock and, if Debian has it, debian:rt)"
     _lab_options.add_guest(parser, kernels, 80, 2)
     add(

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from klat.commands import add_command, add_metric
-from klat.commands.compare import margin, share
+from klat.commands._types import margin, real, share
 
 _DESCRIPTION = """\
 Reads a pilot of a few boots of one kernel. Computes how many boots, and runs in
@@ -51,7 +51,7 @@ def add_parser(subparsers: Any) -> None:
     add("--alpha", type=share, default=0.05, metavar="A", help="as of compare (default: 5%%)")
     add(
         "--boot-seconds",
-        type=_seconds,
+        type=real(lambda value: 0 <= value <= 1e6, "a number of seconds from 0 to 1000000"),
         metavar="S",
         help="from the end of a boot's runs to the start of the next's (default: as recorded by"
         " klat lab, or 60)",
@@ -60,16 +60,6 @@ def add_parser(subparsers: Any) -> None:
     add_metric(add)
     add("--format", choices=("text", "json"), default="text", help="default: text")
     parser.set_defaults(func=run)
-
-
-def _seconds(text: str) -> float:
-    try:
-        value = float(text) if text.isascii() else -1.0
-    except ValueError:
-        value = -1.0
-    if not 0 <= value <= 1e6:
-        raise argparse.ArgumentTypeError(f"{text!r} must be a number of seconds from 0 to 1000000")
-    return value
 
 
 def _took_turns(path: Path) -> list[Path]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import os
 import re
+import os
 import signal
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from klat.base.statuses import FAILED, MEASURED, USAGE, worst
 from klat.base.errors import KlatError, SessionError, did_you_mean
 from klat.base.process import Signals
 from klat.commands import _session_options, add_command
+from klat.commands._types import checked, long_time
 from klat.commands._limit_options import add_limit, limit_of
 from klat.record import plan_csv, session_directory
 from klat.record.profiles import PROFILES
@@ -25,7 +27,6 @@ if TYPE_CHECKING:
     from klat.running.soaking import SoakEnd
 
 _SOAKING = ("timer", "pipes", "cv", "network", "tlbflush", "messages", "transport")
-_SECONDS = {"s": 1, "min": 60, "h": 3600, "d": 86_400}
 # The usual lengths of a segment. The samples above a limit cluster in segments: with fewer segments
 # than these, they would show little of it.
 _SEGMENT_SECONDS = (60, 10)
@@ -89,7 +90,7 @@ def add_parser(subparsers: Any) -> None:
         "--for",
         dest="seconds",
         required=True,
-        type=_session_options.checked(_duration(MOST_SOAK_SECONDS)),
+        type=checked(partial(long_time, most_s=MOST_SOAK_SECONDS)),
         metavar="TIME",
         help="how long: 90s, 8min, 8h, 2d",
     )
@@ -104,7 +105,7 @@ def add_parser(subparsers: Any) -> None:
     )
     add(
         "--segment",
-        type=_session_options.checked(_duration(MOST_SECONDS)),
+        type=checked(partial(long_time, most_s=MOST_SECONDS)),
         metavar="TIME",
         help="length of a segment, which is recorded when it ends (default: 1min; 10s if --for is below"
         " 20min; 1s below 200s)",
@@ -134,20 +135,6 @@ def add_parser(subparsers: Any) -> None:
     _session_options.add_option(parser)
     _session_options.add_output(parser)
     parser.set_defaults(func=_run, sweep=[], iterations=None)
-
-
-def _duration(most: int) -> Any:
-    def convert(text: str) -> int:
-        found = re.fullmatch(r"([0-9]{1,9})(s|min|h|d)", text, re.ASCII)
-        seconds = int(found[1]) * _SECONDS[found[2]] if found else 0
-        if not 0 < seconds <= most:
-            raise ValueError(
-                f"{text!r} must be a time from 1s to {most // 86_400}d with its unit: 90s, 8min,"
-                " 8h, 2d"
-            )
-        return seconds
-
-    return convert
 
 
 def _run(arguments: argparse.Namespace) -> int:

@@ -1,0 +1,99 @@
+"""What the text of an option becomes. The functions are `type` of argparse, which shows their message alone."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import re
+from collections.abc import Callable
+from typing import Any
+
+_UNITS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9}
+_LONG_UNITS = {"s": 1, "min": 60, "h": 3600, "d": 86_400}
+
+
+def checked(convert: Callable[[str], Any]) -> Any:
+    """`convert` for argparse, with the message of its ValueError."""
+
+    def wrapper(text: str) -> Any:
+        try:
+            return convert(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    return wrapper
+
+
+def number(minimum: int, maximum: int, what: str = "number") -> Any:
+    """A whole number in a range."""
+
+    def convert(text: str) -> int:
+        if not (text.isascii() and text.isdigit() and minimum <= int(text[:20]) <= maximum):
+            raise ValueError(f"{text!r} must be a {what} from {minimum} to {maximum}")
+        return int(text)
+
+    return checked(convert)
+
+
+def real(is_valid: Callable[[float], bool], what: str, is_share: bool = False) -> Any:
+    """A number, of which `is_valid` says whether it may be. A share may be in percent."""
+
+    def convert(text: str) -> float:
+        digits = text.removesuffix("%") if is_share else text
+        plain = re.fullmatch(r"(?=\.?[0-9])[0-9]*\.?[0-9]*(e-?[0-9]{1,2})?", digits, re.ASCII)
+        value = float(digits) / (1 if digits == text else 100) if plain else math.nan
+        if not is_valid(value):
+            raise ValueError(f"{text!r} must be {what}")
+        return value
+
+    return checked(convert)
+
+
+share = real(lambda value: 0 < value < 1, "between 0 and 1, for example 2% or 0.02", True)
+# 0 is a plain two-sided test.
+margin = real(lambda value: 0 <= value < 1, "0 or between 0 and 1, for example 2% or 0.02", True)
+rare_share = real(
+    lambda value: value == 0 or 1e-12 <= value < 1,
+    "0 or from 1e-12 to below 1, for example 0.001, 1e-4 or 0.1%",
+    True,
+)
+
+
+def short_time(text: str, most_ns: int) -> int:
+    """In ns. ValueError for anything else."""
+    value = _time(text, _UNITS)
+    if value is None or not 0 < value <= most_ns:
+        raise ValueError(
+            f"{text!r} must be a time up to {most_ns // 10**9}s with its unit, as in 100us"
+        )
+    return round(value)
+
+
+def long_time(text: str, most_s: int) -> int:
+    """In seconds. ValueError for anything else."""
+    value = _time(text, _LONG_UNITS)
+    if value is None or not 1 <= value <= most_s or value != round(value):
+        raise ValueError(
+            f"{text!r} must be a time from 1s to {most_s // 86_400}d with its unit: 90s, 8min, 8h, 2d"
+        )
+    return round(value)
+
+
+def limit(text: str) -> tuple[str, float, bool]:
+    """The text, its value in ns or as a bare number, and whether a unit was given."""
+    bare = _time(f"{text}ns", {"ns": 1})
+    value = _time(text, _UNITS) if bare is None else bare
+    if value is None:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} must be a time, for example 50us, 20000ns or 1ms, or a bare number in"
+            " counted mode"
+        )
+    if not value:
+        raise argparse.ArgumentTypeError(f"{text!r} must be above 0")
+    return text, value, bare is None
+
+
+def _time(text: str, units: dict[str, int]) -> float | None:
+    """In units of the one whose factor is 1."""
+    found = re.fullmatch(rf"([0-9]{{1,15}}(?:\.[0-9]{{1,9}})?)({'|'.join(units)})", text, re.ASCII)
+    return float(found[1]) * units[found[2]] if found else None
