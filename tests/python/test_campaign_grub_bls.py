@@ -115,14 +115,18 @@ def test_another_directory_of_entries_is_refused(root: Path) -> None:
     config.write_text(f"set blsdir=/@/boot/loader/entries\n{text}")
     assert Grub(root).default().identity == OLD
     config.write_text(f"set blsdir=/mine\n{text}")
-    with pytest.raises(KlatError, match="klat cannot read .*grub.cfg, line 20"):
+    with pytest.raises(
+        KlatError, match="grub.cfg, line 20: klat cannot read the entries of blscfg in /mine"
+    ):
         Grub(root).default()
 
 
 def test_blscfg_of_another_grub_is_refused(root: Path) -> None:
     """GRUB 2.14 has a command of this name, which reads the files differently."""
     (root / "etc/os-release").write_text("ID=arch\n")
-    with pytest.raises(KlatError, match="klat cannot read .*grub.cfg, line 19"):
+    with pytest.raises(
+        KlatError, match="grub.cfg, line 19: .* blscfg only on Fedora .* /etc/os-release"
+    ):
         Grub(root).default()
 
 

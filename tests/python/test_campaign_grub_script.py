@@ -75,7 +75,13 @@ def test_what_grub_cannot_parse_has_a_line(text: str, line: int) -> None:
         ("late = x -o a = a", True),
         ("-f there", True),
         ("-f late -o a = b", None),
-        ("( a = a )", None),
+        ("( a = a )", True),
+        ("! ( a = a -a late = x -o b = b )", False),
+        ("a = b -o ( a = a -a ( -z a ) )", False),
+        ("( late = x -a a = a )", None),
+        ("! = ! -a ( != )", True),
+        ("a -nt b", None),
+        ("3 -pgt 2 -a a = b", False),
         ("010 -eq 8 -a 0x1F -eq 31 -a 08 -eq 8", True),
         ("0X10 -eq 16", False),
         ("-010 -eq -8 -a -1 -lt 0", True),
@@ -90,7 +96,7 @@ def test_conditions(text: str, truth: bool | None) -> None:
 def value(directory: Path, script: str) -> str | None:
     """The value of the variable v after the script."""
     (directory / "grub.cfg").write_text(script.replace("; }", "\n}"))
-    menu = GrubMenu(directory, {}, lambda _: None, directory, "efi")
+    menu = GrubMenu(directory, {}, lambda _: None, directory, "x86_64-efi")
     menu.execute()
     return menu.variables.get("v", "")
 
@@ -117,6 +123,13 @@ NESTED = "for s in a b; do for t in c d; do v=$v$s$t; {}; done; v=${{v}}x; done"
         ("function f { false; return; }; if f; then v=a; else v=b; fi", "b"),
         ("function f { break; v=c; }; for s in a b; do f; v=$v$s; done", "cb"),
         ("return; v=a; break; v=${v}b", "ab"),
+        ("until [ x$v = xaaa ]; do v=a$v; done", "aaa"),
+        ("while [ x$v != xaa ]; do v=a$v; done; v=${v}b", "aab"),
+        ("while true; do v=a$v; if [ $v = aa ]; then break; fi; done", "aa"),
+        ("while [ x$v != xaa ]; do v=a$v; continue; v=b; done", "aa"),
+        ("if while false; do v=b; done; then v=a; else v=c; fi", "c"),
+        ("if until true; do v=b; done; then v=a; else v=c; fi", "a"),
+        ("v=$grub_cpu-$grub_platform", "x86_64-efi"),
         ("for s in a b; do break 0; v=$v$s; done", "ab"),
     ],
 )
@@ -128,3 +141,51 @@ def test_what_leaves_functions_and_loops(tmp_path: Path, script: str, expected: 
 def test_an_uncertain_return_is_refused(tmp_path: Path) -> None:
     with pytest.raises(KlatError, match="line 1: it is known only .* whether GRUB executes return"):
         value(tmp_path, "function f { if search x; then return; fi; v=a; }; f")
+
+
+def test_a_loop_that_only_the_boot_decides_leaves_its_variables_unknown(tmp_path: Path) -> None:
+    assert value(tmp_path, "while search x; do v=a; done") is None
+
+
+ENDLESS = "while true; do x=1; done"
+TENS = "for {} in 0 1 2 3 4 5 6 7 8 9; do "
+
+
+@pytest.mark.parametrize(
+    "script, why",
+    [
+        (ENDLESS, "line 2: more than 150,000 commands"),
+        ("until false; do true; done", "line 2: more than"),
+        ("".join(map(TENS.format, "abcdefg")) + "x=1; " + "done; " * 7, "line 2: more than"),
+        ("x=ab; " + f"x={'$x' * 10}; " * 12, "line 2: a command with more than 65,536 characters"),
+        ("if true; then " * 400 + "x=1; " + "fi; " * 400, "line 2: .* nested deeper"),
+        ("function f { g; }\nfunction g { f; }\nf", "line [246]: .* nested deeper"),
+        ("source $prefix/grub.cfg", "line 2: .* nested deeper"),
+    ],
+)
+def test_a_script_without_end_is_refused_with_its_line(
+    tmp_path: Path, script: str, why: str
+) -> None:
+    with pytest.raises(KlatError, match=rf"grub.cfg, {why}"):
+        value(tmp_path, f"true\n{script.rstrip('; ')}\n")
+
+
+def test_a_file_that_no_menu_needs_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(KlatError, match="is larger than 2,097,152 bytes"):
+        value(tmp_path, "#" * 2_100_000)
+
+
+def test_a_chain_of_functions_has_an_end(tmp_path: Path) -> None:
+    chain = "".join(f"function f{n} {{ f{n + 1}; }}\n" for n in range(60))
+    assert value(tmp_path, f"{chain}function f60 {{ v=a; }}\nf0") == "a"
+
+
+def test_what_an_item_defines_is_unknown_to_the_next_item(tmp_path: Path) -> None:
+    """GRUB executes only the item that it starts."""
+    first = "menuentry A {\nfunction f {\nlinux /a\n}\nx=1\n" + ENDLESS + "\n}\n"
+    (tmp_path / "grub.cfg").write_text(first + "menuentry B {\nf\nlinux /b$x\n}\n")
+    menu = GrubMenu(tmp_path, {}, lambda _: None, tmp_path, "x86_64-efi")
+    menu.execute()
+    with pytest.raises(KlatError, match="line 6: more than"):
+        menu.loaded(menu.items[0])
+    assert [load.words for load in menu.loaded(menu.items[1])] == [("/b$x",)]

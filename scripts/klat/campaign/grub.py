@@ -18,7 +18,7 @@ from pathlib import Path
 
 from klat.base import files
 from klat.base.errors import KlatError
-from klat.campaign import kernel_image
+from klat.campaign import grub_files, kernel_image
 from klat.campaign.boot_loader import BootEntry, OwnEntry, path_on_partition, run_tool
 from klat.campaign.efi_stub import started_directories
 from klat.campaign.grub_copy import STARTED, command_line, copied_body
@@ -74,7 +74,11 @@ class Grub:
         menu = self._menu()
         entries, left_out = self._read(menu)
         if not entries:
-            unread = [f"klat cannot read {item.place()}" for item in menu.items if not item.title]
+            unread = [
+                f"{item.place()}: {item.why or 'klat cannot read it'}"
+                for item in menu.items
+                if not item.title
+            ]
             whys = (f"{self._config} has no entry that boots Linux", *left_out.values(), *unread)
             raise KlatError("; ".join(whys))
         chosen = self._default_item(menu)
@@ -176,13 +180,12 @@ class Grub:
 
     def _menu(self, grubenv: Variables | None = None, with_own: bool = False) -> GrubMenu:
         """The menu with these variables in grubenv. No entry is chosen for the next boot, unless by next_entry."""
-        firmware = self._root / "sys/firmware"
         menu = GrubMenu(
             self._directory,
             {**self._environment(), "next_entry": "", **(grubenv or {})},
             self._file,
             self._bls,
-            "pc" if firmware.is_dir() and not (firmware / "efi").is_dir() else "efi",
+            grub_files.target(self._root),
             self._is_of_fedora(),
             with_own,
         )
@@ -366,17 +369,7 @@ class Grub:
         )
 
     def _file(self, name: str) -> Path | None:
-        """A file by its path for GRUB. This path begins at the partition, which can be mounted at /boot, or at
-        the top of a btrfs or ZFS file system. GRUB's loopback opens an image of another system."""
-        if name.startswith("(loop"):
-            return None
-        parts = [part for part in path_on_partition(name).split("/") if part]
-        mounted = os.path.ismount(self._root / "boot")
-        tops = (*(("boot", "") if mounted else ("", "boot")), "efi", "boot/efi")
-        paths = (
-            self._root.joinpath(top, *parts[first:]) for first in range(len(parts)) for top in tops
-        )
-        return next((path for path in paths if path.is_file()), None)
+        return grub_files.find(self._root, name)[0]
 
     def _environment(self) -> dict[str, str]:
         return variables(self._run("editenv", str(self._directory / GRUBENV), "list"))

@@ -16,19 +16,32 @@ _NUMBERS = {f"-{name}": getattr(operator, name) for name in ("eq", "ne", "lt", "
 # grub_strtoul() in grub-core/kern/misc.c, with base 0.
 NUMBER = re.compile(r"\s*(?:0x(?P<hex>[0-9a-fA-F]+)|0(?P<octal>[0-7]+)|(?P<decimal>\d+))")
 _FILES = ("-d", "-e", "-f", "-s")
+_UNARY = ("-n", "-z", *_FILES)
+# Numbers after a common word, and the ages of files, are known only during the boot.
+_SIGN = re.compile(r"==?|!=|-(?:eq|ne|lt|le|gt|ge)|-p(?:gt|lt)|-[no]t[-+\d]*")
 
 
 def holds(arguments: Sequence[str | None], is_file: Callable[[str], Truth]) -> Truth:
     """Whether `[` or `test` succeeds with these arguments. -a binds closer than -o."""
+    return _group(list(arguments), is_file)
+
+
+def _group(rest: list[str | None], is_file: Callable[[str], Truth]) -> Truth:
+    """Whether the arguments hold. Removes them, up to the parenthesis that ends the group."""
     groups: list[list[Truth]] = [[]]
     invert = False
-    rest = list(arguments)
     while rest:
-        if rest[0] in ("-a", "-o", "!"):
-            groups += [[]] if rest[0] == "-o" else []
-            invert ^= rest.pop(0) == "!"
+        sign = _SIGN.fullmatch(rest[1] or "") if len(rest) > 2 else None
+        word = None if sign or (len(rest) > 1 and rest[0] in _UNARY) else rest[0]
+        if word in ("-a", "-o", "!", "(", ")"):
+            del rest[0]
+        if word == ")":
+            break
+        if word in ("-a", "-o", "!"):
+            groups += [[]] if word == "-o" else []
+            invert ^= word == "!"
             continue
-        value, used = _term(rest, is_file)
+        value, used = (_group(rest, is_file), 0) if word == "(" else _term(rest, is_file)
         groups[-1].append(negated(value) if invert else value)
         invert = False
         del rest[:used]
@@ -44,10 +57,10 @@ def _term(rest: Sequence[str | None], is_file: Callable[[str], Truth]) -> tuple[
     sign = rest[1] if len(rest) > 2 else None
     if sign in _TEXTS or sign in _NUMBERS:
         return _compared(rest[0], sign or "", rest[2]), 3
-    if rest[0] in ("(", ")") or (sign or "").startswith("-p"):
-        return None, len(rest)
+    if sign and _SIGN.fullmatch(sign):
+        return None, 3
     kind, value, used = (rest[0], rest[1], 2) if len(rest) > 1 else ("-n", rest[0], 1)
-    if kind not in ("-n", "-z", *_FILES):
+    if kind not in _UNARY:
         kind, value, used = "-n", rest[0], 1
     if value is None:
         return None, used

@@ -43,9 +43,9 @@ def default_item(items: Sequence[MenuItem], default: str, is_of_fedora: bool) ->
                 doubtful += [item for item in menu if not item.title]
         for item in doubtful:
             if not item.sure:
+                why = item.why or "it is known only during the boot what this line adds to the menu"
                 raise KlatError(
-                    f"{item.place()}: it is known only during the boot what this line adds to the menu, so klat"
-                    f" does not know the default of GRUB, {default!r}; {CURE}, by its id"
+                    f"{item.place()}: {why}, so klat does not know the default of GRUB, {default!r}; {CURE}, by its id"
                 )
         if not chosen.items:
             return chosen

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Union
@@ -15,8 +15,10 @@ from klat.base.errors import KlatError
 from klat.campaign import grub_conditions
 from klat.campaign.grub_conditions import Truth, negated
 from klat.campaign.grub_script import (
+    TOO_DEEP,
     Command,
     GrubFunction,
+    GrubLimitError,
     If,
     Loop,
     Statement,
@@ -27,7 +29,7 @@ from klat.campaign.grub_script import (
 )
 
 ARGUMENTS = frozenset("@*#123456789")  # variables: the arguments of a function or a menuentry
-DEEPEST = 32
+_MOST_COMMANDS = 150_000  # about a second
 _EXITS = ("return", "break", "continue")
 _ASSIGNMENT = re.compile(r"\w+=.*", re.DOTALL)
 _PATTERN = re.compile(r"[*?]")  # GRUB replaces it by the names of files
@@ -51,7 +53,7 @@ class Execution(ABC):
     _functions: dict[str, GrubFunction] = field(default_factory=dict, init=False)
     _arguments: list[str | None] = field(default_factory=list, init=False)
     _sure: bool = field(default=True, init=False)
-    _depth: int = field(default=0, init=False)
+    _left: int = field(default=_MOST_COMMANDS, init=False)
     _calls: int = field(default=0, init=False)
     _loops: int = field(default=0, init=False)
     _path: Path = field(default=Path(), init=False)
@@ -64,16 +66,33 @@ class Execution(ABC):
         """The status of the last statement."""
         status: Truth = True
         for statement in statements:
-            if isinstance(statement, Command):
-                status = self._command(statement)
-                self.variables["?"] = None if status is None else str(int(not status))
-            elif isinstance(statement, If):
-                status = self._if(statement)
-            elif isinstance(statement, Loop):
-                status = self._loop(statement)
-            else:
-                self._functions[statement.name] = statement
+            try:
+                status = self._statement(statement)
+            except (RecursionError, GrubLimitError) as error:
+                why = TOO_DEEP if isinstance(error, RecursionError) else str(error)
+                raise KlatError(f"{self._path}, line {statement.line}: {why}") from None
         return status
+
+    def _statement(self, statement: Statement) -> Truth:
+        self._spend(64 + len(self.variables))
+        status: Truth = True
+        if isinstance(statement, Command):
+            status = self._command(statement)
+            self.variables["?"] = None if status is None else str(int(not status))
+        elif isinstance(statement, If):
+            status = self._if(statement)
+        elif isinstance(statement, Loop):
+            status = self._loop(statement)
+        else:
+            self._functions[statement.name] = statement
+        return status
+
+    def _spend(self, work: int) -> None:
+        self._left -= work >> 6
+        if self._left < 0:
+            raise GrubLimitError(
+                f"more than {_MOST_COMMANDS:,} commands; does a loop or a function end?"
+            )
 
     def _if(self, statement: If) -> Truth:
         ends: list[Variables] = []  # the variables after each branch that may be executed
@@ -111,17 +130,19 @@ class Execution(ABC):
 
     def _loop(self, statement: Loop) -> Truth:
         values = expanded(statement.words, self.variables)
-        if statement.condition or values is None or any(map(_PATTERN.search, values)):
-            ended = self._perhaps((*statement.condition, *statement.body))
-            for name, value in ended.items():
-                if self.variables.get(name) != value:
-                    self.variables[name] = None
-            return None
+        if values is None or any(map(_PATTERN.search, values)):
+            return self._uncertain_loop(statement)
+        rest = iter(values)
+        ended: Truth = False
         self._loops += 1
-        for value in values:
-            self.variables[statement.variable] = value
+        while not ended:
             try:
-                self._run(statement.body)
+                ended = self._loop_ends(statement, rest)
+                if ended is None:
+                    self._loops -= 1
+                    return self._uncertain_loop(statement)
+                if not ended:
+                    self._run(statement.body)
             except _Exit as end:
                 if end.name == "return":
                     raise
@@ -131,16 +152,34 @@ class Execution(ABC):
                     end.number -= 1
                     self._loops -= 1
                     raise
-                if end.name == "break":
-                    break
+                ended = end.name == "break"
         self._loops -= 1
-        return True
+        return statement.until or not statement.condition
+
+    def _loop_ends(self, statement: Loop, values: Iterator[str]) -> Truth:
+        """Takes the next value of the variable, or executes the condition."""
+        self._spend(64)
+        if statement.condition:
+            status = self._run(statement.condition)
+            return None if status is None else status == statement.until
+        value = next(values, None)
+        if value is not None:
+            self.variables[statement.variable] = value
+        return value is None
+
+    def _uncertain_loop(self, statement: Loop) -> Truth:
+        ended = self._perhaps((*statement.condition, *statement.body))
+        for name, value in ended.items():
+            if self.variables.get(name) != value:
+                self.variables[name] = None
+        return None
 
     def _command(self, command: Command) -> Truth:
         arguments: list[str | None] = []
         for word in command.words:
             values = expanded([word], self.variables)
             arguments += [None] if values is None else [*values]
+        self._spend(sum(len(word) for word in arguments if word))
         if arguments[:1] == ["!"]:
             return negated(self._named(arguments[1:], command))
         return self._named(arguments, command)
@@ -178,18 +217,14 @@ class Execution(ABC):
         return True
 
     def _call(self, function: GrubFunction, arguments: Sequence[str | None]) -> Truth:
-        if self._depth == DEEPEST:
-            raise KlatError(f"{self._path}: the function {function.name} calls itself without end")
         outer = {name: v for name, v in self.variables.items() if name in ARGUMENTS}
         outer_arguments, loops, self._loops = self._arguments, self._loops, 0
         self._pass(arguments[1:])
-        self._depth += 1
         self._calls += 1
         try:
             status = self._run(function.body)
         except _Exit as end:
             status = None if end.number is None else end.number == 0
-        self._depth -= 1
         self._calls -= 1
         self._arguments, self._loops = outer_arguments, loops
         self.variables = self._without_arguments() | outer

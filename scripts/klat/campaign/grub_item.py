@@ -29,6 +29,7 @@ class MenuItem:
     before: str = ""
     items: list[MenuItem] | None = None  # of a submenu
     restricted: bool = False
+    why: str = ""  # a line that klat cannot read
     default: str | None = (
         ""  # what the commands of a submenu set; None if it is known only during the boot
     )

@@ -11,11 +11,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Union
 
+from klat.base.bounded_read import read_named
 from klat.base.errors import KlatError
 from klat.campaign.grub_bls import bls_entries
 from klat.campaign.grub_conditions import Truth
 from klat.campaign.grub_environment import GRUBENV, environment_words, variables
-from klat.campaign.grub_execution import ARGUMENTS, DEEPEST, Execution, Shown, shown
+from klat.campaign.grub_execution import ARGUMENTS, Execution, Shown, shown
 from klat.campaign.grub_item import LoadCommand, MenuItem
 from klat.campaign.grub_script import (
     Command,
@@ -39,6 +40,8 @@ _UNREAD = re.compile(r"uki|legacy_\w+|syslinux_\w+|extract_\w+|exit|eval|normal"
 _ENDS = re.compile(r"exit|boot|halt|reboot")  # the rest is not executed
 _NAME = re.compile(r"\$\{?([A-Za-z_]\w*)")
 _NOTHING = GrubBlock((), "", 0)
+_LARGEST = 1 << 21  # bytes of a script
+_ITEM_COMMANDS = 10_000
 # What every GRUB 2.00 and later can do (grub-core/normal/main.c).
 _FEATURES = [
     f"feature_{name}"
@@ -59,7 +62,7 @@ class GrubMenu(Execution):
     environment: Mapping[str, str | None]
     file: Callable[[str], Path | None]
     bls: Path
-    platform: str
+    target: str  # the CPU and the platform of GRUB, for example x86_64-efi
     is_of_fedora: bool = False
     with_own: bool = False  # put an item in the place of klat's entries
     items: list[MenuItem] = field(default_factory=list)
@@ -74,9 +77,10 @@ class GrubMenu(Execution):
     def execute(self) -> None:
         """KlatError if grub.cfg, or a file that it reads, is no script of GRUB."""
         here = str(self.directory)
+        cpu, _, platform = self.target.rpartition("-")
         self.variables = {
-            **{"prefix": here, "config_directory": here, "grub_platform": self.platform},
-            **{"menuentry_id_option": "--id", "root": None, "cmdpath": None, "grub_cpu": None},
+            **{"prefix": here, "config_directory": here, "grub_platform": platform},
+            **{"menuentry_id_option": "--id", "root": None, "cmdpath": None, "grub_cpu": cpu},
             **dict.fromkeys(_FEATURES, "y"),
         }
         self._exported |= self.variables.keys() - {"config_directory"}
@@ -87,13 +91,21 @@ class GrubMenu(Execution):
     def loaded(self, item: MenuItem) -> list[LoadCommand]:
         """What GRUB loads if it starts the item. KlatError if that is known only during the boot."""
         self._loads, self._ended, self._sure, self._loops, self._calls = [], False, True, 0, 0
+        self._left = _ITEM_COMMANDS
         self._inside(item)
         return self._loads
 
     def _inside(self, item: MenuItem) -> list[MenuItem]:
         """Execute the commands of an item. Returns the items that they add to its submenu."""
-        outer = self.items, self.variables, self._exported, self.own_file
+        outer = self.items, self.variables, self._exported, self._functions, self.own_file
         self.variables, self._exported = dict(self.variables), set(self._exported)
+        self._functions = dict(self._functions)
+        try:
+            return self._executed(item)
+        finally:
+            self.items, self.variables, self._exported, self._functions, self.own_file = outer
+
+    def _executed(self, item: MenuItem) -> list[MenuItem]:
         self._path = item.path
         bodies = [*map(parse, item.above), item.body.statements]
         names = sorted({*_NAME.findall("".join(item.above) + item.body.text)})
@@ -110,10 +122,8 @@ class GrubMenu(Execution):
                 self.variables.pop("default", None)
             self._run(statements)
             item.before += "".join(item.above[number - 1 : number])
-        added = self.items
         item.default = self.variables.get("default", "") if item.items is not None else ""
-        self.items, self.variables, self._exported, self.own_file = outer
-        return added
+        return self.items
 
     def _open(self, item: MenuItem, above: tuple[str, ...]) -> None:
         """Make the menu of a submenu."""
@@ -127,7 +137,7 @@ class GrubMenu(Execution):
     def _source(self, path: Path) -> None:
         """Execute a file."""
         try:
-            text = path.read_text(errors="replace").replace("\r", "")
+            text = read_named(path, _LARGEST).decode(errors="replace").replace("\r", "")
             statements = parse(text)
         except GrubSyntaxError as error:
             raise KlatError(f"{path}, {error}") from None
@@ -159,10 +169,12 @@ class GrubMenu(Execution):
             self._read(rest[0] if rest else None, command)
         elif name == "configfile":
             self._open_menu(rest[0] if rest else None, command)
-        elif name in ("blscfg", "bls_import") and not rest and self._is_bls_known():
-            self._add_bls()
-        elif name in ("blscfg", "bls_import") or _UNREAD.fullmatch(name):
-            self._append("", "", command, _NOTHING, sure=False)
+        elif name in ("blscfg", "bls_import"):
+            self._add_bls(rest, command)
+        elif _UNREAD.fullmatch(name):
+            self._add_unread(
+                command, f"klat does not know what the command {name} adds to the menu"
+            )
         else:
             return super()._named(arguments, command)
         return True
@@ -171,7 +183,7 @@ class GrubMenu(Execution):
         words = expanded(command.words[1:], {k: shown(k, v) for k, v in self.variables.items()})
         options, titles = menu_options(words or [])
         if command.block is None or not titles:
-            self._append("", "", command, _NOTHING, sure=False)
+            self._add_unread(command)
             return
         self._append(titles[0], options.get("id", titles[0]), command, command.block, self._sure)
         self.items[-1].restricted = "users" in options or "unrestricted" not in options
@@ -183,13 +195,24 @@ class GrubMenu(Execution):
     ) -> None:
         self.items.append(MenuItem(title, identity, self._path, command.line, sure, body))
 
-    def _is_bls_known(self) -> bool:
-        """Whether blscfg reads the directory that klat reads, as klat does. Its path for GRUB can begin with a btrfs
-        subvolume. The blscfg of GRUB 2.14 itself splits lines and sorts files differently."""
-        blsdir = self.variables.get("blsdir", "/loader/entries") or ""
-        return self.is_of_fedora and blsdir.endswith("/loader/entries")
+    def _add_unread(self, command: Command, why: str = "") -> None:
+        """A line that may add entries to the menu."""
+        self._append("", "", command, _NOTHING, sure=False)
+        self.items[-1].why = why
 
-    def _add_bls(self) -> None:
+    def _add_bls(self, arguments: Sequence[str | None], command: Command) -> None:
+        """The entries of the directory that klat reads. Its path for GRUB can begin with a btrfs subvolume. The blscfg
+        of GRUB 2.14 itself splits lines and sorts files differently."""
+        blsdir = self.variables.get("blsdir", "/loader/entries") or "(unknown)"
+        why = f"klat cannot read the entries of blscfg in {blsdir}"
+        if not self.is_of_fedora:
+            why = (
+                "klat can read the entries of blscfg only on Fedora and its relatives, and /etc/os-release names none"
+                " of them in ID or ID_LIKE"
+            )
+        if arguments or not self.is_of_fedora or not blsdir.endswith("/loader/entries"):
+            self._add_unread(command, why)
+            return
         for entry in bls_entries(self.bls, self.variables):
             try:
                 body = parse_block("\n".join(entry.body))
@@ -258,13 +281,11 @@ class GrubMenu(Execution):
 
     def _read(self, name: str | None, command: Command) -> None:
         path = None if name is None else self._path_of(name)
-        if path is None or self._depth == DEEPEST:
-            self._append("", "", command, _NOTHING, sure=False)
+        if path is None:
+            self._add_unread(command)
         elif path == self.directory / OWN_FILE:
             self.own_file = f"{self._path}, line {command.line}" if self._sure else self.own_file
             if self.with_own:
                 self._append("klat", "klat", command, _NOTHING, self._sure)
         elif path.is_file():
-            self._depth += 1
             self._source(path)
-            self._depth -= 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple, Optional, Union
 
 _VARIABLE = r"\$(?:[A-Za-z_]\w*|\{[A-Za-z_]\w*\}|\d+|\{\d+\}|[?#*@]|\{[?#*@]\})"
@@ -21,6 +22,8 @@ _PART = re.compile(
 )
 _QUOTED = re.compile(rf'\\(?P<escaped>[$\\"\n])|(?P<variable>{_VARIABLE})|(?P<text>.)', re.DOTALL)
 _ENDS = ("\n", ";")
+_LONGEST = 1 << 16  # characters in the words of a command
+TOO_DEEP = "conditions, loops or functions are nested deeper than klat can follow"
 _RESERVED = frozenset(
     "[[ ]] case do done elif else esac fi for if in select then until while function".split()
 )
@@ -30,6 +33,10 @@ _VALUED = ("class", "users", "hotkey", "source", "id")  # options of menuentry
 class GrubSyntaxError(ValueError):
     def __init__(self, line: int, what: str) -> None:
         super().__init__(f"line {line}: {what}")
+
+
+class GrubLimitError(ValueError):
+    """The script needs more memory than klat spends on it."""
 
 
 class WordPart(NamedTuple):
@@ -82,12 +89,14 @@ class Loop:
     condition: tuple[Statement, ...]
     body: tuple[Statement, ...]
     line: int
+    until: bool = False
 
 
 @dataclass(frozen=True)
 class GrubFunction:
     name: str
     body: tuple[Statement, ...]
+    line: int
 
 
 Statement = Union[Command, If, Loop, GrubFunction]
@@ -101,9 +110,14 @@ class _Token(NamedTuple):
     line: int
 
 
+@lru_cache(maxsize=1024)
 def parse(text: str) -> tuple[Statement, ...]:
-    """GrubSyntaxError if GRUB cannot parse the script."""
-    return _Parser(text).script()
+    """GrubSyntaxError if GRUB or klat cannot parse the script."""
+    parser = _Parser(text)
+    try:
+        return parser.script()
+    except RecursionError:
+        raise GrubSyntaxError(parser.line(), TOO_DEEP) from None
 
 
 def parse_block(text: str) -> GrubBlock:
@@ -142,12 +156,16 @@ def text_of(word: Word) -> str:
 def expanded(words: Sequence[Word], variables: Variables) -> list[str] | None:
     """The arguments that GRUB makes of the words. None if they are known only during the boot."""
     arguments: list[str] = []
+    length = 0
     for word in words:
         current: str | None = None
         for part in word:
             value = variables.get(part.text, "") if part.is_variable else part.text
             if value is None:
                 return None
+            length += len(value)
+            if length > _LONGEST:
+                raise GrubLimitError(f"a command with more than {_LONGEST:,} characters")
             pieces = value.split() if part.is_variable and not part.quoted else [value]
             for number, piece in enumerate(pieces):
                 if number:
@@ -222,6 +240,9 @@ class _Parser:
             raise self._unexpected()
         return statements
 
+    def line(self) -> int:
+        return self._tokens[min(self._at, len(self._tokens) - 1)].line
+
     def _peek(self) -> str:
         return self._tokens[self._at].text if self._at < len(self._tokens) else ""
 
@@ -263,14 +284,14 @@ class _Parser:
         if word in ("for", "while", "until"):
             return self._loop()
         if word == "function":
-            self._take()
+            line = self._take().line
             name = self._take().text
             while self._peek() == "\n":
                 self._take()
             body = self._block().statements
             if self._tokens[self._at - 2].text not in _ENDS:  # GRUB demands this only here
                 raise GrubSyntaxError(self._tokens[self._at - 1].line, "GRUB does not expect '}'")
-            return GrubFunction(name, body)
+            return GrubFunction(name, body, line)
         return self._command()
 
     def _if(self) -> If:
@@ -302,7 +323,7 @@ class _Parser:
         self._take("do")
         body = self._statements("done")
         self._take("done")
-        return Loop(variable, words, condition, body, begin.line)
+        return Loop(variable, words, condition, body, begin.line, begin.text == "until")
 
     def _block(self) -> GrubBlock:
         start = self._take("{").start + 1
