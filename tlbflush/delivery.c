@@ -130,10 +130,10 @@ void verify_delivery(struct klat_run *run, int64_t expected)
 					    "shootdowns: a hypervisor leaves out CPUs that it has "
 					    "preempted, or flushes their TLBs itself" },
 		{ "least_delivered", sum.least, KLAT_AT_LEAST, 0,
-		  .reason = membarrier
-				    ? "/proc/interrupts has no row of function calls: delivery "
-				      "cannot be proved"
-				    : "/proc/interrupts has no TLB row: delivery cannot be proved",
+		  .reason = membarrier ? "/proc/interrupts does not count function calls: delivery "
+					 "cannot be proved (see klat doctor)"
+				       : "/proc/interrupts does not count TLB shootdowns: delivery "
+					 "cannot be proved (see klat doctor)",
 		  .unless = !counts },
 		{ "expected", .got = expected },
 		/* Where the kernel counts no interrupts of flushes. */

@@ -51,13 +51,18 @@ static void add_row(struct klat_snapshot *snapshot, int row, const char *numbers
 	}
 }
 
-/* The header names the online CPUs ("CPU0 CPU2 …"). Each row has one number per named CPU. */
-static void read_rows(struct klat_snapshot *snapshot, const char *path,
-		      int (*row_of_line)(const char *line))
+/* The header names the online CPUs ("CPU0 CPU2 …"). Each row has one number per named CPU. Returns
+ * a hash (FNV) of the file. */
+static uint64_t read_rows(struct klat_snapshot *snapshot, const char *path,
+			  int (*row_of_line)(const char *line))
 {
 	int *cpus = malloc(KLAT_MAX_CPU * sizeof(*cpus)), cpu_count = 0;
-	char *text = cpus ? klat_read_file(path) : NULL, *rest = text, *line = strsep(&rest, "\n");
+	char *text = cpus ? klat_read_file(path) : NULL, *rest = text, *line;
+	uint64_t hash = 0;
 
+	for (const char *c = text; c && *c; c++)
+		hash = (hash ^ (unsigned char)*c) * 0x100000001b3;
+	line = strsep(&rest, "\n");
 	for (char *word = line; word && (word = strstr(word, "CPU")); word += 3)
 		if (cpu_count < KLAT_MAX_CPU && atoi(word + 3) < KLAT_MAX_CPU)
 			cpus[cpu_count++] = atoi(word + 3);
@@ -72,13 +77,23 @@ static void read_rows(struct klat_snapshot *snapshot, const char *path,
 			snapshot->highest_cpu = cpus[i];
 	free(cpus);
 	free(text);
+	return hash;
 }
 
 void klat_interrupts_take(struct klat_snapshot *snapshot)
 {
 	memset(snapshot->irq_present, 0, sizeof(snapshot->irq_present));
-	read_rows(snapshot, "/proc/interrupts", interrupt_row);
+	snapshot->interrupts_hash = read_rows(snapshot, "/proc/interrupts", interrupt_row);
 	read_rows(snapshot, "/proc/softirqs", softirq_row);
+}
+
+/* Whether the file is a copy that does not count: klat sleeps between two snapshots, and a timer's
+ * interrupt ends each sleep. */
+static bool is_frozen(const struct klat_run *run)
+{
+	const uint64_t hash = run->library->before.interrupts_hash;
+
+	return hash && hash == run->library->after.interrupts_hash;
 }
 
 /* -1: unknown */
@@ -87,8 +102,8 @@ static int64_t growth(const struct klat_run *run, int row, int cpu)
 	const struct klat_snapshot *before = &run->library->before, *after = &run->library->after;
 	uint32_t difference;
 
-	if (!before->irq_present[row] || !after->irq_present[row] || before->irq[row][cpu] < 0 ||
-	    after->irq[row][cpu] < 0)
+	if ((row != KLAT_SOFTIRQS && is_frozen(run)) || !before->irq_present[row] ||
+	    !after->irq_present[row] || before->irq[row][cpu] < 0 || after->irq[row][cpu] < 0)
 		return -1;
 	/* The kernel's counts have 32 bits. At 1,000 ticks per second they wrap after 50 days. A
 	 * count that goes back does not come from the kernel. */
@@ -113,7 +128,7 @@ int64_t klat_interrupts_elsewhere(const struct klat_run *run, const char *row)
 {
 	int64_t total = 0;
 
-	if (!run->library->after.irq_present[row_of(row)])
+	if (is_frozen(run) || !run->library->after.irq_present[row_of(row)])
 		return -1;
 	for (int cpu = 0; cpu <= run->library->after.highest_cpu; cpu++) {
 		int64_t count = klat_place_has(run, cpu) ? 0 : klat_interrupts(run, row, cpu);

@@ -105,6 +105,7 @@ extern const char *const klat_irq_names[KLAT_IRQ_ROWS];
 struct klat_snapshot {
 	int64_t irq[KLAT_IRQ_SUMS][KLAT_MAX_CPU]; /* -1: the CPU is offline */
 	bool irq_present[KLAT_IRQ_SUMS];
+	uint64_t interrupts_hash;    /* of /proc/interrupts; 0: not read */
 	int64_t steal[KLAT_MAX_CPU]; /* clock ticks of sysconf(_SC_CLK_TCK); -1: unknown */
 	int64_t smi;                 /* -1: cannot be read */
 	int64_t at_ns;               /* CLOCK_MONOTONIC */

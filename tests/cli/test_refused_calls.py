@@ -125,3 +125,27 @@ def test_no_odd_content_of_a_file_becomes_data(
             assert row["steal_ms"] == "" and "other_busy_unknown=1" in row["evidence"]
         if name == "interrupts":
             assert row["irq_tlb"] == row["irq_res"] == ""
+
+
+FREEZE = 'cat /proc/interrupts >"$1" && mount --bind "$1" /proc/interrupts && shift && exec "$@"'
+
+
+@pytest.mark.parametrize(
+    ("program", "options", "status"),
+    [
+        ("pipes", "", MEASURED),
+        ("tlbflush", "", UNTRUSTED),
+        ("tlbflush", "--initiators 2", MEASURED),
+    ],
+)
+def test_interrupts_that_stand_still_are_no_counts(
+    program: str, options: str, status: int, tmp_path: Path, root: None, two_cpus: None
+) -> None:
+    frozen = ["unshare", "-m", "sh", "-c", FREEZE, "sh", tmp_path / "frozen", path_of(program)]
+    done = command([*frozen, *options.split(), *words(program, tmp_path / "session")])
+    row = Session(tmp_path / "session").rows[0]
+    assert {row[f"irq_{name}"] for name in ("res", "cal", "tlb", "loc")} == {""}
+    assert "wake_interrupts" not in row["evidence"]
+    if status == UNTRUSTED:
+        assert done.status == UNTRUSTED and "hypervisor" not in row["reason"]
+        assert "/proc/interrupts does not count" in row["reason"]
