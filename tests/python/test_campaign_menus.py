@@ -691,3 +691,41 @@ menuentry '3rd' --id same {{ {linux} }}
 """
     loader = grub(tmp_path, monkeypatch, HEAD.replace('"0"', f"'{default}'") + menu)
     assert loader.default().title == title
+
+
+ZFS = "root=ZFS=rpool/ROOT/a"
+
+
+@pytest.mark.parametrize(
+    "running, path, words, above",
+    [
+        ("/@/boot", "/@/boot", "rootflags=subvol=@", ""),
+        ("/@/boot", "/@/boot", "rootflags=subvolid=256", ""),
+        ("/boot", "/@/boot", "rootflags=subvol=/@,ssd", ""),
+        ("/@boot", "/@boot", "rootflags=subvol=@", ""),
+        ("/ROOT/a@/boot", "/ROOT/a@/boot", ZFS, ""),
+        ("/BOOT/a@", "/BOOT/a@", ZFS, ""),
+        ("", "", "ro", ""),
+        ("/@/boot", "/@snap/boot", "rootflags=subvol=@", "@snap"),
+        ("/boot", "/@/.snapshots/1/snapshot/boot", "ro", "@/.snapshots/1/snapshot"),
+        ("/ROOT/a@/boot", "/ROOT/b@/boot", ZFS, "ROOT/b@"),
+    ],
+)
+def test_a_kernel_of_another_subvolume_is_not_read_from_this_system(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    running: str,
+    path: str,
+    words: str,
+    above: str,
+) -> None:
+    entry = f"menuentry A --id a {{ linux {path}/vmlinuz-x root=UUID=5eed {words}; }}\n"
+    loader = grub(tmp_path, monkeypatch, HEAD + CUSTOM)
+    (tmp_path / "boot/grub/grub.cfg").write_text(HEAD + entry + CUSTOM)
+    write(tmp_path / "boot/vmlinuz-x", bzimage("6.6.1"))
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/cmdline").write_text(f"BOOT_IMAGE={running}/vmlinuz-x root=UUID=5eed\n")
+    if above:
+        assert f"is in the subvolume or data set {above}, which" in loader.left_out()["A"]
+    else:
+        assert loader.default().release == "6.6.1"

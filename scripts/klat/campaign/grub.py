@@ -341,13 +341,12 @@ class Grub:
         unclear = next((load for load in loads if any(map(_ARGUMENT.search, load.words))), None)
         if unclear:
             return f"{item.place(unclear.line)}: the words of {unclear.command} depend on the arguments of the entry"
+        words = command_line(kernels[-1].words[1:])
         for load in loads:
             for name in load.files():
-                if "$" not in name and not self._file(name):
-                    return (
-                        f"{item.place(load.line)}: klat does not find the file {name}, so GRUB could stop at its menu;"
-                        " mount its partition, or make grub.cfg again"
-                    )
+                why = "" if "$" in name else grub_files.doubt(self._root, name, words)
+                if why:
+                    return f"{item.place(load.line)}: {why}"
         image = path_on_partition(kernels[-1].words[0])
         kernel = self._file(image)
         release = kernel_image.release(kernel) if kernel else ""
@@ -362,7 +361,7 @@ class Grub:
             identity,
             item.title,
             release or (guess[1] if guess else ""),
-            command_line(kernels[-1].words[1:]),
+            words,
             kernel,
             "" if "$" in image else image,
             bool(release),

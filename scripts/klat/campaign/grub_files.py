@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from klat.campaign.boot_loader import path_on_partition
@@ -25,6 +26,37 @@ def find(root: Path, name: str) -> tuple[Path | None, str]:
             if path.is_file():
                 return path, "/".join(parts[:first])
     return None, ""
+
+
+def doubt(root: Path, name: str, words: Sequence[str]) -> str:
+    """Why GRUB may not load this file for a kernel with this command line; empty if there is no reason. GRUB's path of
+    the running kernel shows in which subvolume or data set the files of this system are."""
+    file, above = find(root, name)
+    line = root / "proc/cmdline"
+    if not file:
+        return (
+            f"klat does not find the file {name}, so GRUB could stop at its menu; mount its partition, or make"
+            " grub.cfg again"
+        )
+    if not above or not line.exists():
+        return ""
+    images = (word for word in line.read_text().split() if word.startswith("BOOT_IMAGE="))
+    running = (find(root, image.partition("=")[2])[1] for image in images)
+    if above in (*running, *_roots(words)):
+        return ""
+    return (
+        f"{name} is in the subvolume or data set {above}, which is not that of the running system"
+    )
+
+
+def _roots(words: Sequence[str]) -> Iterator[str]:
+    """GRUB's path of the btrfs subvolume, or of the ZFS data set, that has the root file system."""
+    for word in words:
+        key, _, value = word.partition("=")
+        if key == "rootflags":
+            yield from (flag[7:].strip("/") for flag in value.split(",") if flag[:7] == "subvol=")
+        elif key == "root" and value.lower().startswith(("zfs=", "zfs:")):
+            yield f"{value.partition('/')[2]}@"
 
 
 def target(root: Path) -> str:
