@@ -260,6 +260,16 @@ def test_kexec_does_not_guess_between_two_initramfs(root: Path) -> None:
     assert f"initrd.img-{RT} or " in kexec(root).left_out()[RT]
 
 
+@pytest.mark.parametrize("data", [b"xx", made_kernels.bzimage(RT)])
+def test_kexec_takes_the_kernel_that_shows_its_release_and_no_vmlinux(
+    root: Path, data: bytes
+) -> None:
+    """People have vmlinux for tracers beside the kernel that boots."""
+    made_kernels.write(root / f"boot/vmlinux-{RT}", data)
+    made_kernels.write(root / f"boot/vmlinuz-{RT}", made_kernels.bzimage(RT))
+    assert kexec(root).entries()[1].kernel == root / f"boot/vmlinuz-{RT}"
+
+
 def test_kexec_takes_no_kernel_whose_file_has_another_release(root: Path) -> None:
     made_kernels.write(root / f"boot/vmlinuz-{RT}", made_kernels.bzimage("6.1.0-other"))
     assert "no kernel with this release" in kexec(root).left_out()[RT]

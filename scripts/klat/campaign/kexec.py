@@ -96,7 +96,12 @@ class Kexec(WithoutMenu):
     def _files(self, release: str) -> tuple[Path | None, Path | None, str]:
         """The kernel and its initramfs, or why klat does not know them."""
         why = "no kernel with this release is in /boot or /lib/modules"
-        for kernel, initramfs in self._candidates(release):
+
+        def doubts(candidate: tuple[Path, list[Path]]) -> tuple[bool, bool]:
+            kernel = candidate[0]
+            return kernel_image.release(kernel) != release, kernel.name.startswith("vmlinux-")
+
+        for kernel, initramfs in sorted(self._candidates(release), key=doubts):
             if kernel_image.release(kernel) not in ("", release):
                 continue
             if len(initramfs) == 1:
