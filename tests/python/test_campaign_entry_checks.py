@@ -5,13 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from made_kernels import bzimage, write
 
 from klat.base.errors import KlatError
+from klat.campaign import entry_checks
 from klat.campaign.boot_loader import BootEntry, OwnEntry
 from klat.campaign.boot_order import BootSetting
 from klat.campaign.engine import copy_of
 from klat.campaign.entry_checks import check_entries, obstacle
 from klat.commands import _campaign_plan
+from klat.lab.architectures import AMD64, ARM64
 
 STOPS = """\
 single 1 s S -s -b emergency rescue recovery rd.emergency rd.rescue break break=premount rd.break rd.break=cleanup
@@ -68,6 +71,18 @@ def test_a_default_that_does_not_reach_klat_is_refused(tmp_path: Path) -> None:
     default = BootEntry("d", "D", "6.1", ("root=/dev/sda1", "single"))
     with pytest.raises(KlatError, match="^D: single"):
         check_entries([], default, ("root=/dev/sda1",), tmp_path)
+
+
+def test_a_kernel_of_another_machine_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path / "k", bzimage("6.1"))
+    entry = BootEntry("d", "D", "6.1", ("root=/dev/sda1",), tmp_path / "k")
+    monkeypatch.setattr(entry_checks, "HOST", AMD64)
+    check_entries([], entry, entry.words, tmp_path)
+    monkeypatch.setattr(entry_checks, "HOST", ARM64)
+    with pytest.raises(KlatError, match="k is for x86_64, not aarch64"):
+        check_entries([], entry, entry.words, tmp_path)
 
 
 def test_a_release_takes_the_first_entry_that_measures() -> None:

@@ -9,9 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from klat.base.errors import KlatError
+from klat.campaign import kernel_image
 from klat.campaign.boot_loader import OWN_WORD, BootEntry, OwnEntry
 from klat.campaign.root_file_system import check_roots
 from klat.campaign.secure_boot import check_kernels
+from klat.lab.architectures import HOST
 
 # kernel-command-line(7), dracut.cmdline(7), initramfs-tools(7), mkinitcpio(8), live-boot(7), and Ubuntu's
 # friendly-recovery, overlayroot and casper.
@@ -57,6 +59,10 @@ def check_entries(
         if why:
             raise KlatError(f"{entry.title}: {why}; choose another entry, or remove this word")
         _check_length(entry)
+    for entry in plain:
+        machine = kernel_image.machine(entry.kernel) if entry.kernel else ""
+        if machine not in ("", HOST.machine):
+            raise KlatError(f"{entry.title}: {entry.kernel} is for {machine}, not {HOST.machine}")
     check_kernels([each.entry for each in own], root)
     check_roots(entries, running, root)
 

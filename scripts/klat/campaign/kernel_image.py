@@ -12,7 +12,7 @@ from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 
-from klat.lab.architectures import ARCHITECTURES
+from klat.lab.architectures import AMD64, ARCHITECTURES
 from klat.lab.compression import LARGEST
 from klat.lab.kernel_formats import boot_header_version
 
@@ -28,11 +28,20 @@ _SECTION = struct.Struct("<8sIIII16x")  # name, size in memory, address, size in
 
 def release(kernel: Path) -> str:
     """The release of this kernel; empty if the file is missing or not a kernel of a known format."""
+    return _read(kernel)[0]
+
+
+def machine(kernel: Path) -> str:
+    """The machine of this kernel as uname -m; empty if the file has no release."""
+    return _read(kernel)[1]
+
+
+def _read(kernel: Path) -> tuple[str, str]:
     try:
         facts = kernel.stat()
-        return _release(kernel, facts.st_size, facts.st_mtime_ns)
+        return _release_and_machine(kernel, facts.st_size, facts.st_mtime_ns)
     except OSError:
-        return ""
+        return "", ""
 
 
 def unified_texts(kernel: Path) -> Mapping[str, str] | None:
@@ -53,22 +62,23 @@ def unified_texts(kernel: Path) -> Mapping[str, str] | None:
 
 
 @lru_cache(maxsize=256)
-def _release(kernel: Path, size: int, _: int) -> str:
+def _release_and_machine(kernel: Path, size: int, _: int) -> tuple[str, str]:
     if size > LARGEST:
-        return ""
+        return "", ""
     start, size = _sections(kernel).get(".linux", (0, size))
     try:
         text = boot_header_version(_part(kernel, start, min(size, _HEADERS)))
         data = b"" if text else _part(kernel, start, size)
     except OSError:
-        return ""
+        return "", ""
+    found = AMD64
     for architecture in ARCHITECTURES.values():
         if text:
             break
         with suppress(ValueError):
-            text = architecture.format.version(data)
+            text, found = architecture.format.version(data), architecture
     name = "".join(text.split()[:1])
-    return name if _UTS_RELEASE.fullmatch(name) else ""
+    return (name, found.machine) if _UTS_RELEASE.fullmatch(name) else ("", "")
 
 
 def _sections(program: Path) -> Mapping[str, tuple[int, int]]:
