@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from written_sessions import CPU, RT, Klat, NewSession, SideWriter, samples
+from written_sessions import CPU, RT, Klat, NewSession, SideWriter, samples, words
 
 
 def big(side: SideWriter) -> tuple[Path, Path]:
@@ -63,6 +63,16 @@ def test_csv_has_a_line_for_each_estimand(side: SideWriter, klat: Klat) -> None:
     _, out, _ = klat("compare", side.root / "stock", refused, "--format", "csv")
     (row,) = csv.DictReader(io.StringIO(out))
     assert row["verdict"] == "not comparable" and "machine" in row["reason"]
+
+
+def test_a_page_gives_the_reason_why_a_metric_alone_is_not_comparable(
+    side: SideWriter, klat: Klat, tmp_path: Path
+) -> None:
+    other = side("other", run={"policy": "writer=rr:50;reader=rr:50"}, **RT)
+    page = tmp_path / "page.html"
+    status, out, _ = klat("compare", side("stock"), other, "--html", page)
+    reason = "writer=fifo:50;reader=fifo:50 in BASE and writer=rr:50;reader=rr:50 in NEW"
+    assert status == 4 and reason in words(out) and reason in words(page.read_text())
 
 
 def test_markdown_tables_stay_tables_whatever_the_names_hold(side: SideWriter, klat: Klat) -> None:
