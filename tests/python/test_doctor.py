@@ -27,6 +27,7 @@ from klat.machine.findings import Finding, Severity, to_json, to_text
 CLOCK = "sys/devices/system/clocksource/clocksource0"
 KINDS = ("current", "available")
 
+INTERRUPTS = "     CPU0 CPU1 CPU2 CPU3\nTLB:  0 7 0 0  TLB shootdowns\nERR:  0\n"
 HEALTHY = {
     "proc/cpuinfo": (
         "processor\t: 0\nmodel name\t: Fast CPU 9000\n"
@@ -36,7 +37,7 @@ HEALTHY = {
     "proc/1/comm": "systemd\n",
     "proc/2/comm": "kthreadd\n",
     "proc/stat": "cpu  1000 0 1000 100000 0 0 0 0 0 0\ncpu0 1 2 3\n",
-    "proc/interrupts": "     CPU0 CPU1\nTLB:  0 7  TLB shootdowns\n",
+    "proc/interrupts": INTERRUPTS,
     "proc/loadavg": "0.03 0.05 0.01 1/83 5175\n",
     "proc/meminfo": "MemTotal: 8000000 kB\nSwapTotal: 1000000 kB\nSwapFree: 1000000 kB\n",
     "proc/self/status": "Name:\tklat\nCpus_allowed_list:\t0-3\n",
@@ -98,7 +99,10 @@ def plant(root: Path, files: dict[str, str | bytes]) -> None:
 
 def gather(root: Path, later: dict[str, str | bytes] | None = None) -> machine_state.MachineState:
     """The facts of a planted machine on which `later` changes while it is watched."""
-    watched: dict[str, str | bytes] = {"proc/stat": "cpu  1000 0 1000 100400 0 0 0 0 0 0\n"}
+    watched: dict[str, str | bytes] = {
+        "proc/stat": "cpu  1000 0 1000 100400 0 0 0 0 0 0\n",
+        "proc/interrupts": INTERRUPTS.replace("7", "8"),
+    }
     return machine_state.gather(root, 1.0, lambda _: plant(root, watched | (later or {})))
 
 
@@ -136,6 +140,19 @@ def test_a_container_s_view_is_not_taken_for_this_machine(machine: Path) -> None
     assert "--cpus 1,1" in said["cpus"] and "idle" not in said["load"]
 
 
+@pytest.mark.parametrize("name", [f"{CPU}/isolated", f"{CPU}/online", "proc/self/status"])
+def test_no_list_of_cpus_takes_all_memory(machine: Path, name: str) -> None:
+    plant(machine, {name: "Cpus_allowed_list:\t0-9999999999\n"[18 if CPU in name else 0 :]})
+    checks.examine(gather(machine), GRANTED)
+
+
+def test_findings_have_no_control_characters(machine: Path) -> None:
+    plant(machine, {f"{CLOCK}/current_clocksource": "\x1b[31mx\n"})
+    found = checks.examine(gather(machine), GRANTED)
+    assert any("x1b" in finding.title for finding in found)
+    assert "\x1b" not in "".join(f.title + f.detail + f.cure for f in found)
+
+
 ODD = ("", "\0\0", "(null)\n", "-1\n", "9" * 30, b"\xff\xfe\n", "a\nb\n", "0\n", "1 2\n", None)
 
 
@@ -157,9 +174,12 @@ Files = dict[str, "str | bytes"]
 SPOILS, DISTORTS, NOTE = Severity
 
 
+RT = "proc/sys/kernel/sched_rt"
+
+
 def rt_runtime(us: int) -> Files:
     files = {"runtime": us, "period": 1_000_000}
-    return {f"proc/sys/kernel/sched_rt_{name}_us": f"{value}\n" for name, value in files.items()}
+    return {f"{RT}_{name}_us": f"{value}\n" for name, value in files.items()}
 
 
 INTEL: Files = {f"sys/devices/cpu_{n}/cpus": c for n, c in (("core", "0-1"), ("atom", "2-3"))}
@@ -193,7 +213,11 @@ PLANTED: list[tuple[str, Severity, *tuple[Files, ...]]] = [
     ("neighbours", DISTORTS, {}, {"proc/stat": "cpu  1010 0 1000 100390 0 0 0 0\n"}),
     ("neighbours", SPOILS, {}, {"proc/stat": "cpu  1000 0 1060 100340 0 0 0 0\n"}),
     ("interrupts", SPOILS, {"proc/interrupts": ""}),
-    ("interrupts", SPOILS, {"proc/interrupts": "     CPU0 CPU1\n"}),
+    ("interrupts", SPOILS, {"proc/interrupts": INTERRUPTS[:30]}),
+    ("interrupts", SPOILS, {"proc/interrupts": INTERRUPTS.replace("CPU2 ", "")}),
+    ("interrupts", SPOILS, {"proc/interrupts": INTERRUPTS.replace("7", "9" * 30)}),
+    ("interrupts", SPOILS, {"proc/interrupts": INTERRUPTS.replace("7", "x")}),
+    ("interrupts", SPOILS, {}, {"proc/interrupts": INTERRUPTS}),
     ("cpu-time", DISTORTS, {}, {"proc/stat": HEALTHY["proc/stat"]}),
     ("cpu-time", DISTORTS, {}, {"proc/stat": "(null)\n"}),
     (
@@ -252,6 +276,9 @@ PLANTED: list[tuple[str, Severity, *tuple[Files, ...]]] = [
     ("throttling", DISTORTS, rt_runtime(500000)),
     ("throttling", SPOILS, rt_runtime(0)),
     ("throttling", NOTE, rt_runtime(-1)),
+    ("throttling", NOTE, rt_runtime(950000) | {f"{RT}_period_us": "0\n"}),
+    ("throttling", NOTE, rt_runtime(950000) | {f"{RT}_runtime_us": "abc\n"}),
+    ("throttling", NOTE, rt_runtime(int("9" * 23))),
     ("throttling", NOTE, rt_runtime(1_000_000) | NEW),
     ("throttling", NOTE, rt_runtime(-1) | NEW | fair_server(0)),
     (

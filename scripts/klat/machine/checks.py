@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from klat.base.errors import printable
 from klat.machine import hardware_checks, kernel_checks, other_work_checks, permission_checks
 from klat.machine.findings import Finding, Severity
 from klat.machine.machine_state import MachineState
@@ -35,4 +36,8 @@ def examine(machine: MachineState, probes: ProbeResults) -> list[Finding]:
     """All findings, the most harmful first."""
     order = list(Severity)
     found = [finding for check in CHECKS for finding in check(machine, probes)]
+    # Files of /sys can hold any character.
+    found = [
+        Finding(f.check, f.severity, *map(printable, (f.title, f.detail, f.cure))) for f in found
+    ]
     return sorted(found, key=lambda finding: order.index(finding.severity))

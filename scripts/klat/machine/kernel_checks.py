@@ -96,6 +96,15 @@ def _throttling(machine: MachineState) -> Iterator[Finding]:
     is_served = has_server and (machine.fair_server_ms is None or machine.fair_server_ms[0] > 0)
     # Since Linux 6.12 the limit holds for real-time tasks only with RT_GROUP_SCHED.
     limits = not has_server or not machine.config or "RT_GROUP_SCHED" in machine.config
+    if machine.rt_limit_is_damaged:
+        yield Finding(
+            "throttling",
+            Severity.NOTE,
+            "the limit of real-time tasks is unknown",
+            "kernel.sched_rt_runtime_us or kernel.sched_rt_period_us is no number of microseconds. The kernel may"
+            " stop real-time tasks that do not sleep.",
+            "run outside the container, or see what covers these files: findmnt",
+        )
     if runtime is None or not period:
         return
     if limits and 0 <= runtime < period:

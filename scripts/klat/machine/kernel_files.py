@@ -3,31 +3,62 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 
 
+_LARGEST = 16 << 20
+
+
 def text(path: Path) -> str:
     try:
-        return path.read_text(errors="replace").strip("\n\0 ")
+        with path.open("rb") as file:
+            return file.read(_LARGEST).decode(errors="replace").strip("\n\0 ")
     except OSError:
         return ""
 
 
 def number(path: Path) -> int | None:
     content = text(path)
-    return int(content) if content.lstrip("-").isdecimal() else None
+    return int(content) if re.fullmatch("-?[0-9]{1,18}", content) else None
 
 
 def cpu_list(content: str) -> tuple[int, ...]:
-    """`0-3,8` as the kernel writes it."""
-    cpus: list[int] = []
-    for part in content.split(","):
-        first, _, last = part.strip().partition("-")
-        if first.isdecimal() and (last or first).isdecimal():
-            cpus.extend(range(int(first), int(last or first) + 1))
-    return tuple(cpus)
+    """`0-3,8` as the kernel writes it. The kernel supports 8192 CPUs."""
+    parts = (re.fullmatch("([0-9]{1,4})(?:-([0-9]{1,4}))?", p.strip()) for p in content.split(","))
+    ends = ((int(part[1]), int(part[2] or part[1])) for part in parts if part)
+    return tuple(cpu for first, last in ends for cpu in range(first, last + 1))
+
+
+# The rows by which klat proves events. Values beyond this are not the kernel's.
+_PROOFS, _COUNT = ("RES", "CAL", "TLB", "LOC"), re.compile("[0-9]{1,18}")
+
+
+def interrupts_fault(root: Path, earlier: str, allowed: Collection[int]) -> str:
+    """Why /proc/interrupts, and its text a moment earlier, show no counts for these CPUs. Empty if they do."""
+    cpus = {*allowed}.intersection(cpu_list(text(root / "sys/devices/system/cpu/online")))
+    header, *lines = earlier.splitlines() or [""]
+    named = [int(number) for number in re.findall("CPU([0-9]{1,4})", header)]
+    rows = {
+        name.strip(): row.split()[: len(named)]
+        for name, _, row in (x.partition(":") for x in lines)
+    }
+    counting = {name for name, row in rows.items() if row and all(map(_COUNT.fullmatch, row))}
+    if not counting:
+        return "/proc/interrupts has no counts"
+    if damaged := [name for name in _PROOFS if name in rows and name not in counting]:
+        return f"/proc/interrupts has no numbers in row {damaged[0]}"
+    if missing := sorted(cpus.difference(named)):
+        return f"/proc/interrupts lacks CPU {ranges(missing)}"
+    is_still = earlier == text(root / "proc/interrupts")
+    return "/proc/interrupts stands still" if is_still else ""
+
+
+def is_rt_limit_damaged(kernel: Path) -> bool:
+    """Whether the files of the limit of real-time tasks exist, and are no numbers."""
+    runtime, period = kernel / "sched_rt_runtime_us", kernel / "sched_rt_period_us"
+    return runtime.exists() and (number(runtime) is None or not number(period))
 
 
 def ranges(numbers: Sequence[int]) -> str:

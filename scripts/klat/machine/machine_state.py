@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from klat.machine.kernel_files import cpu_list
+from klat.machine.kernel_files import cpu_list, interrupts_fault, is_rt_limit_damaged
 from klat.machine.kernel_files import number as _number
 from klat.machine.kernel_files import text as _text
 from klat.machine.kernel_files import traced_events
@@ -63,12 +63,13 @@ class MachineState:
     clocksources: tuple[str, ...]
     busy_cpus: float  # CPUs' worth of work done by others while sampling
     cpu_time_counts: bool  # /proc/stat is the kernel's own, and counts
-    interrupts_count: bool  # /proc/interrupts has rows
+    interrupts_fault: str  # why /proc/interrupts is no evidence; empty if it is
     consumers: tuple[Consumer, ...]  # the largest first
     steal: float  # share of all CPU time
     load_average: float
     rt_runtime_us: int | None
     rt_period_us: int | None
+    rt_limit_is_damaged: bool  # the files exist, and are no numbers
     kernel: tuple[int, int]  # version, as (6, 12); zeros if unknown
     fair_server_ms: tuple[float, float] | None  # runtime and period; None if unknown
     scheduler: str  # of sched_ext; empty if there is none
@@ -215,7 +216,8 @@ def _latency_requests(root: Path) -> Iterator[str]:
 
 def _config(root: Path) -> frozenset[str]:
     try:
-        text = gzip.decompress((root / "proc/config.gz").read_bytes()).decode("ascii", "replace")
+        with gzip.open(root / "proc/config.gz") as file:
+            text = file.read(4 << 20).decode("ascii", "replace")
     except (OSError, EOFError, zlib.error):
         text = _text(root / f"boot/config-{_text(root / 'proc/sys/kernel/osrelease')}")
     return frozenset(
@@ -285,12 +287,6 @@ def _is_covered(root: Path, file: str) -> bool:
     return any(line.split()[4:5] == [file] for line in lines)
 
 
-def _has_interrupts(root: Path) -> bool:
-    """Whether a row of /proc/interrupts has a count."""
-    rows = _text(root / "proc/interrupts").splitlines()[1:]
-    return any(row.partition(":")[2].split()[:1] > [""] for row in rows)
-
-
 @dataclass(frozen=True)
 class _CpuTimeUse:
     """`busy` and `steal` are shares of all CPU time; klat's own time is not in `busy`. `total` is all of it, in
@@ -342,9 +338,9 @@ def gather(
     clock = root / "sys/devices/system/clocksource/clocksource0"
     clocksources = tuple(_text(clock / "available_clocksource").split())
     online, allowed = online_and_allowed(root)
+    interrupts = _text(root / "proc/interrupts")
     time_use = _cpu_time_use(root, seconds, sleep)
     swap = _meminfo(root, "SwapTotal")
-    governors = map(_text, cpu.glob("cpu[0-9]*/cpufreq/scaling_governor"))
     return MachineState(
         flags=flags,
         model=model,
@@ -359,18 +355,19 @@ def gather(
         clocksources=clocksources,
         busy_cpus=time_use.busy * len(online),
         cpu_time_counts=time_use.total > 0 and not _is_covered(root, "/proc/stat"),
-        interrupts_count=_has_interrupts(root),
+        interrupts_fault=interrupts_fault(root, interrupts, allowed),
         consumers=time_use.consumers,
         steal=time_use.steal,
         load_average=_load_average(root),
         rt_runtime_us=_number(kernel / "sched_rt_runtime_us"),
         rt_period_us=_number(kernel / "sched_rt_period_us"),
+        rt_limit_is_damaged=is_rt_limit_damaged(kernel),
         kernel=_version(_text(kernel / "osrelease")),
         fair_server_ms=_fair_server_ms(root / "sys/kernel/debug/sched"),
         scheduler=_scheduler(root / "sys/kernel/sched_ext"),
         hides_tasks=_text(root / "proc/1/comm") != "" and _text(root / "proc/2/comm") != "kthreadd",
         hides_debugfs=_hides_debugfs(root / "sys/kernel/debug"),
-        governors=frozenset(filter(None, governors)),
+        governors=frozenset(filter(None, map(_text, cpu.glob("cpu*/cpufreq/scaling_governor")))),
         idle_driver=_text(cpu / "cpuidle/current_driver"),
         idle_governor=_text(cpu / "cpuidle/current_governor")
         or _text(cpu / "cpuidle/current_governor_ro"),

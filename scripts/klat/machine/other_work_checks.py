@@ -55,14 +55,14 @@ def other_work(machine: MachineState, probes: ProbeResults) -> Iterator[Finding]
 
 def counts(machine: MachineState, _: ProbeResults) -> Iterator[Finding]:
     """Whether the kernel shows the counts that the evidence needs."""
-    if not machine.interrupts_count:
+    if machine.interrupts_fault:
         yield Finding(
             "interrupts",
             Severity.SPOILS,
-            "/proc/interrupts has no counts",
+            machine.interrupts_fault,
             "Without it klat cannot prove that a TLB shootdown or a membarrier reached another CPU: runs"
             " of tlbflush are invalid, except where the hardware broadcasts shootdowns. klat also does not know"
-            " whether an interrupt woke a sleeper. Container engines mask this file.",
+            " whether an interrupt woke a sleeper. Container engines mask this file, or cover it with a copy.",
             "run outside the container, or unmask it: docker --security-opt systempaths=unconfined,"
             " podman --security-opt unmask=/proc/interrupts, Kubernetes procMount: Unmasked",
         )

@@ -6,6 +6,8 @@ from collections import ChainMap
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from klat.machine.kernel_files import text as _text
+
 _CLASSES = Path("/sys/class")
 # The kernel's drivers of the sensors in x86 CPUs, and a common one from outside the kernel.
 _CPU_DRIVERS = frozenset({"coretemp", "k10temp", "zenpower"})
@@ -43,10 +45,3 @@ def _hottest(files: Iterable[tuple[str, Path]]) -> dict[str, float]:
             continue
         found[name] = max(degrees, found.get(name, degrees))
     return found
-
-
-def _text(file: Path) -> str:
-    try:
-        return file.read_text().strip()
-    except OSError:
-        return ""
