@@ -508,6 +508,13 @@ def test_an_entry_that_boots_another_kernel_than_planned_is_refused(
     )
 
 
+def test_an_entry_that_no_longer_measures_is_refused(klat: Campaigns, tmp_path: Path) -> None:
+    klat.planned()
+    config = tmp_path / "boot/grub/grub.cfg"
+    config.write_text(config.read_text().replace("ro  quiet", "ro single"))
+    assert "single on the command line stops" in klat("check", status=2)
+
+
 @pytest.mark.parametrize(
     "text, why",
     [
