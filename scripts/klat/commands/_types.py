@@ -28,7 +28,8 @@ def number(minimum: int, maximum: int, what: str = "number") -> Any:
     """A whole number in a range."""
 
     def convert(text: str) -> int:
-        if not (text.isascii() and text.isdigit() and minimum <= int(text[:20]) <= maximum):
+        is_whole = text.isascii() and text.isdigit() and len(text) <= 20
+        if not is_whole or not minimum <= int(text) <= maximum:
             raise ValueError(f"{text!r} must be a {what} from {minimum} to {maximum}")
         return int(text)
 
