@@ -93,12 +93,15 @@ static int configure(struct klat_run *run)
 static int setup(struct klat_run *run)
 {
 	const struct options *o = run->options;
+	struct klat_worker *waiter;
 	int err = wait_prepare(run);
 
-	if (!err)
-		klat_worker_add(run, "waiter", 0, KLAT_HIGH, wait_for_timer)->sleeps =
-			o->wait == SPIN ? KLAT_RARELY : KLAT_MOSTLY;
-	return err;
+	if (err)
+		return err;
+	waiter = klat_worker_add(run, "waiter", 0, KLAT_HIGH, wait_for_timer);
+	waiter->sleeps = o->wait == SPIN ? KLAT_RARELY : KLAT_MOSTLY;
+	waiter->timers = 2; /* its own, and a tick that the sleep delayed */
+	return 0;
 }
 
 static void verify(struct klat_run *run)

@@ -306,7 +306,7 @@ static int setup(struct klat_run *run)
 	if (o->responders && o->operation != MEMBARRIER && !responders_sleep(run) &&
 	    (err = prepare_proofs(run)))
 		return err;
-	klat_worker_add(run, "initiator", 0, KLAT_HIGH, initiator);
+	klat_worker_add(run, "initiator", 0, KLAT_HIGH, initiator)->sleeps = KLAT_AT_MOST;
 	for (int64_t r = 0; r < o->responders; r++)
 		klat_worker_add(run, "responder", r + 1, KLAT_HIGH, responder)->sleeps =
 			o->sleeping ? KLAT_MOSTLY : KLAT_COUNTED;

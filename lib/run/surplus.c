@@ -206,15 +206,16 @@ static bool locks_sleep(void)
 	return !uname(&names) && klat_is_rt(names.version);
 }
 
-/* This shows a tracer outside the PID namespace, and a stop of one thread. Locks of the kernel add
- * a few sleeps. */
+/* This shows a tracer outside the PID namespace, a stop of one thread, and a lock that another
+ * process held, for example that of the memory map. Locks of the kernel add a few sleeps. */
 static void judge_more_sleeps(struct klat_run *run, const struct klat_worker *worker)
 {
 	const int64_t waits = klat_observed(run) + worker->unsampled,
-		      surplus = worker->voluntary -
-				waits * (worker->most_sleeps ? worker->most_sleeps : 1);
+		      most = worker->sleeps == KLAT_AT_MOST ? 0 : worker->most_sleeps ?: 1,
+		      surplus = worker->voluntary - waits * most;
 
-	if (worker->sleeps == KLAT_MOSTLY && surplus * 20 > waits && !locks_sleep())
+	if ((worker->sleeps == KLAT_MOSTLY || worker->sleeps == KLAT_AT_MOST) &&
+	    surplus * 20 > waits && !locks_sleep())
 		verdict_of(run, surplus)(run, "the %s slept %lld times in %lld iterations",
 					 worker->noun, (long long)worker->voluntary,
 					 (long long)waits);
@@ -382,7 +383,7 @@ static void judge_interrupts(struct klat_run *run, const struct longest_metric *
 	if (longest->median_ns < 100000 && samples * 20 > klat_observed(run))
 		verdict_of(run, samples)(
 			run,
-			"about %lld interrupts of devices or other programs are in its samples "
+			"about %lld interrupts by devices or other programs are in its samples "
 			"(--under-load allows them)",
 			(long long)samples);
 }

@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -216,6 +217,63 @@ def test_a_neighbour_that_proc_hides_disturbs_a_run(program: str, short_neighbou
     """As in a container: another PID namespace."""
     words = ("unshare", "--pid", "--fork", "--mount-proc", path_of(program), *ONE_CPU[program])
     judged("disturbed invalid", lambda: command([*words, "--json"]), "kept waiting for its CPU")
+
+
+# 60,000 timers, 10 us apart, by as many processes as their limit of descriptors needs. They sleep meanwhile.
+TIMERS = """
+import ctypes, os, resource, time
+libc = ctypes.CDLL(None)
+most = min(resource.getrlimit(resource.RLIMIT_NOFILE)[1], 70_000)
+resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+first = time.clock_gettime_ns(time.CLOCK_MONOTONIC) + 10**9
+for part in range(0, 60_000, most - 100):
+    if os.fork() == 0:
+        for number in range(part, min(part + most - 100, 60_000)):
+            at = divmod(first + 10_000 * number, 10**9)
+            libc.timerfd_settime(libc.timerfd_create(1, 0), 1, (ctypes.c_long * 4)(0, 0, *at), None)
+        time.sleep(3)
+        os._exit(0)
+time.sleep(0.7)
+print(flush=True)
+"""
+# It reads what each process of that name maps, and so holds the lock of its memory map.
+READER = """
+import glob
+print(flush=True)
+while True:
+    for path in glob.glob("/proc/[0-9]*/comm"):
+        try:
+            if open(path).read() == "tlbflush\\n":
+                for _ in range(100):
+                    open(path[:-4] + "smaps").read()
+        except OSError:
+            pass
+"""
+
+
+@contextlib.contextmanager
+def running(source: str, cpu: str) -> Iterator[None]:
+    line = ["taskset", "-c", cpu, sys.executable, "-c", source]
+    with subprocess.Popen(line, stdout=subprocess.PIPE) as process:
+        assert process.stdout and process.stdout.readline() == b"\n"
+        yield
+        process.kill()
+
+
+@pytest.mark.parametrize("program", ["pipes", "cv", "messages"])
+def test_timers_of_others_disturb_a_run(program: str, root: None) -> None:
+    def attempt() -> harness.Done:
+        with running(TIMERS, CPU):
+            return run(program, *ONE_CPU[program], "--iterations", "100000", "--json")
+
+    judged("disturbed invalid", attempt, "interrupts by devices or other programs")
+
+
+def test_a_reader_of_the_memory_map_disturbs_tlbflush(two_cpus: None, root: None) -> None:
+    words = ("--responders", "0", "--cpus", CPU, "--iterations", "20000", "--dma-latency", "0")
+    other = str(min(os.sched_getaffinity(0)))
+    with running(READER, other), running(READER, other):
+        judged("disturbed invalid", lambda: run("tlbflush", *words, "--json"), "initiator slept")
 
 
 # kmem has no event in the path of pipes. So a list of the groups that matter would miss it.

@@ -159,6 +159,10 @@ TEST(other_interrupts_in_the_samples_disturb_a_run_without_a_load)
 		{ KLAT_SOFTIRQS, 250, true, false, KLAT_OK },
 		{ KLAT_IRQ_CAL, 25, false, false, KLAT_OK },
 		{ KLAT_IRQ_CAL, 26, false, false, KLAT_DISTURBED },
+		/* 10 of klat, and 500 ticks of 1 ms */
+		{ KLAT_IRQ_LOC, 510 + 25, false, false, KLAT_OK },
+		{ KLAT_IRQ_LOC, 510 + 26, false, false, KLAT_DISTURBED },
+		{ KLAT_IRQ_LOC, 510 + 250, false, false, KLAT_INVALID },
 	};
 
 	run->end = 500 - run->lead;
@@ -169,11 +173,12 @@ TEST(other_interrupts_in_the_samples_disturb_a_run_without_a_load)
 		run->library->before.irq_present[cases[i].row] = true;
 		after->irq_present[cases[i].row] = true;
 		after->irq[cases[i].row][run->cpus[0]] = cases[i].count;
+		after->at_ns = 500000000;
 		run->library->common.under_load = cases[i].under_load;
 		run->workers[2].kernel_threads = cases[i].sockets;
 		run->one_cpu = cases[i].row == KLAT_IRQ_CAL;
 		*run->outcome = (struct klat_outcome){ KLAT_OK, "" };
-		assert_judged(cases[i].status, cases[i].status == KLAT_OK ? "" : "interrupts of");
+		assert_judged(cases[i].status, cases[i].status == KLAT_OK ? "" : "interrupts by");
 	}
 }
 
@@ -206,7 +211,7 @@ TEST(other_interrupts_count_by_the_share_of_the_time_that_samples_cover)
 		run->library->after.at_ns = 10 * 500 * cases[i].ticks / 2;
 		run->library->after.irq[KLAT_IRQ_DEVICES][run->cpus[0]] = cases[i].count;
 		*run->outcome = (struct klat_outcome){ KLAT_OK, "" };
-		assert_judged(cases[i].status, cases[i].status == KLAT_OK ? "" : "interrupts of");
+		assert_judged(cases[i].status, cases[i].status == KLAT_OK ? "" : "interrupts by");
 	}
 	munmap(run->library->samples, run->library->samples_size);
 }
