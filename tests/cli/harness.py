@@ -211,7 +211,8 @@ def lacking(reason: str) -> None:
 
 def path_of(program: str, variant: str = "") -> Path:
     """`variant` is a directory below build/, empty for the tree's own programs."""
-    path = (ROOT / "build" / variant if variant else ROOT) / FOLDERS[program] / program
+    folder = FOLDERS.get(program, Path(program))  # load is no benchmark
+    path = (ROOT / "build" / variant if variant else ROOT) / folder / program
     if not path.exists():
         pytest.fail(f"{path} is not built: run the tests by 'make test'")
     return path

@@ -20,7 +20,7 @@ as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a fil
 def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A klat with one program, which only this user can write. The launcher is a symbolic link."""
     found = tmp_path / "tree"
-    for name in ("klat", "scripts/klat/cli.py", "scripts/deps", "pipes/pipes"):
+    for name in ("klat", "scripts/klat/cli.py", "scripts/deps", "pipes/pipes.c", "pipes/pipes"):
         path = found / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch(mode=0o755)
