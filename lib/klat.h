@@ -197,7 +197,7 @@ struct klat_worker {
 	 * can preempt the waker. KLAT_AT_MOST: in none, but a lock of the kernel can sleep. */
 	enum klat_rule sleeps : 8;
 	int most_sleeps;     /* in an iteration, with KLAT_MOSTLY; 0: once */
-	int timers;          /* the most that expire in an iteration; klat_sleep() is not counted */
+	int timers;          /* the most that expire in an iteration, besides one a sleep */
 	bool kernel_threads; /* interrupt threads and softirqs do a part of the event */
 	int (*body)(struct klat_worker *worker);
 	uint32_t cpu_identity;   /* its CPU, in the form that an end stamp reads */

@@ -183,6 +183,7 @@ static int setup(struct klat_run *run)
 	if (o->remote)
 		return 0;
 	sender = klat_worker_add(run, "client", 1, KLAT_HIGH, send_packets);
+	sender->timers = run->one_cpu;
 	/* SCHED_OTHER has no priorities; the evidence shows the effect. */
 	if (run->one_cpu && reader->priority) {
 		sender->priority = run->low_priority + 1;

@@ -176,7 +176,8 @@ static int64_t other_timers(const struct klat_run *run, int cpu)
 		const struct klat_worker *worker = &run->workers[i];
 
 		if (worker->cpu == cpu)
-			own += worker->timers * klat_made(run) + 2 * worker->rests;
+			own += worker->timers * klat_made(run) +
+			       2 * (worker->rests + (worker->timers ? worker->wakeups : 0));
 	}
 	return positive(klat_interrupts(run, "LOC", cpu) - own);
 }

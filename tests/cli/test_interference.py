@@ -269,6 +269,23 @@ def test_timers_of_others_disturb_a_run(program: str, root: None) -> None:
     judged("disturbed invalid", attempt, "interrupts by devices or other programs")
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("network", "--cpus", f"{CPU},{CPU}"),
+        ("pipes", "--mode", "one-way", "--gap", "100"),
+        ("timer", "--method", "timerfd", "--mode", "periodic", "--period", "50"),
+    ],
+    ids=" ".join,
+)
+def test_the_timers_of_a_run_do_not_disturb_it(words: tuple[str, ...], two_cpus: None) -> None:
+    def wrong() -> str:
+        reason: str = json_of(run(*words, "--json"))["reason"]
+        return reason if "interrupts by" in reason else ""
+
+    until(wrong, tries=3)
+
+
 def test_a_reader_of_the_memory_map_disturbs_tlbflush(two_cpus: None, root: None) -> None:
     words = ("--responders", "0", "--cpus", CPU, "--iterations", "20000", "--dma-latency", "0")
     other = str(min(os.sched_getaffinity(0)))
