@@ -364,9 +364,11 @@ static int setup(struct klat_run *run)
 		run->workers[i].woken = o->peer != REMOTE;
 		/* A spinner sometimes sleeps on a lock of the kernel, for example of a pipe. */
 		run->workers[i].sleeps = o->wait == BLOCK ? KLAT_MOSTLY : KLAT_RARELY;
-		/* Each part of a long message, and each repair, can end a sleep. */
-		run->workers[i].most_sleeps =
-			1 + o->bytes / 16384 + (o->drop_every || o->reorder_every ? 3 : 0);
+		/* Each part of a long message, and each repair, can end a sleep. When a side of a
+		 * unix socket has read, the kernel wakes the other side because there is space. */
+		run->workers[i].most_sleeps = 1 + o->bytes / 16384 +
+					      (o->drop_every || o->reorder_every ? 3 : 0) +
+					      (o->transport == UNIX);
 		run->workers[i].kernel_threads = o->transport >= TCP;
 	}
 	return 0;

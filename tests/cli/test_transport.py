@@ -201,6 +201,16 @@ def test_a_side_that_sleeps_repairs_about_as_often_as_one_that_spins() -> None:
 
 
 @pytest.mark.alone
+def test_the_wakeups_for_space_in_a_unix_socket_belong_to_the_event(two_cpus: None) -> None:
+    def attempt() -> str:
+        words = ("--transport", "unix", "--wait", "block", "--rate", "1000", "--json")
+        reason: str = json_of(run("transport", *words))["reason"]
+        return reason if "slept" in reason else ""
+
+    until(attempt, tries=3)
+
+
+@pytest.mark.alone
 def test_rests_do_not_lower_a_rate() -> None:
     def attempt() -> str:
         options = ("--transport", "unix", "--wait", "block", "--rate", "100")
