@@ -6,6 +6,7 @@ import argparse
 import math
 import re
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 _UNITS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9}
@@ -63,21 +64,21 @@ rare_share = real(
 def short_time(text: str, most_ns: int) -> int:
     """In ns. ValueError for anything else."""
     value = _time(text, _UNITS)
-    if value is None or not 0 < value <= most_ns:
+    if value is None or not 1 <= value <= most_ns or value.denominator > 1:
         raise ValueError(
             f"{text!r} must be a time up to {most_ns // 10**9}s with its unit, as in 100us"
         )
-    return round(value)
+    return int(value)
 
 
 def long_time(text: str, most_s: int) -> int:
     """In seconds. ValueError for anything else."""
     value = _time(text, _LONG_UNITS)
-    if value is None or not 1 <= value <= most_s or value != round(value):
+    if value is None or not 1 <= value <= most_s or value.denominator > 1:
         raise ValueError(
             f"{text!r} must be a time from 1s to {most_s // 86_400}d with its unit: 90s, 8min, 8h, 2d"
         )
-    return round(value)
+    return int(value)
 
 
 def limit(text: str) -> tuple[str, float, bool]:
@@ -91,10 +92,10 @@ def limit(text: str) -> tuple[str, float, bool]:
         )
     if not value:
         raise argparse.ArgumentTypeError(f"{text!r} must be above 0")
-    return text, value, bare is None
+    return text, float(value), bare is None
 
 
-def _time(text: str, units: dict[str, int]) -> float | None:
-    """In units of the one whose factor is 1."""
-    found = re.fullmatch(rf"([0-9]{{1,15}}(?:\.[0-9]{{1,9}})?)({'|'.join(units)})", text, re.ASCII)
-    return float(found[1]) * units[found[2]] if found else None
+def _time(text: str, units: dict[str, int]) -> Fraction | None:
+    """A time with one of these units, in the unit whose factor is 1. Exact, as 4.35us is 4350 ns."""
+    match = re.fullmatch(rf"([0-9]{{1,15}}(?:\.[0-9]{{1,9}})?)({'|'.join(units)})", text, re.ASCII)
+    return Fraction(match[1]) * units[match[2]] if match else None
