@@ -188,8 +188,8 @@ def test_a_local_copy_target_is_that_of_the_users_directory(
         ((*STOCK, "--kernel", "r t=5.10"), "must have only letters, digits"),
         ((*STOCK, "--setting", "a=b;c"), "GRUB may change 'b;c'"),
         ((*STOCK, "--setting", "a=-- b"), "overrides words that klat appends"),
-        ((*STOCK, "--setting", "a=b panic=0"), "overrides words that klat appends"),
-        ((*STOCK, "--setting", "a=panic=0x0"), "overrides words that klat appends"),
+        ((*STOCK, "--setting", "a=b panic=0"), "remove panic=0, because"),
+        ((*STOCK, "--setting", "a=panic=0x0"), "remove panic=0x0, because"),
         ((*STOCK, "--setting", "a=single"), "with single: single on the command line stops"),
         ((*STOCK, "--setting", "a=klat.campaign=b"), "overrides words that klat appends"),
         (

@@ -81,11 +81,11 @@ def test_a_kernel_of_another_machine_is_refused(
     monkeypatch.setattr(entry_checks, "HOST", AMD64)
     check_entries([], entry, entry.words, tmp_path)
     monkeypatch.setattr(entry_checks, "HOST", ARM64)
-    with pytest.raises(KlatError, match="k is for x86_64, not aarch64"):
+    with pytest.raises(KlatError, match="k is a kernel for x86_64, but this machine is aarch64"):
         check_entries([], entry, entry.words, tmp_path)
 
 
-def test_a_release_takes_the_first_entry_that_measures() -> None:
+def test_a_release_takes_the_first_entry_without_an_obstacle() -> None:
     words = ("ro", "single"), ("ro", "quiet"), ("ro",)
     entries = [BootEntry(str(n), f"A {n}", "6.1", each) for n, each in enumerate(words)]
     assert _campaign_plan._entry("6.1", entries) is entries[1]

@@ -367,7 +367,8 @@ def own_entry(loader: BootLoader, setting: BootSetting) -> OwnEntry:
 
 
 def copy_of(entry: BootEntry, setting: BootSetting, own_words: Sequence[str]) -> OwnEntry:
-    """klat adds panic= unless the entry or the setting makes the kernel reboot after a panic."""
+    """klat's copy of an entry: with the words of the setting, klat's own, and panic= unless the kernel reboots after a
+    panic anyway."""
     append = (*setting.append.split(), *own_words, OWN_WORD + setting.label)
     if not reboots_after_panic((*entry.words, *append)):
         append = (*append, _PANIC)

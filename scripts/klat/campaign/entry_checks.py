@@ -1,4 +1,4 @@
-"""What klat refuses before the first reboot: entries that would not measure, or from which the machine does not return."""
+"""Checks before the first reboot: each entry has to boot to klat's unit, keep the results, and reboot after a panic."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ _LONGEST_ELSEWHERE = 2047
 
 
 def check_entries(
-    own: Sequence[OwnEntry], default: BootEntry, running: Sequence[str], root: Path = Path("/")
+    copies: Sequence[OwnEntry], default: BootEntry, running: Sequence[str], root: Path = Path("/")
 ) -> None:
-    """KlatError if a boot of klat's entries or of the default would not measure, or not return. `running` is the
-    command line of the running kernel."""
+    """KlatError if one of klat's copies or the default fails a check. `running` is the command line of the running
+    kernel."""
     plain = list(
-        {entry.identity: entry for entry in (default, *(each.entry for each in own))}.values()
+        {entry.identity: entry for entry in (default, *(copy.entry for copy in copies))}.values()
     )
     for entry in plain:
         if any(word.startswith(OWN_WORD) for word in entry.words):
             raise KlatError(f"{entry.title}: remove {OWN_WORD} from its command line; klat adds it")
-    entries = plain + [_with_setting(each) for each in own]
+    entries = plain + [_with_setting(copy) for copy in copies]
     for entry in entries:
         if "--" in entry.words:
             raise KlatError(
@@ -62,14 +62,16 @@ def check_entries(
     for entry in plain:
         machine = kernel_image.machine(entry.kernel) if entry.kernel else ""
         if machine not in ("", HOST.machine):
-            raise KlatError(f"{entry.title}: {entry.kernel} is for {machine}, not {HOST.machine}")
-    check_kernels([each.entry for each in own], root)
+            raise KlatError(
+                f"{entry.title}: {entry.kernel} is a kernel for {machine}, but this machine is {HOST.machine}; choose another entry"
+            )
+    check_kernels([copy.entry for copy in copies], root)
     check_roots(entries, running, root)
 
 
 def obstacle(words: Sequence[str], running: Sequence[str] = ()) -> str:
-    """Why a boot with these words does not measure, or does not return; empty if it does. The program of init= can
-    be any that started the running system."""
+    """Why a boot with these words would fail a campaign; empty if it would not. init= may name the program that
+    started the running system."""
     for word in _unquoted(words):
         panic = _SYSCTL_PANIC.fullmatch(word)
         if _STOPS.fullmatch(word) or (_INIT.fullmatch(word) and word not in running):
@@ -77,13 +79,13 @@ def obstacle(words: Sequence[str], running: Sequence[str] = ()) -> str:
         if _FORGETS.fullmatch(word):
             return f"{word} on the command line makes the machine forget the results at the next reboot"
         if panic and not _seconds(panic[1]):
-            return f"{word} on the command line keeps the machine from a reboot after a panic"
+            return f"{word} on the command line prevents a reboot after a panic"
     return ""
 
 
 def reboots_after_panic(words: Sequence[str]) -> bool:
-    """Whether panic= makes the kernel reboot. The last value counts, 0 means never, and the kernel ignores what is no
-    number."""
+    """Whether panic= makes the kernel reboot. The last valid number counts. 0 means
+    never."""
     values = [word[6:] for word in _unquoted(words) if word.startswith("panic=")]
     seconds = [number for number in map(_seconds, values) if number is not None]
     return bool(seconds and seconds[-1])
@@ -103,17 +105,17 @@ def _unquoted(words: Sequence[str]) -> Iterator[str]:
         yield match[0].replace('"', "")
 
 
-def _with_setting(own: OwnEntry) -> BootEntry:
-    words = " ".join(own.append).partition(OWN_WORD)[0].strip()
-    return replace(own.booted, title=f"{own.entry.title}{' with ' if words else ''}{words[:60]}")
+def _with_setting(copy: OwnEntry) -> BootEntry:
+    words = " ".join(copy.append).partition(OWN_WORD)[0].strip()
+    return replace(copy.booted, title=f"{copy.entry.title}{' with ' if words else ''}{words[:60]}")
 
 
 def _check_length(entry: BootEntry) -> None:
-    """GRUB adds the path of the kernel."""
+    """KlatError if the kernel would truncate the command line. GRUB adds BOOT_IMAGE=."""
     length = len(" ".join((f"BOOT_IMAGE={entry.image}", *entry.words)).encode())
     longest = _LONGEST.get(os.uname().machine, _LONGEST_ELSEWHERE)
     if length > longest:
         raise KlatError(
-            f"{entry.title}: its command line has {length:,} characters, but the kernel takes only {longest:,}; the words"
-            " of klat at its end would be lost"
+            f"{entry.title}: its command line has {length:,} characters, but the kernel takes only {longest:,}; klat's"
+            " words at its end would be lost"
         )

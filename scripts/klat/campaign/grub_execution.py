@@ -88,11 +88,10 @@ class Execution(ABC):
         return status
 
     def _spend(self, work: int) -> None:
+        """`work` is in 64ths of a command: the variables copied, or the characters expanded."""
         self._left -= work >> 6
         if self._left < 0:
-            raise GrubLimitError(
-                f"more than {_MOST_COMMANDS:,} commands; does a loop or a function end?"
-            )
+            raise GrubLimitError("too many commands: a loop or a function may not end")
 
     def _if(self, statement: If) -> Truth:
         ends: list[Variables] = []  # the variables after each branch that may be executed

@@ -36,7 +36,7 @@ class GrubSyntaxError(ValueError):
 
 
 class GrubLimitError(ValueError):
-    """The script needs more memory than klat spends on it."""
+    """The script exceeds a limit of klat: of commands or characters."""
 
 
 class WordPart(NamedTuple):

@@ -183,14 +183,14 @@ def _checked(
     settings: Sequence[BootSetting],
     default: BootEntry,
 ) -> Mapping[str, BootEntry]:
-    """The entries of the settings by their identity. KlatError if a boot would not measure, or not return."""
+    """The entries of the settings by their identity. KlatError if one fails a check."""
     from klat.campaign.engine import copy_of
     from klat.campaign.entry_checks import check_entries
     from klat.campaign.this_machine import ThisMachine
 
     named = {entry.identity: entry for entry in entries}
-    own = [copy_of(named[setting.entry], setting, loader.own_words) for setting in settings]
-    check_entries(own, default, ThisMachine().words())
+    copies = [copy_of(named[setting.entry], setting, loader.own_words) for setting in settings]
+    check_entries(copies, default, ThisMachine().words())
     return {setting.entry: named[setting.entry] for setting in settings}
 
 
@@ -266,12 +266,15 @@ def _settings(
                     f"--setting {name}: GRUB may change {words!r} before the kernel has it; use only"
                     " letters, digits, spaces, and . _ + - @ % , : / ="
                 )
-            split = words.split()
-            panics = any(word.startswith("panic=") for word in split)
-            never = panics and not reboots_after_panic(split)
-            if "--" in split or never or OWN_WORD in words:
+            parameters = words.split()
+            if "--" in parameters or OWN_WORD in words:
                 raise KlatError(
-                    f"--setting {name}: {words!r} overrides words that klat appends; remove --, panic=0 and {OWN_WORD}"
+                    f"--setting {name}: {words!r} overrides words that klat appends; remove -- and {OWN_WORD}"
+                )
+            panics = [word for word in parameters if word.startswith("panic=")]
+            if panics and not reboots_after_panic(parameters):
+                raise KlatError(
+                    f"--setting {name}: remove {panics[-1]}, because the machine has to reboot after a panic"
                 )
             found.append(BootSetting(f"{label}-{name}", entry.identity, words))
     labels = labels_of(arguments)
