@@ -111,7 +111,7 @@ give_back = $(Q)[ "$$(id -u)" != 0 ] || chown -Rh --reference=Makefile $(BUILD) 
 all: $(BINARIES)
 	$(give_back)
 
-# make pipes, make switch: without the folder.
+# Targets without a folder: make pipes, make switch.
 .PHONY: $(notdir $(BINARIES))
 $(foreach b,$(BINARIES),$(eval $(notdir $(b)): $(b)))
 

@@ -194,10 +194,10 @@ struct klat_worker {
 	bool woken;   /* another worker wakes this one: see wakeups in docs/record.md */
 	/* setup() states how often the body sleeps, apart from klat_sleep() and klat_rest().
 	 * KLAT_MOSTLY: in each iteration. On one CPU, preemptions count as well, because the wakee
-	 * can preempt the waker. KLAT_AT_MOST: in none, but a lock of the kernel can sleep. */
+	 * can preempt the waker. KLAT_AT_MOST: in none, but for locks of the kernel. */
 	enum klat_rule sleeps : 8;
 	int most_sleeps;     /* in an iteration, with KLAT_MOSTLY; 0: once */
-	int timers;          /* the most that expire in an iteration, besides one a sleep */
+	int timers;          /* interrupts of its timers in an iteration, besides those of sleeps */
 	bool kernel_threads; /* interrupt threads and softirqs do a part of the event */
 	int (*body)(struct klat_worker *worker);
 	uint32_t cpu_identity;   /* its CPU, in the form that an end stamp reads */

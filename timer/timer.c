@@ -100,7 +100,7 @@ static int setup(struct klat_run *run)
 		return err;
 	waiter = klat_worker_add(run, "waiter", 0, KLAT_HIGH, wait_for_timer);
 	waiter->sleeps = o->wait == SPIN ? KLAT_RARELY : KLAT_MOSTLY;
-	waiter->timers = 2; /* its own, and a tick that the sleep delayed */
+	waiter->timers = 2; /* without a sleep: the timer's, and a tick that it delayed */
 	return 0;
 }
 

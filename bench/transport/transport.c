@@ -364,8 +364,8 @@ static int setup(struct klat_run *run)
 		run->workers[i].woken = o->peer != REMOTE;
 		/* A spinner sometimes sleeps on a lock of the kernel, for example of a pipe. */
 		run->workers[i].sleeps = o->wait == BLOCK ? KLAT_MOSTLY : KLAT_RARELY;
-		/* Each part of a long message, and each repair, can end a sleep. When a side of a
-		 * unix socket has read, the kernel wakes the other side because there is space. */
+		/* Each part of a long message, and each repair, can end a sleep. On a unix socket,
+		 * each read also wakes the peer: there is space to write again. */
 		run->workers[i].most_sleeps = 1 + o->bytes / 16384 +
 					      (o->drop_every || o->reorder_every ? 3 : 0) +
 					      (o->transport == UNIX);

@@ -123,7 +123,7 @@ static void add_group(json_t *object)
 	}
 }
 
-/* How many of the cgroups have a file, and how many keep no PSI. */
+/* The number of cgroups with cpu.weight, cpu.shares or cpu.rt_runtime_us, and without PSI. */
 struct levels {
 	int weights, shares, runtimes, without_pressure;
 };
@@ -144,7 +144,7 @@ static void count_level(const char *directory, void *argument)
 	levels->weights += has_file(directory, "cpu.weight");
 	levels->shares += has_file(directory, "cpu.shares");
 	levels->runtimes += has_file(directory, "cpu.rt_runtime_us");
-	/* The root has no cgroup.type. */
+	/* Not the root, which has no cgroup.type. */
 	levels->without_pressure +=
 		has_file(directory, "cgroup.type") &&
 		read_setting(directory, "cgroup.pressure", "1", pressure, sizeof(pressure));
@@ -162,7 +162,7 @@ static void add_depths(json_t *object)
 	char *text = klat_read_file("/proc/self/cgroup"), depth[64], *unified;
 	const char *note = "";
 	struct stat status;
-	/* The root of a hierarchy of version 1 has the files, and is no level. */
+	/* The root of version 1 has the files, too, and does not count as a level. */
 	struct levels levels = { .shares = -1, .runtimes = -1 };
 
 	if (!stat("/proc/self/ns/cgroup", &status) && status.st_ino != first_namespace)

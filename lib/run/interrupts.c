@@ -87,8 +87,8 @@ void klat_interrupts_take(struct klat_snapshot *snapshot)
 	read_rows(snapshot, "/proc/softirqs", softirq_row);
 }
 
-/* Whether the file is a copy that does not count: klat sleeps between two snapshots, and a timer's
- * interrupt ends each sleep. */
+/* Whether /proc/interrupts is a copy that does not change. The kernel's own does: klat sleeps
+ * between two snapshots, and the interrupt of a timer ends each sleep. */
 static bool is_frozen(const struct klat_run *run)
 {
 	const uint64_t hash = run->library->before.interrupts_hash;
@@ -164,22 +164,22 @@ static int64_t other_calls(const struct klat_run *run, int cpu)
 	return positive(calls);
 }
 
-/* Timers of other programs: beyond the tick at 1,000 Hz, the highest rate, and the timers of the
- * workers. A sleep of a worker can delay a tick, which is then one more interrupt. 10 are for the
- * supervisor's sleeps. */
+/* Interrupts by timers of other programs: all of the CPU without the expected ones. Those are 1,000
+ * per second (the highest CONFIG_HZ), the timers of the workers, and 10 for the supervisor's
+ * sleeps. A sleep can delay a tick, which is then one more interrupt. */
 static int64_t other_timers(const struct klat_run *run, int cpu)
 {
 	const struct klat_library *library = run->library;
-	int64_t own = (library->after.at_ns - library->before.at_ns) / 1000000 + 10;
+	int64_t expected = (library->after.at_ns - library->before.at_ns) / 1000000 + 10;
 
 	for (int i = 0; i < run->worker_count; i++) {
 		const struct klat_worker *worker = &run->workers[i];
 
 		if (worker->cpu == cpu)
-			own += worker->timers * klat_made(run) +
-			       2 * (worker->rests + (worker->timers ? worker->wakeups : 0));
+			expected += worker->timers * klat_made(run) +
+				    2 * (worker->rests + (worker->timers ? worker->wakeups : 0));
 	}
-	return positive(klat_interrupts(run, "LOC", cpu) - own);
+	return positive(klat_interrupts(run, "LOC", cpu) - expected);
 }
 
 int64_t klat_other_interrupts(const struct klat_run *run)

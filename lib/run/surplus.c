@@ -206,8 +206,8 @@ static bool locks_sleep(void)
 	return !uname(&names) && klat_is_rt(names.version);
 }
 
-/* This shows a tracer outside the PID namespace, a stop of one thread, and a lock that another
- * process held, for example that of the memory map. Locks of the kernel add a few sleeps. */
+/* More sleeps show a tracer outside the PID namespace, a stop of one thread, or a lock that another
+ * process held, for example mmap_lock. Locks of the kernel add a few sleeps. */
 static void judge_more_sleeps(struct klat_run *run, const struct klat_worker *worker)
 {
 	const int64_t waits = klat_observed(run) + worker->unsampled,
@@ -383,7 +383,7 @@ static void judge_interrupts(struct klat_run *run, const struct longest_metric *
 	if (longest->median_ns < 100000 && samples * 20 > klat_observed(run))
 		verdict_of(run, samples)(
 			run,
-			"about %lld interrupts by devices or other programs are in its samples "
+			"about %lld interrupts from devices or other programs are in the samples "
 			"(--under-load allows them)",
 			(long long)samples);
 }

@@ -219,7 +219,7 @@ def test_a_neighbour_that_proc_hides_disturbs_a_run(program: str, short_neighbou
     judged("disturbed invalid", lambda: command([*words, "--json"]), "kept waiting for its CPU")
 
 
-# 60,000 timers, 10 us apart, by as many processes as their limit of descriptors needs. They sleep meanwhile.
+# 60,000 timers, 10 us apart. RLIMIT_NOFILE spreads them over several processes, which only sleep.
 TIMERS = """
 import ctypes, os, resource, time
 libc = ctypes.CDLL(None)
@@ -236,7 +236,7 @@ for part in range(0, 60_000, most - 100):
 time.sleep(0.7)
 print(flush=True)
 """
-# It reads what each process of that name maps, and so holds the lock of its memory map.
+# Reads /proc/PID/smaps of tlbflush. Each read holds the lock of that process's memory map.
 READER = """
 import glob
 print(flush=True)
@@ -266,7 +266,7 @@ def test_timers_of_others_disturb_a_run(program: str, root: None) -> None:
         with running(TIMERS, CPU):
             return run(program, *ONE_CPU[program], "--iterations", "100000", "--json")
 
-    judged("disturbed invalid", attempt, "interrupts by devices or other programs")
+    judged("disturbed invalid", attempt, "interrupts from devices or other programs")
 
 
 @pytest.mark.parametrize(
@@ -281,7 +281,7 @@ def test_timers_of_others_disturb_a_run(program: str, root: None) -> None:
 def test_the_timers_of_a_run_do_not_disturb_it(words: tuple[str, ...], two_cpus: None) -> None:
     def wrong() -> str:
         reason: str = json_of(run(*words, "--json"))["reason"]
-        return reason if "interrupts by" in reason else ""
+        return reason if "interrupts from" in reason else ""
 
     until(wrong, tries=3)
 

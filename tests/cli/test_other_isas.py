@@ -106,7 +106,7 @@ def test_a_board_is_named_with_each_of_its_kinds_of_cores(machine: str, tmp_path
     def attempt() -> str:
         shutil.rmtree(tmp_path / "record", ignore_errors=True)
         done = command([*words, "--quiet", "--iterations", "50", "--record", tmp_path / "record"])
-        # The emulator adds page faults, which refute the run and not the record.
+        # Page faults of the emulator make the run invalid. The record is still right.
         return "" if done.status in (MEASURED, UNTRUSTED) else str(done)
 
     harness.until(attempt)

@@ -201,7 +201,7 @@ def test_a_side_that_sleeps_repairs_about_as_often_as_one_that_spins() -> None:
 
 
 @pytest.mark.alone
-def test_the_wakeups_for_space_in_a_unix_socket_belong_to_the_event(two_cpus: None) -> None:
+def test_a_unix_socket_may_wake_a_sleeper_for_space(two_cpus: None) -> None:
     def attempt() -> str:
         words = ("--transport", "unix", "--wait", "block", "--rate", "1000", "--json")
         reason: str = json_of(run("transport", *words))["reason"]

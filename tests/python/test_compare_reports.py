@@ -65,7 +65,7 @@ def test_csv_has_a_line_for_each_estimand(side: SideWriter, klat: Klat) -> None:
     assert row["verdict"] == "not comparable" and "machine" in row["reason"]
 
 
-def test_a_page_gives_the_reason_why_a_metric_alone_is_not_comparable(
+def test_a_page_gives_the_reason_if_one_metric_is_not_comparable(
     side: SideWriter, klat: Klat, tmp_path: Path
 ) -> None:
     other = side("other", run={"policy": "writer=rr:50;reader=rr:50"}, **RT)

@@ -233,7 +233,7 @@ def test_samples_of_one_length_are_rounded_alike_if_they_are_in_one_step(
 
 
 @pytest.mark.parametrize("n", [1, 7, 20, 21, 200])
-def test_short_runs_together_have_the_shares_that_each_has_alone(n: int) -> None:
+def test_shares_of_short_runs_do_not_depend_on_the_batch(n: int) -> None:
     random = np.random.default_rng(n)
     runs = [
         np.rint(random.normal(5_000, deviation, n) / 26 + 0.3 * place).astype(np.uint64) * 26

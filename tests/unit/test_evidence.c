@@ -159,7 +159,7 @@ TEST(other_interrupts_in_the_samples_disturb_a_run_without_a_load)
 		{ KLAT_SOFTIRQS, 250, true, false, KLAT_OK },
 		{ KLAT_IRQ_CAL, 25, false, false, KLAT_OK },
 		{ KLAT_IRQ_CAL, 26, false, false, KLAT_DISTURBED },
-		/* 10 of klat, and 500 ticks of 1 ms */
+		/* expected: 500 ticks of 1 ms, and 10 for klat's sleeps */
 		{ KLAT_IRQ_LOC, 510 + 25, false, false, KLAT_OK },
 		{ KLAT_IRQ_LOC, 510 + 26, false, false, KLAT_DISTURBED },
 		{ KLAT_IRQ_LOC, 510 + 250, false, false, KLAT_INVALID },
@@ -178,7 +178,7 @@ TEST(other_interrupts_in_the_samples_disturb_a_run_without_a_load)
 		run->workers[2].kernel_threads = cases[i].sockets;
 		run->one_cpu = cases[i].row == KLAT_IRQ_CAL;
 		*run->outcome = (struct klat_outcome){ KLAT_OK, "" };
-		assert_judged(cases[i].status, cases[i].status == KLAT_OK ? "" : "interrupts by");
+		assert_judged(cases[i].status, cases[i].status == KLAT_OK ? "" : "interrupts from");
 	}
 }
 
@@ -211,7 +211,7 @@ TEST(other_interrupts_count_by_the_share_of_the_time_that_samples_cover)
 		run->library->after.at_ns = 10 * 500 * cases[i].ticks / 2;
 		run->library->after.irq[KLAT_IRQ_DEVICES][run->cpus[0]] = cases[i].count;
 		*run->outcome = (struct klat_outcome){ KLAT_OK, "" };
-		assert_judged(cases[i].status, cases[i].status == KLAT_OK ? "" : "interrupts by");
+		assert_judged(cases[i].status, cases[i].status == KLAT_OK ? "" : "interrupts from");
 	}
 	munmap(run->library->samples, run->library->samples_size);
 }

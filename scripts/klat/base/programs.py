@@ -1,7 +1,7 @@
 """Finds the benchmark programs, and the source tree or prefix of this klat.
 
 In a source tree a program is `<root>/<name>/<name>`, or `<root>/bench/<name>/<name>` if it is not a core program. When
-installed it is `<prefix>/libexec/klat/<name>`. KLAT_PROGRAMS names another directory that holds them in either form.
+installed it is `<prefix>/libexec/klat/<name>`. KLAT_PROGRAMS names another directory that has them in any of these forms.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def places(base: Path, name: str) -> tuple[Path, ...]:
 
 
 def nested(base: Path, suffix: str = "") -> list[Path]:
-    """The files of a tree, or of a build of it, that have the name of their folder, by name."""
+    """The files of a tree, or of a build of it, whose name is that of their folder, sorted by name."""
     paths = [path for top in reversed(_TOPS) for path in (base / top).glob(f"*/*{suffix}")]
     by_name = {path.parent.name: path for path in paths if path.name == path.parent.name + suffix}
     return [by_name[name] for name in sorted(by_name)]
@@ -95,7 +95,7 @@ def _places(name: str) -> tuple[Path, ...]:
         return *in_folders, flat
     if not in_tree():
         return (flat,)
-    # The flat path of `klat` would be the launcher. A tree can still have what was built in a former folder.
+    # The flat path of `klat` would be the launcher. Old binaries can remain in a folder whose source has moved.
     return tuple(path for path in in_folders if path.with_suffix(".c").exists())
 
 

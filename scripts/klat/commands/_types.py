@@ -1,4 +1,4 @@
-"""What the text of an option becomes. The functions are `type` of argparse, which shows their message alone."""
+"""Converters of the texts of options, for argparse. On an error it prints only their message."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def number(minimum: int, maximum: int, what: str = "number") -> Any:
 
 
 def real(is_valid: Callable[[float], bool], what: str, is_share: bool = False) -> Any:
-    """A number, of which `is_valid` says whether it may be. A share may be in percent."""
+    """A decimal number that `is_valid` accepts. A share may be in percent."""
 
     def convert(text: str) -> float:
         digits = text.removesuffix("%") if is_share else text
@@ -62,7 +62,7 @@ rare_share = real(
 
 
 def short_time(text: str, most_ns: int) -> int:
-    """In ns. ValueError for anything else."""
+    """A time up to `most_ns`, in ns. ValueError for another text."""
     value = _time(text, _UNITS)
     if value is None or not 1 <= value <= most_ns or value.denominator > 1:
         raise ValueError(
@@ -72,7 +72,7 @@ def short_time(text: str, most_ns: int) -> int:
 
 
 def long_time(text: str, most_s: int) -> int:
-    """In seconds. ValueError for anything else."""
+    """A time up to `most_s`, in seconds. ValueError for another text."""
     value = _time(text, _LONG_UNITS)
     if value is None or not 1 <= value <= most_s or value.denominator > 1:
         raise ValueError(
@@ -96,6 +96,6 @@ def limit(text: str) -> tuple[str, float, bool]:
 
 
 def _time(text: str, units: dict[str, int]) -> Fraction | None:
-    """A time with one of these units, in the unit whose factor is 1. Exact, as 4.35us is 4350 ns."""
+    """A time as a multiple of the unit with factor 1, exactly; None for another text."""
     match = re.fullmatch(rf"([0-9]{{1,15}}(?:\.[0-9]{{1,9}})?)({'|'.join(units)})", text, re.ASCII)
     return Fraction(match[1]) * units[match[2]] if match else None

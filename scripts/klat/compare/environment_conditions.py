@@ -123,7 +123,7 @@ _FILES = [
             Rule.DEBUG,
         ),
         ("sysctl", _SYSCTL, Rule.OWN),
-        # Of the transport program alone.
+        # Only for sessions with transport.
         (NET, r"proc/sys/net/(?:core|ipv4)/(high_order.+|wmem_default|tcp_.+)", Rule.SHARED),
         ("huge-pages", r"sys/kernel/mm/transparent_hugepage/enabled", Rule.OWN),
         ("ksm", r"sys/kernel/mm/ksm/run", Rule.OWN),
@@ -246,8 +246,8 @@ def _unless_started(conditions: Values, directory: str, key: str) -> None:
 
 
 def _tcp_buffers(text: str, files: Files) -> str:
-    """Words for what depends on the machine: the size of a page, and 1/128 of the memory that the kernel had for
-    buffers when it booted (net/ipv4/tcp.c, tcp_init()). This is no whole number of MiB."""
+    """Replaces what depends on the machine by words: the size of a page, and a largest size near 1/128 of the memory
+    (net/ipv4/tcp.c, tcp_init()). Somebody who sets a size takes a whole number of MiB."""
     sizes = re.fullmatch(r"(4096|16384|65536)\s+(\d+)\s+(\d{1,12})", text)
     memory = re.match(r"\d{1,12}(?= kB)", files.get("proc/meminfo", {}).get("MemTotal", ""))
     if not sizes:

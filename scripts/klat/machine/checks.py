@@ -36,8 +36,8 @@ def examine(machine: MachineState, probes: ProbeResults) -> list[Finding]:
     """All findings, the most harmful first."""
     order = list(Severity)
     found = [finding for check in CHECKS for finding in check(machine, probes)]
-    # Files of /sys can hold any character.
-    found = [
+    # Texts from files can contain control characters.
+    shown = (
         Finding(f.check, f.severity, *map(printable, (f.title, f.detail, f.cure))) for f in found
-    ]
-    return sorted(found, key=lambda finding: order.index(finding.severity))
+    )
+    return sorted(shown, key=lambda finding: order.index(finding.severity))

@@ -31,12 +31,12 @@ def cpu_list(content: str) -> tuple[int, ...]:
     return tuple(cpu for first, last in ends for cpu in range(first, last + 1))
 
 
-# The rows by which klat proves events. Values beyond this are not the kernel's.
+# The rows that are evidence. A count has at most 18 digits.
 _PROOFS, _COUNT = ("RES", "CAL", "TLB", "LOC"), re.compile("[0-9]{1,18}")
 
 
 def interrupts_fault(root: Path, earlier: str, allowed: Collection[int]) -> str:
-    """Why /proc/interrupts, and its text a moment earlier, show no counts for these CPUs. Empty if they do."""
+    """Why /proc/interrupts is no evidence for these CPUs; empty if it is. `earlier` is its text a moment ago."""
     cpus = {*allowed}.intersection(cpu_list(text(root / "sys/devices/system/cpu/online")))
     header, *lines = earlier.splitlines() or [""]
     named = [int(number) for number in re.findall("CPU([0-9]{1,4})", header)]
@@ -52,7 +52,7 @@ def interrupts_fault(root: Path, earlier: str, allowed: Collection[int]) -> str:
     if missing := sorted(cpus.difference(named)):
         return f"/proc/interrupts lacks CPU {ranges(missing)}"
     is_still = earlier == text(root / "proc/interrupts")
-    return "/proc/interrupts stands still" if is_still else ""
+    return "/proc/interrupts does not change" if is_still else ""
 
 
 def is_rt_limit_damaged(kernel: Path) -> bool:

@@ -60,7 +60,7 @@ def counts(machine: MachineState, _: ProbeResults) -> Iterator[Finding]:
             "interrupts",
             Severity.SPOILS,
             machine.interrupts_fault,
-            "Without it klat cannot prove that a TLB shootdown or a membarrier reached another CPU: runs"
+            "Without these counts klat cannot prove that a TLB shootdown or a membarrier reached another CPU: runs"
             " of tlbflush are invalid, except where the hardware broadcasts shootdowns. klat also does not know"
             " whether an interrupt woke a sleeper. Container engines mask this file, or cover it with a copy.",
             "run outside the container, or unmask it: docker --security-opt systempaths=unconfined,"

@@ -31,7 +31,7 @@ class DamagedPairs(SessionError):
 
 class SampleFiles:
     """The files below samples/ of one session. A file is open only while it is read, because a
-    session may have more files than a process may open. The last small file is kept."""
+    session may have more files than a process may open. The last small file stays in memory."""
 
     def __init__(self, session: Session) -> None:
         self.session = session
@@ -54,8 +54,10 @@ class SampleFiles:
         """The samples of a row, counted by value. The result for the last row is kept.
         SessionError if some are missing; DamagedPairs if the pairs of a soak are not valid."""
         if self._last is None or self._last[0] is not row:
-            found = self._pairs(row) if row.soak else Distribution.of_parts(self.parts(row))
-            self._last = (row, found)
+            if row.soak:
+                self._last = row, self._pairs(row)
+            else:
+                self._last = row, Distribution.of_parts(self.parts(row))
         return self._last[1]
 
     def span(self, row: Row, start: int, count: int) -> Samples:
@@ -71,18 +73,18 @@ class SampleFiles:
             )
         first = row.first_sample + start
         if self._small and self._small[0] is path:
-            found = self._small[1][first : first + count]
-            if len(found) == count:
-                return found
-        found, held = _words(path, row, first, count)
-        if len(found) == count:
-            if held <= _WHOLE:
-                whole, _ = _words(path, row, 0, held)
+            samples = self._small[1][first : first + count]
+            if len(samples) == count:
+                return samples
+        samples, length = _words(path, row, first, count)
+        if len(samples) == count:
+            if length <= _WHOLE:
+                whole, _ = _words(path, row, 0, length)
                 whole.setflags(write=False)
                 self._small = path, whole
-            return found
+            return samples
         raise SessionError(
-            f"{printable(str(path))}: holds {held:,} samples, but line {row.line} of runs.csv"
+            f"{printable(str(path))}: holds {length:,} samples, but line {row.line} of runs.csv"
             f" needs {row.first_sample + (row.n or 0):,}; the file was cut off: copy the session"
             " again"
         )

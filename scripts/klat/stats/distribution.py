@@ -24,8 +24,8 @@ from klat.stats.descriptive import (
 
 Counts = npt.NDArray[np.int64]
 
-# Values from the first part's smallest one on, which are nearly all, are counted in a table of at most this
-# length. The others are sorted.
+# Nearly all values are counted in a table that begins at the smallest value of the first part and has at most
+# this length. The others are sorted.
 _TABLE = 1 << 21
 # Parts shorter than this are counted together, because each count reads the whole table.
 _TOGETHER = 1 << 18
@@ -56,13 +56,13 @@ class Distribution:
         first = np.uint64(0)
         others: list[Distribution] = []
         for part in _gathered(parts):
-            if not len(table) and len(part) < _TOGETHER:  # all there is
+            if not len(table) and len(part) < _TOGETHER:  # the only part
                 return Distribution.of(part)
             if not len(table):
                 first = part.min()
                 common = np.quantile(part[::64] - first, 0.99)
                 table = np.zeros(int(min(2 * common + 2, _TABLE)), dtype=np.int64)
-            places = part - first  # those of smaller values wrap
+            places = part - first  # smaller values wrap to large places
             far = places >= len(table) - 1
             np.minimum(places, len(table) - 1, out=places)
             table += np.bincount(places.view(np.int64), minlength=len(table))

@@ -55,11 +55,11 @@ def rounded_alike(samples: Distribution, step: float) -> float:
     """
     places = np.rint((samples.values - samples.values[0]) / step)
     starts = np.flatnonzero(np.r_[True, places[1:] != places[:-1]])
-    held = np.add.reduceat(samples.counts, starts)
-    full = np.flatnonzero(20 * held >= samples.n)
+    counts = np.add.reduceat(samples.counts, starts)
+    full = np.flatnonzero(20 * counts >= samples.n)
     if not len(full):
         return 0.0
-    count_at = dict(zip(places[starts].tolist(), held.tolist()))
+    count_at = dict(zip(places[starts].tolist(), counts.tolist()))
     alike = sum(
         count_at[place]
         for place in places[starts][full].tolist()
@@ -69,8 +69,8 @@ def rounded_alike(samples: Distribution, step: float) -> float:
 
 
 def short_runs_rounded_alike(runs: Sequence[Samples], step: float) -> list[float]:
-    """rounded_alike() of each run, for runs of equal numbers of samples. In most of them no step can
-    have a twentieth, which one sort of all of them shows."""
+    """rounded_alike() of runs with equal numbers of samples. One sort shows the runs in which no step can
+    have a twentieth of the samples: their share is 0. The others are computed one by one."""
     ordered = np.sort(np.stack(runs), axis=1)
     fewest = -(-ordered.shape[1] // 20)
     reach = ordered[:, fewest - 1 :] - ordered[:, : ordered.shape[1] - fewest + 1]

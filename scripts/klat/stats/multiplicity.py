@@ -44,10 +44,10 @@ def benjamini_hochberg(p: npt.ArrayLike, factor: Factor = bonferroni) -> PValues
 
 
 def _in_order(values: PValues, order: PValues) -> PValues:
-    """The values of sorted tests at the places of the tests."""
-    found = np.empty_like(values)
-    np.put_along_axis(found, order, values, axis=-1)
-    return found
+    """Undoes the sort."""
+    unsorted = np.empty_like(values)
+    np.put_along_axis(unsorted, order, values, axis=-1)
+    return unsorted
 
 
 CORRECTIONS: dict[str, Callable[[npt.ArrayLike, Factor], PValues]] = {

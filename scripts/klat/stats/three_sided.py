@@ -1,8 +1,8 @@
 """Three statements on a difference of means, of which exactly one is true: it is below the margin, within it, or
-above it. Functions over arrays: a comparison judges its family with them, and the validation judges thousands.
+above it. Functions over arrays: a comparison tests its family with them, and the validation tests thousands.
 
 A difference `value` has the standard error `error` with `freedom` degrees of freedom. The error is 0 if all values
-are equal on each side; then a statement is exact. `resolution` bounds how much the counter's granularity may add to
+are equal on each side; then the difference is known exactly. `resolution` bounds how much the counter's granularity may add to
 the difference or hide of it. It is the same in every unit, so no number of units averages it away: it widens the
 interval, and every statement is tested against it.
 """
@@ -27,7 +27,7 @@ class Statement(IntEnum):
     BELOW = -1
     WITHIN = 0
     ABOVE = 1
-    NONE = 2  # two or three of them remain
+    NONE = 2  # two or three of them are not rejected
 
 
 def reach(error: ArrayLike, freedom: ArrayLike, resolution: ArrayLike, confidence: float) -> Values:
@@ -39,7 +39,7 @@ def reach(error: ArrayLike, freedom: ArrayLike, resolution: ArrayLike, confidenc
 def p_changed(
     value: ArrayLike, error: ArrayLike, freedom: ArrayLike, resolution: ArrayLike, margin: float
 ) -> Values:
-    """p of |difference| <= margin: both tails at the end of the margin that is nearer (Hodges and
+    """p of |difference| <= margin: both tails, from the nearer end of the margin (Hodges and
     Lehmann, J. Royal Statistical Society B 16, 1954). With margin 0 it is Student's two-sided p; with
     a margin of many errors it is that of the one-sided test against the margin."""
     end, far = np.add(margin, resolution), np.abs(value)
@@ -56,8 +56,8 @@ def p_within(
 
 def conclude(value: ArrayLike, p_adjusted: ArrayLike, p_same: ArrayLike, alpha: float) -> Values:
     """The statement that remains, from p_changed() after the correction and p_within(). Only the test
-    of the true statement can err, so each may use all of alpha. Rejecting "within" on one side also
-    rejects the opposite side."""
+    of the true statement can err, so each may use all of alpha. If "within" is rejected in favour of
+    "above", "below" is rejected too."""
     side = np.where(np.greater(value, 0), Statement.ABOVE, Statement.BELOW)
     changed = np.where(np.less_equal(p_adjusted, alpha), side, Statement.NONE)
     return np.where(np.less_equal(p_same, alpha), Statement.WITHIN, changed)

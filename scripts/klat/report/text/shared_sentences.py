@@ -1,4 +1,4 @@
-"""Sentences that many results of a report have in common. A report prints them once, above its table."""
+"""Explanations that results of a report share. A report prints them once, above its table."""
 
 from __future__ import annotations
 
@@ -9,25 +9,26 @@ from klat.compare.comparison import Against, Comparison, Result
 from klat.compare.verdicts import Verdict
 from klat.report.text import wording
 
-# A sentence of so many results gets a number. Fewer results print it themselves.
+# An explanation of this many results becomes a numbered note.
 _MANY = 3
 
 
 @dataclass(frozen=True)
 class SharedSentences:
-    """`above`: sentences that all results with one verdict have, as printed. `numbered`: the number of
-    a sentence that only some have, by sentence; `counts`: how many have it."""
+    """`general`: explanations of all results with one verdict, with the text of the note. `numbered`: other
+    explanations of three or more results, with the number of the note. `counts`: the number of results of each.
+    """
 
     comparison: Comparison
     against: Against
-    above: dict[str, str]
+    general: dict[str, str]
     numbered: dict[str, int]
     counts: Counter[str]
 
     def notes(self) -> list[str]:
-        """What a report prints once."""
+        """The notes above the table."""
         return [
-            *self.above.values(),
+            *self.general.values(),
             *(
                 f"[{number}] ({self.counts[sentence]} results) {sentence}"
                 for sentence, number in self.numbered.items()
@@ -35,14 +36,14 @@ class SharedSentences:
         ]
 
     def marks(self, result: Result) -> str:
-        """The numbers of the notes on a result: ` [1] [2]`; empty without."""
+        """The numbers of the notes on a result: ` [1] [2]`; empty if there are none."""
         sentences = self._sentences(result)
         return "".join(f" [{self.numbered[s]}]" for s in sentences if s in self.numbered)
 
     def rest(self, result: Result) -> list[str]:
-        """The sentences of a result that are in no note."""
+        """The explanations of a result that are in no note."""
         sentences = self._sentences(result)
-        return [s for s in sentences if s not in self.above and s not in self.numbered]
+        return [s for s in sentences if s not in self.general and s not in self.numbered]
 
     def _sentences(self, result: Result) -> list[str]:
         if not result.tested:
@@ -56,7 +57,7 @@ def shared_sentences(against: Against, comparison: Comparison) -> SharedSentence
         if result.tested and result.judgement.ratio is not None:
             sentences = list(wording.explanations(result, against, comparison))
             by_verdict.setdefault(wording.verdict(result.judgement), []).append(sentences)
-    above = {
+    general = {
         sentence: sentence if len(by_verdict) == 1 else f"{word}: {sentence}"
         for word, explained in by_verdict.items()
         for sentence in explained[0]
@@ -68,9 +69,9 @@ def shared_sentences(against: Against, comparison: Comparison) -> SharedSentence
         for explained in by_verdict.values()
         for sentences in explained
         for sentence in sentences
-        if sentence not in above
+        if sentence not in general
     )
     many = [sentence for sentence, count in counts.items() if count >= _MANY]
     return SharedSentences(
-        comparison, against, above, {s: n for n, s in enumerate(many, 1)}, counts
+        comparison, against, general, {s: n for n, s in enumerate(many, 1)}, counts
     )
