@@ -126,6 +126,8 @@ static void add_group(json_t *object)
 /* The number of cgroups with cpu.weight, cpu.shares or cpu.rt_runtime_us, and without PSI. */
 struct levels {
 	int weights, shares, runtimes, without_pressure;
+	bool is_old, has_root, has_runtimes; /* version 1, the root of its hierarchy in sight */
+	int top_without_pressure;            /* the highest level alone */
 };
 
 static bool has_file(const char *directory, const char *name)
@@ -141,13 +143,23 @@ static void count_level(const char *directory, void *argument)
 	struct levels *levels = argument;
 	char pressure[8];
 
+	/* Of version 1, only the root of the hierarchy has release_agent. It has the files of a
+	 * level, and is none. */
+	levels->is_old |= has_file(directory, "cpu.shares");
+	levels->has_runtimes |= has_file(directory, "cpu.rt_runtime_us");
+	if (has_file(directory, "release_agent")) {
+		levels->has_root = true;
+		return;
+	}
 	levels->weights += has_file(directory, "cpu.weight");
 	levels->shares += has_file(directory, "cpu.shares");
 	levels->runtimes += has_file(directory, "cpu.rt_runtime_us");
-	/* Not the root, which has no cgroup.type. */
-	levels->without_pressure +=
-		has_file(directory, "cgroup.type") &&
-		read_setting(directory, "cgroup.pressure", "1", pressure, sizeof(pressure));
+	/* Not the root of version 2, which has no cgroup.type. */
+	if (has_file(directory, "cgroup.type")) {
+		levels->top_without_pressure =
+			read_setting(directory, "cgroup.pressure", "1", pressure, sizeof(pressure));
+		levels->without_pressure += levels->top_without_pressure;
+	}
 }
 
 /*
@@ -160,25 +172,27 @@ static void add_depths(json_t *object)
 {
 	const ino_t first_namespace = 0xeffffffb;
 	char *text = klat_read_file("/proc/self/cgroup"), depth[64], *unified;
-	const char *note = "";
+	const char *note = "", *old_note;
 	struct stat status;
-	/* The root of version 1 has the files, too, and does not count as a level. */
-	struct levels levels = { .shares = -1, .runtimes = -1 };
+	struct levels levels = { 0 };
 
 	if (!stat("/proc/self/ns/cgroup", &status) && status.st_ino != first_namespace)
 		note = " below the root of a cgroup namespace";
 	klat_cgroups_visit(count_level, &levels);
-	snprintf(depth, sizeof(depth), "%d%s",
-		 levels.weights + (levels.shares > 0 ? levels.shares : 0), note);
-	if (levels.weights || levels.shares >= 0)
+	old_note = *note || !levels.is_old || levels.has_root ? note : " below the top of a mount";
+	snprintf(depth, sizeof(depth), "%d%s", levels.weights + levels.shares, old_note);
+	if (levels.weights || levels.is_old)
 		add(object, "cpu_cgroup_depth", depth);
-	snprintf(depth, sizeof(depth), "%d%s", levels.runtimes, note);
-	if (levels.runtimes >= 0)
+	snprintf(depth, sizeof(depth), "%d%s", levels.runtimes, old_note);
+	if (levels.has_runtimes)
 		add(object, "rt_cgroup_depth", depth);
 	unified = text ? strstr(text, "0::/") : NULL;
 	if (unified && !access("/proc/pressure/cpu", F_OK)) {
 		int count = -levels.without_pressure;
 
+		/* The path does not count the root of a namespace. */
+		if (*note)
+			count += levels.top_without_pressure;
 		for (char *c = unified + 3; *c && *c != '\n'; c++)
 			count += c[0] == '/' && c[1] != '\n';
 		snprintf(depth, sizeof(depth), "%d%s", count, note);

@@ -182,6 +182,11 @@ def test_what_an_ancestor_sets_is_recorded(
 
 
 CGROUP_NAMESPACE = "0 below the root of a cgroup namespace"
+OLD_DEPTHS, OLD_MOUNT = ("cpu_cgroup_depth", "rt_cgroup_depth"), "1 below the top of a mount"
+# As container engines do: a mount that shows only the container's own cgroup.
+SHELL = ["unshare", "-m", "sh", "-c"]
+MOUNT = 'exec unshare -C sh -c \'umount {point} && mount -t cgroup2 cgroup2 {point} && exec "$@"\' sh "$@"'
+BIND = 'mount --bind {point}/klat-test-depth/below {point} && exec "$@"'
 
 
 @pytest.mark.parametrize(
@@ -190,7 +195,9 @@ CGROUP_NAMESPACE = "0 below the root of a cgroup namespace"
         ("cgroup2", [], "", {"cgroup_depth": "2"}),
         ("cgroup2", ["unshare", "-C"], "", {"cgroup_depth": CGROUP_NAMESPACE}),
         ("cgroup2", [], "cgroup.pressure 0", {"cgroup_depth": "1"}),
-        ("cgroup", [], "cpu.rt_runtime_us 1000", {"cpu_cgroup_depth": "2", "rt_cgroup_depth": "2"}),
+        ("cgroup2", [*SHELL, MOUNT], "cgroup.pressure 0", {"cgroup_depth": CGROUP_NAMESPACE}),
+        ("cgroup", [], "cpu.rt_runtime_us 1000", dict.fromkeys(OLD_DEPTHS, "2")),
+        ("cgroup", [*SHELL, BIND], "cpu.rt_runtime_us 1000", dict.fromkeys(OLD_DEPTHS, OLD_MOUNT)),
     ],
 )
 def test_the_depth_of_the_cgroup_is_recorded(
@@ -205,14 +212,15 @@ def test_the_depth_of_the_cgroup_is_recorded(
     try:
         (group / "below").mkdir(parents=True)
         file, _, value = written.partition(" ")
-        for level in (group, group / "below")[: None if file.startswith("cpu") else 1]:
+        for level in (group, group / "below")[: None if file.startswith("cpu") or prefix else 1]:
             if file and not (level / file).exists():
                 lacking(f"this kernel has no {file}")
             if file:
                 (level / file).write_text(value)
         join = (group / "below/cgroup.procs").write_text
         words = [
-            *prefix,
+            *(word.replace("{point}", points[0]) for word in prefix),
+            *(["sh"] if prefix[:-1] == SHELL else []),
             str(path_of("syscall")),
             "--iterations",
             "20",
