@@ -22,13 +22,14 @@ rdbreak systemd.unit=rescue.target systemd.unit=emergency.target rd.systemd.unit
 init="/bin/sh" rdinit=/bin/sh systemd.mask=klat-campaign.service systemd.mask=klat-campaign systemd.run=/bin/true
 systemd.confirm_spawn""".split()
 FORGETS = """\
-overlayroot=tmpfs overlayroot=device:dev=/dev/sdb systemd.volatile systemd.volatile=yes systemd.volatile=overlay
+overlayroot=tmpfs overlayroot=crypt:dev=/dev/sdb systemd.volatile systemd.volatile=yes systemd.volatile=overlay
 boot=live boot=casper toram rd.live.image root=live:CDLABEL=x rd.overlay=1""".split()
 MEASURES = """\
 ro rw quiet 2 3 5 emergency_mode=1 singleton rd.emergency=reboot systemd.unit=multi-user.target systemd.unit=graphical.target
 init=/sbin/init init=/lib/systemd/systemd init=/nix/store/x/init rdinit=/init systemd.mask=lvm2.service overlayroot=
 overlayroot=disabled systemd.volatile=no boot=zfs boot=UUID=5eed rd.shell=0 x="a single b" sysctl.kernel.panic=10
-systemd.confirm_spawn=false rd.overlay=0 fsck.mode=skip"""
+systemd.confirm_spawn=false rd.overlay=0 rd.overlay=LABEL=x overlayroot=device:dev=/dev/sdb systemd.unit=graphical
+sysctl.kernel.panic=x fsck.mode=skip"""
 
 
 @pytest.mark.parametrize("word", [*STOPS, *FORGETS, "sysctl.kernel.panic=0"])
@@ -38,7 +39,8 @@ def test_words_with_which_a_boot_does_not_measure(word: str) -> None:
 
 def test_words_with_which_a_boot_measures() -> None:
     assert obstacle(MEASURES.split()) == ""
-    assert obstacle(["init=/sbin/preinit"], ["init=/sbin/preinit"]) == ""
+    running = ["init=/sbin/preinit", "systemd.unit=kiosk.target"]
+    assert obstacle(running) != "" and obstacle(running, running) == ""
 
 
 @pytest.mark.parametrize(

@@ -20,15 +20,17 @@ from klat.lab.architectures import HOST
 _ON = r"(?!=(?:0|no?|off|f|false|disabled)?$)(?:=.*)?"  # a switch that is not off
 _STOPS = re.compile(
     r"single|recovery|-[bs]|[sS1]|(?:rd\.)?(?:rescue|emergency)|(?:rd\.?)?break(?:=.*)?"
-    r"|systemd\.unit=(?!(?:multi-user|graphical|default|runlevel[2-5])\.target$).*"
     r"|rd\.systemd\.unit=(?!initrd\.target$).*"
     r"|systemd\.mask=(?:klat-campaign(?:\.service)?|(?:multi-user|basic|sysinit)\.target)"
     rf"|systemd\.run=.*|systemd\.confirm[-_]spawn{_ON}"
 )
-_INIT = re.compile(r"(?:rd)?init=(?!(?:.*/)?(?:init|systemd)$).*")
+_STARTS = re.compile(
+    r"(?:rd)?init=(?!(?:.*/)?(?:init|systemd)$).*"
+    r"|systemd\.unit=(?!(?:multi-user|graphical|default|runlevel[2-5])\.target$).*\..*"
+)
 _FORGETS = re.compile(
-    rf"systemd\.volatile{_ON}|overlayroot{_ON}|(?:copy)?toram{_ON}|boot=(?:live|casper|overlay)"
-    rf"|rd\.(?:live\.(?:image|ram)|overlay(?:fs)?){_ON}|root=live:.*|archiso\w+=.*"
+    rf"systemd\.volatile{_ON}|overlayroot(?!=device){_ON}|(?:copy)?toram{_ON}|boot=(?:live|casper|overlay)"
+    rf"|rd\.(?:live\.(?:image|ram)|overlay(?:fs)?(?!=(?:\w+=|/dev/))){_ON}|root=live:.*|archiso\w+=.*"
 )
 _SYSCTL_PANIC = re.compile(r"sysctl\.kernel[./]panic=(.*)")
 _NUMBER = re.compile(r"[+-]?(?:0x[0-9a-f]+|0[0-7]*|[1-9][0-9]*)", re.IGNORECASE)  # kstrtoint()
@@ -70,15 +72,15 @@ def check_entries(
 
 
 def obstacle(words: Sequence[str], running: Sequence[str] = ()) -> str:
-    """Why a boot with these words would fail a campaign; empty if it would not. init= may name the program that
-    started the running system."""
+    """Why a boot with these words would fail a campaign; empty if it would not. init= and systemd.unit= may have the
+    values that started the running system."""
     for word in _unquoted(words):
         panic = _SYSCTL_PANIC.fullmatch(word)
-        if _STOPS.fullmatch(word) or (_INIT.fullmatch(word) and word not in running):
+        if _STOPS.fullmatch(word) or (_STARTS.fullmatch(word) and word not in running):
             return f"{word} on the command line stops the boot before klat's systemd unit"
         if _FORGETS.fullmatch(word):
             return f"{word} on the command line makes the machine forget the results at the next reboot"
-        if panic and not _seconds(panic[1]):
+        if panic and _seconds(panic[1]) == 0:
             return f"{word} on the command line prevents a reboot after a panic"
     return ""
 

@@ -156,7 +156,7 @@ class Execution(ABC):
         return statement.until or not statement.condition
 
     def _loop_ends(self, statement: Loop, values: Iterator[str]) -> Truth:
-        """Takes the next value of the variable, or executes the condition."""
+        """Whether the loop ends here; None if only the boot decides. Sets the variable of `for`."""
         self._spend(64)
         if statement.condition:
             status = self._run(statement.condition)
@@ -167,10 +167,17 @@ class Execution(ABC):
         return value is None
 
     def _uncertain_loop(self, statement: Loop) -> Truth:
-        ended = self._perhaps((*statement.condition, *statement.body))
-        for name, value in ended.items():
-            if self.variables.get(name) != value:
-                self.variables[name] = None
+        if not statement.condition:
+            self.variables[statement.variable] = None
+        changed = True
+        while changed:  # an iteration can depend on what an earlier one set
+            ended = self._perhaps((*statement.condition, *statement.body))
+            changed = False
+            for name, value in ended.items():
+                before = self.variables.get(name, "")
+                if before is not None and before != value:
+                    self.variables[name] = None
+                    changed = True
         return None
 
     def _command(self, command: Command) -> Truth:

@@ -45,7 +45,8 @@ def doubt(root: Path, name: str, words: Sequence[str]) -> str:
     if above in (*running, *_roots(words)):
         return ""
     return (
-        f"{name} is in the subvolume or data set {above}, which is not that of the running system"
+        f"klat finds the file {name} only without {above}: mount its partition; if {above} is a subvolume or data set, it"
+        " is not that of the running system"
     )
 
 
