@@ -271,6 +271,23 @@ def test_the_number_of_windows_decides_only_if_the_samples_are_the_first_ones(
     assert bool(explanation.doubt(stamps, found[0][0], SYMBOLS, False)) == doubted
 
 
+def test_metrics_that_share_stamps_keep_their_place_in_an_iteration(
+    made: MadeTrace, tmp_path: Path
+) -> None:
+    """An iteration has windows of three metrics, and klat's workers execute two more iterations. The second
+    metric's samples fit the windows of other iterations too, and these took other paths."""
+    paths = [made.path(*whole(made.block(0x1000 * number, 30))) for number in range(1, 5)]
+    for number in range(4):
+        made.window(7, 0)
+        made.window(30, paths[number])
+        made.window(8, 0)
+    stamps = stamps_of(made.read(tmp_path))
+    found = windows.find(stamps, [run(30, warmup=1)], 1)
+    assert found
+    assert [list(stamps.paths(s.windows[0])) for s in found[0]] == [[paths[1]]]
+    assert not explanation.doubt(stamps, found[0][0], SYMBOLS, False)
+
+
 def test_samples_in_idle_time_that_fit_in_several_ways_are_in_doubt(
     made: MadeTrace, tmp_path: Path
 ) -> None:

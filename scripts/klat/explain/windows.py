@@ -135,33 +135,61 @@ class Stamps:
 def find(stamps: Stamps, runs: Sequence[RecordedRun], mean_of: int) -> list[list[Sample]] | None:
     """The windows of each run's samples, in order. A sample is the mean of `mean_of` windows. None if the
     trace lacks windows of exactly these lengths in this order."""
+    counted = _by_iteration(stamps, runs, mean_of)
+    if counted:
+        return counted
     starts = _starts(stamps, runs, mean_of)
     at = 0
     found = []
-    in_order = _counted(stamps, runs, mean_of)
     for run, start in zip(runs, starts):
-        at = max(at, start) + run.warmup * mean_of
-        samples = _one_by_one(stamps, run, mean_of, at)
-        if samples is None:
-            in_order = False
-            samples, at = _search(stamps, run, mean_of, at)
-        else:
-            at += mean_of * len(samples)
+        samples, at = _search(stamps, run, mean_of, max(at, start) + run.warmup * mean_of)
         if samples is None:
             return None
         found.append(samples)
-    return found if in_order else _placed(stamps, runs, mean_of, found)
+    return _placed(stamps, runs, mean_of, found)
+
+
+def _by_iteration(
+    stamps: Stamps, runs: Sequence[RecordedRun], mean_of: int
+) -> list[list[Sample]] | None:
+    """The samples, if each iteration has the same number of windows and only one place among them fits all
+    samples. Metrics that share stamps have several windows an iteration."""
+    for tail in (TAIL, 0):
+        iterations = [run.warmup + len(run.samples) + tail for run in runs]
+        each, rest = divmod(len(stamps.ends), sum(iterations))
+        if rest or (each > mean_of and not tail):
+            continue
+        starts = np.cumsum([0, *iterations[:-1]]).tolist()
+        places = range(each - mean_of + 1)
+        fits = [_at_place(stamps, runs, mean_of, starts, each, place) for place in places]
+        if sum(fit is not None for fit in fits) == 1:
+            return next(fit for fit in fits if fit is not None)
+    return None
+
+
+def _at_place(
+    stamps: Stamps,
+    runs: Sequence[RecordedRun],
+    mean_of: int,
+    starts: Sequence[int],
+    each: int,
+    place: int,
+) -> list[list[Sample]] | None:
+    """The samples, if each begins at window `place` of the `each` windows of its iteration."""
+    fit: list[list[Sample]] = []
+    for run, start in zip(runs, starts):
+        fit.append([])
+        for number, sample in enumerate(run.samples.tolist(), start + run.warmup):
+            match = _match_at(stamps, number * each + place, mean_of, sample)
+            if match is None:
+                return None
+            fit[-1].append(match)
+    return fit
 
 
 def _left(stamps: Stamps, runs: Sequence[RecordedRun], mean_of: int) -> int:
     """The number of windows beyond the recorded iterations."""
     return len(stamps.ends) - mean_of * sum(run.warmup + len(run.samples) for run in runs)
-
-
-def _counted(stamps: Stamps, runs: Sequence[RecordedRun], mean_of: int) -> bool:
-    """Whether each window of the trace belongs to an iteration. Then their order says which window is which
-    sample."""
-    return _left(stamps, runs, mean_of) in (0, TAIL * mean_of * len(runs))
 
 
 def _placed(
@@ -214,18 +242,6 @@ def _starts(stamps: Stamps, runs: Sequence[RecordedRun], mean_of: int) -> list[i
     return [sum(each[:number]) for number in range(len(runs))]
 
 
-def _one_by_one(stamps: Stamps, run: RecordedRun, mean_of: int, first: int) -> list[Sample] | None:
-    """The samples, if their windows follow each other from the end numbered `first`. None if another
-    window lies between."""
-    found = []
-    for index, sample in enumerate(run.samples.tolist()):
-        match = _match_at(stamps, first + index * mean_of, mean_of, sample)
-        if match is None:
-            return None
-        found.append(match)
-    return found
-
-
 def _match_at(stamps: Stamps, first: int, count: int, sample: int) -> Sample | None:
     """The sample, if `count` windows from the end numbered `first` have its length. None otherwise."""
     ends = stamps.ends[first : first + count].tolist()
@@ -272,7 +288,7 @@ def from_deadline(stamps: Stamps, runs: Sequence[RecordedRun]) -> list[list[Samp
     """The windows that contain the samples' deadlines. A window can be longer than its sample, so its
     length does not identify it. klat counts the windows instead. None if the trace has further windows.
     """
-    if not _counted(stamps, runs, 1):
+    if _left(stamps, runs, 1) not in (0, TAIL * len(runs)):
         return None
     starts = _starts(stamps, runs, 1)
     found = []
