@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from klat.report import comparison_columns
 from written_sessions import CPU, RT, Klat, NewSession, SideWriter, samples, words
 
 
@@ -63,6 +64,28 @@ def test_csv_has_a_line_for_each_estimand(side: SideWriter, klat: Klat) -> None:
     _, out, _ = klat("compare", side.root / "stock", refused, "--format", "csv")
     (row,) = csv.DictReader(io.StringIO(out))
     assert row["verdict"] == "not comparable" and "machine" in row["reason"]
+
+
+def test_a_column_that_is_described_once_is_in_every_report(
+    side: SideWriter, klat: Klat, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The relative error, as a newcomer would add it."""
+    error = comparison_columns.Column(
+        {"relative_error": lambda j: j.error}, "error", lambda j: f"±{j.error:.6f}"
+    )
+    monkeypatch.setattr(comparison_columns, "COLUMNS", (*comparison_columns.COLUMNS, error))
+    sides, page = big(side), tmp_path / "page.html"
+    outputs = {
+        form: klat("compare", *sides, "--format", form)[1]
+        for form in ("text", "markdown", "csv", "json")
+    }
+    klat("compare", *sides, "--html", page)
+    results = json.loads(outputs["json"])["against"][0]["cells"][0]["results"]
+    values = [result["judgement"]["relative_error"] for result in results]
+    rows = csv.DictReader(io.StringIO(outputs["csv"]))
+    assert [float(row["relative_error"]) for row in rows] == values
+    for report in (outputs["text"], outputs["markdown"], page.read_text()):
+        assert "error" in report and all(f"±{value:.6f}" in report for value in values)
 
 
 def test_a_page_gives_the_reason_if_one_metric_is_not_comparable(

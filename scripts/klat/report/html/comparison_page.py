@@ -12,6 +12,7 @@ from klat.compare.machines import MachinePair, match_machines
 from klat.compare.matching import compared_runs
 from klat.compare.units import side_units
 from klat.compare.figure_data import cell_figures
+from klat.report.comparison_columns import in_tables
 from klat.report.html import page
 from klat.report.text import limit_text, wording
 from klat.report.text.comparison_text import terms
@@ -103,6 +104,7 @@ def comparison_page(
         machines=list(_machines_sections(comparison, names)),
         left_out=[left_out_machine(left, names) for left in comparison.left_out_machines],
         words=wording,
+        columns=in_tables(),
         nothing_shared=nothing_shared,
         shared_sentences=shared_sentences,
         badge_of=_badge,

@@ -12,6 +12,7 @@ from fractions import Fraction
 from typing import Any, TextIO
 
 from klat.compare.comparison import Against, Cell, CellLimit, Comparison, OverMachines, Result
+from klat.report.comparison_columns import in_tables, names, result_values, texts, values
 from klat.report.text import wording
 from klat.report.text.comparison_text import terms
 from klat.report.text.limit_text import above_text, bounds_text
@@ -27,7 +28,8 @@ from klat.record.session import NOT_MEASURABLE, printable
 from klat.compare.dataset import Key
 from klat.compare.verdicts import Judgement, Verdict
 
-COLUMNS = (
+# The order of CSV's columns. Those that it lacks follow.
+_ORDER = (
     "base new benchmark params placement metric unit estimand tested verdict ratio"
     " low high p p_adjusted p_same method freedom base_value new_value base_units"
     " new_units base_runs new_runs base_max new_max base_samples new_samples base_samples_above"
@@ -37,13 +39,13 @@ COLUMNS = (
     " machine machines between_machines next_machine_low next_machine_high"
 ).split()
 
-
 # In the column `machine`.
 OVER_MACHINES = "over machines"
 
 
 def write_json(comparison: Comparison, out: TextIO) -> None:
-    """The dataclasses of klat.compare.comparison, key by key, with verdicts counted and the status."""
+    """The dataclasses of klat.compare.comparison, key by key, with verdicts counted and the status. A judgement
+    has the columns of CSV as well."""
     document = {
         "status": comparison.status,
         "meaning": wording.meaning_of(comparison),
@@ -58,7 +60,9 @@ def plain(value: Any) -> Any:
     if isinstance(value, Enum):
         return value.value
     if dataclasses.is_dataclass(value):
-        return {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        columns = values(value) if isinstance(value, Judgement) else {}
+        own = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
+        return {name: plain(item) for name, item in (columns | own).items()}
     if isinstance(value, (list, tuple)):
         return [plain(item) for item in value]
     if isinstance(value, Fraction):
@@ -71,7 +75,9 @@ def plain(value: Any) -> Any:
 def write_csv(comparison: Comparison, out: TextIO) -> None:
     """One line per estimand of a cell; a cell that is not comparable is one line with its
     reasons. Then a line for each estimand over machines, and for each machine that is left out."""
-    writer = csv.DictWriter(out, COLUMNS, restval="", lineterminator="\n")
+    writer = csv.DictWriter(
+        out, dict.fromkeys([*_ORDER, *names()]), restval="", lineterminator="\n"
+    )
     writer.writeheader()
     for against in comparison.against:
         for cell in against.cells:
@@ -83,7 +89,7 @@ def write_csv(comparison: Comparison, out: TextIO) -> None:
             if cell.limit:
                 writer.writerow(cells(shared | _limit(comparison, cell.limit)))
             for result in cell.results:
-                writer.writerow(cells(shared | _result(result)))
+                writer.writerow(cells(shared | result_values(result)))
         for _, key in against.unmeasurable:
             writer.writerow(cells(_left_out(against, key) | {"verdict": NOT_MEASURABLE}))
         for left in against.uncompared:
@@ -118,7 +124,7 @@ def _cell(against: Against, cell: Cell) -> dict[str, Any]:
 def _limit(comparison: Comparison, found: CellLimit) -> dict[str, Any]:
     """The verdict is NEW's, p is that of the difference, and values are shares."""
     assert comparison.options.limit
-    values: dict[str, Any] = {
+    row: dict[str, Any] = {
         "estimand": "share above the limit",
         "tested": 1,
         "verdict": found.verdict.value,
@@ -131,7 +137,7 @@ def _limit(comparison: Comparison, found: CellLimit) -> dict[str, Any]:
     }
     for name, side in (("base", found.base), ("new", found.new)):
         if side:
-            values |= {
+            row |= {
                 f"{name}_value": side.share,
                 f"{name}_units": side.boots,
                 f"{name}_runs": side.runs,
@@ -139,7 +145,7 @@ def _limit(comparison: Comparison, found: CellLimit) -> dict[str, Any]:
                 f"{name}_share_low": side.low,
                 f"{name}_share_high": side.high,
             }
-    return values
+    return row
 
 
 def _over_machines(over: OverMachines) -> dict[str, Any]:
@@ -155,7 +161,7 @@ def _over_machines(over: OverMachines) -> dict[str, Any]:
         "under_test": "; ".join(over.under_test),
         "estimand": over.estimand,
         "tested": int(over.judgement is not None),
-        **(_judgement(over.judgement) if over.judgement else {"reason": over.reason}),
+        **(values(over.judgement) if over.judgement else {"reason": over.reason}),
         "machine": OVER_MACHINES,
         "machines": len(over.machines),
         "between_machines": over.spread,
@@ -175,44 +181,6 @@ def _left_out(against: Against, key: Key) -> dict[str, Any]:
         "placement": placement,
         "metric": metric,
     }
-
-
-def _result(result: Result) -> dict[str, Any]:
-    named = {"estimand": result.estimand, "tested": int(result.tested)}
-    return named | _judgement(result.judgement) | _over_boots(result)
-
-
-def _judgement(j: Judgement) -> dict[str, Any]:
-    low, high = j.interval or (None, None)
-    return {
-        "verdict": j.verdict.value if j.verdict else "",
-        "ratio": j.ratio,
-        "low": low,
-        "high": high,
-        "p": j.p,
-        "p_adjusted": j.p_adjusted,
-        "p_same": j.p_same,
-        "method": j.method.value,
-        "freedom": j.freedom,
-        "base_value": j.base.value,
-        "new_value": j.new.value,
-        "base_units": j.base.units,
-        "new_units": j.new.units,
-        "base_runs": j.base.runs,
-        "new_runs": j.new.runs,
-        "settle_verdict": j.settle.verdict.value if j.settle else "",
-        "settle_units": j.settle.units if j.settle else None,
-        "settle_runs": j.settle.runs if j.settle else None,
-        "reason": j.reason,
-        "pooled": int(j.pooled),
-    }
-
-
-def _over_boots(result: Result) -> dict[str, float | None]:
-    over = result.over_boots
-    low, high = (over.interval if over else None) or (None, None)
-    ratio = over.ratio if over else None
-    return {"over_boots_ratio": ratio, "over_boots_low": low, "over_boots_high": high}
 
 
 def markdown(comparison: Comparison) -> Iterator[str]:
@@ -240,15 +208,13 @@ def markdown(comparison: Comparison) -> Iterator[str]:
             yield ""
         if against.cells:
             unit = _cellular(against.base.unit)
-            titles = ["BASE", "NEW", "NEW/BASE", "interval"]
+            titles = [column.title(unit) for column in in_tables()]
             if comparison.options.limit:
                 titles = ["BASE above", "NEW above", "difference", "share of NEW"]
-            else:
-                titles[:2] = [f"{name} [{unit}]" for name in titles[:2]]
             yield f"| benchmark | metric | estimand | {' | '.join(titles)} | verdict |"
-            yield "|---|---|---|---:|---:|---:|---|---|"
+            yield f"|---|---|---|{'---:|' * len(titles)}---|"
             for cell in against.cells:
-                yield from _rows(cell, against, shared)
+                yield from _rows(cell, against, shared, len(titles))
             yield ""
         for line in wording.unmeasurable(against):
             yield f"- {_cellular(line)}"
@@ -291,26 +257,26 @@ def _over_machines_rows(comparison: Comparison, names: Mapping[str, str]) -> Ite
         yield ""
 
 
-def _rows(cell: Cell, against: Against, shared: SharedSentences) -> Iterator[str]:
+def _rows(cell: Cell, against: Against, shared: SharedSentences, figures: int) -> Iterator[str]:
+    """`figures` is the number of columns between the estimand and the verdict."""
     what = ", ".join([wording.setting(cell.key, wording.keys(against)), *cell.under_test])
     where = [_cellular(what), _cellular(cell.metric)]
     if cell.refused:
         why = "; ".join(condition.refusal() for condition in cell.refused)
-        texts = [*where, "", "", "", "", "", f"**not comparable**: {_cellular(why)}"]
-        yield f"| {' | '.join(texts)} |"
+        refusal = f"**not comparable**: {_cellular(why)}"
+        yield f"| {' | '.join([*where, '', *([''] * figures), refusal])} |"
     if limit := cell.limit:
-        texts = [above_text(side) for side in (limit.base, limit.new)]
+        above = [above_text(side) for side in (limit.base, limit.new)]
         bounds = bounds_text(limit.new) if limit.new else ""
-        texts += [limit.difference.value, bounds, f"**{limit.verdict.value}**"]
-        yield f"| {' | '.join([*where, 'share above the limit', *texts])} |"
+        said = [*above, limit.difference.value, bounds, f"**{limit.verdict.value}**"]
+        yield f"| {' | '.join([*where, 'share above the limit', *said])} |"
     for result in cell.results:
         j = result.judgement
         word = wording.verdict(j)
         why = "; ".join(shared.rest(result))
         marks = _cellular(shared.marks(result))
         verdict = f"**{word}**{marks}{f': {_cellular(why)}' if why else ''}" if word else ""
-        values = [wording.figure(s.value) for s in (j.base, j.new)]
-        yield f"| {' | '.join([*where, wording.estimand(result), *values, *wording.ratio(j), verdict])} |"
+        yield f"| {' | '.join([*where, wording.estimand(result), *texts(j), verdict])} |"
 
 
 def _cellular(text: str) -> str:

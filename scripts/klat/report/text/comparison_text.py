@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
-from klat.compare.comparison import Against, Cell, Comparison, Result
+from klat.compare.comparison import Against, Cell, Comparison
+from klat.report.comparison_columns import in_tables, texts
 from klat.report.text import wording
-from klat.report.text.columns import column_widths, wrapped
+from klat.report.text.columns import aligned, column_widths, wrapped
 from klat.report.text.limit_text import cell_lines, limit_terms, one_boot
 from klat.report.text.machines_text import machine_lines
 from klat.report.text.machines_wording import left_out_machine, machine_names
@@ -94,7 +95,7 @@ def _against(against: Against, comparison: Comparison, colour: bool) -> Iterator
     if not against.refused:
         overview = _limit_overview if comparison.options.limit else _overview
         yield from overview(against, colour)
-        yield from _cells(against, comparison, colour, shared)
+        yield from _cells(against, colour, shared)
     rest = [
         *wording.unmeasurable(against),
         *(wording.uncompared(left, against) for left in against.uncompared),
@@ -163,12 +164,10 @@ def _limit_overview(against: Against, colour: bool) -> Iterator[str]:
     yield ""
 
 
-def _cells(
-    against: Against, comparison: Comparison, colour: bool, shared: SharedSentences
-) -> Iterator[str]:
-    tables = [_table(cell, comparison) for cell in against.cells]
+def _cells(against: Against, colour: bool, shared: SharedSentences) -> Iterator[str]:
+    tables = [_table(cell) for cell in against.cells]
     rows = [row for table in tables for row in table]
-    widths = [max((len(row[i]) for row in rows), default=0) for i in range(6)]
+    widths = column_widths(rows) if rows else []
     last = ""
     keys = wording.keys(against)
     for cell, table in zip(against.cells, tables):
@@ -180,8 +179,7 @@ def _cells(
             yield from wrapped(f"under test: {changed}", "  ", "    ")
         yield from _cell(cell, colour, shared)
         for row in table:
-            texts = [row[0].ljust(widths[0]), *(t.rjust(w) for t, w in zip(row[1:], widths[1:]))]
-            yield from ("    " + "  ".join(texts)).rstrip().splitlines()
+            yield "    " + aligned(row, widths, left=1)
         if cell.limit:
             yield from cell_lines(cell.limit, printable(cell.unit))
         for note in wording.notes(cell, against):
@@ -214,19 +212,14 @@ def _cell(cell: Cell, colour: bool, shared: SharedSentences) -> Iterator[str]:
             yield from wrapped(sentence, "    ", "      ")
 
 
-def _table(cell: Cell, comparison: Comparison) -> list[list[str]]:
+def _table(cell: Cell) -> list[list[str]]:
+    """The headings, a row for each result, and the maxima."""
     if not cell.results:
         return []
-    unit = printable(cell.unit)
-    p_name = "p" if comparison.family < 2 else "p adjusted"
-    rows = [[f"[{unit}]", "BASE", "NEW", "NEW/BASE", "interval", p_name]]
-    rows += [_row(result) for result in cell.results]
-    base, new = cell.base_worst.maximum, cell.new_worst.maximum
-    rows.append(["max", wording.figure(base), wording.figure(new), "", "", ""])
-    return rows
-
-
-def _row(result: Result) -> list[str]:
-    j = result.judgement
-    figures = [wording.figure(j.base.value), wording.figure(j.new.value)]
-    return [wording.estimand(result), *figures, *wording.ratio(j), wording.p_value(j.p_adjusted)]
+    worst = {"BASE": cell.base_worst.maximum, "NEW": cell.new_worst.maximum}
+    figures = [column.heading for column in in_tables()]
+    return [
+        [f"[{printable(cell.unit)}]", *figures],
+        *([wording.estimand(result), *texts(result.judgement)] for result in cell.results),
+        ["max", *(wording.figure(worst[name]) if name in worst else "" for name in figures)],
+    ]
