@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from klat.base.errors import KlatError
@@ -12,17 +12,25 @@ from klat.compare.environment_conditions import scheduling
 from klat.compare.caveats import cautions
 from klat.compare.declared_looks import at_look
 from klat.compare.copies import run_of, same_samples
-from klat.compare.comparison import Against, Comparison, LeftOutMachine, Options, SideInfo
-from klat.compare.judged_cells import OpenAgainst, OpenResult, open_cell
+from klat.compare.cell_tests import MatchedSides, Test, cell_of, tests_of
+from klat.compare.comparison import (
+    Against,
+    Comparison,
+    LeftOutMachine,
+    Options,
+    OverMachines,
+    Result,
+    SideInfo,
+)
 from klat.compare.judged_limits import with_limits
 from klat.compare.limits import check
 from klat.compare.machines import MachinePair, match_machines
 from klat.compare.matching import matched_cells, unmeasurable
-from klat.compare.over_machines import OpenOverMachines, open_over_machines
+from klat.compare.over_machines import over_machines
 from klat.compare.settling import settled
 from klat.compare.dataset import Dataset, status_counts
 from klat.compare.units import side_units
-from klat.compare.verdicts import Rules, judge
+from klat.compare.verdicts import Judgement, Rules, judge
 from klat.record import lab_files, renamed_metrics
 from klat.record.rows import run_noun
 from klat.record.session import printable
@@ -34,54 +42,63 @@ def compare(base: Dataset, news: Sequence[Dataset], options: Options) -> Compari
     _check(base, news, options)
     rules, caution = at_look([base, *news], options.rules)
     options = replace(options, rules=rules)
-    opened: list[OpenAgainst] = []
-    over: list[OpenOverMachines] = []
+    matched: list[MatchedSides] = []
+    tests: list[Test] = []
+    over: list[tuple[OverMachines, Test | None]] = []
     left_out: list[LeftOutMachine] = []
     for new in news:
         pairs, alone = match_machines(base, new, options.allow)
-        of_new = [_open(pair, options, caution) for pair in pairs]
-        opened += of_new
-        over += open_over_machines(of_new, pairs, options)
+        of_new = [_match(pair, options, caution) for pair in pairs]
         left_out += alone
+        if not options.limit:
+            numbered = enumerate(of_new, len(matched))
+            of_cells = [test for number, m in numbered for test in tests_of(number, m, options)]
+            over += over_machines(of_new, of_cells, options)
+            tests += of_cells
+        matched += of_new
     problems = tuple(dict.fromkeys(problem for side in (base, *news) for problem in side.problems))
     problems += tuple(same_samples([s for side in (base, *news) for s in side.sessions]))
     if options.limit:
-        judged_against, family = with_limits(opened, options.limit, options.rules)
-        return Comparison(
-            options, judged_against, family, problems, left_out_machines=tuple(left_out)
-        )
-    family = _judge_all(opened, over, options.rules)
-    against = tuple(
+        limited, family = with_limits(matched, options.limit, options.rules)
+        return Comparison(options, limited, family, problems, left_out_machines=tuple(left_out))
+    judged = _judge_all([*tests, *(test for _, test in over if test)], options.rules)
+    return Comparison(
+        options,
+        _with_results(matched, judged),
+        sum(judgement.p is not None for test, judgement in judged.items() if not test.described),
+        problems,
+        tuple(replace(found, judgement=judged[test] if test else None) for found, test in over),
+        tuple(left_out),
+    )
+
+
+def _judge_all(tests: Sequence[Test], rules: Rules) -> dict[Test, Judgement]:
+    """All tests of the report, of machines and over machines, are one family. So the chance of any false change
+    in the report is at most alpha."""
+    undecided = [test for test in tests if not test.described]
+    sides = [test.sides for test in undecided]
+    judged = iter(settled(judge(sides, rules, [t.obstacle for t in undecided]), sides, rules))
+    return {test: test.described or next(judged) for test in tests}
+
+
+def _with_results(
+    matched: Sequence[MatchedSides], judged: Mapping[Test, Judgement]
+) -> tuple[Against, ...]:
+    included = {test for over in judged for test in over.included}
+    results: dict[tuple[int, int], list[Result]] = {}
+    for test, judgement in judged.items():
+        result = test.result(judgement, decided_over_machines=test in included)
+        results.setdefault(test.cell, []).append(result)
+    return tuple(
         replace(
-            one.against,
+            sides.against,
             cells=tuple(
-                replace(cell, results=tuple(entry.result() for entry in entries))
-                for cell, entries in one.cells
+                replace(cell, results=tuple(results.get((number, place), ())))
+                for place, cell in enumerate(sides.against.cells)
             ),
         )
-        for one in opened
+        for number, sides in enumerate(matched)
     )
-    over_machines = tuple(entry.result() for entry in over)
-    return Comparison(options, against, family, problems, over_machines, tuple(left_out))
-
-
-def _judge_all(
-    opened: Sequence[OpenAgainst], over: Sequence[OpenOverMachines], rules: Rules
-) -> int:
-    """Judges the tests of all machines and those over machines as one family, and returns their
-    number. So the chance of any false change in the report is at most alpha."""
-    tests = [e for one in opened for _, entries in one.cells for e in entries if e.to_judge]
-    tests_over = [entry for entry in over if entry.to_judge]
-    entries: list[OpenResult | OpenOverMachines] = [*tests, *tests_over]
-    observed = [entry.pair for entry in entries]
-    obstacles = [e.obstacle for e in tests] + [""] * len(tests_over)
-    judged = settled(judge(observed, rules, obstacles), observed, rules)
-    for entry, judgement in zip(entries, judged):
-        entry.judgement = judgement
-    for entry in tests_over:
-        for result in entry.results:
-            result.decided_over_machines = True
-    return sum(judgement.p is not None for judgement in judged)
 
 
 def _check(base: Dataset, news: Sequence[Dataset], options: Options) -> None:
@@ -105,8 +122,7 @@ def _check(base: Dataset, news: Sequence[Dataset], options: Options) -> None:
     renamed_metrics.require(options.metrics, known)
 
 
-def _open(sides: MachinePair, options: Options, caution: str) -> OpenAgainst:
-    """What is known before all tests are judged: cells come without results, apart from the rest."""
+def _match(sides: MachinePair, options: Options, caution: str) -> MatchedSides:
     base, new = sides.base, sides.new
     units = side_units(base, new)
     refused, accepted = refusals.between(base, new, units, options.allow)
@@ -140,8 +156,8 @@ def _open(sides: MachinePair, options: Options, caution: str) -> OpenAgainst:
         ),
         machine=sides.machine,
     )
-    cells = [open_cell(pair, against, units, base.figure_unit, options) for pair in pairs]
-    return OpenAgainst(against, units, pairs, cells)
+    cells = (cell_of(pair, against, units, base.figure_unit, options) for pair in pairs)
+    return MatchedSides(sides, replace(against, cells=tuple(cells)), units, pairs)
 
 
 def _info(side: Dataset) -> SideInfo:

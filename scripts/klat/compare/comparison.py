@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from klat.compare import estimands
 from klat.compare.conditions import Condition
@@ -223,9 +223,6 @@ class OverMachines:
     @property
     def key(self) -> Key:
         return (self.benchmark, self.params, self.placement, self.metric)
-
-    def judged(self, judgement: Judgement) -> OverMachines:
-        return replace(self, judgement=judgement)
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,7 @@ UnitKey = tuple[str, str]  # boot, pair
 Kind = TypeVar("Kind")
 
 
-@dataclass
+@dataclass(eq=False)
 class CellRuns:
     """The runs of one metric. `values` holds every value of each condition in the runs that count."""
 

@@ -101,14 +101,12 @@ def _side(cell: CellRuns, units: Units) -> SideFigures:
 
 
 def _shifts(base: CellRuns, new: CellRuns, units: SideUnits, rules: Rules) -> list[Shift]:
-    known: dict[int, list[int | None]] = {}
-    for run in (*base.runs, *new.runs):
-        known[id(run)] = run.quantiles(SHARES)
+    known = {run: run.quantiles(SHARES) for run in (*base.runs, *new.runs)}
     found = []
     for place, share in enumerate(SHARES):
 
         def value(run: Run, place: int = place) -> float | None:
-            tick = known[id(run)][place]
+            tick = known[run][place]
             return None if tick is None else tick * run.source.scale
 
         try:

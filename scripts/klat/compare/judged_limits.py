@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from klat.compare.comparison import Against, CellLimit
+from klat.compare.comparison import Against, Cell, CellLimit
 from klat.compare.dataset import CellRuns
-from klat.compare.judged_cells import OpenAgainst, without_figure
-from klat.compare.limits import Limit, OpenLimit, judged, open_limit
+from klat.compare.cell_tests import MatchedSides, without_figure
+from klat.compare.limits import Limit, SamplesAbove, judged, samples_above
 from klat.compare.matching import MatchedCell
 from klat.compare.observations import Units
 from klat.compare.units import SideUnits
@@ -20,43 +20,40 @@ from klat.stats.share_difference import Unit, p_by_counts, share_of
 
 
 def with_limits(
-    opened: Sequence[OpenAgainst], limit: Limit, rules: Rules
+    matched: Sequence[MatchedSides], limit: Limit, rules: Rules
 ) -> tuple[tuple[Against, ...], int]:
-    """The same with the limit of each cell, and the number of tests. A BASE that is compared with several
+    """The sides with the limit of each cell, and the number of tests. A BASE that is compared with several
     NEWs counts once."""
-    sides: dict[int, OpenLimit] = {}
-    shares: dict[int, _Shares] = {}
-    for one in opened:
-        for pair, (cell, _) in zip(one.pairs, one.cells):
+    above: dict[CellRuns, SamplesAbove] = {}
+    shares: dict[MatchedCell, _Shares] = {}
+    for sides in matched:
+        for pair, cell in zip(sides.pairs, sides.against.cells):
             if cell.refused:
                 continue
             for side in (pair.base, pair.new):
-                if side.units and id(side) not in sides:
-                    sides[id(side)] = open_limit(side.runs, limit)
-            shares[id(pair)] = _shares(pair, sides, one.units, rules)
-    p = {pair: found.p for pair, found in shares.items() if found.p is not None}
-    judgements, adjusted = judged(list(sides.values()), limit, rules, list(p.values()))
+                if side.units and side not in above:
+                    above[side] = samples_above(side.runs, limit)
+            shares[pair] = _shares(pair, above, sides.units, rules)
+    p = {pair: share.p for pair, share in shares.items() if share.p is not None}
+    judgements, adjusted = judged(list(above.values()), limit, rules, list(p.values()))
     family = len(p) + sum(judgement.p is not None for judgement in judgements)
-    known = dict(zip(sides, judgements))
+    side_limits = dict(zip(above, judgements))
     corrected = dict(zip(p, adjusted))
 
-    def of(pair: MatchedCell) -> CellLimit:
-        base, new = known.get(id(pair.base)), known.get(id(pair.new))
+    def with_limit(pair: MatchedCell, cell: Cell) -> Cell:
+        if cell.refused:
+            return cell
+        base, new = side_limits.get(pair.base), side_limits.get(pair.new)
         verdict = new.verdict if new else without_figure(pair.base, pair.new)[0]
-        found, p_adjusted = shares[id(pair)], corrected.get(id(pair))
-        difference, reason = _difference(found, p_adjusted, rules, family)
-        return CellLimit(base, new, verdict, difference, found.p, p_adjusted, reason)
+        share, p_adjusted = shares[pair], corrected.get(pair)
+        difference, reason = _difference(share, p_adjusted, rules, family)
+        of_cell = CellLimit(base, new, verdict, difference, share.p, p_adjusted, reason)
+        return replace(cell, limit=of_cell)
 
     return (
         tuple(
-            replace(
-                one.against,
-                cells=tuple(
-                    cell if cell.refused else replace(cell, limit=of(pair))
-                    for pair, (cell, _) in zip(one.pairs, one.cells)
-                ),
-            )
-            for one in opened
+            replace(sides.against, cells=tuple(map(with_limit, sides.pairs, sides.against.cells)))
+            for sides in matched
         ),
         family,
     )
@@ -80,18 +77,18 @@ class _Shares:
 
 
 def _shares(
-    pair: MatchedCell, sides: Mapping[int, OpenLimit], units: SideUnits, rules: Rules
+    pair: MatchedCell, above: Mapping[CellRuns, SamplesAbove], units: SideUnits, rules: Rules
 ) -> _Shares:
     if not (pair.base.units and pair.new.units):
         return _Shares(without_figure(pair.base, pair.new)[1])
-    opened = sides[id(pair.base)], sides[id(pair.new)]
-    if not any(each.observed.above for each in opened):
+    both = above[pair.base], above[pair.new]
+    if not any(each.observed.above for each in both):
         return _Shares("neither side has a sample above the limit")
     if units.obstacle:
         return _Shares(units.obstacle)
 
     def held(counted: tuple[int, int]) -> list[dict[str, Unit]]:
-        cells = zip((pair.base, pair.new), (units.base, units.new), opened, counted)
+        cells = zip((pair.base, pair.new), (units.base, units.new), both, counted)
         return [_by_unit(cell, side, each, which) for cell, side, each, which in cells]
 
     read = held((_READ, _READ))
@@ -178,16 +175,16 @@ def p_equal_means(a: Sequence[float], b: Sequence[float], pairs: bool) -> float:
     return max(*p, by_chance(a, b, pairs))
 
 
-# Places in the counts of OpenLimit.
+# Places in the counts of SamplesAbove.
 _LEAST, _READ, _MOST = range(3)
 
 
-def _by_unit(cell: CellRuns, units: Units, opened: OpenLimit, which: int) -> dict[str, Unit]:
+def _by_unit(cell: CellRuns, units: Units, above: SamplesAbove, which: int) -> dict[str, Unit]:
     """The counts of each unit, by its pair if it has one. Copies of a boot do not count."""
     found: dict[str, Unit] = {}
     for key, runs in units.of(cell).items():
-        known = [opened.counts[id(run.row)] for run in runs if id(run.row) in opened.counts]
-        counts = [(above[which], n) for above, n in known]
+        known = [above.counts[run] for run in runs if run in above.counts]
+        counts = [(numbers[which], n) for numbers, n in known]
         if counts:
             name = units.pairs.get(key) or ":".join(key)
             found[name] = counts

@@ -9,24 +9,28 @@ from dataclasses import dataclass
 from klat.base.errors import KlatError
 from klat.compare.comparison import INCONCLUSIVE, NO_REGRESSION, REGRESSION
 from klat.compare.dataset import Dataset
-from klat.compare.limits import Limit, SideLimit, check, judged, open_limit
-from klat.compare.settings import counted
+from klat.compare.limits import Limit, SideLimit, check, judged, samples_above
+from klat.compare.settings import Measurement, Setting, counted
 from klat.compare.verdicts import Rules, Verdict
 
 
 @dataclass(frozen=True)
 class LabelLimits:
-    """The limit of each measurement with a run that counts, by id(measurement). `family` is the number of
-    tests that the correction is for."""
+    """The limit of each measurement with a run that counts. `family` is the number of tests that the correction
+    is for."""
 
     limit: Limit
     rules: Rules
     family: int
-    found: dict[int, SideLimit]
+    sides: dict[Measurement, SideLimit]
+
+    def of_setting(self, setting: Setting) -> list[tuple[Measurement, SideLimit]]:
+        measured = setting.measurements.values()
+        return [(each, self.sides[each]) for each in measured if each in self.sides]
 
     @property
     def verdicts(self) -> Counter[Verdict]:
-        return Counter(found.verdict for found in self.found.values())
+        return Counter(side.verdict for side in self.sides.values())
 
     @property
     def status(self) -> int:
@@ -44,7 +48,7 @@ def label_limits(labels: Sequence[Dataset], limit: Limit, rules: Rules) -> Label
     measured = [measurement for label in labels for _, measurement in counted(label.settings)]
     if not measured:
         raise KlatError(f"--limit {limit.text}: no run counts, so there is no share to judge")
-    opened = [open_limit(each.runs, limit, each.unusable) for each in measured]
-    found, _ = judged(opened, limit, rules)
-    family = sum(each.p is not None for each in found)
-    return LabelLimits(limit, rules, family, dict(zip(map(id, measured), found)))
+    above = [samples_above(each.runs, limit, each.unusable) for each in measured]
+    sides, _ = judged(above, limit, rules)
+    family = sum(side.p is not None for side in sides)
+    return LabelLimits(limit, rules, family, dict(zip(measured, sides)))

@@ -79,12 +79,12 @@ class SideLimit:
         return self.above / self.samples
 
 
-@dataclass
-class OpenLimit:
-    """One metric of one side before all tests are judged together. A sample can be up to one step of the
+@dataclass(frozen=True)
+class SamplesAbove:
+    """How many samples of one metric of one side are above the limit. A sample can be up to one step of the
     counter longer or shorter than its reading: `least` has only the samples that are above the limit all
     the same, `most` all that may be. `counts` has the samples above, by `least`, by their readings and by
-    `most`, and all samples of each run, by id(run.row)."""
+    `most`, and all samples of each run."""
 
     observed: Exceedance
     least: Exceedance
@@ -92,7 +92,7 @@ class OpenLimit:
     boots: dict[str, list[Run]]
     maxima: tuple[float, ...]
     copies: int
-    counts: dict[int, tuple[tuple[int, int, int], int]]
+    counts: dict[Run, tuple[tuple[int, int, int], int]]
     unusable: int
 
     @property
@@ -122,7 +122,7 @@ def check(limit: Limit, side: Dataset) -> None:
         )
 
 
-def open_limit(runs: Sequence[Run], limit: Limit, unusable: Sequence[Run] = ()) -> OpenLimit:
+def samples_above(runs: Sequence[Run], limit: Limit, unusable: Sequence[Run] = ()) -> SamplesAbove:
     """Reads every sample of these runs, at least one. `unusable` are the runs that do not count.
     KlatError if the floor is not below the limit; SessionError if samples are missing."""
     for run in runs:
@@ -138,10 +138,8 @@ def open_limit(runs: Sequence[Run], limit: Limit, unusable: Sequence[Run] = ()) 
     boots = _without_copies(every)
     step = max(run.source.step for run in runs)
     at = (limit.value + step, limit.value, limit.value - step)
-    tails = {
-        id(run.row): _tails(run.distribution(), run, at) for its in boots.values() for run in its
-    }
-    clusters: list[list[_Tails]] = [[tails[id(run.row)] for run in its] for its in boots.values()]
+    tails = {run: _tails(run.distribution(), run, at) for its in boots.values() for run in its}
+    clusters: list[list[_Tails]] = [[tails[run] for run in its] for its in boots.values()]
     if len(runs) == 1 and not runs[0].row.soak:
         clusters = [_stretches(runs[0], at)]
     least, observed, most = (
@@ -152,11 +150,13 @@ def open_limit(runs: Sequence[Run], limit: Limit, unusable: Sequence[Run] = ()) 
         for its in boots.values()
     )
     counts = {
-        row: ((low.above, read.above, high.above), read.n)
-        for row, (low, read, high) in tails.items()
+        run: ((low.above, read.above, high.above), read.n)
+        for run, (low, read, high) in tails.items()
     }
     longer = sum((run.row.max or 0) * run.source.scale > limit.value for run in unusable)
-    return OpenLimit(observed, least, most, boots, maxima, len(every) - len(boots), counts, longer)
+    return SamplesAbove(
+        observed, least, most, boots, maxima, len(every) - len(boots), counts, longer
+    )
 
 
 def _missed(run: Run) -> int:
@@ -192,67 +192,67 @@ def _without_copies(boots: dict[str, list[Run]]) -> dict[str, list[Run]]:
 
 
 def judged(
-    opened: Sequence[OpenLimit], limit: Limit, rules: Rules, more: Sequence[float] = ()
+    sides: Sequence[SamplesAbove], limit: Limit, rules: Rules, more: Sequence[float] = ()
 ) -> tuple[list[SideLimit], list[float]]:
     """Judge all sides and metrics together. `more` are the p values of other tests of the same family.
-    Returns a judgement for each of `opened`, and `more` after the correction.
+    Returns a judgement for each of `sides`, and `more` after the correction.
 
     Two hypotheses are tested for each metric: the true share is above the limit's share, or below it.
     Only one of them can be true, so a metric counts as one test in the correction.
     """
-    tests = [_test(each, limit.share) for each in opened]
+    tests = [_test(each, limit.share) for each in sides]
     p = [min(one) for one in tests if one is not None] + list(more)
     adjusted = rules.adjusted(p)
     following = iter(adjusted)
     found = [
         _side(each, limit, rules, one, next(following) if one else None, len(p))
-        for each, one in zip(opened, tests)
+        for each, one in zip(sides, tests)
     ]
     return found, list(following)
 
 
-def _test(opened: OpenLimit, share: float) -> tuple[float, float] | None:
+def _test(side: SamplesAbove, share: float) -> tuple[float, float] | None:
     """The p values of "the share is at least this" and "at most this". None for a share of 0, at which
     one sample decides."""
     if not share:
         return None
-    return opened.most.p_below(share), opened.least.p_above(share)
+    return side.most.p_below(share), side.least.p_above(share)
 
 
 def _side(
-    opened: OpenLimit,
+    side: SamplesAbove,
     limit: Limit,
     rules: Rules,
     test: tuple[float, float] | None,
     adjusted: float | None,
     family: int,
 ) -> SideLimit:
-    observed = opened.observed
+    observed = side.observed
     effects = [grouping.effect for grouping in observed.groupings]
-    high = opened.most.upper(rules.alpha)
+    high = side.most.upper(rules.alpha)
     rare = [share for share in RARE if share != limit.share]
     open_shares = [share for share in rare if high >= share and not observed.above]
     draft = SideLimit(
-        boots=len(opened.boots),
-        runs=sum(map(len, opened.boots.values())),
+        boots=len(side.boots),
+        runs=sum(map(len, side.boots.values())),
         samples=int(observed.n),
         above=int(observed.above),
-        low=opened.least.lower(rules.alpha),
+        low=side.least.lower(rules.alpha),
         high=high,
         effect=max(effects, default=None),
-        maxima=opened.maxima,
-        copies=opened.copies,
-        unusable=opened.unusable,
-        missed=sum(_missed(run) for its in opened.boots.values() for run in its),
-        near=int(opened.most.above - opened.least.above),
-        noun=opened.units[1],
-        needed=tuple(_needed(opened, share, rules.alpha) for share in open_shares),
+        maxima=side.maxima,
+        copies=side.copies,
+        unusable=side.unusable,
+        missed=sum(_missed(run) for its in side.boots.values() for run in its),
+        near=int(side.most.above - side.least.above),
+        noun=side.units[1],
+        needed=tuple(_needed(side, share, rules.alpha) for share in open_shares),
         verdict=Verdict.CANNOT_TELL,
         p=min(test) if test else None,
         p_adjusted=adjusted,
     )
     if test is None:
-        if opened.least.above:
+        if side.least.above:
             return replace(draft, verdict=Verdict.EXCEEDED)
         return replace(draft, reason="no number of samples shows that none will ever be above")
     assert adjusted is not None
@@ -264,25 +264,25 @@ def _side(
         why = f"shown as a single test, but not after the correction for {family} tests"
     return replace(
         draft,
-        needed=(_needed(opened, limit.share, rules.strictest(family)), *draft.needed),
+        needed=(_needed(side, limit.share, rules.strictest(family)), *draft.needed),
         reason=why,
     )
 
 
-def _needed(opened: OpenLimit, share: float, alpha: float) -> Needed:
-    now, _ = opened.units
-    nearer = opened.most if opened.observed.share < share else opened.least
-    is_hidden = (nearer.share < share) != (opened.observed.share < share)
+def _needed(side: SamplesAbove, share: float, alpha: float) -> Needed:
+    now, _ = side.units
+    nearer = side.most if side.observed.share < share else side.least
+    is_hidden = (nearer.share < share) != (side.observed.share < share)
     units = None if is_hidden else units_to_show(nearer, now, share, alpha)
     if units is None:
         return Needed(share, None, None, None)
-    samples = round(opened.observed.n * units / now)
-    return Needed(share, samples, units, _seconds(opened, units / now))
+    samples = round(side.observed.n * units / now)
+    return Needed(share, samples, units, _seconds(side, units / now))
 
 
-def _seconds(opened: OpenLimit, factor: float) -> float | None:
+def _seconds(side: SamplesAbove, factor: float) -> float | None:
     """How long so many times the runs take."""
-    runs = [run for its in opened.boots.values() for run in its]
+    runs = [run for its in side.boots.values() for run in its]
     if any(not run.source.session.khz or run.row.elapsed_ns is None for run in runs):
         return None
     return factor * sum(run.row.elapsed_ns or 0 for run in runs) / 1e9

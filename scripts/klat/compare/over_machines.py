@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 
 from klat.compare.comparison import LeftOutMachine, Options, OverMachines
 from klat.compare.conditions import RUN, WITHIN_SIDE, disagreements, of_kernel, words_under_test
-from klat.compare.judged_cells import OpenAgainst, OpenResult
+from klat.compare.cell_tests import MatchedSides, Test
+from klat.compare.estimands import Estimand
 from klat.compare.machines import MachinePair
 from klat.compare.matching import MatchedCell
 from klat.compare.verdicts import Judgement, Method, Observed, Rules, Unit, Verdict, describe
@@ -26,28 +27,11 @@ _ALIKE = {*RUN, *WITHIN_SIDE, "mode", "architecture"}
 
 
 @dataclass
-class OpenOverMachines:
-    """One estimand of a metric, before all tests of the report are judged."""
-
-    found: OverMachines
-    results: list[OpenResult]
-    pair: tuple[Observed, Observed]
-    judgement: Judgement | None = None
-
-    @property
-    def to_judge(self) -> bool:
-        return not self.found.reason
-
-    def result(self) -> OverMachines:
-        return self.found.judged(self.judgement) if self.judgement else self.found
-
-
-@dataclass
 class _Members:
-    """The machines that have one estimand of a cell. The keys are machine ids."""
+    """The machines that have one estimand of a metric. The keys are machine ids."""
 
-    results: dict[str, OpenResult] = field(default_factory=dict)
-    cells: dict[str, MatchedCell] = field(default_factory=dict)
+    tests: dict[str, Test] = field(default_factory=dict)
+    pairs: dict[str, MatchedCell] = field(default_factory=dict)
     judgements: dict[str, Judgement] = field(default_factory=dict)
 
 
@@ -55,81 +39,81 @@ class _Members:
 _Key = tuple[str, str, str, str, str, tuple[str, ...], str]
 
 
-def open_over_machines(
-    opened: Sequence[OpenAgainst], pairs: Sequence[MachinePair], options: Options
-) -> list[OpenOverMachines]:
-    """All estimands of BASE and one NEW, in the order of the cells. `opened` has one entry for each of
-    `pairs`. Empty if the sides are not split by machine, or with a limit."""
-    if options.limit or not pairs[0].machine:
+def over_machines(
+    matched: Sequence[MatchedSides], tests: Sequence[Test], options: Options
+) -> list[tuple[OverMachines, Test | None]]:
+    """All estimands of BASE and one NEW, in the order of the cells, with their tests. There is no test for
+    figures that cannot have a verdict. `matched` has an entry for each machine, and `tests` are those of
+    their cells. Empty if the sides are not split by machine."""
+    if not matched[0].datasets.machine:
         return []
-    usable = [pair for pair, one in zip(pairs, opened) if not one.against.refused]
+    usable = [sides.datasets for sides in matched if not sides.against.refused]
     differing = "; ".join(_differing_conditions(usable, options.allow))
     return [
-        _open(key, estimand, members, opened, differing, options.rules)
-        for (key, estimand), members in _by_estimand(opened, options.rules).items()
+        _over_machines(key, members, matched, differing, options.rules)
+        for key, members in _by_estimand(matched, tests, options.rules).items()
     ]
 
 
-def _by_estimand(opened: Sequence[OpenAgainst], rules: Rules) -> dict[tuple[_Key, str], _Members]:
-    found: dict[tuple[_Key, str], _Members] = {}
-    for one in opened:
-        machine = one.against.machine
-        for pair, (cell, results) in zip(one.pairs, one.cells):
-            key = (*cell.key, cell.unit, cell.under_test, one.against.subject)
-            for result in results:
-                if not result.tested:
-                    continue
-                members = found.setdefault((key, result.estimand.name), _Members())
-                members.results[machine] = result
-                members.cells[machine] = pair
-                if result.to_judge:
-                    members.judgements[machine] = describe(*result.pair, rules, result.obstacle)
+def _by_estimand(
+    matched: Sequence[MatchedSides], tests: Sequence[Test], rules: Rules
+) -> dict[tuple[_Key, Estimand], _Members]:
+    found: dict[tuple[_Key, Estimand], _Members] = {}
+    first = tests[0].cell[0] if tests else 0
+    for test in tests:
+        if not test.tested:
+            continue
+        number, place = test.cell
+        sides = matched[number - first]
+        cell, machine = sides.against.cells[place], sides.datasets.machine
+        key = (*cell.key, cell.unit, cell.under_test, sides.against.subject)
+        members = found.setdefault((key, test.estimand), _Members())
+        members.tests[machine] = test
+        members.pairs[machine] = sides.pairs[place]
+        if not test.described:
+            members.judgements[machine] = describe(*test.sides, rules, test.obstacle)
     return found
 
 
-def _open(
-    key: _Key,
-    estimand: str,
+def _over_machines(
+    key: tuple[_Key, Estimand],
     members: _Members,
-    opened: Sequence[OpenAgainst],
+    matched: Sequence[MatchedSides],
     differing: str,
     rules: Rules,
-) -> OpenOverMachines:
+) -> tuple[OverMachines, Test | None]:
+    names, estimand = key
     usable = {m: j for m, j in members.judgements.items() if _has_error(j)}
-    left_out = []
-    for one in opened:
-        machine = one.against.machine
-        if machine not in usable:
-            left_out.append(LeftOutMachine(machine, _why_left_out(one, key, members)))
+    left_out = tuple(
+        LeftOutMachine(sides.datasets.machine, _why_left_out(sides, names, members))
+        for sides in matched
+        if sides.datasets.machine not in usable
+    )
     needed = enough_units.fewest(rules.alpha, pairs=True)
-    reason = differing or _differing_policy([members.cells[m] for m in usable])
+    reason = differing or _differing_policy([members.pairs[m] for m in usable])
     if len(usable) < needed:
         few = f"too few machines for a verdict over machines: {len(usable)} of {needed}"
         reason = "; ".join(filter(None, [few, reason]))
     effects = [math.log(j.ratio) for j in usable.values() if j.ratio is not None]
     errors = [j.error for j in usable.values() if j.error is not None]
     spread = not reason
-    return OpenOverMachines(
-        OverMachines(
-            new=opened[0].against.new.label,
-            new_path=opened[0].against.new.path,
-            benchmark=key[0],
-            params=key[1],
-            placement=key[2],
-            metric=key[3],
-            unit=key[4],
-            under_test=key[5],
-            estimand=estimand,
-            machines=tuple(usable),
-            left_out=tuple(left_out),
-            needed=needed,
-            reason=reason,
-            spread=math.sqrt(max(0.0, between_variance(effects, errors))) if spread else None,
-            next_machine=_next(effects, rules) if spread else None,
-        ),
-        [members.results[machine] for machine in usable],
-        machines_as_pairs(usable),
+    new = matched[0].against.new
+    found = OverMachines(
+        new.label,
+        new.path,
+        *names[:6],
+        estimand=estimand.name,
+        machines=tuple(usable),
+        left_out=left_out,
+        needed=needed,
+        reason=reason,
+        spread=math.sqrt(max(0.0, between_variance(effects, errors))) if spread else None,
+        next_machine=_next(effects, rules) if spread else None,
     )
+    if reason:
+        return found, None
+    included = tuple(members.tests[machine] for machine in usable)
+    return found, Test((-1, -1), estimand, True, machines_as_pairs(usable), included=included)
 
 
 def _has_error(judgement: Judgement) -> bool:
@@ -137,13 +121,13 @@ def _has_error(judgement: Judgement) -> bool:
     return judgement.method in (Method.WELCH, Method.PAIRED)
 
 
-def _why_left_out(one: OpenAgainst, key: _Key, members: _Members) -> str:
-    machine = one.against.machine
+def _why_left_out(sides: MatchedSides, key: _Key, members: _Members) -> str:
+    machine = sides.datasets.machine
     if machine in members.judgements:
         return members.judgements[machine].reason
-    if machine in members.results and (judgement := members.results[machine].judgement):
-        return judgement.reason
-    cells = [cell for cell, _ in one.cells if cell.key == key[:4]]
+    if machine in members.tests and (described := members.tests[machine].described):
+        return described.reason
+    cells = [cell for cell in sides.against.cells if cell.key == key[:4]]
     if any(cell.refused for cell in cells):
         return Verdict.NOT_COMPARABLE.value
     return (

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TypeVar
 
 import numpy as np
 
@@ -18,8 +17,6 @@ from klat.record.session import STATUSES, USABLE
 from klat.compare.sources import Run, by_boot, merged_distribution
 from klat.stats.descriptive import P50, P90, P99, P999
 from klat.stats.distribution import Distribution
-
-Found = TypeVar("Found")
 
 
 @dataclass(frozen=True)
@@ -41,7 +38,7 @@ class Statistics:
     median_interval: tuple[float, float] | None
 
 
-@dataclass
+@dataclass(eq=False)
 class Measurement:
     """One metric of one setting: every run of it that has samples, in the order taken."""
 
@@ -96,7 +93,7 @@ class Measurement:
         )
 
 
-@dataclass
+@dataclass(eq=False)
 class Setting:
     """One benchmark with one set of params, including the policy obtained, at one placement."""
 
@@ -162,13 +159,6 @@ def counted(settings: Iterable[Setting]) -> Iterator[tuple[Setting, Measurement]
         for measurement in setting.measurements.values():
             if measurement.runs:
                 yield setting, measurement
-
-
-def of_setting(setting: Setting, found: Mapping[int, Found]) -> Iterator[tuple[Measurement, Found]]:
-    """The measurements of a setting that `found` has, by id(measurement)."""
-    for measurement in setting.measurements.values():
-        if id(measurement) in found:
-            yield measurement, found[id(measurement)]
 
 
 # A minus is not part of the number: it would read as a range in "CPU 0-3".

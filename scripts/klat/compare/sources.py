@@ -155,7 +155,7 @@ def _place_in_campaign(pairing: Pairing) -> tuple[str, int]:
     return (pairing.experiment, int(pair[:20])) if pair.isascii() and pair.isdigit() else ("", 0)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Run:
     """One run's row of one metric, with the samples behind it."""
 

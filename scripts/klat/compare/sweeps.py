@@ -197,14 +197,14 @@ def _chains(usable: Sequence[Setting], choices: dict[str, tuple[str, ...]]) -> l
     of_words = [chains for option in choices if (chains := _along(option, usable, choices[option]))]
     for group in (candidates, of_words):
         group.sort(key=lambda chains: -max(len(chain.at) for chain in chains))
-    covered: set[int] = set()
+    covered: set[Setting] = set()
     found = []
     for chains in candidates + of_words:
         for chain in chains:
-            held = {id(setting) for settings in chain.at.values() for setting in settings}
+            held = {setting for settings in chain.at.values() for setting in settings}
             if not held <= covered:
                 found.append(chain)
-        covered |= {id(s) for chain in chains for held in chain.at.values() for s in held}
+        covered |= {s for chain in chains for held in chain.at.values() for s in held}
     return found
 
 

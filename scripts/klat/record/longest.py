@@ -67,7 +67,7 @@ def longest_samples(
     path = session.path / FILE
     # A heap of each: its smallest sample is first. `number` makes equal ones comparable.
     found: dict[Key, list[tuple[int, int, KeptSample]]] = {}
-    complete: set[int] = set()  # the rows, by identity, whose longest sample is there
+    complete: set[int] = set()  # the lines of the rows whose longest sample is there
     damaged: list[int] = []
     for number, line in _lines(path):
         match = _LINE.fullmatch(line)
@@ -80,7 +80,7 @@ def longest_samples(
             continue  # of a segment that was killed before its row was written
         sample = _sample(of, cpu, numbers)
         if sample.value == of.max:
-            complete.add(id(of))
+            complete.add(of.line)
         if not (of.min or 0) <= sample.value <= (of.max or 0):
             damaged.append(number)
         elif of.usable and (of_rows is None or of.line in of_rows):
@@ -107,7 +107,7 @@ def _lacks(
 ) -> bool:
     """Whether the row's longest sample is not there, although shorter ones of the soak are."""
     heap = found.get((row.benchmark, row.params, row.metric))
-    return bool(row.usable and heap and (row.max or 0) > heap[0][0] and id(row) not in complete)
+    return bool(row.usable and heap and (row.max or 0) > heap[0][0] and row.line not in complete)
 
 
 def _row(rows: Sequence[Row], cpu: str | None, time_ns: str | None) -> Row | None:

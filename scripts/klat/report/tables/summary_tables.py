@@ -105,9 +105,9 @@ def write_csv(
 
 
 def _limit_cells(measurement: Measurement, limits: LabelLimits | None) -> dict[str, Any]:
-    if not limits or id(measurement) not in limits.found:
+    if not limits or measurement not in limits.sides:
         return {}
-    found = limits.found[id(measurement)]
+    found = limits.sides[measurement]
     values = (limits.limit.value, found.above, found.share, found.low, found.high)
     return dict(zip(LIMIT_COLUMNS, (*values, found.verdict.value)))
 
@@ -137,7 +137,7 @@ def _label(
     def extra(measurement: Measurement) -> dict[str, Any]:
         soaks = soaks_json(label, measurement, failed)
         of_soaks = {"soaks": soaks} if soaks else {}
-        found = limits.found.get(id(measurement)) if limits else None
+        found = limits.sides.get(measurement) if limits else None
         of_limit = {"limit": plain(found) | {"share": found.share}} if found else {}
         return of_soaks | of_limit
 

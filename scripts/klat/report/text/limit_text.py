@@ -9,7 +9,6 @@ from klat.compare.comparison import CellLimit
 from klat.compare.dataset import Dataset
 from klat.compare.label_limits import LabelLimits
 from klat.compare.limits import Limit, Needed, SideLimit
-from klat.compare.settings import of_setting
 from klat.compare.verdicts import Rules, Verdict
 from klat.report.text import wording
 from klat.report.text.columns import aligned, column_widths, wrapped
@@ -150,7 +149,7 @@ def label_lines(label: Dataset, limits: LabelLimits) -> Iterator[str]:
     limit, unit = limits.limit, label.figure_unit
     yield f"limit {limit_text(limit, unit)}"
     for setting in label.settings:
-        rows = [(printable(m.metric), found) for m, found in of_setting(setting, limits.found)]
+        rows = [(printable(m.metric), found) for m, found in limits.of_setting(setting)]
         if not rows:
             continue
         yield from wrapped(title(setting), "  ", "    ")
@@ -158,7 +157,7 @@ def label_lines(label: Dataset, limits: LabelLimits) -> Iterator[str]:
         for metric, found in rows:
             for sentence in side_sentences(found, printable(unit)):
                 yield from wrapped(f"{metric}: {sentence}", "    ", "      ")
-    judged = [found for s in label.settings for _, found in of_setting(s, limits.found)]
+    judged = [found for s in label.settings for _, found in limits.of_setting(s)]
     if sentence := one_boot(judged):
         yield from wrapped(sentence, "  ", "    ")
     yield ""

@@ -1,4 +1,4 @@
-"""Turns the runs of a matched cell into results to judge."""
+"""Turns the runs of matched cells into tests."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from klat.compare.comparison import Against, Cell, Options, Result, Worst
 from klat.compare.conditions import Condition, disagreements
 from klat.compare.environment_conditions import Values
 from klat.compare.estimands import Estimand
+from klat.compare.machines import MachinePair
 from klat.compare.matching import MatchedCell, declared_of, not_delivered, why_uncounted
 from klat.compare.dataset import CellRuns, Key, status_counts
 from klat.compare.observations import NoLogarithm, Units, Within, observe, within_runs
@@ -20,48 +21,53 @@ from klat.record.environment import short
 from klat.record.session import SessionError
 
 
-@dataclass
-class OpenResult:
-    """A result before all tests are judged together. `pair` is empty if there is nothing to judge."""
+@dataclass(frozen=True, eq=False)
+class Test:
+    """One estimand of one metric, BASE and NEW.
 
+    - `cell`: its place, as the number in Comparison.against and the number among the cells there.
+    - `tested`: whether it gets a verdict.
+    - `described`: its judgement, if there is nothing to judge. Otherwise it is judged with all others.
+    - `obstacle`: why its units do not represent the subject of the verdict.
+    - `included`: the tests of single machines that a test over machines includes.
+    """
+
+    cell: tuple[int, int]
     estimand: Estimand
     tested: bool
-    pair: tuple[Observed, Observed]
-    obstacle: str
-    judgement: Judgement | None = None
+    sides: tuple[Observed, Observed]
+    obstacle: str = ""
+    described: Judgement | None = None
     within: tuple[Within | None, Within | None] = (None, None)
     over_boots: Judgement | None = None
-    decided_over_machines: bool = False
+    included: tuple[Test, ...] = ()
 
-    @property
-    def to_judge(self) -> bool:
-        return self.tested and self.judgement is None
-
-    def result(self) -> Result:
-        assert self.judgement is not None
+    def result(self, judgement: Judgement, decided_over_machines: bool) -> Result:
         return Result(
             self.estimand.name,
             self.tested,
-            self.judgement,
+            judgement,
             *self.within,
             self.over_boots,
-            self.decided_over_machines,
+            decided_over_machines,
         )
 
 
 @dataclass(frozen=True)
-class OpenAgainst:
-    """BASE against one NEW before all tests are judged together: `cells` belong to `pairs`."""
+class MatchedSides:
+    """BASE against one NEW on one machine, before its tests are judged: the cells of `against` have no results,
+    and belong to `pairs`."""
 
+    datasets: MachinePair
     against: Against
     units: SideUnits
     pairs: Sequence[MatchedCell]
-    cells: Sequence[tuple[Cell, list[OpenResult]]]
 
 
-def open_cell(
+def cell_of(
     pair: MatchedCell, against: Against, units: SideUnits, unit: str, options: Options
-) -> tuple[Cell, list[OpenResult]]:
+) -> Cell:
+    """The cell, without results."""
     keys, base, new = pair.keys, pair.base, pair.new
     both = bool(base.units and new.units)
     disagreeing = disagreements(_each(base), _each(new)) if both else []
@@ -72,7 +78,7 @@ def open_cell(
     if both and not names:
         disagreeing = _with_placement(keys, base, new, disagreeing)
     refused, accepted = refusals.split(disagreeing, options.allow)
-    cell = Cell(
+    return Cell(
         *keys[0],
         unit=unit,
         base_runs=status_counts(base.statuses) or "none",
@@ -88,9 +94,20 @@ def open_cell(
             name for name, side in (("BASE", base), ("NEW", new)) if not_delivered(side)
         ),
     )
-    if cell.refused or options.limit:
-        return cell, []
-    entries = []
+
+
+def tests_of(number: int, matched: MatchedSides, options: Options) -> Iterator[Test]:
+    """The tests of all cells that are not refused. `number` is that of the sides in Comparison.against."""
+    for place, (pair, cell) in enumerate(zip(matched.pairs, matched.against.cells)):
+        if not cell.refused:
+            yield from _tests_of_cell((number, place), pair, cell, matched.units, options)
+
+
+def _tests_of_cell(
+    place: tuple[int, int], pair: MatchedCell, cell: Cell, units: SideUnits, options: Options
+) -> Iterator[Test]:
+    base, new = pair.base, pair.new
+    both = bool(base.units and new.units)
     chosen = options.tested_of([*base.runs, *new.runs])
     if cell.undelivered:
         chosen = chosen[:1]
@@ -99,24 +116,34 @@ def open_cell(
         try:
             sides = _observe(base, new, estimand, units, tested)
         except NoLogarithm as error:
-            nothing = Observed(()), Observed(())
-            judgement = describe(*nothing, options.rules)
-            reason = f"the {estimand.name} of a run {error}, so there is no ratio"
-            verdict = Verdict.INCONCLUSIVE if tested else None
-            judgement = replace(judgement, reason=reason, verdict=verdict)
-            entries.append(OpenResult(estimand, tested, nothing, "", judgement))
+            yield _without_ratio(place, estimand, tested, str(error), options.rules)
             continue
-        entry = OpenResult(estimand, tested, sides, units.obstacle)
-        if options.within_runs and tested and estimand.q is not None:
-            entry.within = within_runs(base, estimand.q), within_runs(new, estimand.q)
-        if both and tested and units.over_boots:
-            entry.over_boots = _over_boots(base, new, estimand, units.over_boots, options.rules)
+        test = Test(place, estimand, tested, sides, units.obstacle)
         if not both:
-            entry.judgement = _uncounted(describe(*sides, options.rules), tested, base, new)
+            described = _uncounted(describe(*sides, options.rules), tested, base, new)
+            test = replace(test, described=described)
         elif not tested:
-            entry.judgement = describe(*sides, options.rules, units.obstacle)
-        entries.append(entry)
-    return cell, entries
+            described = describe(*sides, options.rules, units.obstacle)
+            test = replace(test, described=described)
+        elif units.over_boots:
+            over_boots = _over_boots(base, new, estimand, units.over_boots, options.rules)
+            test = replace(test, over_boots=over_boots)
+        if options.within_runs and tested and estimand.q is not None:
+            within = within_runs(base, estimand.q), within_runs(new, estimand.q)
+            test = replace(test, within=within)
+        yield test
+
+
+def _without_ratio(
+    place: tuple[int, int], estimand: Estimand, tested: bool, error: str, rules: Rules
+) -> Test:
+    nothing = Observed(()), Observed(())
+    described = replace(
+        describe(*nothing, rules),
+        reason=f"the {estimand.name} of a run {error}, so there is no ratio",
+        verdict=Verdict.INCONCLUSIVE if tested else None,
+    )
+    return Test(place, estimand, tested, nothing, described=described)
 
 
 def _observe(
