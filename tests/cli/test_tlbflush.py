@@ -24,7 +24,7 @@ from harness import (
 )
 
 from klat.record.session import read_session
-from klat.record.ways import state_of
+from klat.record.evidence import state_of
 
 pytestmark = pytest.mark.alone
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from klat.base.errors import KlatError
-from klat.lab import apt, debian_sources
+from klat.lab import apt
 from klat.lab.apt import Archive
 
 pytestmark = pytest.mark.skipif(not shutil.which("apt-get"), reason="no apt-get")
@@ -57,7 +57,7 @@ Dir::State::lists "{tmp_path}/lists";
 def lab_sources(system: Path) -> list[tuple[str, ...]]:
     """The URI and suite of each source that the lab would use."""
     archive = Archive(lambda line: None)
-    lines = debian_sources.source_lines(archive._ask_system, "keys.gpg", "arm64")
+    lines = apt.source_lines(archive._ask_system, "keys.gpg", "arm64")
     assert all(line.startswith("deb [arch=arm64 ") for line in lines)
     return [tuple(line.partition("] ")[2].split()[:2]) for line in lines]
 

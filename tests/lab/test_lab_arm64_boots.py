@@ -15,7 +15,7 @@ from test_lab_boots import CLOCK, KERNELS, PROGRAMS, SHORT, klat, lab_run, sampl
 from test_lab_explain import explained_samples, median
 
 from klat.lab.architectures import ARM64
-from klat.record import ways
+from klat.record import evidence
 from klat.record.session import read_session
 
 pytestmark = pytest.mark.slow
@@ -146,4 +146,4 @@ def test_an_operation_reaches_every_cpu(
     assert (calls in done.stdout) == (operation == "membarrier")
     label = f"lab-arm64-{kernel}-4cpus"
     (row,) = read_session(session_of(tmp_path / "results", label)).rows[:1]
-    assert row.options()["operation"] == operation and ways.state_of(row) == delivery
+    assert row.options()["operation"] == operation and evidence.state_of(row) == delivery

@@ -14,7 +14,7 @@ import pytest
 from labs import ROOT
 
 from klat.base.errors import KlatError
-from klat.lab import cache, kernel_symbols
+from klat.lab import cache, replay
 
 ANOTHER = "from klat.lab import cache\nwith cache.work(): pass"
 
@@ -150,19 +150,19 @@ def test_a_kept_file_that_was_damaged_is_written_again() -> None:
 
 
 def test_kernel_symbols_are_kept() -> None:
-    kernel_symbols.keep("aa", "1 T startup\n")
-    assert kernel_symbols.find("aa") == "1 T startup\n"
+    replay.keep_symbols("aa", "1 T startup\n")
+    assert replay.kept_symbols("aa") == "1 T startup\n"
 
 
 @pytest.mark.parametrize("damage", [lambda d: b"", lambda d: d[:-1], lambda d: d[:-12] + b"x" + d[-11:]])  # fmt: skip
 def test_damaged_kernel_symbols_are_not_used(damage: Callable[[bytes], bytes]) -> None:
-    kernel_symbols.keep("aa", "1 T startup\n")
+    replay.keep_symbols("aa", "1 T startup\n")
     kept = cache.root() / "symbols" / "aa"
     kept.write_bytes(damage(kept.read_bytes()))
-    assert kernel_symbols.find("aa") is None
+    assert replay.kept_symbols("aa") is None
 
 
 def test_the_symbols_of_another_boot_are_not_used() -> None:
-    kernel_symbols.keep("aa", "1 T startup\n")
+    replay.keep_symbols("aa", "1 T startup\n")
     (cache.root() / "symbols" / "aa").rename(cache.root() / "symbols" / "bb")
-    assert kernel_symbols.find("bb") is None
+    assert replay.kept_symbols("bb") is None

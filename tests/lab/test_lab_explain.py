@@ -19,7 +19,7 @@ from klat.explain.windows import Sample
 from klat.lab import explaining
 from klat.lab.choosing import Wanted
 from klat.lab.explaining import Reading
-from klat.lab.subjects import Subject
+from klat.lab.choosing import Subject
 from klat.record.samples import SampleFiles
 from klat.record.session import read_session
 

@@ -12,11 +12,11 @@ import explained
 import pytest
 
 from klat.base.errors import KlatError
-from klat.explain import source_lines, symbols
+from klat.explain import symbols
 from klat.explain.symbols import Function, Symbols
 from klat.explain.trace import Block, Executed
 from klat.explain.windows import Content
-from klat.lab import vmlinux
+from klat.lab import elf
 from klat.report.text import explanation_text
 
 SOURCE = """\
@@ -53,10 +53,10 @@ def test_each_instruction_counts_for_its_line(tmp_path: Path) -> None:
     names = Symbols([Function("work", "kernel", work.start)])
     block = Block(work.start, SIZES)
     content = Content([], [Executed(block, 0, 3), Executed(block, 1, 2, 10)], 0)
-    found = source_lines.by_function(path, names, [content], ["work"])
+    found = symbols.lines_by_function(path, names, [content], ["work"])
     file = tmp_path / "kernel/work.S"
     assert found == {"work": {f"{file}:3": 1, f"{file}:4": 11, f"{file}:5": 11}}
-    assert not source_lines.by_function(path, names, [content], ["other"])
+    assert not symbols.lines_by_function(path, names, [content], ["other"])
 
 
 def test_paths_are_those_of_the_source_tree(tmp_path: Path) -> None:
@@ -68,20 +68,20 @@ def test_paths_are_those_of_the_source_tree(tmp_path: Path) -> None:
     starts = {each.name: each.start for each in symbols.of_program(path)}
     names = Symbols([Function(name, "kernel", start) for name, start in starts.items()])
     content = Content([], [Executed(Block(starts["work"], bytes([1, 1])), 0, 2)], 0)
-    found = source_lines.by_function(path, names, [content], ["work"])
+    found = symbols.lines_by_function(path, names, [content], ["work"])
     assert found == {"work": {"fs/pipe.c:8": 1, "arch/x86/lib/copy.S:9": 1}}
 
 
 def test_a_kernel_that_was_booted_is_taken(tmp_path: Path) -> None:
     path = kernel(tmp_path, SOURCE, "-Wl,--build-id")
-    vmlinux.check(path, stripped(path))
+    elf.check_vmlinux(path, stripped(path))
 
 
 def test_another_build_is_refused(tmp_path: Path) -> None:
     path = kernel(tmp_path / "a", SOURCE)
     other = stripped(kernel(tmp_path / "b", SOURCE.replace("add", "sub")))
     with pytest.raises(KlatError, match="its code differs from that of the booted kernel"):
-        vmlinux.check(path, other)
+        elf.check_vmlinux(path, other)
 
 
 def test_a_build_is_known_by_its_build_id(tmp_path: Path) -> None:
@@ -92,10 +92,10 @@ def test_a_build_is_known_by_its_build_id(tmp_path: Path) -> None:
         return path
 
     one, other = with_id("a", "12" * 20), with_id("b", "34" * 20)
-    assert vmlinux.build_id(one.read_bytes()).hex() == "12" * 20
-    vmlinux.check(one, stripped(one))
+    assert elf.build_id(one.read_bytes()).hex() == "12" * 20
+    elf.check_vmlinux(one, stripped(one))
     with pytest.raises(KlatError, match=f"build ID {'12' * 20}.* has {'34' * 20}"):
-        vmlinux.check(one, stripped(other))
+        elf.check_vmlinux(one, stripped(other))
 
 
 @pytest.mark.parametrize("section", [".notes", ".text"])
@@ -113,15 +113,15 @@ def test_the_build_of_a_flat_image_is_known_by_its_contents(tmp_path: Path, sect
         image.write_bytes(bytes(64) + image.read_bytes() + bytes(64))
         paths.append((path, image))
     (one, image), (_, other) = paths
-    vmlinux.check(one, image)
+    elf.check_vmlinux(one, image)
     with pytest.raises(KlatError, match="is not of the booted kernel's build"):
-        vmlinux.check(one, other)
+        elf.check_vmlinux(one, other)
 
 
 def test_a_kernel_without_debug_information_is_refused(tmp_path: Path) -> None:
     path = kernel(tmp_path, SOURCE)
     with pytest.raises(KlatError, match=r"has no \.debug_line section"):
-        vmlinux.check(stripped(path), path)
+        elf.check_vmlinux(stripped(path), path)
 
 
 def test_the_table_has_the_lines_below_their_function() -> None:

@@ -18,7 +18,7 @@ from klat.lab.architectures import AMD64, ARM64, RISCV64, Architecture
 from klat.lab import explaining, guest, qemu
 from klat.lab.boots import Booting
 from klat.lab.choosing import Wanted
-from klat.lab.subjects import Subject
+from klat.lab.choosing import Subject
 
 pytestmark = [pytest.mark.slow, pytest.mark.alone]
 

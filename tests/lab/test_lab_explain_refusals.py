@@ -16,7 +16,7 @@ from written_sessions import PIPES
 
 from klat import cli
 from klat.lab.architectures import AMD64, ARM64
-from klat.lab import cpio, explaining, qemu
+from klat.lab import explaining, initramfs, qemu
 from klat.lab.replay import Replayed
 
 pytestmark = pytest.mark.usefixtures("qemu")
@@ -32,7 +32,9 @@ class Recording:
 
     def __init__(self, lab: Lab, label: str = "stock", **facts: object) -> None:
         cache = lab.cache / "klat/lab"
-        guest = cpio.archive([cpio.file("bin/pipes", static_program("pipes").read_bytes(), 0o755)])
+        guest = initramfs.archive(
+            [initramfs.file("bin/pipes", static_program("pipes").read_bytes(), 0o755)]
+        )
         self.guest = cache / "initramfs" / hashlib.sha256(guest).hexdigest()
         self.kernel = cache / "images" / f"{KERNEL}.vmlinux"
         # An ELF file that is no kernel, with a kernel's code for task switches.

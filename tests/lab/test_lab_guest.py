@@ -19,11 +19,11 @@ from labs import experiment, header, tar_of_directory
 from written_sessions import SyntheticSession
 
 from klat.base import files
-from klat.record import lab_files, plan_csv
+from klat.record import json_files, plan_csv
 from klat.base.errors import KlatError
-from klat.lab import collect, cpio, guest, initramfs
+from klat.lab import collect, guest, initramfs
 from klat.lab.experiment import Experiment, checked_labels, parse_clock
-from klat.lab.boot_failures import ProgramsFailed, ResultsIncomplete
+from klat.lab.guest import ProgramsFailed, ResultsIncomplete
 from klat.lab.modules import Module
 from klat.compare.dataset import read_dataset
 
@@ -218,12 +218,12 @@ def test_one_program_that_crashes_does_not_take_the_results_of_the_others(tmp_pa
     log = f"{crashed[0]} 139 cv: ended with status 139\n"
     delivery = delivered(tmp_path, planned, log, pipes="ok ok ok ok ok")
     path = collect.store(tmp_path / "results", planned, boot, delivery, EVIDENCE)
-    (left,) = lab_files.unrecorded(path)
+    (left,) = json_files.unrecorded(path)
     assert (left.benchmark, list(left.orders)) == ("cv", crashed)
     assert left.sentence() == "cv: 5 runs left no record: cv: ended with status 139"
     assert read_dataset(path).problems == [f"{path}: {left.sentence()}"]
     collect.check_whole(path, planned.plan(boot))
-    (line,) = lab_files.failures([path, path])
+    (line,) = json_files.failures([path, path])
     assert line == f"{path} and 1 other session: {left.sentence().replace('5 runs', '10 runs')}"
 
 
@@ -459,6 +459,6 @@ def test_a_clock_that_qemu_would_not_take_is_refused(text: str) -> None:
 
 
 def test_cpio_fields_are_those_of_the_format() -> None:
-    data = cpio.archive([cpio.file("f", b"abc", 0o600)])
+    data = initramfs.archive([initramfs.file("f", b"abc", 0o600)])
     assert data.startswith(b"070701" + b"%08x%08x" % (1, stat.S_IFREG | 0o600))
     assert len(data) % 512 == 0

@@ -18,7 +18,7 @@ from labs import Lab, experiment, member, tar_of, tar_of_directory
 from written_sessions import SyntheticSession
 
 from klat.lab import collect, guest
-from klat.lab.boot_failures import BootFailure, ResultsIncomplete
+from klat.lab.guest import BootFailure, ResultsIncomplete
 from klat.record import received
 from klat.record.session import read_session
 

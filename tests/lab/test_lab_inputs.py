@@ -20,10 +20,10 @@ import pytest
 from labs import Lab
 
 from klat.base.errors import KlatError
-from klat.lab import apt, compression, image, kernels, qemu
+from klat.lab import apt, image, kernel_formats, kernels, qemu
 from klat.lab.apt import Archive, Package
 from klat.lab.architectures import AMD64, ARM64
-from klat.lab.boot_failures import ModuleMissing
+from klat.lab.guest import ModuleMissing
 from klat.lab.guest_contents import unpacked_for
 from klat.lab.kernel_formats import BzImage
 from klat.lab.modules import Tree
@@ -89,11 +89,11 @@ def test_what_is_no_kernel_for_here_is_refused_by_what_it_is(
 )
 def test_packed_data_is_unpacked_up_to_a_limit(pack: Callable[[bytes], bytes]) -> None:
     data = bytes(3 << 20)
-    assert compression.decompress(pack(data), len(data)) == data
+    assert kernel_formats.decompress(pack(data), len(data)) == data
     with pytest.raises(ValueError, match="unpacks to more than 3,145,727 bytes"):
-        compression.decompress(pack(data), len(data) - 1)
+        kernel_formats.decompress(pack(data), len(data) - 1)
     with pytest.raises(ValueError, match="cannot be unpacked"):
-        compression.decompress(pack(data)[:-9], len(data))
+        kernel_formats.decompress(pack(data)[:-9], len(data))
 
 
 def tree(directory: Path, **modules: str) -> Tree:

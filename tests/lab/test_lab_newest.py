@@ -10,7 +10,7 @@ import pytest
 from test_lab_boots import SHORT, klat, lab_run, session_of
 
 from klat.base import programs
-from klat.lab import kernel_config
+from klat.lab import image
 from klat.lab.architectures import AMD64
 from klat.record.session import Session, read_session
 
@@ -44,7 +44,7 @@ def test_a_session_describes_the_kernel(session: Session) -> None:
     assert session.info["preemption"] in MODELS[session.label.removeprefix("lab-")]
     environment = session.path / "environment"
     (config,) = (environment / "boot").glob("config-*")
-    assert kernel_config.lacking(config.read_bytes(), programs.available(), AMD64) == []
+    assert image.lacking(config.read_bytes(), programs.available(), AMD64) == []
     runtime = (environment / "proc/sys/kernel/sched_rt_runtime_us").read_text()
     assert int(runtime) in (950_000, 1_000_000)
 

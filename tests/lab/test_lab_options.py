@@ -16,11 +16,11 @@ from labs import Lab
 
 from klat.base.errors import KlatError
 from klat.lab.architectures import AMD64, RISCV64
-from klat.lab import image, kernel_config, suite
+from klat.lab import image, suite
 
 ROOT = Path(__file__).resolve().parents[2]
 MORE = ("TUN", "HIGH_RES_TIMERS", "SERIAL_8250", "VIRTIO_PCI", "VIRTIO_BLK")
-ALL = [*kernel_config.GUEST, AMD64.console_option, *MORE]
+ALL = [*image.GUEST, AMD64.console_option, *MORE]
 
 
 def config(*without: str) -> bytes:
@@ -29,32 +29,32 @@ def config(*without: str) -> bytes:
 
 
 def test_a_kernel_that_has_all_lacks_nothing() -> None:
-    assert kernel_config.lacking(config(), ["timer", "network"], AMD64) == []
-    assert kernel_config.lacking(config().replace(b"BLK=y", b"BLK=m"), [], AMD64) == []
-    assert kernel_config.lacking(b"", [], AMD64) == [], "nothing is known of it"
+    assert image.lacking(config(), ["timer", "network"], AMD64) == []
+    assert image.lacking(config().replace(b"BLK=y", b"BLK=m"), [], AMD64) == []
+    assert image.lacking(b"", [], AMD64) == [], "nothing is known of it"
 
 
-@pytest.mark.parametrize("option", [*kernel_config.GUEST, AMD64.console_option])
+@pytest.mark.parametrize("option", [*image.GUEST, AMD64.console_option])
 def test_what_a_guest_needs_is_named(option: str) -> None:
-    (line,) = kernel_config.lacking(config(option), [], AMD64)
+    (line,) = image.lacking(config(option), [], AMD64)
     assert f"CONFIG_{option}:" in line
 
 
 def test_what_one_program_needs_is_named_where_it_runs() -> None:
-    assert kernel_config.lacking(config("TUN"), ["pipes"], AMD64) == []
-    (line,) = kernel_config.lacking(config("TUN"), ["pipes", "network"], AMD64)
+    assert image.lacking(config("TUN"), ["pipes"], AMD64) == []
+    (line,) = image.lacking(config("TUN"), ["pipes", "network"], AMD64)
     assert "CONFIG_TUN" in line
 
 
 def test_what_one_architecture_needs_is_named_there() -> None:
     own = f"CONFIG_{RISCV64.console_option}=y\n".encode()
-    assert kernel_config.lacking(config(), [], AMD64) == []
-    (line,) = kernel_config.lacking(config() + own, [], RISCV64)
+    assert image.lacking(config(), [], AMD64) == []
+    (line,) = image.lacking(config() + own, [], RISCV64)
     assert "CONFIG_RISCV_PMU_SBI" in line
 
 
 def test_a_kernel_without_a_disk_is_said_to_use_the_serial_line() -> None:
-    (line,) = kernel_config.lacking(config("VIRTIO_BLK"), [], AMD64)
+    (line,) = image.lacking(config("VIRTIO_BLK"), [], AMD64)
     assert "CONFIG_VIRTIO_BLK: results come by" in line
 
 
@@ -122,8 +122,8 @@ def test_the_answer_is_that_of_the_guest_and_not_of_this_machine(
 def test_the_documentation_has_the_same_list() -> None:
     text = (ROOT / "docs/lab.md").read_text().partition("**Your own kernel**")[2]
     told = set(re.findall(r"`([A-Z0-9_]+)`", text.partition("\n## ")[0]))
-    assert set(kernel_config.GUEST) <= told
-    assert {o for needed in kernel_config.PROGRAMS.values() for o in needed} <= told
+    assert set(image.GUEST) <= told
+    assert {o for needed in image.PROGRAMS.values() for o in needed} <= told
 
 
 def test_a_profile_leaves_out_what_one_cpu_cannot_measure(lab: Lab, qemu: str) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from klat.base.errors import KlatError
 from klat.lab.architectures import AMD64
-from klat.lab import plugins, qemu, suite
+from klat.lab import qemu, replay, suite
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def emulator(directory: Path, says: str) -> qemu.Emulator:
 
 def test_the_newest_version_that_qemu_supports_is_declared(tmp_path: Path, plugin: Path) -> None:
     says = "plugin requires API version 1000000, but this QEMU supports only up to version 5"
-    option = plugins.find(emulator(tmp_path, says)).load("out=x")
+    option = replay.find_plugin(emulator(tmp_path, says)).load("out=x")
     assert option.environment == {"KLAT_PLUGIN_API": "5"}
     assert option.text == f"{tmp_path}/a,,b.so,out=x"
 
@@ -44,10 +44,10 @@ def test_an_emulator_that_does_not_fit_is_refused(
     tmp_path: Path, plugin: Path, says: str, reason: str
 ) -> None:
     with pytest.raises(KlatError, match=reason):
-        plugins.find(emulator(tmp_path, says))
+        replay.find_plugin(emulator(tmp_path, says))
 
 
 def test_a_missing_plugin_is_named(tmp_path: Path, plugin: Path) -> None:
     plugin.unlink()
     with pytest.raises(KlatError, match=f"{plugin} is missing"):
-        plugins.find(emulator(tmp_path, ""))
+        replay.find_plugin(emulator(tmp_path, ""))

@@ -12,7 +12,7 @@ from labs import experiment, tar_of
 
 from klat.lab.architectures import AMD64
 from klat.lab.boots import Ready
-from klat.lab import boots, kernel_symbols, plugins, qemu, replay
+from klat.lab import boots, qemu, replay
 from klat.lab.guest import Delivery
 
 EMULATOR = qemu.Emulator("qemu", (9, 9), "9.9", AMD64)
@@ -66,7 +66,7 @@ def replayed(
     boot = replay.Recorded(session, planned_boot, planned, kernel, {}, "ab")
     said: list[str] = []
     work = session.parent
-    plugin = plugins.Plugin(work / "plugin.so", 1)
+    plugin = replay.Plugin(work / "plugin.so", 1)
     return replay.replay([boot], [""], plugin, EMULATOR, work, signals, said.append), said
 
 
@@ -95,7 +95,7 @@ def test_a_boot_is_asked_for_its_symbols_once(
     def never(*_: object) -> None:
         raise AssertionError("asked again")
 
-    monkeypatch.setattr(kernel_symbols, "keep", never)
+    monkeypatch.setattr(replay, "keep_symbols", never)
     (found,), _ = replayed(session, monkeypatch, [b"recorded"])
     assert found.kallsyms == "symbols"
 

@@ -11,7 +11,7 @@ import pytest
 from written_sessions import Klat, NewSession, words
 
 from klat.record.session import read_session
-from klat.record.ways import state_of
+from klat.record.evidence import state_of
 
 Label = Callable[..., Path]
 

@@ -11,12 +11,13 @@ from explained import BASE, NEW, explanation, side
 from written_sessions import Klat
 
 from klat import export
+from klat.export import explained
 from klat.explain.explanation import Explanation
 
 
 def written(found: Explanation, name: str) -> str:
     out = io.BytesIO()
-    export.load(export.EXPLANATIONS[name]).write(found, out)
+    explained.WRITERS[name](found, out)
     return out.getvalue().decode()
 
 
@@ -83,7 +84,7 @@ def explain(klat: Klat, monkeypatch: pytest.MonkeyPatch):
     return run
 
 
-@pytest.mark.parametrize("name", list(export.EXPLANATIONS))
+@pytest.mark.parametrize("name", export.EXPLANATIONS)
 def test_the_command_prints_nothing_but_the_format(explain, name: str) -> None:
     found = explanation(BASE, NEW)
     assert explain(found, "--format", name) == (0, written(found, name), "")

@@ -140,7 +140,7 @@ def test_the_calls_in_order_are_a_diff() -> None:
 
 
 def test_the_diff_of_calls_that_repeat_thousands_of_times_has_both_sides() -> None:
-    from klat.explain.call_order import calls_in_order
+    from klat.explain.explanation import calls_in_order
 
     sides = [side(name, {"loop": 1}) for name in "ab"]
     for number, one in enumerate(sides):

@@ -16,6 +16,7 @@ from written_sessions import RT, Klat, NewSession, samples, write_environment, w
 from fakes import ROOT
 
 from klat.export import RUNS, VERDICTS
+from klat.export.cases import WRITERS
 
 TEXT = [name for name in RUNS if name != "parquet"]
 ODD = 'a/b #1 "x" \\ <é> %=\u2028\x1b[31m'
@@ -459,5 +460,5 @@ def test_completion_and_documentation_know_every_format() -> None:
     assert f'"{" ".join(formats)}"' in (ROOT / "scripts/completion.bash").read_text()
     table = re.findall(r"^\| `(\w+)`", (ROOT / "docs/exporting.md").read_text(), re.MULTILINE)
     assert table == formats
-    found = {path.stem for path in (ROOT / "scripts/klat/export").glob("*.py")}
-    assert set(formats) <= found
+    modules = {path.stem for path in (ROOT / "scripts/klat/export").glob("*.py")}
+    assert set(formats) <= modules | {*WRITERS}

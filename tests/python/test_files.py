@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from klat.base import files, locks, owners
+from klat.base import files, owners
 from klat.base.errors import KlatError
 
 NOBODY, GROUP, STRANGER = 65534, 65533, 4242
@@ -437,9 +437,9 @@ def test_a_private_directory_that_was_exchanged_is_refused(
 def test_the_holder_of_a_lock_is_known_by_name(theirs: Path) -> None:
     holding = os.open(theirs, os.O_RDONLY)
     asking = os.open(theirs, os.O_RDONLY)
-    assert locks.try_take(holding) and not locks.try_take(asking)
-    assert locks.holder(asking) == os.getpid()
-    assert locks.name_of(os.getpid()).endswith(f"(pid {os.getpid()})")
+    assert owners.try_lock(holding) and not owners.try_lock(asking)
+    assert owners.lock_holder(asking) == os.getpid()
+    assert owners.process_name(os.getpid()).endswith(f"(pid {os.getpid()})")
     os.close(holding)
-    assert locks.holder(asking) is None and locks.try_take(asking)
+    assert owners.lock_holder(asking) is None and owners.try_lock(asking)
     os.close(asking)

@@ -11,7 +11,7 @@ import pytest
 
 from klat.base import programs
 from klat.base.errors import KlatError
-from klat.commands import _fleet_archive
+from klat.commands import _fleet_playbook
 
 TREE = {
     "Makefile": 0o600,
@@ -81,7 +81,7 @@ def packed(archive: Path) -> dict[str, int]:
 def test_a_source_tree_builds_and_packs_its_static_programs(root: Root) -> None:
     root.write(TREE, in_tree=True)
     root.make('echo "$@" >"$(dirname "$0")/called"')
-    _fleet_archive.build(root.path / "klat.tar.gz")
+    _fleet_playbook.build_archive(root.path / "klat.tar.gz")
     assert packed(root.path / "klat.tar.gz") == PACKED
     called = (root.path / "tools/called").read_text()
     assert called == f"-s -C {root.path} OUT=build/static STATIC=1 all\n"
@@ -89,7 +89,7 @@ def test_a_source_tree_builds_and_packs_its_static_programs(root: Root) -> None:
 
 def test_an_installed_klat_packs_its_static_programs(root: Root) -> None:
     root.write(INSTALLED, in_tree=False)
-    _fleet_archive.build(root.path / "klat.tar.gz")
+    _fleet_playbook.build_archive(root.path / "klat.tar.gz")
     assert packed(root.path / "klat.tar.gz") == PACKED
     with tarfile.open(root.path / "klat.tar.gz") as tar:
         program = tar.extractfile("libexec/klat/pipes")
@@ -102,11 +102,11 @@ def test_programs_that_are_missing_or_cannot_be_built_are_one_line(root: Root) -
     with pytest.raises(
         KlatError, match="there is no .*/libexec/klat/static; in klat.s source tree, run make"
     ):
-        _fleet_archive.build(archive)
+        _fleet_playbook.build_archive(archive)
     root.write(TREE, in_tree=True)
     root.make("echo one >&2; echo no space left >&2; exit 2")
     with pytest.raises(KlatError, match="^make ended with status 2: no space left$"):
-        _fleet_archive.build(archive)
+        _fleet_playbook.build_archive(archive)
     assert not archive.exists()
 
 
@@ -114,4 +114,4 @@ def test_builds_at_the_same_time_wait_for_each_other(root: Root) -> None:
     root.write(TREE, in_tree=True)
     root.make(f"mkdir {root.path}/busy && sleep 0.1 && rmdir {root.path}/busy")
     with ThreadPoolExecutor() as pool:
-        list(pool.map(_fleet_archive.build, [root.path / str(number) for number in range(3)]))
+        list(pool.map(_fleet_playbook.build_archive, [root.path / str(number) for number in range(3)]))

@@ -14,7 +14,7 @@ from written_sessions import SyntheticSession
 
 from klat import cli
 from klat.base.errors import KlatError
-from klat.commands import _fleet_archive
+from klat.commands import _fleet_playbook
 
 PLAN = ("--kernel", "stock=6.1", "--kernel", "rt=6.1-rt", "--boots", "4", "pipes")
 # Says that m1 is complete, and m2 as the file says; keeps what it was called with.
@@ -45,7 +45,7 @@ class Fleet:
         (root / "hosts.ini").write_text("m1\nm2\n")
         patch.chdir(root)
         patch.setenv("PATH", f"{self.tools}:/usr/bin:/bin")
-        patch.setattr(_fleet_archive, "build", lambda archive: None)
+        patch.setattr(_fleet_playbook, "build_archive", lambda archive: None)
 
     def tool(self, name: str, text: str) -> None:
         (self.tools / name).write_text(text)
@@ -179,7 +179,7 @@ def test_a_refused_run_makes_nothing(fleet: Fleet, monkeypatch: pytest.MonkeyPat
         archive.write_text("half")
         raise KlatError("make ended with status 2")
 
-    monkeypatch.setattr(_fleet_archive, "build", fail)
+    monkeypatch.setattr(_fleet_playbook, "build_archive", fail)
     assert "make ended with status 2" in fleet(*PLAN, status=2)
     assert not fleet.records()
     assert "--load is empty" in fleet("--load", " ", *PLAN, status=2)

@@ -26,13 +26,13 @@ import fuzzed
 import pytest
 from written_sessions import COLUMNS, SyntheticSession, run_facts
 
-from klat.record import lab_files, plan_csv, session_directory
+from klat.record import json_files, plan_csv, session_directory
 from klat.cli import main
 from klat.base.errors import KlatError, SessionError
 from klat.export import RUNS
 from klat.lab import experiment, guest
 from klat.lab.qemu import GuestSize
-from klat.record.other_work import other_work
+from klat.record.evidence import other_work
 from klat.record.session import read_session
 from klat.compare.sources import Source
 from klat.running.alternation import Partner
@@ -162,7 +162,7 @@ def _session_json(bench: Bench, draw: random.Random) -> None:
 def _run_json(bench: Bench, draw: random.Random) -> None:
     (bench.path / "run.json").write_bytes(fuzzed.changed_json(draw, bench.facts))
     for read in (
-        lambda: lab_files.failures([bench.path]),
+        lambda: json_files.failures([bench.path]),
         lambda: Partner.of(bench.path, session_directory.read_facts(bench.path)),
         lambda: experiment.of_session(bench.path),
         lambda: _read_all(bench) if draw.random() < 0.1 else None,

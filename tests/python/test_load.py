@@ -9,7 +9,7 @@ from pathlib import Path
 
 import fakes
 import pytest
-from klat.base.statuses import worst
+from klat.base.errors import worst
 
 from fakes import SLOW, Klat, is_running, recorded_orders, stop_within, wait_for
 

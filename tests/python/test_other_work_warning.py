@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from written_sessions import Klat, SyntheticSession
 
-from klat.record.other_work import other_work
+from klat.record.evidence import other_work
 from klat.record.session import Session, read_session
 
 

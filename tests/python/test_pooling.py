@@ -15,7 +15,7 @@ from written_sessions import CPU, Klat, NewSession, SyntheticSession, words
 
 from klat.compare.dataset import read_datasets
 from klat.record.session import read_session
-from klat.record.ways import state_of
+from klat.record.evidence import state_of
 
 
 def samples(median: int, n: int = 100) -> list[int]:

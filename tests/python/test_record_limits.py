@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from written_sessions import Klat, NewSession, SyntheticSession, run_facts
 
-from klat.record import lab_files, plan_csv, session_directory
+from klat.record import json_files, plan_csv, session_directory
 from klat.base.errors import KlatError
 from klat.compare.dataset import read_datasets
 from klat.record.json_files import read_run_json
@@ -133,7 +133,7 @@ def test_a_field_of_run_json_beyond_its_limits_is_named_in_one_sentence(
     writer: SyntheticSession, field: str, value: object
 ) -> None:
     facts = run_facts()
-    assert (written(writer, facts), lab_files.unrecorded(writer.path)[0].orders) == (facts, (3,))
+    assert (written(writer, facts), json_files.unrecorded(writer.path)[0].orders) == (facts, (3,))
     inner: Any = facts
     *above, last = field.split(".")
     for name in above:

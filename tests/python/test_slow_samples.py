@@ -14,7 +14,7 @@ from klat.stats.means import paired
 from klat.tracing import instance
 from klat.tracing.kept_traces import SlowSample, TracedRun, parse_events, parse_run
 from klat.tracing.sample_split import RESIDUAL, Part, split
-from klat.tracing.slow_causes import SplitSample, TracedSession, causes, split_sample
+from klat.tracing.sample_split import SplitSample, TracedSession, causes, split_sample
 
 WRITER, READER, HOG = 101, 102, 300
 NAMES = {0: "<idle>", WRITER: "pipes", READER: "pipes", HOG: "a hog: 1-2"}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from klat.machine.temperature import celsius, is_cool
+from klat.machine.kernel_files import celsius, is_cool
 
 INTEL = {
     "thermal/thermal_zone0/type": "acpitz",

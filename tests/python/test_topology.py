@@ -9,7 +9,7 @@ import pytest
 from written_sessions import CPU
 
 from klat.machine.kernel_files import cpu_list, ranges
-from klat.machine.topology import core_types, cpus_of_unknown_nodes, online_and_allowed
+from klat.machine.kernel_files import core_types, cpus_of_unknown_nodes, online_and_allowed
 
 CAPACITY, RANKING, PART = (
     f"{CPU}/cpu{{}}/{file}"

@@ -1,8 +1,9 @@
-"""Says who owns the files that klat writes, and whose files klat trusts."""
+"""Says who owns the files that klat writes, whose files klat trusts, and who holds a lock."""
 
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import pwd
 import re
@@ -90,3 +91,40 @@ def user_name(number: int) -> str:
         return f"user {pwd.getpwuid(number).pw_name}"
     except KeyError:
         return f"user {number}"
+
+
+def try_lock(descriptor: int) -> bool:
+    """Whether this process holds the lock now. Raises OSError."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def lock_holder(descriptor: int) -> int | None:
+    """The pid that took the lock of a file, from /proc/locks; None if it is unknown. This process may
+    have ended: its children keep the lock."""
+    status = os.fstat(descriptor)
+    device = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}"
+    try:
+        lines = Path("/proc/locks").read_text(encoding="ascii").splitlines()
+    except (OSError, ValueError):
+        return None
+    for line in lines:
+        # "1: FLOCK  ADVISORY  WRITE 4711 fd:01:1234 0 EOF"; a waiting process has "->" before FLOCK.
+        words = line.split()
+        if words[1:2] == ["FLOCK"] and words[5:6] == [f"{device}:{status.st_ino}"]:
+            return int(words[4]) if words[4].isdecimal() and int(words[4]) else None
+    return None
+
+
+def process_name(pid: int | None) -> str:
+    """`klat (pid 4711)`, for messages."""
+    if pid is None:
+        return "another process"
+    try:
+        name = Path(f"/proc/{pid}/comm").read_text(errors="replace").strip()
+    except OSError:
+        return f"a process that pid {pid} started before it ended"
+    return f"{''.join(c if c.isprintable() else '?' for c in name)} (pid {pid})"

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from klat.base.errors import KlatError, SessionError
-from klat.base.statuses import ends_all, worst
+from klat.base.errors import ends_all, worst
 from klat.campaign.boot_order import CampaignBoot
 from klat.campaign.campaign_file import DONE, Campaign
 from klat.record import plan_csv, session_directory

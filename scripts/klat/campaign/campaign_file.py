@@ -53,7 +53,7 @@ class BootAttempt:
     boot_id: str | None = None
     reason: str = ""
     seconds: dict[str, float] = field(default_factory=dict)
-    # Before the first run, as klat.machine.temperature.celsius() returns it.
+    # Before the first run, as klat.machine.kernel_files.celsius() returns it.
     celsius: dict[str, float] = field(default_factory=dict)
 
     @property

@@ -22,7 +22,7 @@ from klat.campaign.boot_loader import OWN_WORD, BootEntry, OwnEntry, is_of_loade
 from klat.campaign.efi_variables import GLOBAL, EfiVariables, utf16
 from klat.campaign.without_menu import WithoutMenu
 from klat.lab.architectures import HOST
-from klat.lab.compression import LARGEST
+from klat.lab.kernel_formats import LARGEST
 
 _ACTIVE = 1  # the attribute of an option that can be booted
 _HEADER = struct.Struct("<IH")  # attributes, and the length of the path of the kernel

@@ -13,7 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from klat.lab.architectures import AMD64, ARCHITECTURES
-from klat.lab.compression import LARGEST
+from klat.lab.kernel_formats import LARGEST
 from klat.lab.kernel_formats import boot_header_version
 
 # A memory test can have the boot header of Linux, with any text.

@@ -16,11 +16,11 @@ from klat.base import files
 from klat.base.errors import KlatError, SessionError
 from klat.campaign.boot_loader import OWN_WORD, run_tool
 from klat.campaign.boot_order import CampaignBoot
-from klat.base.statuses import KILLED
+from klat.base.errors import KILLED
 from klat.campaign.boot_sessions import measure_boot, sessions_of
 from klat.campaign.campaign_file import BootAttempt, Campaign
 from klat.campaign.engine import Measured
-from klat.machine.temperature import celsius, is_cool
+from klat.machine.kernel_files import celsius, is_cool
 from klat.record import session_directory
 
 UNIT = "klat-campaign.service"

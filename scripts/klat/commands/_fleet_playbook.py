@@ -7,6 +7,7 @@ then, the same command continues this run, and does not measure a complete machi
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
@@ -15,7 +16,8 @@ import re
 import resource
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+import tarfile
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -25,7 +27,6 @@ from klat.base import files, owners, programs
 from klat.base.bounded_read import read_json
 from klat.base.errors import KlatError, SessionError, printable
 from klat.base.fields import ListOf, Object, OneOf, Text
-from klat.commands import _fleet_archive
 from klat.machine.findings import Severity
 from klat.record import session_directory
 from klat.record.json_files import read_session_json
@@ -147,7 +148,7 @@ def prepare(record: Path, limit: str | None) -> None:
     """Pack klat into the directory, and write the variables that every playbook needs. Removes a new directory if klat
     cannot be packed."""
     try:
-        _fleet_archive.build(record / _ARCHIVE)
+        build_archive(record / _ARCHIVE)
     except BaseException:
         if {path.name for path in record.iterdir()} <= {_VARIABLES, _ARCHIVE}:  # no machine began
             forget(record)
@@ -229,3 +230,58 @@ def with_one_id(results: Path, hosts: Sequence[str]) -> list[tuple[str, ...]]:
 def forget(record: Path) -> None:
     """Remove the directory, so that the same command starts a new run."""
     files.remove_tree(record)
+
+
+_BUILD = "build/static"
+
+
+def build_archive(archive: Path) -> None:
+    """Write the archive. In a source tree, build the programs first."""
+    tree = programs.root()
+    static = tree / (_BUILD if programs.in_tree() else "libexec/klat/static")
+    if programs.in_tree():
+        with (tree / "Makefile").open() as held:
+            fcntl.flock(held, fcntl.LOCK_EX)  # a build at the same time would write the same files
+            _make("-s", "-C", str(tree), f"OUT={_BUILD}", "STATIC=1", "all")
+    elif not static.is_dir():
+        raise KlatError(
+            f"the machines need static programs, and there is no {static}; in klat's source tree, run make"
+            " install-static with the prefix that you gave to make install"
+        )
+    with (
+        files.output(archive, streams=False) as out,
+        tarfile.open(fileobj=out, mode="w:gz") as tar,
+    ):
+        for path, name in _contents(static):
+            tar.add(path, name, filter=_anonymous)
+
+
+def _make(*words: str) -> None:
+    done = subprocess.run(
+        ["make", *words], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        said = (done.stderr or done.stdout).strip().splitlines() or ["no message"]
+        raise KlatError(f"make ended with status {done.returncode}: {said[-1]}")
+
+
+def _contents(static: Path) -> Iterator[tuple[Path, str]]:
+    """Paths, and their names below the prefix."""
+    in_tree = programs.in_tree()
+    yield programs.root() / ("klat" if in_tree else "bin/klat"), "bin/klat"
+    yield programs.data() / ("scripts/klat" if in_tree else "klat"), "share/klat/klat"
+    yield (static if in_tree else programs.data()) / "commit", "share/klat/commit"
+    for path in programs.nested(static):
+        if os.access(path, os.X_OK):
+            name = "load-load" if path.name == "load" else path.name
+            yield path, f"libexec/klat/{name}"
+
+
+def _anonymous(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
+    """Without this machine's users and umask."""
+    if member.name.endswith("__pycache__"):
+        return None
+    member.uid = member.gid = 0
+    member.uname = member.gname = ""
+    member.mode = 0o755 if member.isdir() or member.mode & 0o100 else 0o644
+    return member

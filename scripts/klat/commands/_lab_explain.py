@@ -271,8 +271,10 @@ def _explain_one(paths: list[Path], wanted: Wanted, arguments: argparse.Namespac
                 _say(f"{side.label}: {side.sample.residual:+,} instructions belong to no function")
             if side.sample.doubt:
                 _say(f"{side.label}: {side.sample.doubt}")
+        from klat.export import explained
+
         with files.output(None) as out:
-            export.load(export.EXPLANATIONS[arguments.format]).write(found, out)
+            explained.WRITERS[arguments.format](found, out)
     if environment:
         from klat.report.html.explanation_page import explanation_page
 

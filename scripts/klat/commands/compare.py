@@ -11,7 +11,7 @@ from typing import Any
 
 from klat.commands import add_command, add_metric
 from klat.commands._types import margin, share
-from klat.commands._limit_options import add_limit, limit_of
+from klat.commands._types import add_limit, limit_of
 
 _DESCRIPTION = """\
 Compares each benchmark, metric, placement and parameter set that BASE and NEW

@@ -72,7 +72,7 @@ def add_parser(subparsers: Any) -> None:
 
 def _run(arguments: argparse.Namespace) -> int:
     from klat.base.process import Signals, Stopped
-    from klat.running.cleanup import Load
+    from klat.running.loads import Load
     from klat.running.traced_runs import TracedProgram, perform, traceable_sets
     from klat.report.text.slow_samples_text import report
     from klat.tracing.instance import tracing_instance

@@ -153,10 +153,10 @@ def _tell(exported: ExportedRuns) -> None:
 
 
 def _verdicts(args: argparse.Namespace) -> None:
-    from klat import export
     from klat.compare.compare_sides import compare as compare_sides
     from klat.base.errors import KlatError
     from klat.compare.dataset import read_dataset
+    from klat.export.cases import WRITERS
 
     if args.benchmark:
         raise KlatError(f"--benchmark is for runs and samples; {args.format} takes --metric")
@@ -172,7 +172,7 @@ def _verdicts(args: argparse.Namespace) -> None:
         if any(status in side.runs for status in ("invalid", "error", "skipped")):
             _say(f"{name} {side.label}: {side.runs}; only ok and disturbed count")
     with files.output(_destination(args)) as out:
-        export.load(args.format).write(found, out)
+        WRITERS[args.format](found, out)
 
 
 def _options(args: argparse.Namespace) -> Options:

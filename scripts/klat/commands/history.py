@@ -84,7 +84,7 @@ def run(args: argparse.Namespace) -> int:
     sys.stdout.flush()
     if args.output:
         from klat.report.plot.gnuplot import draw
-        from klat.base.file_names import unique_file_name
+        from klat.base.errors import unique_file_name
         from klat.report.plot.history_figures import series_figure
 
         taken: set[str] = set()

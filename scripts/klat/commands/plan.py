@@ -83,7 +83,7 @@ def _took_turns(path: Path) -> list[Path]:
 
 def _boot_seconds(args: argparse.Namespace) -> tuple[float, str]:
     """The time that a boot takes besides its runs, and where it comes from."""
-    from klat.record.lab_files import boot_seconds
+    from klat.record.json_files import boot_seconds
     from klat.record.session import find_sessions
 
     if args.boot_seconds is not None:

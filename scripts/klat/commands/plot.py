@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from klat.commands import add_command
-from klat.commands._limit_options import add_limit_alone, limit_of
+from klat.commands._types import add_limit_alone, limit_of
 
 if TYPE_CHECKING:
     from klat.compare.dataset import Dataset

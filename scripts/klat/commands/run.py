@@ -16,7 +16,7 @@ from klat.record import plan_csv, session_directory
 from klat.record.profiles import PROFILES
 from klat.base.errors import KlatError
 from klat.base.process import Signals
-from klat.base.statuses import ends_all, worst
+from klat.base.errors import ends_all, worst
 
 if TYPE_CHECKING:
     from klat.running.recording import Settings

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from klat.base import programs, streams
-from klat.base.statuses import FAILED, MEASURED, USAGE, worst
+from klat.base.errors import FAILED, MEASURED, USAGE, worst
 from klat.base.errors import KlatError, SessionError, did_you_mean
 from klat.base.process import Signals
 from klat.commands import _session_options, add_command
 from klat.commands._types import checked, long_time
-from klat.commands._limit_options import add_limit, limit_of
+from klat.commands._types import add_limit, limit_of
 from klat.record import plan_csv, session_directory
 from klat.record.profiles import PROFILES
 from klat.record.json_files import MOST_SECONDS, MOST_SOAK_SECONDS

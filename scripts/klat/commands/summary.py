@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from klat.commands import add_command, add_metric
-from klat.commands._limit_options import add_limit, limit_of
+from klat.commands._types import add_limit, limit_of
 
 _MISMATCH = 1
 _UNREADABLE = 2

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from klat.compare.conditions import is_captured, words_under_test
 from klat.compare.environment_conditions import PROCESS, value_of
 from klat.stats.proportion import fisher
-from klat.record.other_work import other_work
+from klat.record.evidence import other_work
 from klat.record.session import printable
 from klat.compare.dataset import Dataset
 

@@ -31,7 +31,7 @@ from klat.compare.settling import settled
 from klat.compare.dataset import Dataset, status_counts
 from klat.compare.units import side_units
 from klat.compare.verdicts import Judgement, Rules, judge
-from klat.record import lab_files, renamed_metrics
+from klat.record import json_files, renamed_metrics
 from klat.record.rows import run_noun
 from klat.record.session import printable
 
@@ -183,6 +183,6 @@ def _info(side: Dataset) -> SideInfo:
         sessions=len(side.sessions),
         runs="; ".join(counts),
         run_noun=run_noun(bool(segments and not runs)),
-        emulator=lab_files.emulator(side.sessions[0].path),
+        emulator=json_files.emulator(side.sessions[0].path),
         scheduling=printable(scheduling(side.sources[0].values)),
     )

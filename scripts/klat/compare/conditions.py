@@ -35,7 +35,7 @@ from klat.compare.environment_conditions import (
 )
 from klat.compare.kernel_defaults import basis_of, is_default, is_known_as_set
 from klat.record.session import Row, Session, printable
-from klat.record.ways import WAYS
+from klat.record.evidence import WAYS
 
 # Keys of session.json, of the environment's files, and of the rows. `--allow` takes any but unit.
 RECORDED = {
@@ -212,7 +212,7 @@ class RunConditions:
     policy: str
     cpus: str
     program: str  # the start of its SHA-256
-    # The way of its event, see klat.record.ways. Empty where that was not counted.
+    # The way of its event, see klat.record.evidence. Empty where that was not counted.
     woken: str = ""
     delivery: str = ""
 

@@ -11,7 +11,7 @@ from klat.compare.settings import Measurement, Setting, by_value, program_order
 from klat.compare.sources import Run, Source
 from klat.record import profiles
 from klat.record.session import STATUSES, USABLE, Row, parse_pairs
-from klat.record.ways import MIXED, STRAY, WAYS
+from klat.record.evidence import MIXED, STRAY, WAYS
 
 # The policy is not among the options in a row's params: the policy obtained may differ from the one
 # asked for.

@@ -13,7 +13,7 @@ from klat.base.errors import KlatError
 from klat.compare.copies import same_samples
 from klat.compare.estimands import Estimand, tested_by_default
 from klat.record import renamed_metrics
-from klat.record.lab_files import seconds_of_runs
+from klat.record.json_files import seconds_of_runs
 from klat.record.rows import is_soak, run_noun
 from klat.record.session import Session, SessionError, printable
 from klat.compare.dataset import CellRuns, Dataset, Key, read_dataset

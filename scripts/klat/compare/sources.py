@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from klat.record import lab_files
+from klat.record import json_files
 from klat.stats import descriptive
 from klat.compare.conditions import (
     Declared,
@@ -28,7 +28,7 @@ from klat.record.json_files import read_run_json
 from klat.record.samples import PART, SampleFiles, Samples
 from klat.record.session import Row, Session, SessionError, find_sessions, printable, read_session
 from klat.record.verification import believed
-from klat.record.ways import state_of
+from klat.record.evidence import state_of
 
 
 _FIRST_YEAR = "2020"  # klat did not exist before
@@ -249,7 +249,7 @@ def read_sources(
     """
     sessions = without_copies(believed(read_session(found)) for found in find_sessions(paths))
     problems = [f"{printable(str(s.path))}: {p}" for s in sessions for p in s.problems]
-    problems += lab_files.failures(session.path for session in sessions)
+    problems += json_files.failures(session.path for session in sessions)
     by_label: dict[str, list[Source]] = {}
     for session in sessions:
         if session.rows:

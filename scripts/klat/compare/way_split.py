@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from klat.stats.means import welch
 from klat.compare.dataset import CellRuns
 from klat.compare.sources import Run
-from klat.record.ways import MIXED, STRAY, WAYS, state_of
+from klat.record.evidence import MIXED, STRAY, WAYS, state_of
 
 
 ANY = "any"

@@ -1,7 +1,7 @@
-"""What was measured, in the formats of other programs: one module a format.
+"""What was measured, in the formats of other programs.
 
-A format of runs or samples has `write(exported, out)`, one of verdicts `write(comparison, out)`, one
-of explanations `write(explanation, out)`. All write bytes. The same record always gives the same file.
+Each format of runs is a module with `write(exported, out)`. `cases` has the formats of verdicts, `explained` those of
+`klat lab explain`. All write bytes. The same record always gives the same file.
 """
 
 from __future__ import annotations
@@ -23,13 +23,9 @@ VERDICTS = {
     "junit": "JUnit XML of the verdicts on NEW against BASE",
     "ktap": "KTAP of the same",
 }
-# The formats of `klat lab explain`, and the module that writes each.
-EXPLANATIONS = {
-    "json": "explained_json",
-    "csv": "explained_csv",
-    "folded": "explained_stacks",
-}
+EXPLANATIONS = ("json", "csv", "folded")
 
 
 def load(name: str) -> ModuleType:
+    """The module of a format of runs."""
     return import_module(f"klat.export.{name}")

@@ -3,16 +3,18 @@ their reason. A verdict over machines replaces those of the machines that it inc
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import BinaryIO
+from xml.etree import ElementTree
 
 from klat.compare.comparison import Against, Cell, Comparison, OverMachines, Result
-from klat.report.text import wording
-from klat.report.text.unshared import nothing_shared
-from klat.report.text.machines_wording import machine_names, over_machines_explanations
-from klat.record.session import NOT_MEASURABLE, printable
 from klat.compare.dataset import Key
 from klat.compare.verdicts import Verdict
+from klat.record.session import NOT_MEASURABLE, printable
+from klat.report.text import wording
+from klat.report.text.machines_wording import machine_names, over_machines_explanations
+from klat.report.text.unshared import nothing_shared
 
 PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
 _REFUSED = (Verdict.NOT_COMPARABLE.value,) * 2
@@ -152,3 +154,82 @@ def _group(cell: Cell) -> str:
 def _name(estimand: str, cell: Cell) -> str:
     text = " ".join(f"{estimand} {cell.placement} {cell.params.replace(';', ' ')}".split())
     return printable(text)
+
+
+def write_junit(comparison: Comparison, out: BinaryIO) -> None:
+    """JUnit XML, in the form that Jenkins and GitLab read: a suite for each NEW."""
+    suites = [_suite(group) for group in groups(comparison)]
+    root = ElementTree.Element("testsuites", name="klat")
+    for name in ("tests", "failures", "errors", "skipped"):
+        root.set(name, str(sum(int(suite.get(name, "0")) for suite in suites)))
+    root.extend(suites)
+    ElementTree.indent(root)
+    text = ElementTree.tostring(root, encoding="unicode")
+    out.write(f"<?xml version='1.0' encoding='UTF-8'?>\n{text}\n".encode())
+
+
+def _suite(group: Group) -> ElementTree.Element:
+    found = group.cases
+    suite = ElementTree.Element("testsuite", name=f"klat: {group.title}")
+    suite.set("tests", str(len(found)))
+    suite.set("failures", str(sum(case.outcome == FAILED for case in found)))
+    suite.set("errors", "0")
+    suite.set("skipped", str(sum(case.outcome == SKIPPED for case in found)))
+    properties = ElementTree.SubElement(suite, "properties")
+    for name, text in group.heading:
+        ElementTree.SubElement(properties, "property", name=name, value=printable(text))
+    for case in found:
+        suite.append(_element(case))
+    return suite
+
+
+def _element(case: Case) -> ElementTree.Element:
+    element = ElementTree.Element("testcase", classname=case.group, name=case.name)
+    message = printable(f"{case.verdict}: {case.reason}" if case.reason else case.verdict)
+    details = "\n".join(case.details)
+    if case.outcome != PASSED:
+        tag = "failure" if case.outcome == FAILED else "skipped"
+        found = ElementTree.SubElement(element, tag, message=message)
+        found.set("type", case.kind)
+        found.text = details or None
+    else:
+        ElementTree.SubElement(element, "system-out").text = f"{message}\n{details}"
+    return element
+
+
+def write_ktap(comparison: Comparison, out: BinaryIO) -> None:
+    """KTAP, version 1 (Documentation/dev-tools/ktap.rst of the kernel)."""
+    out.write("".join(f"{line}\n" for line in _lines(comparison)).encode())
+
+
+def _lines(comparison: Comparison) -> Iterator[str]:
+    found = groups(comparison)
+    every = [(group, case) for group in found for case in group.cases]
+    yield "KTAP version 1"
+    yield f"1..{len(every)}"
+    headed = None
+    for number, (group, case) in enumerate(every, start=1):
+        if group is not headed:
+            headed = group
+            yield f"# {printable(group.title)}"
+            for name, text in group.heading:
+                yield f"# {printable(f'{name}: {text}')}"
+        # Diagnostics of a test go before its result.
+        for line in case.details:
+            yield f"# {line}"
+        prefix = f"{group.title}: " if len(found) > 1 else ""
+        name = _unmarked(f"{prefix}{case.group} {case.name}")
+        verdict = _unmarked(f"{case.verdict}: {case.reason}" if case.reason else case.verdict)
+        if case.outcome == SKIPPED:
+            yield f"ok {number} {name} # SKIP {verdict}"
+        else:
+            yield f"# {verdict}"
+            yield f"{'not ok' if case.outcome == FAILED else 'ok'} {number} {name}"
+
+
+def _unmarked(text: str) -> str:
+    """Without the sign that begins a directive, for which KTAP has no escape."""
+    return printable(text).replace("#", "\\x23")
+
+
+WRITERS = {"junit": write_junit, "ktap": write_ktap}

@@ -15,7 +15,7 @@ from klat.lab import cache, experiment, initramfs, qemu, suite
 from klat.lab.execution import Attempt, Request
 from klat.lab.guest_contents import host
 from klat.lab.experiment import Experiment
-from klat.lab.boot_failures import BootFailure, EmulatorFailed
+from klat.lab.guest import BootFailure, EmulatorFailed
 from klat.lab.kernels import Spec
 from klat.lab.qemu import Machine
 from klat.running.loads import IDLE

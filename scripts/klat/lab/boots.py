@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from klat.record import lab_files, plan_csv
+from klat.record import json_files, plan_csv
 from klat.base.errors import KlatError
 from klat.lab import collect, guest, initramfs, qemu
 from klat.lab.experiment import Experiment, PlannedBoot
 from klat.running.loads import IDLE
-from klat.lab.boot_failures import (
+from klat.lab.guest import (
     BootFailure,
     EmulatorFailed,
     ModuleMissing,
@@ -370,7 +370,7 @@ class Boots:
                 f"{name}: {plural(booting.runs, 'run')} in {booting.seconds:.1f} s"
                 f" (boot: {booting.ready_s or 0:.1f} s)"
             )
-            for left in lab_files.unrecorded(place):
+            for left in json_files.unrecorded(place):
                 self._progress.say(f"{name}: {left.sentence()}")
             return
         self.finished.failures.append(failure)

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from klat.base import files, locks, owners
+from klat.base import files, owners
 from klat.base.errors import KlatError
 
 _WAIT_SECONDS = 60.0
@@ -49,7 +49,7 @@ def folder(*names: str) -> Path:
 def _lock(path: Path) -> int | None:
     """A descriptor that holds the lock on a directory; None where another process does."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    if locks.try_take(descriptor):
+    if owners.try_lock(descriptor):
         return descriptor
     os.close(descriptor)
     return None
@@ -110,8 +110,8 @@ def _wait_for(name: str, seconds: float, say: Callable[[str], None] | None) -> i
         try:
             # Keep this descriptor until the lock is free: `klat lab clear` holds the lock while it
             # removes the directory.
-            while not locks.try_take(descriptor):
-                holder = locks.name_of(locks.holder(descriptor))
+            while not owners.try_lock(descriptor):
+                holder = owners.process_name(owners.lock_holder(descriptor))
                 if say:
                     say(f"waiting for {holder}, which has locked {path}")
                     say = None

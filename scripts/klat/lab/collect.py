@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from klat.base import files
-from klat.record import lab_files, plan_csv, session_directory
+from klat.record import json_files, plan_csv, session_directory
 from klat.running import recording
 from klat.base.errors import KlatError, printable
 from klat.lab import guest
 from klat.lab.experiment import Experiment, PlannedBoot
 from klat.record.session_directory import SET_ASIDE
 from klat.running.loads import IDLE
-from klat.lab.boot_failures import BootFailure, ProgramsFailed, ResultsIncomplete
+from klat.lab.guest import BootFailure, ProgramsFailed, ResultsIncomplete
 from klat.lab.guest import Delivery
 from klat.record.json_files import read_machine_json, read_session_json
 from klat.running.recording import Settings
@@ -146,7 +146,7 @@ def check_whole(session: Path, schedule: Sequence[plan_csv.PlannedRun]) -> None:
     why = ""
     try:
         record = read_session(session)
-        known = {order for left in lab_files.unrecorded(session) for order in left.orders}
+        known = {order for left in json_files.unrecorded(session) for order in left.orders}
         missing = len({run.order for run in schedule} - record.completed_orders() - known)
         if record.problems:
             why = record.problems[0]

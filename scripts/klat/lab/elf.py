@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import struct
-from mmap import mmap
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
+
+from klat.base.errors import KlatError
 
 Data = bytes | mmap  # of a file
 
@@ -59,3 +61,59 @@ def _table(data: Data, entry: struct.Struct, offset_at: int, size_at: int) -> li
         return [entry.unpack_from(data, start + i * size) for i in range(count)]
     except struct.error:
         raise ValueError("is a damaged ELF file") from None
+
+
+_NOTE = struct.Struct("<III")
+_BUILD_ID, _OWNER = 3, b"GNU\0"
+
+
+def check_vmlinux(vmlinux: Path, booted: Path) -> None:
+    """KlatError unless `vmlinux` has debug information and is the build that was booted."""
+    try:
+        # A file with debug information can have a gigabyte, so klat maps the files instead of reading them.
+        with _mapped(vmlinux) as data, _mapped(booted) as other:
+            _check_build(data, other)
+    except OSError as error:
+        raise KlatError(f"{error.filename}: cannot be read: {error.strerror}") from None
+    except ValueError as error:
+        raise KlatError(f"--vmlinux {vmlinux}: {error}") from None
+
+
+def _check_build(data: Data, booted: Data) -> None:
+    section(data, b".debug_line")
+    if booted[:4] != MAGIC:
+        # A flat Image has the sections of its vmlinux, and no headers.
+        if booted.find(section(data, b".notes" if build_id(data) else b".text")) < 0:
+            raise ValueError("is not of the booted kernel's build: give the vmlinux of that build")
+        return
+    ids = build_id(data), build_id(booted)
+    if all(ids):
+        if ids[0] != ids[1]:
+            raise ValueError(
+                f"has the build ID {ids[0].hex()}, and the booted kernel has"
+                f" {ids[1].hex()}: give the vmlinux of that build"
+            )
+    elif section(data, b".text") != section(booted, b".text"):
+        raise ValueError("its code differs from that of the booted kernel")
+
+
+def _mapped(path: Path) -> mmap:
+    with path.open("rb") as file:
+        return mmap(file.fileno(), 0, access=ACCESS_READ)
+
+
+def build_id(data: Data) -> bytes:
+    """The build ID of an unpacked kernel; empty if it has none."""
+    try:
+        notes = section(data, b".notes")
+    except ValueError:
+        return b""
+    at = 0
+    while at + _NOTE.size <= len(notes):
+        name_size, size, kind = _NOTE.unpack_from(notes, at)
+        name = at + _NOTE.size
+        content = name + (name_size + 3 & ~3)
+        if kind == _BUILD_ID and notes[name : name + name_size] == _OWNER:
+            return notes[content : content + size]
+        at = content + (size + 3 & ~3)
+    return b""

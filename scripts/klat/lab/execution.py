@@ -14,7 +14,7 @@ from statistics import median
 
 from klat.base import files, streams
 from klat.base.errors import KlatError
-from klat.lab import cache, collect, experiment, kernel_config, kernels, modes, qemu, suite
+from klat.lab import cache, collect, experiment, image, kernels, modes, qemu, suite
 from klat.lab.apt import Archive
 from klat.lab.architectures import Architecture
 from klat.lab.boots import Boots, Ready
@@ -94,7 +94,7 @@ class Attempt:
             for spec in request.specs
         ]
         for kernel in found:
-            for line in kernel_config.lacking(
+            for line in image.lacking(
                 kernel.config or b"",
                 [name for name, _ in request.sets],
                 request.architecture,

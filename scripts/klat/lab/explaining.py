@@ -12,16 +12,16 @@ from pathlib import Path
 from klat.base import programs
 from klat.base.errors import KlatError
 from klat.base.process import Signals
-from klat.explain import explanation, isa, restarts, source_lines, stamps, symbols, trace, windows
+from klat.explain import explanation, isa, restarts, stamps, symbols, trace, windows
 from klat.explain.explanation import Explanation, PathKind, Side
 from klat.explain.stamps import Bounds, Stamp
 from klat.explain.windows import RecordedRun, Sample, Stamps
-from klat.lab import cache, choosing, experiment, plugins, qemu, replay, suite, vmlinux
+from klat.lab import cache, choosing, elf, experiment, qemu, replay, suite
 from klat.lab.architectures import ARCHITECTURES, HOST, Architecture
 from klat.lab.choosing import TYPICAL, Chosen, Wanted
 from klat.running.loads import IDLE
 from klat.lab.replay import Replayed
-from klat.lab.subjects import GuestFiles, Range, Subject, expected_stamps, grouped, plugin_arguments
+from klat.lab.choosing import GuestFiles, Range, Subject, expected_stamps, grouped, plugin_arguments
 from klat.record.session import find_sessions
 
 Say = Callable[[str], None]
@@ -67,14 +67,14 @@ def explain(
         kernels = list(zip_longest(subjects, debug))
         for subject, path in kernels:
             if path:
-                vmlinux.check(path, subject.guest.boot.ready.kernel)
+                elf.check_vmlinux(path, subject.guest.boot.ready.kernel)
         sides = replays.sides(subjects)
         shown = explanation.functions_of(sides, least)
         for number, (_, path) in enumerate(kernels):
             if path:
                 side = sides[number]
                 contents = side.sample.contents
-                lines = source_lines.by_function(path, side.symbols, contents, shown)
+                lines = symbols.lines_by_function(path, side.symbols, contents, shown)
                 sides[number] = replace(side, lines=lines)
         return _explanation(subjects[0], sides)
 
@@ -120,7 +120,7 @@ def _replays(paths: Sequence[Path], say: Say) -> Iterator[_Replays]:
                 " difference only between kernels of one architecture"
             )
     emulator = qemu.find(architectures[0])
-    plugin = plugins.find(emulator)
+    plugin = replay.find_plugin(emulator)
     with Signals() as signals, cache.work() as work:
         yield _Replays(emulator, plugin, work, signals, say, {})
 
@@ -128,7 +128,7 @@ def _replays(paths: Sequence[Path], say: Say) -> Iterator[_Replays]:
 @dataclass(frozen=True)
 class _Replays:
     emulator: qemu.Emulator
-    plugin: plugins.Plugin
+    plugin: replay.Plugin
     work: Path
     signals: Signals
     say: Say

@@ -1,4 +1,4 @@
-"""What a guest leaves behind: a header and a tar, on a raw disk or, without virtio, on a serial line.
+"""The ways in which a boot can fail, and what a guest leaves behind: a header and a tar, on a raw disk or, without virtio, on a serial line.
 
 The header is one line in a block of 512 bytes, `klat-lab 1 STATE BYTES SHA256`.
 
@@ -19,8 +19,58 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from klat.base.errors import KlatError
-from klat.lab.boot_failures import ResultsIncomplete
 from klat.record import received
+from klat.record.session import printable
+
+_LONGEST = 1000  # characters that a guest can put into a message
+
+
+class BootFailure(KlatError):
+    """`kind` is a word for run.json. `console` holds the last lines of the guest's console. The message may
+    hold text of the guest."""
+
+    kind = "failed"
+
+    def __init__(self, message: str, console: tuple[str, ...] = ()) -> None:
+        super().__init__(printable(message[:_LONGEST]), status=1)
+        self.console = console
+
+
+class EmulatorFailed(BootFailure):
+    """QEMU did not start, or ended by itself."""
+
+    kind = "emulator"
+
+
+class NotBooted(BootFailure):
+    """The kernel did not reach the first program, or died."""
+
+    kind = "boot"
+
+
+class ModuleMissing(BootFailure):
+    """A module is missing, or the kernel refused it."""
+
+    kind = "module"
+
+
+class ProgramsFailed(BootFailure):
+    """The guest ended early because its programs failed."""
+
+    kind = "programs"
+
+
+class ResultsIncomplete(BootFailure):
+    """The guest ended, and its results are incomplete."""
+
+    kind = "results"
+
+
+class TimeLimit(BootFailure):
+    """The guest did not end in time."""
+
+    kind = "time-limit"
+
 
 HEADER = 512
 OFFSET = 4096

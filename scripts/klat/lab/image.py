@@ -1,8 +1,14 @@
-"""A kernel's image: whether a guest can boot it, its release, and the kernel in it."""
+"""A kernel's image: whether a guest can boot it, its release, the kernel in it, and the options that its
+configuration lacks.
+
+klat names a missing option and boots the kernel: other kernels may have another name for it.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import re
+from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +16,8 @@ from pathlib import Path
 from klat.base import files
 from klat.base.bounded_read import read_named
 from klat.base.errors import KlatError
-from klat.lab import compression
+from klat.lab import kernel_formats
+from klat.lab.architectures import Architecture
 from klat.lab.kernel_formats import KernelFormat
 
 
@@ -32,7 +39,7 @@ class Unpacked:
 def inspect(path: Path, form: KernelFormat) -> Image:
     """KlatError says what the file is, if it is not a kernel of this format."""
     try:
-        data = read_named(path, compression.LARGEST)
+        data = read_named(path, kernel_formats.LARGEST)
     except OSError as error:
         raise KlatError(f"{path}: cannot read the kernel: {error.strerror}") from None
     try:
@@ -63,18 +70,59 @@ def configuration(image: Image) -> bytes | None:
     """The configuration that the kernel holds (CONFIG_IKCONFIG; kernel/configs.c); None if it holds none."""
     begin, end = b"IKCFG_ST", b"IKCFG_ED"
     data = _kernel(image)
-    start = data.find(begin + compression.GZIP)
+    start = data.find(begin + kernel_formats.GZIP)
     stop = data.find(end, start)
     if not 0 <= start < stop:
         return None
     with suppress(ValueError):
-        return compression.decompress(data[start + len(begin) : stop]) or None
+        return kernel_formats.decompress(data[start + len(begin) : stop]) or None
     return None
 
 
 def _kernel(image: Image) -> bytes:
     """Empty if it cannot be unpacked here."""
     try:
-        return image.format.kernel(read_named(image.path, compression.LARGEST))
-    except compression.TooLarge as error:
+        return image.format.kernel(read_named(image.path, kernel_formats.LARGEST))
+    except kernel_formats.TooLarge as error:
         raise KlatError(f"{image.path}: its kernel {error}") from None
+
+
+# docs/lab.md has the same.
+GUEST = {
+    "BLK_DEV_INITRD": "the guest's files are an initramfs",
+    "BINFMT_ELF": "the programs are ELF files",
+    "BINFMT_SCRIPT": "the guest's first program is a script",
+    "PROC_FS": "the programs take their evidence from /proc",
+    "SYSCTL": "a session records the boot id from /proc/sys; before Linux 7, PROC_SYSCTL selects it",
+    "SYSFS": "the programs find their CPUs in /sys",
+    "FILE_LOCKING": "the programs lock the session",
+    "FUTEX": "the programs have threads",
+    "POSIX_TIMERS": "the programs need CLOCK_MONOTONIC_RAW",
+    "PRINTK": "without it, a kernel that dies gives no reason",
+}
+PROGRAMS = {
+    "timer": {"HIGH_RES_TIMERS": "timers would wait for the next tick"},
+    "network": {"TUN": "its packets come from a tun device"},
+}
+_CONSOLE = "klat follows a boot on the serial console"
+# The disk with the results, or else the second serial line.
+_DISK = ("VIRTIO_PCI", "VIRTIO_BLK")
+
+
+def lacking(config: bytes, programs: Collection[str], architecture: Architecture) -> list[str]:
+    """A line for each option that a guest with these programs needs and the configuration lacks."""
+    built = set(re.findall(r"^CONFIG_(\w+)=[ym]$", config.decode("utf-8", "replace"), re.MULTILINE))
+    if not built:
+        return []
+    needed = GUEST | {architecture.console_option: _CONSOLE, **architecture.more_options}
+    for name in programs:
+        needed.update(PROGRAMS.get(name, {}))
+    found = [
+        f"was built without CONFIG_{option}: {why}"
+        for option, why in needed.items()
+        if option not in built
+    ]
+    missing = [f"CONFIG_{option}" for option in _DISK if option not in built]
+    if missing and architecture.results_option in built:
+        found.append(f"was built without {', '.join(missing)}: results come by a serial line")
+    return found

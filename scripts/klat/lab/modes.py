@@ -12,7 +12,7 @@ from pathlib import Path
 
 from klat.base import files
 from klat.record import session_directory
-from klat.lab import cache, cpio, qemu
+from klat.lab import cache, initramfs, qemu
 from klat.lab.qemu import BootFiles, Emulator, Guest, Machine, GuestSize
 from klat.base.process import Signals
 
@@ -51,12 +51,15 @@ def _problem(emulator: Emulator, kernel: Path, busybox: bytes, signals: Signals)
         paths = {name: work / name for name in ("initrd", "disk", "console", "serial")}
         paths["disk"].write_bytes(b"\0" * 4096)
         paths["initrd"].write_bytes(
-            cpio.archive(
+            initramfs.archive(
                 [
-                    cpio.character_device("dev/console", 5, 1),
-                    cpio.file("init", _INIT, 0o755),
-                    cpio.file("bin/busybox", busybox, 0o755),
-                    *(cpio.link(f"bin/{name}", "busybox") for name in ("sh", "mount", "poweroff")),
+                    initramfs.character_device("dev/console", 5, 1),
+                    initramfs.file("init", _INIT, 0o755),
+                    initramfs.file("bin/busybox", busybox, 0o755),
+                    *(
+                        initramfs.link(f"bin/{name}", "busybox")
+                        for name in ("sh", "mount", "poweroff")
+                    ),
                 ]
             )
         )

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from klat.base.bounded_read import read_named
 from klat.base.errors import KlatError
-from klat.lab import compression, elf
-from klat.lab.boot_failures import ModuleMissing
+from klat.lab import elf, kernel_formats
+from klat.lab.guest import ModuleMissing
 
 _SUFFIXES = (".ko", ".ko.xz", ".ko.zst", ".ko.gz")
 
@@ -40,7 +40,7 @@ def information(data: bytes) -> list[tuple[str, str]]:
 
 def read(path: Path) -> Module:
     try:
-        data = compression.decompress(read_named(path, compression.LARGEST))
+        data = kernel_formats.decompress(read_named(path, kernel_formats.LARGEST))
         values = dict(reversed(information(data)))
     except OSError as error:
         raise KlatError(f"{path}: cannot read the kernel module: {error.strerror}") from None

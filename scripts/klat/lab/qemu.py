@@ -19,7 +19,7 @@ from pathlib import Path
 
 from klat.base.errors import KlatError
 from klat.lab.architectures import Architecture
-from klat.lab.boot_failures import EmulatorFailed
+from klat.lab.guest import EmulatorFailed
 
 MODES = ("kvm", "counted", "emulated")
 _PR_SET_PDEATHSIG = 1

@@ -2,20 +2,122 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
+import json
+import os
 import re
+import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from klat.base import files
 from klat.base.errors import KlatError
 from klat.base.process import Signals
-from klat.lab import cache, cpio, experiment, guest, kernel_symbols, qemu
+from klat.lab import cache, experiment, guest, initramfs, kernel_formats, qemu, suite
 from klat.lab.boots import Booting, Ready
-from klat.lab.plugins import Plugin
+from klat.lab.experiment import KernelUnderLoad
 from klat.lab.qemu import Machine
 from klat.record.json_files import read_machine_json
+
+_KEPT_BYTES = 64 << 20  # a file has 1 to 2 MB
+
+
+def symbols_key(
+    machine: qemu.Machine, facts: Mapping[str, Any], append: str, condition: KernelUnderLoad
+) -> str:
+    """The name of the symbols in the cache: a hash of everything that decides them. `facts` describe the kernel.
+
+    The addresses in a guest are not random. klat boots an unpacked kernel, so its functions have the addresses of
+    the build. The guest loads some modules before the runs. Their addresses depend on the modules in the guest's
+    file system, the command line and the load. The guest loads the disk's modules after the last run. Their
+    addresses can differ between boots of one key, but no sample executes these modules."""
+    decides = [
+        facts["vmlinux_sha256"],
+        facts["initramfs_sha256"],
+        qemu.command_line(machine, append),
+        machine.emulator.text,
+        str(machine.shape),
+        condition.load,
+    ]
+    return hashlib.sha256(json.dumps(decides).encode()).hexdigest()
+
+
+def kept_symbols(name: str) -> str | None:
+    """The symbols under this name. None if the cache lacks them or the file is damaged."""
+    try:
+        data = kernel_formats.decompress((cache.root() / "symbols" / name).read_bytes())
+    except (OSError, ValueError):
+        return None
+    held, _, text = data.decode(errors="replace").partition("\n")
+    return text if held == name else None
+
+
+def keep_symbols(name: str, kallsyms: str) -> None:
+    data = gzip.compress(f"{name}\n{kallsyms}".encode(), compresslevel=1, mtime=0)
+    cache.keep("symbols", name, data, _KEPT_BYTES)
+
+
+# lab/plugin/qemu.c reads this variable before QEMU reads the plugin's version.
+VERSION_VARIABLE = "KLAT_PLUGIN_API"
+_NEWEST = 7  # the newest version that lab/plugin/qemu.c knows
+_NONE_SUPPORTS = "1000000"
+_SECONDS = 30
+
+
+@dataclass(frozen=True)
+class Plugin:
+    file: Path
+    api: int
+
+    def load(self, arguments: str) -> qemu.PluginOption:
+        file = qemu.quoted(self.file)
+        return qemu.PluginOption(f"{file},{arguments}", {VERSION_VARIABLE: str(self.api)})
+
+
+def find_plugin(emulator: qemu.Emulator) -> Plugin:
+    """KlatError if this QEMU cannot load klat's plugin."""
+    file = suite.trace_plugin()
+    if not file.is_file():
+        raise KlatError(f"{file} is missing; reinstall klat: make install", status=1)
+    api = _newest_api(emulator, file)
+    if api > _NEWEST:
+        raise KlatError(
+            f"QEMU {emulator.text} has version {api} of the plugin API; klat knows versions 1 to"
+            f" {_NEWEST}",
+            status=1,
+        )
+    return Plugin(file, api)
+
+
+def _newest_api(emulator: qemu.Emulator, file: Path) -> int:
+    """The newest version that QEMU supports. QEMU names this version when it refuses a plugin that
+    declares a newer one."""
+    words = [emulator.path, *("-machine", "none", "-nodefaults", "-display", "none")]
+    try:
+        done = subprocess.run(
+            [*words, "-plugin", qemu.quoted(file)],
+            env={**os.environ, VERSION_VARIABLE: _NONE_SUPPORTS},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_SECONDS,
+        )
+        said = done.stderr.strip()
+    except (OSError, subprocess.TimeoutExpired) as error:
+        said = str(error)
+    found = re.search(r"supports only up to version (\d+)", said)
+    if not found:
+        last = (said.splitlines() or ["no message"])[-1]
+        raise KlatError(
+            f"QEMU {emulator.text} cannot load klat's plugin, which lab explain needs: {last}",
+            status=1,
+        )
+    return int(found[1])
+
 
 _POLL_SECONDS = 0.1
 _SAMPLES = "samples"
@@ -76,9 +178,11 @@ def recorded(session: Path, emulator: qemu.Emulator) -> Recorded:
     data = _cached(session, base, digest, "file system")
     _cached(session, image, str(kernel_digest), "kernel")
     names = {f"bin/{name}": name for name in planned.programs}
-    held = {names[name]: body for name, body in cpio.read(data).items() if name in names}
+    held = {
+        names[name]: body for name, body in initramfs.read_archive(data).items() if name in names
+    }
     append = planned.append_of(boot.condition)
-    symbols = kernel_symbols.key(
+    symbols = symbols_key(
         Machine(emulator, planned.mode, planned.shape), facts, append, boot.condition
     )
     return Recorded(session, boot, planned, Ready(boot.label, image, data, facts), held, symbols)
@@ -152,7 +256,7 @@ def _replay_once(
                 place,
                 limit,
                 option,
-                wants_symbols=kernel_symbols.find(boot.symbols) is None,
+                wants_symbols=kept_symbols(boot.symbols) is None,
             )
             running.append((boot, again, trace))
         while not all([booting.poll() for _, booting, _ in running]):
@@ -182,8 +286,8 @@ def _result(boot: Recorded, booting: Booting, trace: Path, work: Path) -> Replay
             )
     delivered = place / "lab" / "kallsyms"
     if delivered.is_file():
-        kernel_symbols.keep(boot.symbols, delivered.read_text(errors="replace"))
-    symbols = kernel_symbols.find(boot.symbols)
+        keep_symbols(boot.symbols, delivered.read_text(errors="replace"))
+    symbols = kept_symbols(boot.symbols)
     if symbols is None:
         raise KlatError(
             f"{boot.session}: the guest delivered no kernel symbols; its kernel needs"

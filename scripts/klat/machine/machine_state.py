@@ -19,7 +19,7 @@ from klat.machine.kernel_files import cpu_list, interrupts_fault, is_rt_limit_da
 from klat.machine.kernel_files import number as _number
 from klat.machine.kernel_files import text as _text
 from klat.machine.kernel_files import traced_events
-from klat.machine.topology import core_types, cpus_of_unknown_nodes, online_and_allowed
+from klat.machine.kernel_files import core_types, cpus_of_unknown_nodes, online_and_allowed
 
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 _HYPERVISOR_LEAF = 0x40000000

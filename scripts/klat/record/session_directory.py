@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from klat import __version__
-from klat.base import files, locks, owners
+from klat.base import files, owners
 from klat.base.errors import KlatError, SessionError
 from klat.base.bounded_read import read_open
 from klat.record.json_files import FACTS as FACTS
@@ -230,11 +230,11 @@ class Lock:
 
     def try_take(self) -> bool:
         with files.explained("lock", self._path):
-            return locks.try_take(self.descriptor)
+            return owners.try_lock(self.descriptor)
 
     def holder(self) -> int | None:
         """The process that took the lock; None if it is unknown."""
-        return locks.holder(self.descriptor)
+        return owners.lock_holder(self.descriptor)
 
     def close(self) -> None:
         os.close(self.descriptor)

@@ -1,15 +1,23 @@
-"""klat's own background loads, and the commands that `--load` may name."""
+"""klat's own background loads, and the commands that `--load` may name. Stops the load of a session and runs its
+restore command, however the session ends."""
 
 from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
+import signal
 import subprocess
+import time
+from collections.abc import Sequence
 from pathlib import Path
 
-from klat.base import programs
-from klat.base.errors import KlatError, did_you_mean
+from klat.base import files, programs
+from klat.base.bounded_read import open_to_read
+from klat.base.errors import KlatError, SessionError, did_you_mean
+from klat.base.process import Process, Signals, Stopped, ending
+from klat.record import session_directory
 
 IDLE = "none"  # the name of no load
 
@@ -63,3 +71,122 @@ def words(load: str) -> list[str]:
     if own is not None and load in names():
         return [str(own), load]
     return [_SHELL, "-c", load]
+
+
+_SETTLE_SECONDS = 0.5
+_LOG_TAIL = 1000  # bytes of load.log, whose size the load decides
+_WATCH = "trap '' HUP INT TERM; read -r _; kill -TERM -{0}; sleep 2; kill -KILL -{0}"
+
+
+class Guard:
+    """Ends a process group when the runner has ended, also by SIGKILL."""
+
+    def __init__(self, group: int) -> None:
+        # Only the runner holds the other end of the watcher's standard input.
+        reader, self._lifeline = os.pipe()
+        try:
+            self._watcher = Process([_SHELL, "-c", _WATCH.format(group)], stdin=reader)
+        finally:
+            os.close(reader)
+
+    def release(self) -> None:
+        """Leave the group alone from now on."""
+        self._watcher.signal_group(signal.SIGKILL)
+        self._watcher.reap()
+        os.close(self._lifeline)
+
+
+class Load:
+    """A background load: one of klat's by its name, or a command for /bin/sh. Its standard error goes to load.log."""
+
+    def __init__(self, command: str, session: Path, signals: Signals) -> None:
+        self._command = command
+        self._signals = signals
+        self._log = session / session_directory.LOAD_LOG
+        descriptor = files.append(self._log)
+        try:
+            self._process = Process(words(command), stderr=descriptor)
+            self._guard = Guard(self._process.pid)
+        finally:
+            os.close(descriptor)
+
+    def settle(self) -> None:
+        """Wait until the load is at work. KlatError if it has ended."""
+        self._signals.sleep(_SETTLE_SECONDS)
+        self.check()
+
+    def check(self) -> None:
+        """KlatError if the load has ended: the session would name a load that is not there."""
+        if self._process.ended():
+            raise KlatError(f"the load {shlex.quote(self._command)} {self._ending()}", status=1)
+
+    def _ending(self) -> str:
+        status = self._process.reap()
+        if status < 0:
+            how = f"was killed by signal {-status}"
+        else:
+            how = f"ended by itself with status {status}"
+        try:
+            with open_to_read(self._log) as log:
+                log.seek(max(0, os.fstat(log.fileno()).st_size - _LOG_TAIL))
+                lines = log.read(_LOG_TAIL).decode(errors="replace").splitlines()
+        except (OSError, SessionError):
+            lines = []
+        if lines:
+            return f"{how}: {lines[-1]}"
+        return f"{how} (a load must stay in the foreground)" if status == 0 else how
+
+    def end(self) -> None:
+        """End the load with everything in its process group."""
+        self._guard.release()
+        self._process.end(self._signals)
+
+
+# Its standard input ends when the runner and the program in flight have ended.
+_AWAIT = "trap '' HUP INT TERM; read -r _; trap - HUP INT TERM; exec /bin/sh -c \"$1\""
+_ONE_REQUEST_SECONDS = 0.5
+
+
+class Restore:
+    """Runs `command` after the session: in end(), or, if the runner is killed before, in a process that waits
+    for this. That process runs it after the run in flight, which inherits `lifeline`. It holds the session's
+    `locks`, so that nobody resumes the session while the command runs. If the runner is killed in end(), the
+    command runs twice."""
+
+    def __init__(self, command: str, locks: Sequence[int]) -> None:
+        self._command = command
+        reader, self.lifeline = os.pipe()
+        try:
+            words = [_SHELL, "-c", _AWAIT, "sh", command]
+            self._watcher = Process(words, stdin=reader, inherit=locks)
+        finally:
+            os.close(reader)
+
+    def end(self, signals: Signals, seconds: float) -> str:
+        """Run the command. Returns what went wrong, or an empty text. A new request to stop ends the command;
+        Stopped is not raised."""
+        stderr = os.memfd_create("stderr", os.MFD_CLOEXEC)
+        try:
+            restored = Process([_SHELL, "-c", self._command], stderr=stderr)
+            begun = time.monotonic()
+            problem = ""
+            while not restored.ended() and not problem:
+                try:
+                    if not signals.wait(begun + seconds - time.monotonic()):
+                        problem = f"did not end within {seconds:g} s"
+                except Stopped as stopped:
+                    if time.monotonic() - begun > _ONE_REQUEST_SECONDS:
+                        problem = f"was ended by {stopped}"
+            if problem:
+                restored.end(signals)
+            elif status := restored.reap():
+                text = os.pread(stderr, 1 << 16, 0).decode(errors="replace")
+                problem = ending(status, [line for line in text.splitlines() if line.strip()])
+        finally:
+            os.close(stderr)
+            self._watcher.signal_group(signal.SIGKILL)
+            self._watcher.reap()
+            os.close(self.lifeline)
+        if not problem:
+            return ""
+        return f"the machine may not be as it was: --restore {shlex.quote(self._command)} {problem}"

@@ -17,13 +17,13 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from klat.base import locks, process, programs
+from klat.base import owners, process, programs
 from klat.record import plan_csv, session_directory
 from klat.base.errors import KlatError
-from klat.record.other_work import other_work
+from klat.record.evidence import other_work
 from klat.record.plan_csv import PlannedRun
 from klat.base.process import Signals
-from klat.base.statuses import FAILED, INVALID, MEASURED, SKIPPED, USAGE
+from klat.base.errors import FAILED, INVALID, MEASURED, SKIPPED, USAGE
 from klat.report.text.columns import wrapped
 from klat.record.session import STATUSES, Session, printable, read_session
 
@@ -134,7 +134,7 @@ class Recording:
         if _alive(at_work):
             raise KlatError(
                 f"{self.path}: another klat run is at work in it, or a program holds its lock:"
-                f" {locks.name_of(at_work)}; wait until it ends, or end it"
+                f" {owners.process_name(at_work)}; wait until it ends, or end it"
             )
         say("waiting for the run that is still in flight to be recorded")
         limit = self.settings.time_limit_s
@@ -143,7 +143,7 @@ class Recording:
             if time.monotonic() > deadline:
                 raise KlatError(
                     f"{self.path}: timed out after {limit} s waiting for its lock, which"
-                    f" {locks.name_of(holder)} holds; end that process"
+                    f" {owners.process_name(holder)} holds; end that process"
                 )
             signals.sleep(0.1)
 

@@ -14,9 +14,9 @@ from pathlib import Path
 
 from klat.base.errors import KlatError
 from klat.base.process import Process, Signals, Stopped
-from klat.base.statuses import FAILED, worst
+from klat.base.errors import FAILED, worst
 from klat.record import session_directory
-from klat.running.cleanup import Guard, Load
+from klat.running.loads import Guard, Load
 from klat.running.traced_runs import soak_traces
 
 # After the time of the soak: for calibration, warm-up and the end.

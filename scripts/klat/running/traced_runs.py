@@ -19,10 +19,10 @@ from types import TracebackType
 from klat.base import files, process, programs
 from klat.base.errors import KlatError
 from klat.base.process import Signals
-from klat.base.statuses import FAILED, INVALID, MEASURED, SKIPPED, USAGE
+from klat.base.errors import FAILED, INVALID, MEASURED, SKIPPED, USAGE
 from klat.record.plan_csv import PlannedRun
 from klat.record.rows import Row
-from klat.record.plain_samples import plain_samples
+from klat.record.session import plain_samples
 from klat.record.session import Session, read_session
 from klat.report.text.columns import wrapped
 from klat.report.text.slow_samples_text import report
@@ -31,7 +31,7 @@ from klat.running.recording import take_lines
 from klat.stats.means import MeanDifference, paired
 from klat.tracing.instance import clock, switch_events, tracefs, tracing_instance
 from klat.tracing.kept_traces import MOST_MEGABYTES, TracedRun, parse_run
-from klat.tracing.slow_causes import SplitSample, TracedSession, split_sample
+from klat.tracing.sample_split import SplitSample, TracedSession, split_sample
 
 _SECONDS = 600  # limit of one run: the copy of each trace takes time
 _ABOVE = "--trace-above="

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from klat.base.errors import KlatError
-from klat.base.statuses import SKIPPED
+from klat.base.errors import SKIPPED
 
 _PLACES = (Path("/sys/kernel/tracing"), Path("/sys/kernel/debug/tracing"))
 _NAME = "klat-{}"

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from klat.explain.call_order import calls_in_order
+from klat.explain.explanation import calls_in_order
 from klat.explain.explanation import Explanation, FunctionDifference, Side, differences
 from klat.base.errors import printable
 from klat.report.html import page

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from klat.base.file_names import unique_file_name
+from klat.base.errors import unique_file_name
 from klat.compare.dataset import Dataset
 from klat.report.text.numbers import plural
 from klat.report.text.columns import params_text

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from klat.base.file_names import unique_file_name
+from klat.base.errors import unique_file_name
 from klat.report.plot.reduction import spread_out
 from klat.compare.dataset import Dataset
 from klat.report.plot.axis import Axis, linear_tics, logarithmic_tics, whole_tics

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from klat.explain.call_order import calls_in_order
+from klat.explain.explanation import calls_in_order
 from klat.explain.explanation import ExplainedSample, Explanation, Side, differences, usual_least
 from klat.report.text.columns import WIDTH, aligned, column_widths, params_text, wrapped
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from klat.report.text.columns import WIDTH, aligned, column_widths, wrapped
 from klat.report.text.numbers import plural
 from klat.tracing.kept_traces import MOST_MEGABYTES
-from klat.tracing.slow_causes import Cause, SplitSample, TracedSession, causes
+from klat.tracing.sample_split import Cause, SplitSample, TracedSession, causes
 
 _NAME = 36
 _CAUSES = 10  # lines of the table of causes; smaller ones share one line

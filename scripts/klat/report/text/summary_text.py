@@ -8,7 +8,7 @@ from itertools import chain, groupby
 from klat.compare.dataset import Dataset
 from klat.compare.environment_conditions import scheduling
 from klat.compare.label_limits import LabelLimits
-from klat.record.other_work import other_work
+from klat.record.evidence import other_work
 from klat.report.text.columns import Table, aligned, column_widths, params_text, wrapped
 from klat.report.text.limit_text import label_lines, limit_conclusion
 from klat.report.text.parameters import HIDDEN, parameters
