@@ -99,13 +99,6 @@ def test_the_seed_decides_the_order_of_both(klat: Klat) -> None:
     assert plans[0][0] != plans[0][1]
 
 
-def test_a_steady_drift_cancels_in_a_block() -> None:
-    (_, a), (_, b) = plan_csv.take_turns([[("pipes", ()), ("cv", ())]] * 2, 5, 3, 1)
-    for block in range(1, 6):
-        moments = [[turn.place for turn in side if turn.block == block] for side in (a, b)]
-        assert sum(moments[0]) == sum(moments[1]) and len(moments[0]) == len(moments[1]) == 2
-
-
 def test_the_record_names_the_block_of_each_run(klat: Klat) -> None:
     klat(*TWO, "pipes", "--blocks", "3", "--runs-per-block", "2")
     told = [facts(s)["pairing"] for s in sessions(klat)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-import itertools
+import random
 import subprocess
 from collections import Counter
 from pathlib import Path
@@ -47,12 +47,21 @@ def test_every_parameter_set_has_all_its_runs_numbered_as_they_come() -> None:
         assert runs == list(range(1, 26))
 
 
-def test_benchmarks_are_mixed_over_the_whole_session() -> None:
-    schedule = plan_csv.make(SETS, 500, 1)
-    halves = Counter(run.benchmark for run in schedule[:500])
-    assert 200 < halves["pipes"] < 300
-    changes = sum(a.benchmark != b.benchmark for a, b in itertools.pairwise(schedule))
-    assert changes > 400
+@pytest.mark.parametrize(
+    ("seed", "carries", "expected"),
+    # Written down once, as above.
+    [
+        (None, False, "012 210 012 210 012"),  # klat lab
+        (2, False, "012 210 120 021 012"),  # klat ab
+        (2, True, "012 210 102 201 201"),  # klat campaign
+    ],
+)
+def test_two_rounds_are_an_order_and_its_reverse(
+    seed: int | None, carries: bool, expected: str
+) -> None:
+    draw = None if seed is None else random.Random(seed)
+    rounds = plan_csv.alternating_rounds(3, 5, draw, carries)
+    assert " ".join("".join(map(str, order)) for order in rounds) == expected
 
 
 ODD = ("--cpus=0,1", "--name=two words", "--quote=it's", "--dollar=$HOME;`id`", "--flag")

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from klat.record.plan_csv import shuffle
+from klat.record.plan_csv import alternating_rounds, seed_of_boot
 
 PANIC = "panic"  # the label of the boot whose kernel must panic
 
@@ -31,24 +30,13 @@ class CampaignBoot:
 
 
 def boot_order(settings: Sequence[BootSetting], rounds: int, seed: int) -> list[CampaignBoot]:
-    """All boots, in order. Two rounds are a block: a random order, then its reverse. For two settings
-    this is A B B A or B A A B. A steady drift therefore affects all settings of a block equally. If
-    the number of rounds is odd, the last round is not reversed.
-    """
-    draw = random.Random(seed)
-    order = list(range(len(settings)))
-    boots: list[CampaignBoot] = []
-    for number_of_round in range(1, rounds + 1):
-        if number_of_round % 2:
-            shuffle(order, draw)
-        else:
-            order.reverse()
-        for index in order:
-            number = len(boots) + 1
-            boots.append(
-                CampaignBoot(number, number_of_round, settings[index], _seed_of(seed, number))
-            )
-    return boots
+    """All boots, in the order of alternating_rounds()."""
+    drawn = alternating_rounds(len(settings), rounds, random.Random(seed), carries=True)
+    places = ((in_round, index) for in_round, order in enumerate(drawn, 1) for index in order)
+    return [
+        CampaignBoot(number, in_round, settings[index], seed_of_boot("campaign", seed, number))
+        for number, (in_round, index) in enumerate(places, 1)
+    ]
 
 
 # The kernel finds neither this program in the initramfs nor this root device, so it panics.
@@ -63,8 +51,3 @@ def check_order(
     boots = boot_order(settings, 1, seed)
     drill = BootSetting(PANIC, default, _PANICS if panics_at_start else "")
     return [*boots, CampaignBoot(len(boots) + 1, 1, drill, 0, panics=True)]
-
-
-def _seed_of(seed: int, number: int) -> int:
-    digest = hashlib.sha256(f"klat campaign {seed} {number}".encode()).digest()
-    return int.from_bytes(digest[:8], "big") >> 1

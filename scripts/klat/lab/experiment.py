@@ -3,7 +3,6 @@ session holds all of it, so any session is enough to complete the experiment."""
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta, timezone
@@ -80,30 +79,23 @@ class Experiment:
         return [KernelUnderLoad(k, load) for load in self.loads for k in range(len(self.kernels))]
 
     def schedule(self) -> list[PlannedBoot]:
-        """All boots. Each round has the reverse order of the one before: A B B A for two conditions. So a steady
-        drift affects both equally."""
+        """All boots, in the order of alternating_rounds()."""
         conditions = self.conditions()
+        rounds = plan_csv.alternating_rounds(len(conditions), self.boots)
+        places = ((in_round, index) for in_round, order in enumerate(rounds, 1) for index in order)
         return [
-            self._planned(number, number_of_round + 1, condition)
-            for number, (number_of_round, condition) in enumerate(
-                (
-                    (r, condition)
-                    for r in range(self.boots)
-                    for condition in (conditions if r % 2 == 0 else conditions[::-1])
-                ),
-                start=1,
-            )
+            self._planned(number, in_round, conditions[index])
+            for number, (in_round, index) in enumerate(places, 1)
         ]
 
     def _planned(self, number: int, in_round: int, condition: KernelUnderLoad) -> PlannedBoot:
-        digest = hashlib.sha256(f"klat lab {self.seed} {number}".encode()).digest()
         clock = datetime.fromisoformat(self.clock) + timedelta(seconds=number - 1)
         return PlannedBoot(
             number,
             in_round,
             condition,
             condition.label(self.labels),
-            int.from_bytes(digest[:8], "big") >> 1,
+            plan_csv.seed_of_boot("lab", self.seed, number),
             clock.isoformat(timespec="seconds"),
         )
 

@@ -17,12 +17,13 @@ with nothing but a shell can follow the plan:
 from __future__ import annotations
 
 import csv
+import hashlib
 import itertools
 import math
 import random
 import re
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from klat.base.errors import KlatError
@@ -228,8 +229,31 @@ class Turn:
         return (self.place + 3) // 4
 
 
-# ABBA and BAAB. In each, a steady drift affects both settings equally.
-_ORDERS = ((0, 1, 1, 0), (1, 0, 0, 1))
+def alternating_rounds(
+    conditions: int, rounds: int, draw: random.Random | None = None, carries: bool = False
+) -> Iterator[list[int]]:
+    """The conditions of each round, by number. Two rounds are a block: an order, then its reverse. For two
+    conditions this is ABBA or BAAB. A steady drift therefore affects all conditions of a block equally. If the
+    number of rounds is odd, the last round is not reversed.
+
+    The order of a block is drawn; without `draw` it is ascending. With `carries`, the draw starts from the order of
+    the round before. A campaign of an earlier version then continues in its order."""
+    order = list(range(conditions))
+    for number in range(rounds):
+        if number % 2:
+            order.reverse()
+        else:
+            if not carries:
+                order.sort()
+            if draw:
+                shuffle(order, draw)
+        yield order.copy()
+
+
+def seed_of_boot(schedule: str, seed: int, number: int) -> int:
+    """The seed for the runs of a boot. `schedule` is a lab or a campaign."""
+    digest = hashlib.sha256(f"klat {schedule} {seed} {number}".encode()).digest()
+    return int.from_bytes(digest[:8], "big") >> 1
 
 
 def take_turns(
@@ -249,11 +273,11 @@ def take_turns(
     draw = random.Random(seed)
     orders: tuple[list[int], list[int]] = ([], [])
     turns: tuple[list[Turn], list[Turn]] = ([], [])
-    for block in range(blocks):
-        for place, setting in enumerate(_ORDERS[draw.random() < 0.5], start=4 * block + 1):
-            begun = len(orders[setting])
-            orders[setting].extend(_shuffled(count, runs, draw))
-            turns[setting].append(Turn(begun + 1, begun + length, place))
+    settings = itertools.chain.from_iterable(alternating_rounds(2, 2 * blocks, draw))
+    for place, setting in enumerate(settings, start=1):
+        begun = len(orders[setting])
+        orders[setting].extend(_shuffled(count, runs, draw))
+        turns[setting].append(Turn(begun + 1, begun + length, place))
     return [(_numbered(sets, order), taken) for sets, order, taken in zip(both, orders, turns)]
 
 
