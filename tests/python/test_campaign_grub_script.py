@@ -93,12 +93,16 @@ def test_conditions(text: str, truth: bool | None) -> None:
     assert holds(words, lambda name: True) is truth
 
 
-def value(directory: Path, script: str) -> str | None:
-    """The value of the variable v after the script."""
+def executed(directory: Path, script: str) -> GrubMenu:
     (directory / "grub.cfg").write_text(script.replace("; }", "\n}"))
     menu = GrubMenu(directory, {}, lambda _: None, directory, "x86_64-efi")
     menu.execute()
-    return menu.variables.get("v", "")
+    return menu
+
+
+def value(directory: Path, script: str) -> str | None:
+    """The value of the variable v after the script."""
+    return executed(directory, script).variables.get("v", "")
 
 
 NESTED = "for s in a b; do for t in c d; do v=$v$s$t; {}; done; v=${{v}}x; done"
@@ -138,9 +142,51 @@ def test_what_leaves_functions_and_loops(tmp_path: Path, script: str, expected: 
     assert value(tmp_path, script) == expected
 
 
-def test_an_uncertain_return_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(KlatError, match="line 1: it is known only .* whether GRUB executes return"):
-        value(tmp_path, "function f { if search x; then return; fi; v=a; }; f")
+MAYBE = "if search x; then {}; fi"
+
+
+@pytest.mark.parametrize(
+    "script, expected, sure",
+    [
+        (f"function f {{ {MAYBE.format('return')}; v=a; }}; f", None, True),
+        (f"v=a; function f {{ {MAYBE.format('v=b; return')}; v=b; }}; f", "b", True),
+        (f"v=a; function f {{ {MAYBE.format('return')}; v=b; v=a; }}; f", "a", True),
+        (f"v=a; function f {{ {MAYBE.format('v=b; return')}; v=$v; w=c; }}; f; v=$w", None, True),
+        (f"function f {{ {MAYBE.format('return')}; menuentry A {{ true; }}; }}; f", "", False),
+        (f"for s in a b; do {MAYBE.format('break')}; v=b; done", None, True),
+        (f"v=a; for s in a b; do {MAYBE.format('v=b; break')}; done; v=${{v}}c", None, True),
+        (f"for s in a b; do v=b; {MAYBE.format('break')}; done; v=${{v}}c", "bc", True),
+        (f"for s in a b; do menuentry A {{ true; }}; {MAYBE.format('break')}; done", "", False),
+        (f"for s in a b; do {MAYBE.format('continue')}; v=b; done; v=a", "a", True),
+        (f"for s in a b; do {MAYBE.format('v=c; continue')}; v=b; done", None, True),
+        (f"for s in a b; do {MAYBE.format('continue')}; done; v=$s", "b", True),
+        (f"for s in a b; do if search x; then continue; else v=$s; break; fi; done", None, True),
+        (
+            f"for s in a b; do for t in c d; do {MAYBE.format('continue 2')}; v=x; done; v=y; done",
+            None,
+            True,
+        ),
+        (
+            f"for s in a b; do for t in c d; do {MAYBE.format('break 2')}; done; menuentry A {{ true; }}; done",
+            "",
+            False,
+        ),
+        (
+            f"function f {{ for s in a; do {MAYBE.format('return')}; done; v=a; }}; f; v=$v$?",
+            None,
+            True,
+        ),
+        ("for s in a b; do break $cmdpath; v=b; done", None, True),
+        ("v=a; for k in *; do v=b; break; v=a; done", None, True),
+    ],
+)
+def test_after_an_exit_that_only_the_boot_decides_the_rest_is_uncertain(
+    tmp_path: Path, script: str, expected: str | None, sure: bool
+) -> None:
+    """Entries that follow the loop or the function are certain."""
+    menu = executed(tmp_path, f"{script}; menuentry B {{ true; }}")
+    assert menu.variables.get("v", "") == expected
+    assert all(item.sure for item in menu.items[:-1]) == sure and menu.items[-1].sure
 
 
 @pytest.mark.parametrize(

@@ -36,12 +36,13 @@ _PATTERN = re.compile(r"[*?]")  # GRUB replaces it by the names of files
 
 
 class _Exit(Exception):
-    """return, break or continue. `number` is the status, or how many loops are left."""
+    """return, break or continue, which lead to `place`: 2n is in the body of n loops, 2n + 1 at the end of the body of
+    loop n + 1, and -1 at the end of the function. `status` is that of return."""
 
-    def __init__(self, name: str, number: str | None, place: str) -> None:
-        super().__init__(f"{place}: it is known only during the boot whether GRUB executes {name}")
-        self.name = name
-        self.number = None if number is None else int(number)
+    def __init__(self, place: int, status: Truth = None) -> None:
+        super().__init__()
+        self.place = place
+        self.status = status
 
 
 @dataclass
@@ -57,6 +58,8 @@ class Execution(ABC):
     _calls: int = field(default=0, init=False)
     _loops: int = field(default=0, init=False)
     _path: Path = field(default=Path(), init=False)
+    # The places of exits that only the boot decides, with the variables there.
+    _exits: list[tuple[int, Variables]] = field(default_factory=list, init=False)
 
     @abstractmethod
     def _is_file(self, name: str) -> Truth:
@@ -95,65 +98,74 @@ class Execution(ABC):
 
     def _if(self, statement: If) -> Truth:
         ends: list[Variables] = []  # the variables after each branch that may be executed
+        status: Truth = True
         for condition, body in statement.clauses:
             holds = self._run(condition) if condition else True
             if holds is False:
                 continue
             if holds and not ends:
                 return self._run(body)
-            ends.append(self._perhaps(body))
+            ends += self._perhaps(body)
+            status = None
             if holds:
                 break
         else:
             ends.append(self.variables)
-        if len(ends) > 1:
-            self.variables = {
-                name: values.pop() if len(values) == 1 else None
-                for name in set().union(*ends)
-                for values in [{end.get(name, "") for end in ends}]
-            }
-            return None
-        return True
+        self.variables = _joined(ends or [self.variables])
+        return status
 
-    def _perhaps(self, body: Sequence[Statement]) -> Variables:
-        """The variables after a body that GRUB may or may not execute: this is known only during the boot."""
+    def _perhaps(self, body: Sequence[Statement]) -> list[Variables]:
+        """The variables after a body that GRUB may or may not execute: this is known only during the boot. None after a
+        body that leaves a loop or a function."""
         variables, self.variables = self.variables, dict(self.variables)
         sure, self._sure = self._sure, False
+        ends = []
         try:
             self._run(body)
+            ends.append(self.variables)
         except _Exit as end:
-            raise KlatError(str(end)) from None
-        self._sure = sure
-        ended, self.variables = self.variables, variables
-        return ended
+            self._exits.append((end.place, self.variables))
+        self._sure, self.variables = sure and not self._exits, variables
+        return ends
+
+    def _arrive(self, place: int) -> None:
+        """Join the variables of the exits that lead to this place."""
+        self.variables = _joined([self.variables, *(v for at, v in self._exits if at >= place)])
+        self._exits = [(at, v) for at, v in self._exits if at < place]
 
     def _loop(self, statement: Loop) -> Truth:
         values = expanded(statement.words, self.variables)
-        if values is None or any(map(_PATTERN.search, values)):
-            return self._uncertain_loop(statement)
-        rest = iter(values)
-        ended: Truth = False
+        is_certain = values is not None and not any(map(_PATTERN.search, values))
+        rest, sure, after = iter(values or ()), self._sure, 2 * self._loops
+        ended: Truth = False if is_certain else None
         self._loops += 1
-        while not ended:
-            try:
-                ended = self._loop_ends(statement, rest)
-                if ended is None:
-                    self._loops -= 1
-                    return self._uncertain_loop(statement)
-                if not ended:
-                    self._run(statement.body)
-            except _Exit as end:
-                if end.name == "return":
-                    raise
-                if end.number is None:
-                    raise KlatError(str(end)) from None
-                if end.number > 1 and self._loops > 1:
-                    end.number -= 1
-                    self._loops -= 1
-                    raise
-                ended = end.name == "break"
-        self._loops -= 1
-        return statement.until or not statement.condition
+        try:
+            while ended is False:
+                ended = self._iterate(statement, rest, after)
+            if ended is None:
+                self._iterate_perhaps(statement, after)
+        finally:
+            self._loops -= 1
+        self._arrive(after)
+        self._sure = sure and not self._exits
+        return None if ended is None else statement.until or not statement.condition
+
+    def _iterate(self, statement: Loop, values: Iterator[str], after: int) -> Truth:
+        """Whether the loop has ended; None if only the boot decides. `after` is the place after the loop."""
+        sure = self._sure
+        try:
+            ended = self._loop_ends(statement, values)
+            if ended is False:
+                self._run(statement.body)
+        except _Exit as end:
+            ended = end.place == after
+            if any(place >= after for place, _ in self._exits):
+                self._exits.append((end.place, dict(self.variables)))
+            elif end.place < after:
+                raise
+        self._arrive(after + 1)
+        self._sure = sure and not self._exits
+        return None if any(place == after for place, _ in self._exits) else ended
 
     def _loop_ends(self, statement: Loop, values: Iterator[str]) -> Truth:
         """Whether the loop ends here; None if only the boot decides. Sets the variable of `for`."""
@@ -166,19 +178,16 @@ class Execution(ABC):
             self.variables[statement.variable] = value
         return value is None
 
-    def _uncertain_loop(self, statement: Loop) -> Truth:
+    def _iterate_perhaps(self, statement: Loop, after: int) -> None:
         if not statement.condition:
             self.variables[statement.variable] = None
-        changed = True
-        while changed:  # an iteration can depend on what an earlier one set
-            ended = self._perhaps((*statement.condition, *statement.body))
-            changed = False
-            for name, value in ended.items():
-                before = self.variables.get(name, "")
-                if before is not None and before != value:
-                    self.variables[name] = None
-                    changed = True
-        return None
+        before: Variables | None = None
+        while before != self.variables:  # an iteration can depend on what an earlier one set
+            before = self.variables
+            self.variables = _joined(
+                [before, *self._perhaps((*statement.condition, *statement.body))]
+            )
+            self._arrive(after + 1)
 
     def _command(self, command: Command) -> Truth:
         arguments: list[str | None] = []
@@ -201,7 +210,7 @@ class Execution(ABC):
             return grub_conditions.holds(rest[: -1 if name == "[" else None], self._is_file)
         if name in _EXITS:
             default = self.variables.get("?", "0") if name == "return" else "1"
-            return self._exit(name, rest[0] if rest else default, command)
+            return self._exit(name, rest[0] if rest else default)
         if name in self._functions:
             return self._call(self._functions[name], arguments)
         if name == "set":
@@ -224,15 +233,18 @@ class Execution(ABC):
 
     def _call(self, function: GrubFunction, arguments: Sequence[str | None]) -> Truth:
         outer = {name: v for name, v in self.variables.items() if name in ARGUMENTS}
-        outer_arguments, loops, self._loops = self._arguments, self._loops, 0
+        outer_state = self._arguments, self._loops, self._exits, self._sure
+        self._loops, self._exits = 0, []
         self._pass(arguments[1:])
         self._calls += 1
         try:
             status = self._run(function.body)
         except _Exit as end:
-            status = None if end.number is None else end.number == 0
+            status = end.status
+        status = None if self._exits else status
+        self._arrive(-1)
         self._calls -= 1
-        self._arguments, self._loops = outer_arguments, loops
+        self._arguments, self._loops, self._exits, self._sure = outer_state
         self.variables = self._without_arguments() | outer
         return status
 
@@ -247,14 +259,18 @@ class Execution(ABC):
     def _without_arguments(self) -> Variables:
         return {name: v for name, v in self.variables.items() if name not in ARGUMENTS}
 
-    def _exit(self, name: str, number: str | None, command: Command) -> Truth:
+    def _exit(self, name: str, number: str | None) -> Truth:
         """return, break or continue. Elsewhere than in a function or a loop, GRUB ignores it."""
-        place = f"{self._path}, line {command.line}"
-        if name == "return" and self._calls and (number is None or number.isdigit()):
-            raise _Exit(name, number, place)
-        if name != "return" and self._loops and (number or "1").isdigit() and number != "0":
-            raise _Exit(name, number, place)
-        return False
+        if name == "return":
+            if self._calls and (number is None or number.isdigit()):
+                raise _Exit(-1, None if number is None else int(number) == 0)
+        elif number is None:
+            self._exits += [(place, dict(self.variables)) for place in range(2 * self._loops)]
+            self._sure &= not self._exits
+        elif self._loops and number.isdigit() and int(number):
+            left = self._loops - min(int(number), self._loops)
+            raise _Exit(2 * left + (name == "continue"))
+        return None if number is None else False
 
     def _assign(self, word: Word, command: Command) -> None:
         values = expanded([word], self.variables)
@@ -269,6 +285,17 @@ class Execution(ABC):
             name = word.removeprefix("--set=").rpartition(":")[2]
             if name.isidentifier():
                 self.variables[name] = None
+
+
+def _joined(ends: Sequence[Variables]) -> Variables:
+    """The variables where the paths of a script meet."""
+    if len(ends) == 1:
+        return ends[0]
+    return {
+        name: values.pop() if len(values) == 1 else None
+        for name in set().union(*ends)
+        for values in [{end.get(name, "") for end in ends}]
+    }
 
 
 class Shown(dict[str, Union[str, None]]):

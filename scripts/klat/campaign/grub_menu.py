@@ -91,7 +91,7 @@ class GrubMenu(Execution):
     def loaded(self, item: MenuItem) -> list[LoadCommand]:
         """What GRUB loads if it starts the item. KlatError if that is known only during the boot."""
         self._loads, self._ended, self._sure, self._loops, self._calls = [], False, True, 0, 0
-        self._left = _ITEM_COMMANDS
+        self._left, self._exits = _ITEM_COMMANDS, []
         self._inside(item)
         return self._loads
 
@@ -146,8 +146,10 @@ class GrubMenu(Execution):
         except OSError as error:
             raise KlatError(f"cannot read {path}: {error.strerror}") from error
         outer, self._path = self._path, path
-        self._run(statements)
-        self._path = outer
+        try:
+            self._run(statements)
+        finally:
+            self._path = outer
 
     def _named(self, arguments: Sequence[str | None], command: Command) -> Truth:
         name, rest = "".join(filter(None, arguments[:1])), arguments[1:]
