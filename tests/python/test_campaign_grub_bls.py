@@ -164,6 +164,19 @@ def test_what_grub_counts_at_each_boot_is_not_a_change(root: Path) -> None:
     assert loader.files() != before
 
 
+@pytest.mark.parametrize(
+    "name", ["grub2/grub.cfg", "grub2/custom.cfg", "grub2/slots", "loader/entries/a.conf"]
+)
+def test_a_file_larger_than_2_mib_is_refused(root: Path, name: str) -> None:
+    config = root / "boot/grub2/grub.cfg"
+    config.write_text(config.read_text() + "load_env -f $prefix/slots slot\n")
+    (root / "boot/grub2/slots").touch()
+    with (root / "boot" / name).open("ab") as file:
+        file.truncate(1 << 40)
+    with pytest.raises(KlatError, match=f"boot/{name}: is larger than 2,097,152 bytes"):
+        Grub(root).check()
+
+
 def test_an_entry_that_changed_is_seen(root: Path) -> None:
     before = Grub(root).files()
     (root / f"boot/loader/entries/{NEW}.conf").write_text("linux /other\n")

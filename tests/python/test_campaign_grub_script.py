@@ -229,11 +229,6 @@ def test_a_script_beyond_a_limit_is_refused_with_its_line(
         value(tmp_path, f"true\n{script.rstrip('; ')}\n")
 
 
-def test_a_file_larger_than_2_mib_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(KlatError, match="is larger than 2,097,152 bytes"):
-        value(tmp_path, "#" * 2_100_000)
-
-
 def test_sixty_nested_functions_are_accepted(tmp_path: Path) -> None:
     chain = "".join(f"function f{n} {{ f{n + 1}; }}\n" for n in range(60))
     assert value(tmp_path, f"{chain}function f60 {{ v=a; }}\nf0") == "a"

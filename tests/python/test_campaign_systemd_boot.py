@@ -203,6 +203,13 @@ def test_a_menu_that_would_not_return_to_the_default_is_refused(
     SystemdBoot(root).check()
 
 
+def test_a_file_larger_than_2_mib_is_refused(root: Path) -> None:
+    with (root / "efi/loader/loader.conf").open("ab") as file:
+        file.truncate(1 << 22)
+    with pytest.raises(KlatError, match="loader.conf: is larger than 2,097,152 bytes"):
+        SystemdBoot(root).check()
+
+
 def test_a_kernel_without_variables_is_refused(tmp_path: Path) -> None:
     """A real-time kernel has none by default. A machine with a BIOS has none either."""
     assert not SystemdBoot(tmp_path).has_booted()

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import shlex
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
+from klat.base.bounded_read import read_named
 from klat.base.errors import KlatError, printable
 
 # The start of klat's own word on the command line. The label follows. It distinguishes klat's entry from the
 # user's, also without a setting.
 OWN_WORD = "klat.campaign="
+_LARGEST = 1 << 21  # bytes of a file
 _SECONDS = 120  # a busy disk can take long to sync
 
 
@@ -30,6 +33,11 @@ class BootEntry:
     kernel: Path | None = None  # its file; None if it is not known
     image: str = ""  # the kernel's path for the boot loader
     is_release_read: bool = True  # from the kernel's file; else only its name shows it
+
+    @property
+    def is_rescue(self) -> bool:
+        """Fedora keeps the first kernel as vmlinuz-0-rescue-MACHINE, or as MACHINE/0-rescue/linux."""
+        return "0-rescue" in f"{self.identity} {self.image} {self.kernel}"
 
     def is_running(self, release: str, words: Sequence[str]) -> bool:
         """Whether the running kernel, of this release and with this command line, is that of this entry.
@@ -108,6 +116,24 @@ class BootLoader(Protocol):
 
     def files(self) -> Mapping[str, str]:
         """For each file that decides what boots: its path and its SHA-256."""
+
+
+def file_bytes(path: Path) -> bytes:
+    """KlatError if this file of the boot loader is too large or cannot be read."""
+    try:
+        return read_named(path, _LARGEST)
+    except PermissionError:
+        raise KlatError(f"only root may read {path}; use sudo") from None
+    except OSError as error:
+        raise KlatError(f"cannot read {path}: {error.strerror}") from error
+
+
+def file_text(path: Path, errors: str = "replace") -> str:
+    return file_bytes(path).decode(errors=errors)
+
+
+def digests(contents: Iterable[tuple[Path, bytes]]) -> dict[str, str]:
+    return {str(path): hashlib.sha256(data).hexdigest() for path, data in contents}
 
 
 def run_tool(*command: str) -> str:

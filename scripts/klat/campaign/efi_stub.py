@@ -7,7 +7,6 @@ removes BootNext before it starts the kernel, so if the kernel fails, the next b
 
 from __future__ import annotations
 
-import hashlib
 import struct
 import uuid
 from collections.abc import Mapping, Sequence
@@ -18,7 +17,14 @@ from pathlib import Path
 from klat.base.bounded_read import read_named
 from klat.base.errors import KlatError
 from klat.campaign import kernel_image
-from klat.campaign.boot_loader import OWN_WORD, BootEntry, OwnEntry, is_of_loader, run_tool
+from klat.campaign.boot_loader import (
+    OWN_WORD,
+    BootEntry,
+    OwnEntry,
+    digests,
+    is_of_loader,
+    run_tool,
+)
 from klat.campaign.efi_variables import GLOBAL, EfiVariables, utf16
 from klat.campaign.without_menu import WithoutMenu
 from klat.lab.architectures import HOST
@@ -160,12 +166,8 @@ class EfiStub(WithoutMenu):
 
     def files(self) -> Mapping[str, str]:
         names = [*self._numbered(), "BootOrder", "BootNext"]
-        found = {name: self._variables.read(name) for name in names}
-        return {
-            str(self._variables.path(name)): hashlib.sha256(value).hexdigest()
-            for name, value in found.items()
-            if value
-        }
+        values = ((self._variables.path(name), self._variables.read(name)) for name in names)
+        return digests((path, value) for path, value in values if value)
 
     def _numbered(self) -> list[str]:
         return self._variables.names("Boot" + 4 * "[0-9A-F]")

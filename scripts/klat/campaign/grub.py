@@ -7,7 +7,6 @@ the default one. klat changes neither grub.cfg nor the default.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import shlex
@@ -19,7 +18,15 @@ from pathlib import Path
 from klat.base import files
 from klat.base.errors import KlatError
 from klat.campaign import grub_files, kernel_image
-from klat.campaign.boot_loader import BootEntry, OwnEntry, path_on_partition, run_tool
+from klat.campaign.boot_loader import (
+    BootEntry,
+    OwnEntry,
+    digests,
+    file_bytes,
+    file_text,
+    path_on_partition,
+    run_tool,
+)
 from klat.campaign.efi_stub import started_directories
 from klat.campaign.grub_copy import STARTED, command_line, copied_body
 from klat.campaign.grub_default import CURE, default_item, identified
@@ -99,7 +106,7 @@ class Grub:
         self._check_timeout()
         saved = self._check_choice()
         own = self._own
-        if own.exists() and _MARK not in own.read_text(errors="replace"):
+        if own.exists() and _MARK not in file_text(own):
             raise KlatError(f"{own} is not klat's; move its entries to /etc/grub.d/40_custom")
         chosen = self._environment().get("next_entry", "")
         if chosen and not chosen.startswith(_identity("")):
@@ -145,7 +152,7 @@ class Grub:
         return self._environment().get(STARTED, "").removeprefix(_identity(""))
 
     def remove(self) -> None:
-        text = self._own.read_text(errors="replace") if self._own.exists() else ""
+        text = file_text(self._own) if self._own.exists() else ""
         if _MARK in text:
             self._edit("unset", STARTED)
             self._edit(
@@ -160,11 +167,7 @@ class Grub:
             self._root / "etc/default/grub",
             *self._bls.glob("*.conf"),
         )
-        found = {str(p): p.read_bytes() for p in names if p.is_file()}
-        return {
-            name: hashlib.sha256(_CHANGES.sub(b"", data)).hexdigest()
-            for name, data in found.items()
-        }
+        return digests((p, _CHANGES.sub(b"", file_bytes(p))) for p in names if p.is_file())
 
     @property
     def _config(self) -> Path:
@@ -200,10 +203,8 @@ class Grub:
         return default_item(menu.items, default, menu.is_of_fedora)
 
     def _is_of_fedora(self) -> bool:
-        try:
-            text = (self._root / "etc/os-release").read_text(errors="replace")
-        except OSError:
-            return False
+        path = self._root / "etc/os-release"
+        text = file_text(path) if path.exists() else ""
         return re.search(r"^ID(_LIKE)?=.*\b(fedora|rhel)\b", text, re.MULTILINE) is not None
 
     def _check_start(self) -> None:
@@ -221,7 +222,7 @@ class Grub:
                 f"{why}, so GRUB did not start the running kernel from {self._config}; reboot by GRUB, or give --kexec or --boot-command"
             )
         for config in (each / "grub.cfg" for each in started_directories(self._root)):
-            if config.is_file() and _ENTRIES.search(config.read_text(errors="replace")):
+            if config.is_file() and _ENTRIES.search(file_text(config)):
                 raise KlatError(
                     f"the firmware starts a GRUB with the menu of {config}, but klat can change only that of"
                     f" {self._config}; make {config} read {self._config} by configfile"
@@ -344,7 +345,7 @@ class Grub:
         words = command_line(kernels[-1].words[1:])
         for load in loads:
             for name in load.files():
-                why = "" if "$" in name else grub_files.doubt(self._root, name, words)
+                why = "" if "$" in name else grub_files.doubt(self._root, name)
                 if why:
                     return f"{item.place(load.line)}: {why}"
         image = path_on_partition(kernels[-1].words[0])

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from klat.campaign.boot_loader import file_text
 from klat.campaign.grub_script import Variables
 
 _PARTS = re.compile(r"~|\+|\d+|[a-zA-Z]+")
@@ -35,9 +36,7 @@ def _entry(file: Path, variables: Variables) -> BlsEntry:
     """GRUB takes all lines of initrd, but only the first line of any other key."""
     keys: dict[str, list[str]] = {}
     ended = ""
-    for number, line in enumerate(
-        file.read_text(errors="replace").replace("\r", "").split("\n"), 1
-    ):
+    for number, line in enumerate(file_text(file).replace("\r", "").split("\n"), 1):
         line = line.lstrip(" \t")
         # Other loaders end a key at the first blank; blscfg at a tab only if the line has no space.
         key, _, value = line.partition(" " if " " in line else "\t")

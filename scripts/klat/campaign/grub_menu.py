@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Union
 
-from klat.base.bounded_read import read_named
 from klat.base.errors import KlatError
+from klat.campaign.boot_loader import file_text
 from klat.campaign.grub_bls import bls_entries
 from klat.campaign.grub_conditions import Truth
 from klat.campaign.grub_environment import GRUBENV, environment_words, variables
@@ -40,7 +40,6 @@ _UNREAD = re.compile(r"uki|legacy_\w+|syslinux_\w+|extract_\w+|exit|eval|normal"
 _ENDS = re.compile(r"exit|boot|halt|reboot")  # the rest is not executed
 _NAME = re.compile(r"\$\{?([A-Za-z_]\w*)")
 _NOTHING = GrubBlock((), "", 0)
-_LARGEST = 1 << 21  # bytes of a script
 _ITEM_COMMANDS = 10_000
 # What every GRUB 2.00 and later can do (grub-core/normal/main.c).
 _FEATURES = [
@@ -137,14 +136,9 @@ class GrubMenu(Execution):
     def _source(self, path: Path) -> None:
         """Execute a file."""
         try:
-            text = read_named(path, _LARGEST).decode(errors="replace").replace("\r", "")
-            statements = parse(text)
+            statements = parse(file_text(path).replace("\r", ""))
         except GrubSyntaxError as error:
             raise KlatError(f"{path}, {error}") from None
-        except PermissionError:
-            raise KlatError(f"only root may read {path}; use sudo") from None
-        except OSError as error:
-            raise KlatError(f"cannot read {path}: {error.strerror}") from error
         outer, self._path = self._path, path
         try:
             self._run(statements)
@@ -244,11 +238,7 @@ class GrubMenu(Execution):
                     f"{self._path}, line {command.line}: klat cannot find the file that load_env reads"
                 )
             self._read_files |= set() if is_known else {path}
-            values = (
-                self.environment
-                if is_known or path is None
-                else variables(path.read_text(errors="replace"))
-            )
+            values = self.environment if is_known or path is None else variables(file_text(path))
             self.variables |= {key: values[key] for key in names or values if key in values}
         elif is_known:
             self.saved |= {

@@ -8,7 +8,6 @@ default one.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
@@ -19,7 +18,14 @@ from typing import Any
 from klat.base import files
 from klat.base.errors import KlatError
 from klat.campaign import kernel_image
-from klat.campaign.boot_loader import BootEntry, OwnEntry, run_tool
+from klat.campaign.boot_loader import (
+    BootEntry,
+    OwnEntry,
+    digests,
+    file_bytes,
+    file_text,
+    run_tool,
+)
 from klat.campaign.efi_variables import EfiVariables, utf16
 
 _MARK = "# klat campaign: do not edit; klat removes this file\n"
@@ -149,8 +155,7 @@ class SystemdBoot:
             *(directory.parent / "loader.conf" for directory in self._directories()),
             *(self._variables.path(name) for name in ("LoaderEntryDefault", "LoaderEntryOneShot")),
         ]
-        contents = {str(path): path.read_bytes() for path in names if path.is_file()}
-        return {name: hashlib.sha256(data).hexdigest() for name, data in contents.items()}
+        return digests((path, file_bytes(path)) for path in names if path.is_file())
 
     def _listed(self) -> dict[str, dict[str, Any]]:
         """The entries that boot Linux from a file, including klat's: a file in loader/entries, or a unified kernel
@@ -185,7 +190,7 @@ class SystemdBoot:
     def _setting(self, key: str, variable: str) -> str:
         """The variable overrides loader.conf."""
         files_of_loader = (each.parent / "loader.conf" for each in self._directories())
-        text = "".join(f.read_text(errors="replace") for f in files_of_loader if f.is_file())
+        text = "".join(file_text(f) for f in files_of_loader if f.is_file())
         configured = re.findall(rf'^[ \t]*{key}[ \t]+"?([^\s"]+)', text, re.MULTILINE)
         return utf16(self._variables.read(variable)) or "".join(configured[-1:])
 
@@ -196,7 +201,7 @@ class SystemdBoot:
         return [
             (file, match[1], match[2])
             for file, match in named
-            if match and file.read_text(errors="replace").startswith(_MARK)
+            if match and file_text(file).startswith(_MARK)
         ]
 
 
@@ -260,7 +265,7 @@ def _own_lines(fields: Mapping[str, Any], own: OwnEntry) -> Iterator[str]:
     source = Path(fields["path"])
     lines = [f"title {own.name}", f"linux /{_kernel(fields).relative_to(fields['root'])}"]
     if source.suffix == ".conf":
-        lines = source.read_text(errors="surrogateescape").splitlines()
+        lines = file_text(source, "surrogateescape").splitlines()
     for line in lines:
         key, *value = line.split(None, 1) or [""]
         if key == "title":

@@ -300,6 +300,8 @@ def _entry(text: str, entries: list[BootEntry]) -> BootEntry:
 
     for name in ("identity", "title", "release"):
         matched = [entry for entry in entries if getattr(entry, name) == text]
+        if name == "release":
+            matched = [entry for entry in matched if not entry.is_rescue] or matched
         if len({(entry.kernel, entry.image) for entry in matched}) > 1:
             raise KlatError(
                 f"--kernel: {text!r} is the {name} of entries with different kernels; give one of"
