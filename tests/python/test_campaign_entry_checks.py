@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import struct
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
-from made_kernels import bzimage, write
+from made_kernels import bzimage, unified, write
 
 from klat.base.errors import KlatError
-from klat.campaign import entry_checks
+from klat.campaign import entry_checks, kernel_image
 from klat.campaign.boot_loader import BootEntry, OwnEntry
 from klat.campaign.boot_order import BootSetting
 from klat.campaign.engine import copy_of
-from klat.campaign.entry_checks import check_entries, obstacle
+from klat.campaign.efi_variables import GLOBAL, EfiVariables
+from klat.campaign.entry_checks import check_entries, check_kernels, check_systems, obstacle
 from klat.commands import _campaign_plan
 from klat.lab.architectures import AMD64, ARM64
 
@@ -95,6 +98,24 @@ def test_a_release_takes_the_first_entry_without_an_obstacle() -> None:
 
 
 @pytest.mark.parametrize(
+    "identity, image, kernel",
+    [
+        ("5eed-0-rescue", "", None),
+        ("Rescue", "/vmlinuz-0-rescue-5eed", None),
+        ("rescue.conf", "", Path("/efi/5eed/0-rescue/linux")),
+    ],
+)
+def test_a_rescue_entry_does_not_make_its_release_ambiguous(
+    identity: str, image: str, kernel: Path | None
+) -> None:
+    rescue = BootEntry(identity, "R", "6.9.5-200.fc39", (), kernel, image)
+    usual = BootEntry("a", "A", rescue.release, (), image="/vmlinuz-6.9.5-200.fc39")
+    assert _campaign_plan._entry(rescue.release, [rescue, usual]) is usual
+    assert _campaign_plan._entry(identity, [rescue, usual]) is rescue
+    assert _campaign_plan._entry(rescue.release, [rescue]) is rescue
+
+
+@pytest.mark.parametrize(
     "words, reboots",
     [
         ("panic=5", True),
@@ -120,3 +141,167 @@ def test_klat_adds_panic_unless_the_kernel_reboots_after_a_panic(words: str, reb
     entry = BootEntry("a", "A", "6.1", tuple(words.split()))
     own: OwnEntry = copy_of(entry, BootSetting("stock", "a"), ())
     assert ("panic=10" in own.append) != reboots
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    for name, device in (("by-uuid/5eed", "sda2"), ("by-label/home", "sdb1")):
+        (tmp_path / "dev" / device).parent.mkdir(exist_ok=True)
+        (tmp_path / "dev" / device).touch()
+        link = tmp_path / "dev/disk" / name
+        link.parent.mkdir(parents=True)
+        link.symlink_to(f"../../{device}")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "running, line, key",
+    [
+        ("root=UUID=5eed ro", "root=/dev/sda2 quiet", ""),
+        ("root=UUID=5eed ro", "root=UUID=5eed rw", ""),
+        ("root=UUID=gone", "root=UUID=GONE", ""),
+        ("root=UUID=5eed rootflags=subvol=@", "root=UUID=5eed rootflags=subvolid=300", "subvol"),
+        ("root=UUID=5eed roothash=a", "root=UUID=5eed roothash=b", "roothash"),
+        ("usrhash=a", "usrhash=b", "usrhash"),
+        ("root=UUID=5eed", 'root=UUID=5eed "roothash=b"', "roothash"),
+        ("systemd.verity_root_data=UUID=5eed", "systemd.verity_root_data=/dev/sda2", ""),
+        (
+            "systemd.verity_root_data=UUID=5eed",
+            "systemd.verity-root-data=/dev/sdb1",
+            "systemd.verity_root_data",
+        ),
+        ("ro", "systemd.verity_usr_hash=/dev/sdb1", "systemd.verity_usr_hash"),
+        ("root=UUID=5eed", '"root=/dev/sdb1"', "root"),
+        ("root=/dev/nfs nfsroot=h:/a", "root=/dev/nfs nfsroot=h:/b", "nfsroot"),
+        ("root=/dev/nfs nfsroot=h:/a", "root=/dev/nfs nfsroot=h:/a quiet", ""),
+        ("root=UUID=5eed", "root=UUID=5eed loop=/ubuntu/root.disk", "loop"),
+        ("root=UUID=5eed ro", "root=UUID=5eed -- root=/dev/sdb1", ""),
+        ("ro", "root=/dev/sdb1", ""),
+        ("root=UUID=5eed", "init=/nix/store/x", ""),
+        ("root=UUID=5eed", "root=$device", ""),
+        ("root=UUID=5eed rootflags=subvol=/@,x", "root=UUID=5eed rootflags=subvol=@", ""),
+        ("root=UUID=5eed ro", "root=/dev/sdb1", "root"),
+        ("root=UUID=5eed ro", "root=LABEL=home", "root"),
+        ("root=UUID=5eed ro", "root=UUID=gone", "root"),
+        ("root=ZFS=r/a", "root=ZFS=r/b", "root"),
+        ("root=UUID=5eed", "root=UUID=5eed rootflags=subvol=@/.snapshots/1/snapshot", "subvol"),
+        ("root=UUID=5eed ostree=/ostree/1/0", "root=UUID=5eed ostree=/ostree/1/1", "ostree"),
+    ],
+)
+def test_an_entry_of_another_system_is_refused(
+    root: Path, running: str, line: str, key: str
+) -> None:
+    entry = BootEntry("a", "Debian (on /dev/sdb1)", "6.1", tuple(line.split()))
+    if not key:
+        check_systems([entry], running.split(), root)
+        return
+    with pytest.raises(KlatError, match=rf"on /dev/sdb1\): its {key} is .* boots another system"):
+        check_systems([entry], running.split(), root)
+
+
+MOUNTS = """\
+22 1 0:20 / / rw - rootfs rootfs rw
+23 1 0:21 /@ / rw,relatime shared:1 - btrfs /dev/sda2 rw,ssd,subvolid=256,subvol=/@
+24 23 0:21 /@home /home rw - btrfs /dev/sda2 rw,subvolid=257,subvol=/@home
+"""
+
+
+@pytest.mark.parametrize(
+    "running, line, accepted",
+    [
+        ("rootflags=subvol=@", "rootflags=subvolid=256", True),
+        ("rootflags=subvolid=256", "rootflags=subvol=/@", True),
+        ("rootflags=subvol=@", "rootflags=subvolid=257", False),
+        ("", "rootflags=subvol=@", True),
+        ("", "", True),
+        ("rootflags=subvol=@", "", False),  # the default subvolume can be another
+        ("", "rootflags=subvol=@home", False),
+    ],
+)
+def test_the_mount_table_says_which_subvolume_runs(
+    root: Path, running: str, line: str, accepted: bool
+) -> None:
+    write(root / "proc/self/mountinfo", MOUNTS.encode())
+    entry = BootEntry("a", "A", "6.1", ("root=UUID=5eed", line))
+    if accepted:
+        check_systems([entry], ("root=UUID=5eed", running), root)
+        return
+    with pytest.raises(KlatError, match="its subvol(id)? is .* boots another system"):
+        check_systems([entry], ("root=UUID=5eed", running), root)
+
+
+@pytest.mark.parametrize(
+    "line, other",
+    [
+        ("root=UUID=5eed", ""),
+        ("root=/dev/sda2 rootflags=subvol=@", ""),
+        ("root=gpt-auto", ""),
+        ("root=LABEL=home", "root is .*/dev/sdb1"),
+        ("root=UUID=gone", "root is UUID=gone"),
+        ("root=/dev/nfs nfsroot=h:/a", "nfsroot"),
+        ("root=UUID=5eed rootflags=subvol=@home", "subvol is @home"),
+    ],
+)
+def test_the_mount_table_names_the_root_that_the_command_line_does_not(
+    root: Path, line: str, other: str
+) -> None:
+    write(root / "proc/self/mountinfo", MOUNTS.encode())
+    entry = BootEntry("a", "A", "6.1", tuple(line.split()))
+    with pytest.raises(KlatError, match=f"its {other}") if other else nullcontext():
+        check_systems([entry], ("ro",), root)
+
+
+def kernel(path: Path, certificates: int) -> BootEntry:
+    """A file with the headers of a kernel that UEFI can start."""
+    image = bytearray(1024)
+    image[:2] = b"MZ"
+    struct.pack_into("<I", image, 0x3C, 0x80)
+    image[0x80:0x84] = b"PE\0\0"
+    struct.pack_into("<H", image, 0x98, 0x20B)
+    struct.pack_into("<II", image, 0x98 + 144, 512 if certificates else 0, certificates)
+    path.write_bytes(image)
+    return BootEntry(path.name, path.name, "", (), path)
+
+
+def switch(root: Path, value: int) -> None:
+    (root / "sys/firmware/efi/efivars").mkdir(parents=True, exist_ok=True)
+    EfiVariables(GLOBAL, root).write("SecureBoot", bytes([value]))
+
+
+def test_an_unsigned_kernel(tmp_path: Path) -> None:
+    signed, unsigned = kernel(tmp_path / "signed", 1480), kernel(tmp_path / "unsigned", 0)
+    check_kernels([signed, unsigned], tmp_path)
+    switch(tmp_path, 0)
+    check_kernels([signed, unsigned], tmp_path)
+    switch(tmp_path, 1)
+    check_kernels([signed], tmp_path)
+    with pytest.raises(KlatError, match="unsigned is not signed, so Secure Boot would not"):
+        check_kernels([signed, unsigned], tmp_path)
+
+
+@pytest.mark.parametrize("image", [b"", b"MZ" + bytes(100), bytes(1024), b"\x1f\x8b" * 500])
+def test_another_file_has_no_signature(tmp_path: Path, image: bytes) -> None:
+    (tmp_path / "vmlinuz").write_bytes(image)
+    assert not kernel_image.is_signed(tmp_path / "vmlinuz")
+
+
+def test_a_missing_kernel(tmp_path: Path) -> None:
+    entry = BootEntry("gone", "Gone", "", (), tmp_path / "vmlinuz")
+    with pytest.raises(KlatError, match="Gone: cannot read .*vmlinuz: No such file"):
+        check_kernels([entry], tmp_path)
+    check_kernels([BootEntry("far", "On another disk", "", ())], tmp_path)
+
+
+@pytest.mark.parametrize(
+    "sections, refused", [((".cmdline", ".linux"), True), ((".linux",), False)]
+)
+def test_a_unified_kernel_image_that_takes_no_parameters(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sections: tuple[str, ...], refused: bool
+) -> None:
+    image = tmp_path / "arch.efi"
+    image.write_bytes(unified(dict.fromkeys(sections, b"quiet")))
+    monkeypatch.setattr(kernel_image, "is_signed", lambda _: True)
+    switch(tmp_path, 1)
+    entry = BootEntry("arch.efi", "Arch", "", (), image)
+    with pytest.raises(KlatError, match="switch off Secure Boot") if refused else nullcontext():
+        check_kernels([entry], tmp_path)

@@ -697,18 +697,27 @@ ZFS = "root=ZFS=rpool/ROOT/a"
 
 
 @pytest.mark.parametrize(
-    "running, path, words, above",
+    "running, path, words, above, mount",
     [
-        ("/@/boot", "/@/boot", "rootflags=subvol=@", ""),
-        ("/@/boot", "/@/boot", "rootflags=subvolid=256", ""),
-        ("/boot", "/@/boot", "rootflags=subvol=/@,ssd", ""),
-        ("/@boot", "/@boot", "rootflags=subvol=@", ""),
-        ("/ROOT/a@/boot", "/ROOT/a@/boot", ZFS, ""),
-        ("/BOOT/a@", "/BOOT/a@", ZFS, ""),
-        ("", "", "ro", ""),
-        ("/@/boot", "/@snap/boot", "rootflags=subvol=@", "@snap"),
-        ("/boot", "/@/.snapshots/1/snapshot/boot", "ro", "@/.snapshots/1/snapshot"),
-        ("/ROOT/a@/boot", "/ROOT/b@/boot", ZFS, "ROOT/b@"),
+        ("/@/boot/vmlinuz-x", "/@/boot", "rootflags=subvol=@", "", ""),
+        ("/@/boot/vmlinuz-x", "/@/boot", "rootflags=subvolid=256", "", ""),
+        ("/boot/vmlinuz-x", "/@/boot", "ro", "", "/@ / rw - btrfs /dev/sda2 rw"),
+        ("/@boot/vmlinuz-x", "/@boot", "rootflags=subvol=@", "", ""),
+        ("/ROOT/a@/boot/vmlinuz-x", "/ROOT/a@/boot", ZFS, "", ""),
+        ("/BOOT/a@/vmlinuz-x", "/BOOT/a@", ZFS, "", ""),
+        ("/vmlinuz-x", "", "ro", "", ""),
+        ("/@/boot/vmlinuz-x", "/@snap/boot", "rootflags=subvol=@", "@snap", ""),
+        ("/boot/vmlinuz-x", "/@/.snapshots/1/snapshot/boot", "", "@/.snapshots/1/snapshot", ""),
+        ("/ROOT/a@/boot/vmlinuz-x", "/ROOT/b@/boot", ZFS, "ROOT/b@", ""),
+        # The file of the running kernel is gone.
+        ("/boot/gone", "/@boot", "rootflags=subvol=@", "", "/@boot /boot rw - btrfs /dev/sda2 rw"),
+        ("/@/boot/gone", "/@/boot", "ro", "", "/@ / rw shared:1 - btrfs /dev/sda2 rw"),
+        ("/gone", "/BOOT/a@", ZFS, "", "/ /boot rw - zfs bpool/BOOT/a rw"),
+        ("/ROOT/a@/boot/gone", "/ROOT/a@/boot", "ro", "", "/ / rw - zfs rpool/ROOT/a rw"),
+        ("/@boot/gone", "/@snap", "ro", "@snap", "/@boot /boot rw - btrfs /dev/sda2 rw"),
+        ("/@boot/gone", "/@boot", "ro", "@boot", "/ /boot rw - ext4 /dev/sda2 rw"),
+        ("(hd0,gpt2)/@boot/gone", "/@boot", "ro", "", ""),
+        ("/boot/gone", "/@boot", "ro", "@boot", ""),
     ],
 )
 def test_a_kernel_of_another_subvolume_is_not_read_from_this_system(
@@ -718,14 +727,16 @@ def test_a_kernel_of_another_subvolume_is_not_read_from_this_system(
     path: str,
     words: str,
     above: str,
+    mount: str,
 ) -> None:
     entry = f"menuentry A --id a {{ linux {path}/vmlinuz-x root=UUID=5eed {words}; }}\n"
     loader = grub(tmp_path, monkeypatch, HEAD + CUSTOM)
     (tmp_path / "boot/grub/grub.cfg").write_text(HEAD + entry + CUSTOM)
     write(tmp_path / "boot/vmlinuz-x", bzimage("6.6.1"))
-    (tmp_path / "proc").mkdir()
-    (tmp_path / "proc/cmdline").write_text(f"BOOT_IMAGE={running}/vmlinuz-x root=UUID=5eed\n")
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/cmdline").write_text(f"BOOT_IMAGE={running} root=UUID=5eed\n")
+    (tmp_path / "proc/self/mountinfo").write_text(f"23 1 0:21 {mount}\n" if mount else "")
     if above:
-        assert f"if {above} is a subvolume or data set, it is not" in loader.left_out()["A"]
+        assert f"if {above} is a subvolume or data set, " in loader.left_out()["A"]
     else:
         assert loader.default().release == "6.6.1"

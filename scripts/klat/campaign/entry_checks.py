@@ -1,19 +1,20 @@
-"""Checks before the first reboot: each entry has to boot to klat's unit, keep the results, and reboot after a panic."""
+"""Checks before the first reboot: each entry has to boot the running system to klat's unit, keep the results, and reboot
+after a panic. With Secure Boot, its kernel must be signed."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from klat.base.errors import KlatError
 from klat.campaign import kernel_image
 from klat.campaign.boot_loader import OWN_WORD, BootEntry, OwnEntry
-from klat.campaign.root_file_system import check_roots
-from klat.campaign.secure_boot import check_kernels
+from klat.campaign.efi_variables import GLOBAL, EfiVariables
 from klat.lab.architectures import HOST
+from klat.machine.kernel_files import mounts
 
 # kernel-command-line(7), dracut.cmdline(7), initramfs-tools(7), mkinitcpio(8), live-boot(7), and Ubuntu's
 # friendly-recovery, overlayroot and casper.
@@ -37,6 +38,13 @@ _NUMBER = re.compile(r"[+-]?(?:0x[0-9a-f]+|0[0-7]*|[1-9][0-9]*)", re.IGNORECASE)
 _QUOTED = re.compile(r'(?:[^\s"]|"[^"]*"?)+')  # next_arg() in lib/cmdline.c of Linux
 _LONGEST = {"riscv64": 1023}  # COMMAND_LINE_SIZE, without the 0 at the end
 _LONGEST_ELSEWHERE = 2047
+# Words that choose the system: devices, deployments, roots on a network, images, slots, hashes of dm-verity.
+_SYSTEM = re.compile(
+    r"root|ostree|nfsroot|netroot|mount\.usr|loop|rauc\.slot|roothash|usrhash"
+    r"|systemd\.verity_(?:root|usr)_(?:data|hash)"
+)
+_DEVICE = re.compile(r"((?:PART)?(?:UUID|LABEL))=(.*)")  # udev's name is /dev/disk/by-uuid/5eed
+_SUBVOLUMES = ("subvol", "subvolid")  # options of btrfs in rootflags=
 
 
 def check_entries(
@@ -68,7 +76,7 @@ def check_entries(
                 f"{entry.title}: {entry.kernel} is a kernel for {machine}, but this machine is {HOST.machine}; choose another entry"
             )
     check_kernels([copy.entry for copy in copies], root)
-    check_roots(entries, running, root)
+    check_systems(entries, running, root)
 
 
 def obstacle(words: Sequence[str], running: Sequence[str] = ()) -> str:
@@ -121,3 +129,98 @@ def _check_length(entry: BootEntry) -> None:
             f"{entry.title}: its command line has {length:,} characters, but the kernel takes only {longest:,}; klat's"
             " words at its end would be lost"
         )
+
+
+def check_systems(
+    entries: Iterable[BootEntry], running: Sequence[str], root: Path = Path("/")
+) -> None:
+    """KlatError if an entry starts another system than the kernel with this command line. No campaign returns from
+    there."""
+    of_words, mounted = _system(running, root), _mounted(root)
+    for entry in entries:
+        named, wanted = _system(entry.words, root), dict(of_words)
+        if "$" in "".join(named.values()):
+            continue
+        # An entry can name the subvolume by its path or by its number.
+        if any(key in named and key in mounted for key in _SUBVOLUMES):
+            wanted = {key: v for key, v in wanted.items() if key not in _SUBVOLUMES}
+            wanted |= {key: mounted[key] for key in _SUBVOLUMES if key in named and key in mounted}
+        if "root" in mounted and re.match(rf"/|{_DEVICE.pattern}", named.get("root", "")):
+            wanted.setdefault("root", mounted["root"])
+        keys = wanted.keys() | named.keys()
+        if "root" not in wanted.keys() & named.keys():
+            keys -= {"root", *_SUBVOLUMES}
+        for key in sorted(keys):
+            if named.get(key) != wanted.get(key):
+                raise KlatError(
+                    f"{entry.title}: its {key} is {named.get(key, '(none)')}, but that of the running system is"
+                    f" {wanted.get(key, '(none)')}; the entry boots another system, from which no campaign"
+                    " returns; choose an entry of the running system"
+                )
+
+
+def _system(words: Sequence[str], root: Path) -> Mapping[str, str]:
+    """Which system these words start, as far as they say it."""
+    options = words[: words.index("--")] if "--" in words else words  # the rest is for init
+    pairs = (word.partition("=") for word in _unquoted(options))
+    values = {key.replace("-", "_"): value for key, equals, value in pairs if equals}
+    flags = values.get("rootflags", "") if "root" in values else ""
+    named = {key: _device(v, root) for key, v in values.items() if _SYSTEM.fullmatch(key)}
+    return named | _subvolumes(flags)
+
+
+def _device(text: str, root: Path) -> str:
+    """The device file, if the text names one that exists."""
+    match = _DEVICE.fullmatch(text)
+    name = match[2].lower() if match and match[1].endswith("UUID") else match[2] if match else ""
+    path = f"/dev/disk/by-{match[1].lower()}/{name}" if match else text
+    device = root / path.lstrip("/")
+    if path.startswith("/dev/") and device.exists():
+        return str(device.resolve())
+    return f"{match[1]}={name}" if match else text
+
+
+def _subvolumes(flags: str) -> dict[str, str]:
+    named = (flag.partition("=") for flag in flags.split(","))
+    return {key: value.strip("/") for key, _, value in named if key in _SUBVOLUMES}
+
+
+def _mounted(root: Path) -> Mapping[str, str]:
+    """The device of the running system, and the path and the number of its btrfs subvolume, as far as the mount table
+    shows them."""
+    mount = next((mount for mount in reversed([*mounts(root)]) if mount.point == "/"), None)
+    if mount is None:
+        return {}
+    device = _device(mount.source, root)
+    return _subvolumes(mount.options) | ({"root": device} if device != mount.source else {})
+
+
+def check_kernels(entries: Iterable[BootEntry], root: Path = Path("/")) -> None:
+    """KlatError if a kernel is missing, or if Secure Boot is on and a kernel has no signature."""
+    strict = _is_secure_boot(root)
+    for entry in entries:
+        if entry.kernel is None:
+            continue
+        try:
+            signed = kernel_image.is_signed(entry.kernel)
+        except OSError as error:
+            raise KlatError(
+                f"{entry.title}: cannot read {entry.kernel}: {error.strerror}"
+            ) from error
+        if strict and (kernel_image.unified_texts(entry.kernel) or {}).get(".cmdline"):
+            raise KlatError(
+                f"{entry.kernel} is a unified kernel image with a command line. With Secure Boot, klat"
+                " cannot add its parameters to this command line; switch off Secure Boot"
+            )
+        if strict and not signed:
+            raise KlatError(
+                f"{entry.kernel} is not signed, so Secure Boot would not start it; sign it, or"
+                " switch off Secure Boot"
+            )
+
+
+def _is_secure_boot(root: Path) -> bool:
+    try:
+        return EfiVariables(GLOBAL, root).read("SecureBoot") == b"\1"
+    except KlatError:
+        return False

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+import re
 from pathlib import Path
 
 from klat.campaign.boot_loader import path_on_partition
+from klat.machine.kernel_files import Mount, mounts
 
 _CPUS = {"i686": "i386", "aarch64": "arm64"}  # others have the name of the machine
 
@@ -28,9 +29,9 @@ def find(root: Path, name: str) -> tuple[Path | None, str]:
     return None, ""
 
 
-def doubt(root: Path, name: str, words: Sequence[str]) -> str:
-    """Why GRUB may not load this file for a kernel with this command line; empty if there is no reason. GRUB's path of
-    the running kernel shows in which subvolume or data set the files of this system are."""
+def doubt(root: Path, name: str) -> str:
+    """Why GRUB may not load this file; empty if there is no reason. The mount table, or else GRUB's path of the running
+    kernel, shows in which subvolume or data set the files of this system are."""
     file, above = find(root, name)
     line = root / "proc/cmdline"
     if not file:
@@ -40,24 +41,26 @@ def doubt(root: Path, name: str, words: Sequence[str]) -> str:
         )
     if not above or not line.exists():
         return ""
-    images = (word for word in line.read_text().split() if word.startswith("BOOT_IMAGE="))
-    running = (find(root, image.partition("=")[2])[1] for image in images)
-    if above in (*running, *_roots(words)):
-        return ""
+    path = Path("/", file.relative_to(root))
+    around = [mount for mount in mounts(root) if path.is_relative_to(mount.point)]
+    if around:
+        top = _top(max(reversed(around), key=lambda mount: len(mount.point)))
+        is_of_system, why = above == top, f"{path} is in {top or 'none'}"
+    else:
+        images = re.findall(r"BOOT_IMAGE=(\S+)/", line.read_text())
+        is_of_system = path_on_partition(name).rpartition("/")[0] in map(path_on_partition, images)
+        why = "klat does not know that of the running system"
     return (
-        f"klat finds the file {name} only without {above}: mount its partition; if {above} is a subvolume or data set, it"
-        " is not that of the running system"
+        ""
+        if is_of_system
+        else f"klat finds the file {name} only without {above}: mount its partition; if {above} is a subvolume or data"
+        f" set, {why}"
     )
 
 
-def _roots(words: Sequence[str]) -> Iterator[str]:
-    """GRUB's path of the btrfs subvolume, or of the ZFS data set, that has the root file system."""
-    for word in words:
-        key, _, value = word.partition("=")
-        if key == "rootflags":
-            yield from (flag[7:].strip("/") for flag in value.split(",") if flag[:7] == "subvol=")
-        elif key == "root" and value.lower().startswith(("zfs=", "zfs:")):
-            yield f"{value.partition('/')[2]}@"
+def _top(mount: Mount) -> str:
+    """GRUB's path of what is mounted: the btrfs subvolume, or the ZFS data set."""
+    return f"{mount.source.partition('/')[2]}@" if mount.kind == "zfs" else mount.top.strip("/")
 
 
 def target(root: Path) -> str:

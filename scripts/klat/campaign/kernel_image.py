@@ -23,6 +23,8 @@ _PE_FIELD = 0x3C  # has the offset of the PE header
 _PE = struct.Struct(
     "<4sHH12xH2x"
 )  # signature, machine, number of sections, size of the optional header
+_PE32_PLUS = 0x20B  # the optional header begins with it
+_CERTIFICATES = 112 + 4 * 8  # in the optional header: the entry of the certificate table
 _SECTION = struct.Struct("<8sIIII16x")  # name, size in memory, address, size in the file, offset
 
 
@@ -59,6 +61,17 @@ def unified_texts(kernel: Path) -> Mapping[str, str] | None:
         for name in (".cmdline", ".uname", ".profile")
         if name in sections
     }
+
+
+def is_signed(kernel: Path) -> bool:
+    """Whether the kernel has a signature. The firmware may still refuse the signature. Raises OSError."""
+    head = _part(kernel, 0, _HEADERS)
+    with suppress(struct.error):
+        (pe,) = struct.unpack_from("<I", head, _PE_FIELD)
+        (magic,) = struct.unpack_from("<H", head, pe + _PE.size)
+        _, size = struct.unpack_from("<II", head, pe + _PE.size + _CERTIFICATES)
+        return head[pe : pe + 4] == b"PE\0\0" and magic == _PE32_PLUS and size > 0
+    return False
 
 
 @lru_cache(maxsize=256)

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import NamedTuple
 
 _LARGEST = 16 << 20
 
@@ -18,6 +19,23 @@ def text(path: Path) -> str:
             return file.read(_LARGEST).decode(errors="replace").strip("\n\0 ")
     except OSError:
         return ""
+
+
+class Mount(NamedTuple):
+    top: str  # the directory of the file system that is mounted
+    point: str
+    kind: str
+    source: str
+    options: str
+
+
+def mounts(root: Path) -> Iterator[Mount]:
+    """The mounted file systems: proc_pid_mountinfo(5). A later one covers an earlier one."""
+    for line in text(root / "proc/self/mountinfo").splitlines():
+        mount, _, file_system = line.partition(" - ")
+        fields = (*mount.split(" ")[3:5], *file_system.split(" ")[:3])
+        if len(fields) == len(Mount._fields):
+            yield Mount(*fields)
 
 
 def number(path: Path) -> int | None:

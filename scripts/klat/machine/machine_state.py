@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from klat.machine.kernel_files import cpu_list, interrupts_fault, is_rt_limit_damaged
+from klat.machine.kernel_files import cpu_list, interrupts_fault, is_rt_limit_damaged, mounts
 from klat.machine.kernel_files import number as _number
 from klat.machine.kernel_files import text as _text
 from klat.machine.kernel_files import traced_events
@@ -283,8 +283,7 @@ def _cpu_times(root: Path) -> list[int]:
 
 def _is_covered(root: Path, file: str) -> bool:
     """Whether another file system covers this file. lxcfs covers /proc/stat with a container's own times."""
-    lines = _text(root / "proc/self/mountinfo").splitlines()
-    return any(line.split()[4:5] == [file] for line in lines)
+    return any(mount.point == file for mount in mounts(root))
 
 
 @dataclass(frozen=True)
