@@ -13,10 +13,9 @@ import pytest
 from made_kernels import unified, write
 
 from klat.base.errors import KlatError
-from klat.campaign import efi_stub
+from klat.campaign import efi
 from klat.campaign.boot_loader import OwnEntry
-from klat.campaign.efi_stub import BootOption, EfiStub
-from klat.campaign.efi_variables import GLOBAL, EfiVariables
+from klat.campaign.efi import BootOption, EfiStub, EfiVariables, GLOBAL
 from klat.campaign.grub import Grub
 from klat.lab.architectures import AMD64
 
@@ -58,7 +57,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     variables.write("BootCurrent", struct.pack("<H", 1))
     monkeypatch.setenv("PATH", f"{tmp_path}/tools:/usr/bin:/bin")
     monkeypatch.setattr("os.uname", lambda: SimpleNamespace(release=STOCK))
-    monkeypatch.setattr(efi_stub, "HOST", AMD64)
+    monkeypatch.setattr(efi, "HOST", AMD64)
     return tmp_path
 
 

@@ -14,12 +14,12 @@ import pytest
 from klat import cli
 from klat.base import owners, programs
 from klat.base.errors import KlatError
-from klat.campaign import this_machine, trusted_code
+from klat.campaign import this_machine
 from klat.campaign.boot_loader import BootEntry
 from klat.campaign.campaign_file import ENDED, RUNNING, BootAttempt, Campaign, read_campaign
 from klat.campaign.engine import change_campaign
 from klat.campaign.grub import Grub
-from klat.campaign.user_command import UserCommand
+from klat.campaign.without_menu import UserCommand
 from klat.commands import _campaign_plan, _campaign_state
 from klat.compare.verdicts import Rules
 from klat.machine import machine_state
@@ -60,7 +60,7 @@ def klat(
     monkeypatch.setattr(this_machine, "check_machine", lambda: iter(["it hangs"]))
     monkeypatch.delenv("KLAT_PROGRAMS", raising=False)
     # The tree of the tests can belong to any user.
-    monkeypatch.setattr(trusted_code, "check_code", lambda names: None)
+    monkeypatch.setattr(this_machine, "check_code", lambda names: None)
     return found
 
 
@@ -278,7 +278,7 @@ def test_code_that_another_user_can_write_is_refused_before_a_reboot(
     def refuse(names: Iterable[str]) -> None:
         raise KlatError(f"/srv/{'+'.join(names)} can be written")
 
-    monkeypatch.setattr(trusted_code, "check_code", refuse)
+    monkeypatch.setattr(this_machine, "check_code", refuse)
     for words in (("plan", *STOCK, *RT, *BOOTS, "pipes", "timer"), ("check",), ("start",)):
         named = "pipes+timer" if words[0] == "plan" else "pipes"
         assert klat(*words, status=2) == f"klat campaign: /srv/{named} can be written\n"

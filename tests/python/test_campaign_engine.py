@@ -11,20 +11,22 @@ import pytest
 from klat.base.errors import KlatError
 from klat.campaign import campaign_file, engine
 from klat.campaign.boot_loader import OWN_WORD, BootEntry, OwnEntry
-from klat.campaign.boot_order import BootSetting, CampaignBoot
 from klat.campaign.campaign_file import (
+    BootAttempt,
+    BootSetting,
+    Campaign,
+    CampaignBoot,
     ENDED,
     MOST_FAILURES,
     MOST_INTERRUPTIONS,
     PAUSED,
     PLANNED,
     RUNNING,
-    BootAttempt,
-    Campaign,
     read_campaign,
     write_campaign,
 )
-from klat.campaign.engine import Engine, Measured, change_phase, own_entries
+from klat.campaign.engine import Engine, change_phase, own_entries
+from klat.campaign.this_machine import Measured
 
 STOCK = BootEntry("menu>stock", "Stock", "6.1.0", ("root=/dev/sda1", "ro"))
 RT = BootEntry("menu>rt", "RT", "6.1.0-rt", ("root=/dev/sda1", "ro"))

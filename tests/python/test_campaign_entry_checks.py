@@ -12,9 +12,9 @@ from made_kernels import bzimage, unified, write
 from klat.base.errors import KlatError
 from klat.campaign import entry_checks, kernel_image
 from klat.campaign.boot_loader import BootEntry, OwnEntry
-from klat.campaign.boot_order import BootSetting
+from klat.campaign.campaign_file import BootSetting
 from klat.campaign.engine import copy_of
-from klat.campaign.efi_variables import GLOBAL, EfiVariables
+from klat.campaign.efi import GLOBAL, EfiVariables
 from klat.campaign.entry_checks import check_entries, check_kernels, check_systems, obstacle
 from klat.commands import _campaign_plan
 from klat.lab.architectures import AMD64, ARM64

@@ -10,7 +10,7 @@ import pytest
 
 from klat.base import owners, programs
 from klat.base.errors import KlatError
-from klat.campaign import trusted_code
+from klat.campaign import this_machine
 
 STRANGER = 4242
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user")
@@ -27,7 +27,7 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin/klat").symlink_to(found / "klat")
     monkeypatch.setattr(sys, "argv", [str(tmp_path / "bin/klat")])
-    monkeypatch.setattr(trusted_code, "_PACKAGES", found / "scripts")
+    monkeypatch.setattr(this_machine, "_PACKAGES", found / "scripts")
     monkeypatch.setattr(programs, "directory", lambda: found)
     return found
 
@@ -37,16 +37,16 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (".", "klat", "scripts", "scripts/klat", "scripts/klat/cli.py", "pipes", "pipes/pipes"),
 )
 def test_code_that_every_user_can_write_is_refused(tree: Path, name: str) -> None:
-    trusted_code.check_code(["pipes"])
+    this_machine.check_code(["pipes"])
     (tree / name).chmod(0o777)
     with pytest.raises(KlatError) as refused:
-        trusted_code.check_code(["pipes"])
+        this_machine.check_code(["pipes"])
     assert str(refused.value).startswith(f"{tree / name} can be written by every user, but root")
 
 
 def test_a_program_that_the_campaign_does_not_run_may_be_anything(tree: Path) -> None:
     (tree / "pipes/pipes").chmod(0o777)
-    trusted_code.check_code(["timer"])
+    this_machine.check_code(["timer"])
 
 
 @as_root
@@ -56,9 +56,9 @@ def test_code_of_another_user_is_refused_unless_that_user_called_sudo(
     for path in (tree, *tree.rglob("*")):
         os.chown(path, STRANGER, STRANGER)
     with pytest.raises(KlatError, match=f"{tree} belongs to user {STRANGER}"):
-        trusted_code.check_code(["pipes"])
+        this_machine.check_code(["pipes"])
     monkeypatch.setattr(owners, "caller", lambda: (STRANGER, STRANGER))
-    trusted_code.check_code(["pipes"])
+    this_machine.check_code(["pipes"])
 
 
 def test_the_directory_of_a_symbolic_link_in_the_path_is_checked(
@@ -95,4 +95,4 @@ def test_a_circle_of_links_is_an_error(tree: Path) -> None:
     (tree / "scripts/a").symlink_to("b")
     (tree / "scripts/b").symlink_to("a")
     with pytest.raises(KlatError, match="cannot check the owner of .*: Too many levels"):
-        trusted_code.check_code([])
+        this_machine.check_code([])

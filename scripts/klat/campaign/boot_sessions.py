@@ -11,8 +11,7 @@ from typing import Any
 
 from klat.base.errors import KlatError, SessionError
 from klat.base.errors import ends_all, worst
-from klat.campaign.boot_order import CampaignBoot
-from klat.campaign.campaign_file import DONE, Campaign
+from klat.campaign.campaign_file import Campaign, CampaignBoot, DONE
 from klat.record import plan_csv, session_directory
 from klat.record.json_files import read_run_json
 from klat.record.rows import USABLE

@@ -1,4 +1,4 @@
-"""campaign.json: what a campaign measures, and its progress.
+"""campaign.json: what a campaign measures, in which order, and its progress.
 
 klat replaces the whole file, and continues when the new file is on disk. After a power cut, the old file or
 the new file is there, and it is complete.
@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 import os
+import random
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -16,8 +18,6 @@ from klat.base import files, owners
 from klat.base.bounded_read import parse_json, read_open
 from klat.base.errors import KlatError, SessionError
 from klat.base.fields import Kind, ListOf, Maybe, Number, Object, OneOf, Text, Truth, Tuple, Whole
-from klat.campaign.boot_order import BootSetting, CampaignBoot, boot_order, check_order
-from klat.record.plan_csv import MAX_RUNS
 from klat.record.json_files import (
     LARGEST_INTEGER,
     MOST_BOOTS,
@@ -25,6 +25,52 @@ from klat.record.json_files import (
     MOST_PAUSE_MS,
     MOST_SECONDS,
 )
+from klat.record.plan_csv import MAX_RUNS, alternating_rounds, seed_of_boot
+
+PANIC = "panic"  # the label of the boot whose kernel must panic
+
+
+@dataclass(frozen=True)
+class BootSetting:
+    """What a label stands for: a boot entry, with words appended to the kernel's command line."""
+
+    label: str
+    entry: str  # as the boot loader names it
+    append: str = ""
+
+
+@dataclass(frozen=True)
+class CampaignBoot:
+    number: int  # from 1
+    round: int  # from 1; each setting boots once in a round
+    setting: BootSetting
+    seed: int  # for the order of the boot's runs
+    panics: bool = False  # the kernel must panic, and the default kernel must boot next
+
+
+def boot_order(settings: Sequence[BootSetting], rounds: int, seed: int) -> list[CampaignBoot]:
+    """All boots, in the order of alternating_rounds()."""
+    drawn = alternating_rounds(len(settings), rounds, random.Random(seed), carries=True)
+    places = ((in_round, index) for in_round, order in enumerate(drawn, 1) for index in order)
+    return [
+        CampaignBoot(number, in_round, settings[index], seed_of_boot("campaign", seed, number))
+        for number, (in_round, index) in enumerate(places, 1)
+    ]
+
+
+# The kernel finds neither this program in the initramfs nor this root device, so it panics.
+_PANICS = "rdinit=/klat-panics root=/dev/klat-panics init=/klat-panics"
+
+
+def check_order(
+    settings: Sequence[BootSetting], default: str, seed: int, panics_at_start: bool
+) -> list[CampaignBoot]:
+    """The boots of a check: each setting once, then one in which the kernel of the default entry panics: at
+    its start, or when klat makes it panic."""
+    boots = boot_order(settings, 1, seed)
+    drill = BootSetting(PANIC, default, _PANICS if panics_at_start else "")
+    return [*boots, CampaignBoot(len(boots) + 1, 1, drill, 0, panics=True)]
+
 
 SCHEMA = 1
 _LARGEST = 1 << 26

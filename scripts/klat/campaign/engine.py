@@ -11,18 +11,21 @@ import fcntl
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from klat.base import files
 from klat.base.errors import KlatError, printable
 from klat.campaign import looks
 from klat.campaign.boot_loader import OWN_WORD, BootEntry, BootLoader, OwnEntry
-from klat.campaign.boot_order import BootSetting, CampaignBoot
 from klat.campaign.campaign_file import (
     ASKED,
+    BootAttempt,
+    BootSetting,
+    Campaign,
+    CampaignBoot,
     DONE,
     ENDED,
     FAILED,
@@ -34,60 +37,13 @@ from klat.campaign.campaign_file import (
     PLANNED,
     RUNNING,
     WRONG_KERNEL,
-    BootAttempt,
-    Campaign,
     read_campaign,
     write_campaign,
 )
 from klat.campaign.entry_checks import reboots_after_panic
+from klat.campaign.this_machine import ThisMachine
 
 _PANIC = "panic=10"
-
-
-@dataclass(frozen=True)
-class Measured:
-    """The result of a boot's sessions. `reason` says why they do not count; it is empty if they count."""
-
-    reason: str
-    seconds: Mapping[str, float]
-    celsius: Mapping[str, float] = field(default_factory=dict)
-
-
-class BootedMachine(Protocol):
-    """What a campaign needs of this machine."""
-
-    def boot_id(self) -> str:
-        ...
-
-    def release(self) -> str:
-        ...
-
-    def words(self) -> tuple[str, ...]:
-        """The words of the kernel's command line."""
-
-    def now(self) -> str:
-        ...
-
-    def measure(self, campaign: Campaign, boot: CampaignBoot) -> Measured:
-        """Wait until the machine is idle and cool, then record or complete the sessions of this boot."""
-
-    def set_aside(self, campaign: Campaign, attempt: BootAttempt) -> None:
-        """Move the sessions of an attempt that does not count to the .failed directory of their label."""
-
-    def copy(self, campaign: Campaign) -> str:
-        """Copy the results to `copy_to`, if there is one. Returns why this failed, or an empty text."""
-
-    def reboot(self, verb: str = "reboot") -> None:
-        """Request a reboot by this verb of systemctl. Returns before the machine goes down."""
-
-    def panic(self) -> None:
-        """Make the kernel panic. KlatError if it does not."""
-
-    def withdraw(self) -> None:
-        """Remove klat's systemd unit, so that the next boot does not start it."""
-
-    def notify(self, campaign: Campaign) -> None:
-        """Run the command `notify`, if there is one."""
 
 
 class Engine:
@@ -95,7 +51,7 @@ class Engine:
         self,
         path: Path,
         loader: BootLoader,
-        machine: BootedMachine,
+        machine: ThisMachine,
         say: Callable[[str], None],
         is_settled: Callable[[Campaign], bool] = looks.is_settled,
     ) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from klat.base.errors import KlatError
 from klat.campaign import kernel_image
 from klat.campaign.boot_loader import OWN_WORD, BootEntry, OwnEntry
-from klat.campaign.efi_variables import GLOBAL, EfiVariables
+from klat.campaign.efi import GLOBAL, EfiVariables
 from klat.lab.architectures import HOST
 from klat.machine.kernel_files import mounts
 

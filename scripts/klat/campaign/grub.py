@@ -27,13 +27,22 @@ from klat.campaign.boot_loader import (
     path_on_partition,
     run_tool,
 )
-from klat.campaign.efi_stub import started_directories
-from klat.campaign.grub_copy import STARTED, command_line, copied_body
-from klat.campaign.grub_default import CURE, default_item, identified
-from klat.campaign.grub_environment import GRUBENV, variables
-from klat.campaign.grub_item import LoadCommand, MenuItem
+from klat.campaign.efi import started_directories
+from klat.campaign.grub_item import (
+    CURE,
+    LINUX,
+    OTHERS,
+    STARTED,
+    LoadCommand,
+    MenuItem,
+    command_line,
+    copied_body,
+    default_item,
+    identified,
+)
+from klat.campaign.grub_files import GRUBENV, variables
 from klat.campaign.grub_execution import ARGUMENTS
-from klat.campaign.grub_menu import LINUX, OTHERS, OWN_FILE, GrubMenu
+from klat.campaign.grub_menu import OWN_FILE, GrubMenu
 from klat.campaign.grub_script import Variables, parse_block
 
 _DIRECTORIES = ("boot/grub", "boot/grub2")

@@ -13,11 +13,9 @@ from typing import Union
 
 from klat.base.errors import KlatError
 from klat.campaign.boot_loader import file_text
-from klat.campaign.grub_bls import bls_entries
-from klat.campaign.grub_conditions import Truth
-from klat.campaign.grub_environment import GRUBENV, environment_words, variables
-from klat.campaign.grub_execution import ARGUMENTS, Execution, Shown, shown
-from klat.campaign.grub_item import LoadCommand, MenuItem
+from klat.campaign.grub_files import GRUBENV, bls_entries, environment_words, variables
+from klat.campaign.grub_execution import ARGUMENTS, Execution, Shown, Truth, shown
+from klat.campaign.grub_item import INITRAMFS, LINUX, OTHERS, LoadCommand, MenuItem
 from klat.campaign.grub_script import (
     Command,
     GrubBlock,
@@ -31,9 +29,6 @@ from klat.campaign.grub_script import (
 )
 
 OWN_FILE = "custom.cfg"
-LINUX, INITRAMFS = re.compile(r"linux(?:16|efi)?"), re.compile(r"initrd(?:16|efi)?")
-# These start another program, or Linux under one.
-OTHERS = re.compile(r"multiboot2?|module2?|xen_\w+|chainloader|\w*configfile")
 _ITEMS = ("menuentry", "submenu")
 # klat does not know the effect of these commands on the menu.
 _UNREAD = re.compile(r"uki|legacy_\w+|syslinux_\w+|extract_\w+|exit|eval|normal")

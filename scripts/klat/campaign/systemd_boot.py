@@ -26,7 +26,7 @@ from klat.campaign.boot_loader import (
     file_text,
     run_tool,
 )
-from klat.campaign.efi_variables import EfiVariables, utf16
+from klat.campaign.efi import EfiVariables, utf16
 
 _MARK = "# klat campaign: do not edit; klat removes this file\n"
 _OWN = "klat-"

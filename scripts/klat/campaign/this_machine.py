@@ -1,4 +1,6 @@
-"""This machine under systemd, for a campaign: waits until it is idle, measures, and reboots."""
+"""This machine under systemd, for a campaign: waits until it is idle, measures, and reboots.
+
+systemd starts klat as root after each boot, so only trusted users may write klat's code."""
 
 from __future__ import annotations
 
@@ -9,20 +11,21 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from klat.base import files
-from klat.base.errors import KlatError, SessionError
+import klat
+from klat.base import files, owners, programs
+from klat.base.errors import KILLED, KlatError, SessionError
 from klat.campaign.boot_loader import OWN_WORD, run_tool
-from klat.campaign.boot_order import CampaignBoot
-from klat.base.errors import KILLED
 from klat.campaign.boot_sessions import measure_boot, sessions_of
-from klat.campaign.campaign_file import BootAttempt, Campaign
-from klat.campaign.engine import Measured
+from klat.campaign.campaign_file import BootAttempt, Campaign, CampaignBoot
 from klat.machine.kernel_files import celsius, is_cool
 from klat.record import session_directory
+from klat.running import loads
 
+_PACKAGES = Path(klat.__file__).resolve().parents[1]  # the launcher's directory for imports
 UNIT = "klat-campaign.service"
 _UNIT_FILE = Path("/etc/systemd/system") / UNIT
 _WATCHDOG_FILE = Path("/etc/systemd/system.conf.d/klat-campaign.conf")
@@ -69,6 +72,15 @@ _PARTS = re.compile(r"([0-9a-z. ]+) \((\w+)\)")
 _UNITS = {"h": 3600.0, "min": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6}
 
 
+@dataclass(frozen=True)
+class Measured:
+    """The result of a boot's sessions. `reason` says why they do not count; it is empty if they count."""
+
+    reason: str
+    seconds: Mapping[str, float]
+    celsius: Mapping[str, float] = field(default_factory=dict)
+
+
 class ThisMachine:
     def boot_id(self) -> str:
         return session_directory.boot_id()
@@ -77,12 +89,14 @@ class ThisMachine:
         return os.uname().release
 
     def words(self) -> tuple[str, ...]:
+        """The words of the kernel's command line."""
         return tuple(Path("/proc/cmdline").read_text().split())
 
     def now(self) -> str:
         return session_directory.iso(session_directory.now())
 
     def measure(self, campaign: Campaign, boot: CampaignBoot) -> Measured:
+        """Wait until the machine is idle and cool, then record or complete the sessions of this boot."""
         seconds = dict(self._settle(campaign))
         warmth = celsius()
         begun = time.monotonic()
@@ -111,6 +125,7 @@ class ThisMachine:
         yield "waited for cooling", _until(_HOT_S, lambda: is_cool(celsius(), boots, _WARMER_C))
 
     def set_aside(self, campaign: Campaign, attempt: BootAttempt) -> None:
+        """Move the sessions of an attempt that does not count to the .failed directory of their label."""
         for session in sessions_of(campaign, attempt.boot_id):
             kept = session.parent / session_directory.SET_ASIDE
             with files.explained("make", kept):
@@ -119,6 +134,7 @@ class ThisMachine:
                 files.rename(session, kept / session.name)
 
     def copy(self, campaign: Campaign) -> str:
+        """Copy the results to `copy_to`, if there is one. Returns why this failed, or an empty text."""
         if campaign.copy_to is None:
             return ""
         words = ("rsync", "-a", f"{campaign.output}/", campaign.copy_to)
@@ -142,6 +158,7 @@ class ThisMachine:
             time.sleep(_REBOOT_PAUSE_S)
 
     def panic(self) -> None:
+        """Make the kernel panic. KlatError if it does not."""
         os.sync()
         try:
             _SYSRQ.write_text("c")
@@ -153,6 +170,7 @@ class ThisMachine:
         raise KlatError(f"the kernel did not panic within {_PANIC_S} s")
 
     def withdraw(self) -> None:
+        """Remove klat's systemd unit, so that the next boot does not start it."""
         _quietly("systemctl", "disable", UNIT, seconds=60)
         for file in (_UNIT_FILE, _HOME_UNIT_FILE, _WATCHDOG_FILE):
             file.unlink(missing_ok=True)
@@ -161,6 +179,7 @@ class ThisMachine:
         _quietly("systemctl", "daemon-reload", seconds=60)
 
     def notify(self, campaign: Campaign) -> None:
+        """Run the command `notify`, if there is one."""
         if campaign.notify is not None:
             _quietly("/bin/sh", "-c", campaign.notify, seconds=_NOTIFYING_S)
 
@@ -179,6 +198,36 @@ def check_machine() -> Iterator[str]:
         yield (
             "this kernel has no watchdog device: if a kernel hangs, somebody must reset the machine"
         )
+
+
+def check_code(names: Iterable[str]) -> None:
+    """KlatError if an untrusted user can write klat or one of these programs, or replace them. Trusted are root,
+    the user of this process, and the caller of sudo."""
+    for path in _code(names):
+        try:
+            doubt = owners.doubt_of_path(path)
+        except OSError as error:
+            raise KlatError(f"cannot check the owner of {path}: {error.strerror}") from error
+        if doubt:
+            raise KlatError(
+                f"{doubt}, but root runs code from there after each boot; change the owner or mode, or"
+                " install klat"
+            )
+
+
+def launcher() -> Path:
+    """The file that started this process. After each boot, systemd starts it again."""
+    return Path(sys.argv[0]).resolve()
+
+
+def _code(names: Iterable[str]) -> Iterator[Path]:
+    yield launcher()
+    yield _PACKAGES
+    for directory, directories, found in os.walk(_PACKAGES):
+        yield from (Path(directory, name) for name in (*directories, *found))
+    for path in (*map(programs.locate, dict.fromkeys(names)), loads.program()):
+        if path is not None:
+            yield path
 
 
 def install_unit(command: Sequence[str], paths: Sequence[str]) -> None:

@@ -21,7 +21,7 @@ from klat.record.profiles import PROFILES
 
 if TYPE_CHECKING:
     from klat.campaign.boot_loader import BootEntry, BootLoader
-    from klat.campaign.boot_order import BootSetting
+    from klat.campaign.campaign_file import BootSetting
 
 # A label is part of the file name of a boot entry. There, systemd-boot takes a + as the start of a counter.
 # GRUB parses the parameters of a setting like a shell, so they have no quotes, $, ; or the like.
@@ -120,8 +120,7 @@ def _plan(arguments: argparse.Namespace) -> int:
     from klat.campaign.campaign_file import Campaign, write_campaign
     from klat.campaign.campaign_text import plan_lines
     from klat.campaign.looks import planned_looks, refuse_other_sessions
-    from klat.campaign.this_machine import check_machine
-    from klat.campaign.trusted_code import check_code
+    from klat.campaign.this_machine import check_code, check_machine
     from klat.campaign.without_menu import WithoutMenu
     from klat.report.text.columns import wrapped
     from klat.report.text.look_text import too_few_units
@@ -251,7 +250,7 @@ def _settings(
 ) -> list[BootSetting]:
     """Each kernel, and each kernel with each setting."""
     from klat.campaign.boot_loader import OWN_WORD
-    from klat.campaign.boot_order import PANIC, BootSetting
+    from klat.campaign.campaign_file import PANIC, BootSetting
     from klat.campaign.entry_checks import reboots_after_panic
 
     found = []

@@ -33,11 +33,10 @@ def add_boot_options(parser: argparse.ArgumentParser) -> None:
 
 def this_loader(arguments: argparse.Namespace) -> BootLoader:
     """What the options choose, or else the boot loader of this machine."""
-    from klat.campaign.efi_stub import EfiStub
+    from klat.campaign.efi import EfiStub
     from klat.campaign.grub import Grub
-    from klat.campaign.kexec import Kexec
+    from klat.campaign.without_menu import Kexec, UserCommand
     from klat.campaign.systemd_boot import SystemdBoot
-    from klat.campaign.user_command import UserCommand
 
     if arguments.kexec:
         return Kexec()
@@ -58,11 +57,10 @@ def this_loader(arguments: argparse.Namespace) -> BootLoader:
 
 
 def loader_of(campaign: Campaign) -> BootLoader:
-    from klat.campaign.efi_stub import EfiStub
+    from klat.campaign.efi import EfiStub
     from klat.campaign.grub import Grub
-    from klat.campaign.kexec import Kexec
+    from klat.campaign.without_menu import Kexec, UserCommand
     from klat.campaign.systemd_boot import SystemdBoot
-    from klat.campaign.user_command import UserCommand
 
     default = campaign.default, campaign.default_words
     if campaign.boot_command is not None:

@@ -153,8 +153,13 @@ def _run(campaign: Campaign, begun: Campaign) -> None:
     from klat.campaign.campaign_file import RUNNING
     from klat.campaign.engine import alone, change_campaign, entry_of, own_entries
     from klat.campaign.entry_checks import check_entries
-    from klat.campaign.this_machine import ThisMachine, install_unit, start_unit
-    from klat.campaign.trusted_code import check_code, launcher
+    from klat.campaign.this_machine import (
+        ThisMachine,
+        check_code,
+        install_unit,
+        launcher,
+        start_unit,
+    )
 
     _campaign_state.refuse_other_programs()
     loader = _campaign_state.loader_of(campaign)

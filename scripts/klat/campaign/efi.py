@@ -1,8 +1,8 @@
-"""Kernels that the firmware itself starts, without a boot loader, by their EFI stub.
+"""UEFI: its variables, and kernels that the firmware itself starts, without a boot loader, by their EFI stub.
 
-A boot option of the firmware (UEFI specification, "Boot Manager") names a kernel file and its command line.
-klat adds copies with its own words, outside the firmware's boot order. BootNext chooses one. The firmware
-removes BootNext before it starts the kernel, so if the kernel fails, the next boot is the default one.
+The kernel shows the variables as files. A boot option of the firmware (UEFI specification, "Boot Manager") names a kernel
+file and its command line. klat adds copies with its own words, outside the firmware's boot order. BootNext chooses one.
+The firmware removes BootNext before it starts the kernel, so if the kernel fails, the next boot is the default one.
 """
 
 from __future__ import annotations
@@ -17,18 +17,67 @@ from pathlib import Path
 from klat.base.bounded_read import read_named
 from klat.base.errors import KlatError
 from klat.campaign import kernel_image
-from klat.campaign.boot_loader import (
-    OWN_WORD,
-    BootEntry,
-    OwnEntry,
-    digests,
-    is_of_loader,
-    run_tool,
-)
-from klat.campaign.efi_variables import GLOBAL, EfiVariables, utf16
+from klat.campaign.boot_loader import BootEntry, OWN_WORD, OwnEntry, digests, is_of_loader, run_tool
 from klat.campaign.without_menu import WithoutMenu
 from klat.lab.architectures import HOST
 from klat.lab.kernel_formats import LARGEST
+
+GLOBAL = "8be4df61-93ca-11d2-aa0d-00e098032b8c"  # the vendor of the specification's own variables
+_ATTRIBUTES = 4
+# The variable outlives a reboot, and the firmware and the kernel can read it.
+_KEPT = struct.pack("<I", 1 | 2 | 4)
+
+
+class EfiVariables:
+    """The variables of one vendor."""
+
+    def __init__(self, vendor: str, root: Path = Path("/")) -> None:
+        self._vendor = vendor
+        self._directory = root / "sys/firmware/efi/efivars"
+
+    def are_there(self) -> bool:
+        """Whether the running kernel shows UEFI variables."""
+        return self._directory.is_dir()
+
+    def path(self, name: str) -> Path:
+        return self._directory / f"{name}-{self._vendor}"
+
+    def names(self, pattern: str) -> list[str]:
+        """The names that match the pattern, sorted."""
+        found = self._directory.glob(f"{pattern}-{self._vendor}")
+        return sorted(path.name.removesuffix(f"-{self._vendor}") for path in found)
+
+    def read(self, name: str) -> bytes:
+        """The value; empty if there is no such variable. KlatError if it cannot be read."""
+        try:
+            return self.path(name).read_bytes()[_ATTRIBUTES:]
+        except FileNotFoundError:
+            if self.are_there():
+                return b""
+        except OSError as error:
+            raise KlatError(f"cannot read {self.path(name)}: {error.strerror}") from error
+        raise KlatError(
+            "this kernel has no UEFI variables, which klat needs to choose the next boot; boot another"
+            " kernel, or this one with efi=runtime on its command line"
+        )
+
+    def write(self, name: str, value: bytes) -> None:
+        try:
+            self.path(name).write_bytes(_KEPT + value)
+        except OSError as error:
+            raise KlatError(f"cannot write {self.path(name)}: {error.strerror}") from error
+
+    def remove(self, name: str) -> None:
+        try:
+            self.path(name).unlink(missing_ok=True)
+        except OSError as error:
+            raise KlatError(f"cannot remove {self.path(name)}: {error.strerror}") from error
+
+
+def utf16(value: bytes) -> str:
+    """A text in UTF-16, without the zero at its end."""
+    return value.decode("utf-16-le", "replace").rstrip("\0")
+
 
 _ACTIVE = 1  # the attribute of an option that can be booted
 _HEADER = struct.Struct("<IH")  # attributes, and the length of the path of the kernel
