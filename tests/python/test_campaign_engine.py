@@ -10,7 +10,7 @@ import pytest
 
 from klat.base.errors import KlatError
 from klat.campaign import campaign_file, engine
-from klat.campaign.boot_loader import OWN_WORD, BootEntry, OwnEntry
+from klat.campaign.boot_loader import OWN_WORD, BootEntry, BootLoader, OwnEntry
 from klat.campaign.campaign_file import (
     BootAttempt,
     BootSetting,
@@ -36,14 +36,12 @@ class PowerCut(Exception):
     pass
 
 
-class Rig:
+class Rig(BootLoader):
     """A simulated machine with a disk and a boot loader. `fails(boot)` names what goes wrong in a boot:
     `panic`, `not started`, `other` (another kernel boots), `session`, or nothing. At step `cut_at` the power
     is cut."""
 
     name = "faked"
-    own_words = ()
-    reboot_verb = "reboot"
 
     def __init__(self, path: Path, fails: Callable[[CampaignBoot], str] = lambda boot: "") -> None:
         self.path = path
@@ -448,7 +446,7 @@ def test_a_kernel_that_would_never_reboot_after_a_panic_reboots(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     entry = replace(STOCK, words=("panic=5", "panic=0"))
-    monkeypatch.setattr(engine, "entry_of", lambda *_: entry)
+    monkeypatch.setattr(rig, "entries", lambda: [entry])
     assert engine.own_entry(rig, BootSetting("s", entry.identity)).append[-1] == "panic=10"
 
 

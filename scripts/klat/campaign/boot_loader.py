@@ -7,10 +7,10 @@ import os
 import re
 import shlex
 import subprocess
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
 
 from klat.base.bounded_read import read_named
 from klat.base.errors import KlatError, printable
@@ -82,31 +82,45 @@ class OwnEntry:
         return replace(self.entry, words=(*self.entry.words, *self.append))
 
 
-class BootLoader(Protocol):
+class BootLoader(ABC):
     """If the boot loader cannot do something, its method raises KlatError with the reason and the remedy."""
 
-    name: str
-    own_words: tuple[str, ...]  # added to the command line of each entry of klat
-    reboot_verb: str  # of systemctl, for the boot that was chosen
+    name = ""
+    own_words: tuple[str, ...] = ()  # added to the command line of each entry of klat
+    reboot_verb = "reboot"  # of systemctl, for the boot that was chosen
 
+    @abstractmethod
     def entries(self) -> list[BootEntry]:
         """Every entry that boots Linux, in the menu's order, without klat's own."""
 
+    def entry(self, identity: str, problem: str = "") -> BootEntry:
+        """KlatError, with this problem, if there is no such entry."""
+        for entry in self.entries():
+            if entry.identity == identity:
+                return entry
+        lost = f"{self.name} has no entry {identity!r}; klat campaign kernels lists the entries"
+        raise KlatError(problem or lost)
+
     def left_out(self) -> Mapping[str, str]:
         """Titles of entries that may boot Linux, but that klat cannot boot, with the reasons."""
+        return {}
 
+    @abstractmethod
     def default(self) -> BootEntry:
         """The entry that boots if nothing is chosen. klat never changes it."""
 
+    @abstractmethod
     def check(self) -> None:
         """KlatError if the boot loader cannot boot an entry once."""
 
     def install(self, own: Sequence[OwnEntry]) -> None:
         """Replace klat's entries by these. On return they are on disk."""
 
+    @abstractmethod
     def choose(self, own: OwnEntry) -> None:
         """Choose this entry of klat for the next boot, and for no other."""
 
+    @abstractmethod
     def started(self) -> str:
         """The name of klat's entry that was started since choose(); empty if none. Without a menu, only the
         running kernel is known."""
@@ -116,6 +130,7 @@ class BootLoader(Protocol):
 
     def files(self) -> Mapping[str, str]:
         """For each file that decides what boots: its path and its SHA-256."""
+        return {}
 
 
 def file_bytes(path: Path) -> bytes:
@@ -136,25 +151,31 @@ def digests(contents: Iterable[tuple[Path, bytes]]) -> dict[str, str]:
     return {str(path): hashlib.sha256(data).hexdigest() for path, data in contents}
 
 
-def run_tool(*command: str) -> str:
-    """Run a tool of the boot loader, and return what it prints. KlatError if it fails."""
+def run(*command: str, seconds: float = _SECONDS) -> subprocess.CompletedProcess[str]:
+    """Run a command. Its status is 127 if it cannot be started, and 124 if it does not end in time."""
     # SYSTEMD_COLORS=1 and the like change what bootctl prints, SYSTEMD_ESP_PATH what it reads.
     inherited = {key: v for key, v in os.environ.items() if not key.startswith("SYSTEMD_")}
     environment = {**inherited, "LC_ALL": "C", "SYSTEMD_COLORS": "0"}
     try:
-        done = subprocess.run(
+        return subprocess.run(
             command,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
             env=environment,
-            timeout=_SECONDS,
+            timeout=seconds,
             check=False,
         )
     except subprocess.TimeoutExpired:
-        raise KlatError(f"{shlex.join(command)}: did not end within {_SECONDS} s") from None
+        why = f"did not end within {seconds:g} s"
+        return subprocess.CompletedProcess(command, 124, "", why)
     except OSError as error:
-        raise KlatError(f"{shlex.join(command)}: {error.strerror}") from None
+        return subprocess.CompletedProcess(command, 127, "", error.strerror or "")
+
+
+def run_tool(*command: str) -> str:
+    """Run a tool of the boot loader, and return what it prints. KlatError if it fails."""
+    done = run(*command)
     if done.returncode:
         why = done.stderr.strip().splitlines() or [f"status {done.returncode}"]
         raise KlatError(f"{shlex.join(command)}: {printable(why[-1])}")

@@ -24,6 +24,10 @@ from klat.report.text.numbers import duration, plural
 _BOOTS_SHOWN = 32
 
 
+def _hanging(text: str) -> list[str]:
+    return wrapped(text, "", "  ")
+
+
 def entry_lines(entries: Sequence[BootEntry], default: BootEntry | None) -> Iterator[str]:
     """The boot entries as a table. `default` is None if no entry is the default."""
     rows = [
@@ -41,7 +45,7 @@ def entry_lines(entries: Sequence[BootEntry], default: BootEntry | None) -> Iter
 def left_out_lines(left_out: Mapping[str, str]) -> Iterator[str]:
     """The entries that klat cannot boot, with the reasons."""
     for title, why in left_out.items():
-        yield from wrapped(f"a campaign cannot boot {title}: {why}", "", "  ")
+        yield from _hanging(f"a campaign cannot boot {title}: {why}")
 
 
 def plan_lines(campaign: Campaign, entries: Sequence[BootEntry]) -> Iterator[str]:
@@ -50,31 +54,27 @@ def plan_lines(campaign: Campaign, entries: Sequence[BootEntry]) -> Iterator[str
     boots = campaign.boots()
     for setting in campaign.settings:
         words = f", with {setting.append}" if setting.append else ""
-        yield from wrapped(f"{setting.label}: {names[setting.entry]}{words}", "", "  ")
+        yield from _hanging(f"{setting.label}: {names[setting.entry]}{words}")
     programs = Counter(name for name, _ in campaign.sets)
     named = ", ".join(programs)
     runs = campaign.runs * len(campaign.sets)
     loads = f" under each load ({', '.join(campaign.loads)})" if len(campaign.loads) > 1 else ""
-    yield from wrapped(
+    yield from _hanging(
         f"{plural(len(boots), 'boot')}: {campaign.rounds} of each, in blocks whose second half"
-        f" reverses the first; in each boot {plural(runs, 'run')} of {named}{loads}",
-        "",
-        "  ",
+        f" reverses the first; in each boot {plural(runs, 'run')} of {named}{loads}"
     )
     if len(campaign.looks) > 1:
         early = ", ".join(map(str, campaign.looks[:-1]))
-        yield from wrapped(
+        yield from _hanging(
             f"looks after {early} of {campaign.rounds} rounds: the campaign ends if klat compare settles"
-            " every metric",
-            "",
-            "  ",
+            " every metric"
         )
     order = [boot.setting.label for boot in boots]
     shown = " ".join(order[:_BOOTS_SHOWN])
-    yield from wrapped(f"order: {shown}{' ...' if len(order) > _BOOTS_SHOWN else ''}", "", "  ")
+    yield from _hanging(f"order: {shown}{' ...' if len(order) > _BOOTS_SHOWN else ''}")
     yield f"seed: {campaign.seed}"
-    yield from wrapped(f"sessions go to {campaign.output}", "", "  ")
-    yield from wrapped(f"default kernel: {names[campaign.default]}", "", "  ")
+    yield from _hanging(f"sessions go to {campaign.output}")
+    yield from _hanging(f"default kernel: {names[campaign.default]}")
 
 
 def _named(entry: BootEntry) -> str:
@@ -115,7 +115,7 @@ def status_lines(campaign: Campaign, now: datetime) -> Iterator[str]:
         yield "next: sudo klat campaign start"
     if campaign.changed:
         files = ", ".join(campaign.changed)
-        yield from wrapped(f"warning: these files have changed since the start: {files}", "", "  ")
+        yield from _hanging(f"warning: these files have changed since the start: {files}")
     yield from _clock_jumps(campaign.attempts)
     yield from _without_sensor(campaign)
     yield from _failures(campaign)
@@ -126,7 +126,7 @@ def unusable_lines(counts: Mapping[Path, tuple[int, int]]) -> Iterator[str]:
     """What klat.campaign.boot_sessions.unusable_runs() found."""
     for label, (unusable, runs) in counts.items():
         count = f"{unusable:,} of {plural(runs, 'run')} of {label.name} do not count"
-        yield from wrapped(f"warning: {count}; klat summary {label} says why", "", "  ")
+        yield from _hanging(f"warning: {count}; klat summary {label} says why")
 
 
 def _clock_jumps(attempts: Sequence[BootAttempt]) -> Iterator[str]:
@@ -137,9 +137,7 @@ def _clock_jumps(attempts: Sequence[BootAttempt]) -> Iterator[str]:
         times = "once" if len(back) == 1 else f"{len(back)} times"
         yield from wrapped(
             f"warning: the clock went back {times}, by up to {duration(max(back).total_seconds())}, so the dates"
-            " of the sessions are not in the order of the boots, and the times here can be wrong",
-            "",
-            "  ",
+            " of the sessions are not in the order of the boots, and the times here can be wrong"
         )
 
 
@@ -155,11 +153,9 @@ def _without_sensor(campaign: Campaign) -> Iterator[str]:
     cooled = {label for label, has_sensor in labels if has_sensor}
     others = sorted({label for label, _ in labels} - cooled)
     if cooled and others:
-        yield from wrapped(
+        yield from _hanging(
             f"warning: no sensor of temperature in the boots of {', '.join(others)}, so klat measures them without"
-            f" waiting until the machine has cooled, unlike those of {', '.join(sorted(cooled))}",
-            "",
-            "  ",
+            f" waiting until the machine has cooled, unlike those of {', '.join(sorted(cooled))}"
         )
 
 
@@ -169,7 +165,7 @@ def _failures(campaign: Campaign) -> Iterator[str]:
         return
     counts = Counter(attempt.outcome for attempt in failed)
     kinds = ", ".join(f"{n} {outcome}" for outcome, n in counts.items())
-    yield from wrapped(f"attempts that do not count: {kinds}", "", "  ")
+    yield from _hanging(f"attempts that do not count: {kinds}")
     label = campaign.boots()[failed[-1].boot - 1].setting.label
     yield from wrapped(
         f"the latest: boot {failed[-1].boot}, {label}, {failed[-1].asked}: {failed[-1].reason}",
@@ -185,7 +181,7 @@ def _parts(campaign: Campaign) -> Iterator[str]:
         return
     means = {name: statistics.mean(each.get(name, 0.0) for each in seconds) for name in names}
     text = ", ".join(f"{name} {duration(mean)}" for name, mean in means.items())
-    yield from wrapped(f"mean time of a boot: {text}", "", "  ")
+    yield from _hanging(f"mean time of a boot: {text}")
 
 
 def time_left(campaign: Campaign, now: datetime) -> float | None:

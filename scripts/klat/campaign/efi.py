@@ -16,6 +16,7 @@ from pathlib import Path
 
 from klat.base.bounded_read import read_named
 from klat.base.errors import KlatError
+from klat.base.files import explained
 from klat.campaign import kernel_image
 from klat.campaign.boot_loader import BootEntry, OWN_WORD, OwnEntry, digests, is_of_loader, run_tool
 from klat.campaign.without_menu import WithoutMenu
@@ -49,29 +50,22 @@ class EfiVariables:
 
     def read(self, name: str) -> bytes:
         """The value; empty if there is no such variable. KlatError if it cannot be read."""
-        try:
-            return self.path(name).read_bytes()[_ATTRIBUTES:]
-        except FileNotFoundError:
-            if self.are_there():
-                return b""
-        except OSError as error:
-            raise KlatError(f"cannot read {self.path(name)}: {error.strerror}") from error
+        if self.are_there():
+            with explained("read", self.path(name)), suppress(FileNotFoundError):
+                return self.path(name).read_bytes()[_ATTRIBUTES:]
+            return b""
         raise KlatError(
             "this kernel has no UEFI variables, which klat needs to choose the next boot; boot another"
             " kernel, or this one with efi=runtime on its command line"
         )
 
     def write(self, name: str, value: bytes) -> None:
-        try:
+        with explained("write", self.path(name)):
             self.path(name).write_bytes(_KEPT + value)
-        except OSError as error:
-            raise KlatError(f"cannot write {self.path(name)}: {error.strerror}") from error
 
     def remove(self, name: str) -> None:
-        try:
+        with explained("remove", self.path(name)):
             self.path(name).unlink(missing_ok=True)
-        except OSError as error:
-            raise KlatError(f"cannot remove {self.path(name)}: {error.strerror}") from error
 
 
 def utf16(value: bytes) -> str:
@@ -146,7 +140,7 @@ def started_directories(root: Path) -> list[Path]:
 class EfiStub(WithoutMenu):
     name = "the firmware"
     # A real-time kernel has UEFI variables only with this word.
-    own_words: tuple[str, ...] = ("efi=runtime",)
+    own_words = ("efi=runtime",)
 
     def __init__(
         self, release: str = "", words: Sequence[str] | None = None, root: Path = Path("/")
@@ -171,12 +165,10 @@ class EfiStub(WithoutMenu):
         names = [_name(number) for (number,) in _NUMBER.iter_unpack(order[: len(order) & ~1])]
         options = self._options()
         first = next((name for name in names if name in options and options[name].is_active), "")
-        for entry in self.entries():
-            if entry.identity == first:
-                return entry
-        raise KlatError(
+        return self.entry(
+            first,
             f"the first entry of the firmware's boot order, {first!r}, is not a kernel with a command"
-            " line on a mounted partition; choose one with efibootmgr --bootorder"
+            " line on a mounted partition; choose one with efibootmgr --bootorder",
         )
 
     def check(self) -> None:
@@ -192,8 +184,6 @@ class EfiStub(WithoutMenu):
         options = self._options()
         free = (n for n in map(_name, range(0x10000)) if not self._variables.read(n))
         for each in own:
-            if each.entry.identity not in options:
-                raise KlatError(f"the firmware has no entry {each.entry.identity!r}; plan again")
             source = options[each.entry.identity]
             line = " ".join((source.line or " ".join(each.entry.words), *each.append))
             option = BootOption(f"klat: {each.name}", source.path, line)

@@ -149,7 +149,7 @@ class Engine:
         return WRONG_KERNEL, reason
 
     def _default(self, campaign: Campaign) -> BootEntry:
-        return entry_of(self._loader, campaign.default)
+        return self._loader.entry(campaign.default)
 
     def _end_if_due(self, campaign: Campaign) -> Campaign:
         attempt = campaign.last
@@ -302,16 +302,6 @@ def _open_lock(path: Path) -> int:
     return files.append(path.with_suffix(".lock"), mode=0o600)
 
 
-def entry_of(loader: BootLoader, identity: str) -> BootEntry:
-    """KlatError if the boot loader has no such entry."""
-    for entry in loader.entries():
-        if entry.identity == identity:
-            return entry
-    raise KlatError(
-        f"{loader.name} has no entry {identity!r}; klat campaign kernels lists the entries"
-    )
-
-
 def own_entries(loader: BootLoader, campaign: Campaign) -> list[OwnEntry]:
     """klat's entries for all boots of the campaign, in the order of their first boot."""
     settings = dict.fromkeys(boot.setting for boot in campaign.boots())
@@ -319,7 +309,7 @@ def own_entries(loader: BootLoader, campaign: Campaign) -> list[OwnEntry]:
 
 
 def own_entry(loader: BootLoader, setting: BootSetting) -> OwnEntry:
-    return copy_of(entry_of(loader, setting.entry), setting, loader.own_words)
+    return copy_of(loader.entry(setting.entry), setting, loader.own_words)
 
 
 def copy_of(entry: BootEntry, setting: BootSetting, own_words: Sequence[str]) -> OwnEntry:

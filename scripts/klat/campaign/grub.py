@@ -20,6 +20,7 @@ from klat.base.errors import KlatError
 from klat.campaign import grub_files, kernel_image
 from klat.campaign.boot_loader import (
     BootEntry,
+    BootLoader,
     OwnEntry,
     digests,
     file_bytes,
@@ -65,10 +66,8 @@ _ARGUMENT = re.compile(r"\$(?:" + "|".join(map(re.escape, ARGUMENTS)) + ")")
 _CHANGES = re.compile(rb"^boot_(?:success|indeterminate)=.*\n|#+\Z", re.MULTILINE)
 
 
-class Grub:
+class Grub(BootLoader):
     name = "grub"
-    own_words: tuple[str, ...] = ()
-    reboot_verb = "reboot"
 
     def __init__(self, root: Path = Path("/")) -> None:
         self._root = root
@@ -142,8 +141,6 @@ class Grub:
         if "next_entry" in environment:
             text += _HAD_CHOICE
         for each in own:
-            if each.entry.identity not in items:
-                raise KlatError(f"GRUB no longer has the entry {each.entry.identity!r}; plan again")
             name = shlex.quote(_identity(each.name))
             text += f"menuentry {shlex.quote(f'klat: {each.name}')} --unrestricted --id {name} {{\n"
             text += (

@@ -20,6 +20,7 @@ from klat.base.errors import KlatError
 from klat.campaign import kernel_image
 from klat.campaign.boot_loader import (
     BootEntry,
+    BootLoader,
     OwnEntry,
     digests,
     file_bytes,
@@ -38,11 +39,10 @@ _VENDOR = "4a67b082-0a4c-41cf-b6c7-440b29bb8c4f"  # of the variables of the Boot
 _COUNTS_TRIES, _CHOOSES_ONCE = 1 << 4, 1 << 3  # of LoaderFeatures
 
 
-class SystemdBoot:
+class SystemdBoot(BootLoader):
     name = "systemd-boot"
     # A real-time kernel has UEFI variables only with this word.
-    own_words: tuple[str, ...] = ("efi=runtime",)
-    reboot_verb = "reboot"
+    own_words = ("efi=runtime",)
 
     def __init__(self, root: Path = Path("/")) -> None:
         self._variables = EfiVariables(_VENDOR, root)
@@ -77,12 +77,10 @@ class SystemdBoot:
 
     def default(self) -> BootEntry:
         identity = self._default_identity()
-        for entry in self.entries():
-            if entry.identity == identity:
-                return entry
-        raise KlatError(
+        return self.entry(
+            identity,
             f"the default of systemd-boot, {identity!r}, is not an entry that boots Linux from a file in"
-            " loader/entries; choose one with bootctl set-default"
+            " loader/entries; choose one with bootctl set-default",
         )
 
     def check(self) -> None:
@@ -111,10 +109,6 @@ class SystemdBoot:
         sources = self._listed()
         default = self._default_identity()
         for number, each in enumerate(own, start=1):
-            if each.entry.identity not in sources:
-                raise KlatError(
-                    f"systemd-boot no longer has the entry {each.entry.identity!r}; plan again"
-                )
             source = sources[each.entry.identity]
             file = _directory(source) / f"{_OWN}{number}-{each.name}{_UNTRIED}.conf"
             text = _MARK + "".join(_own_lines(source, each))

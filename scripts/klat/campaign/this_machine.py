@@ -18,7 +18,7 @@ from pathlib import Path
 import klat
 from klat.base import files, owners, programs
 from klat.base.errors import KILLED, KlatError, SessionError
-from klat.campaign.boot_loader import OWN_WORD, run_tool
+from klat.campaign.boot_loader import OWN_WORD, run, run_tool
 from klat.campaign.boot_sessions import measure_boot, sessions_of
 from klat.campaign.campaign_file import BootAttempt, Campaign, CampaignBoot
 from klat.machine.kernel_files import celsius, is_cool
@@ -118,7 +118,7 @@ class ThisMachine:
         begun = time.monotonic()
         _quietly("systemctl", "is-system-running", "--wait", seconds=_STARTING_S)
         waited = time.monotonic() - begun
-        yield from start_up_parts(_output("systemd-analyze", "time"))
+        yield from start_up_parts(run("systemd-analyze", "time").stdout)
         yield "waited for start-up", round(waited, 3)
         yield "waited for idle CPUs", _until(_BUSY_S, lambda: busy_share(_POLL_S) <= _BUSY)
         boots = [attempt.celsius for attempt in campaign.attempts]
@@ -151,7 +151,7 @@ class ThisMachine:
                 run_tool("systemctl", "--no-block", verb)
                 return
             except KlatError:
-                if _output("systemctl", "is-system-running").strip() == "stopping":
+                if run("systemctl", "is-system-running").stdout.strip() == "stopping":
                     return
                 if not tries_left:
                     raise
@@ -160,12 +160,8 @@ class ThisMachine:
     def panic(self) -> None:
         """Make the kernel panic. KlatError if it does not."""
         os.sync()
-        try:
+        with files.explained("make the kernel panic by", _SYSRQ):
             _SYSRQ.write_text("c")
-        except OSError as error:
-            raise KlatError(
-                f"cannot make the kernel panic by {_SYSRQ}: {error.strerror}"
-            ) from error
         time.sleep(_PANIC_S)
         raise KlatError(f"the kernel did not panic within {_PANIC_S} s")
 
@@ -188,8 +184,8 @@ def check_machine() -> Iterator[str]:
     """Yields a warning for each thing that may stop a campaign. KlatError if this machine cannot run one."""
     if not Path("/run/systemd/system").is_dir():
         raise KlatError("systemd is not running on this machine, but a campaign needs it")
-    root = _output("findmnt", "-nvo", "SOURCE", "/").strip()
-    if "crypt" in _output("lsblk", "-rsno", "TYPE", root).split():
+    root = run("findmnt", "-nvo", "SOURCE", "/").stdout.strip()
+    if "crypt" in run("lsblk", "-rsno", "TYPE", root).stdout.split():
         yield (
             "the root file system is encrypted: if the machine asks for a passphrase when it boots,"
             " the campaign stops there"
@@ -204,10 +200,8 @@ def check_code(names: Iterable[str]) -> None:
     """KlatError if an untrusted user can write klat or one of these programs, or replace them. Trusted are root,
     the user of this process, and the caller of sudo."""
     for path in _code(names):
-        try:
+        with files.explained("check the owner of", path):
             doubt = owners.doubt_of_path(path)
-        except OSError as error:
-            raise KlatError(f"cannot check the owner of {path}: {error.strerror}") from error
         if doubt:
             raise KlatError(
                 f"{doubt}, but root runs code from there after each boot; change the owner or mode, or"
@@ -321,12 +315,3 @@ def _quietly(*words: str, seconds: float) -> int:
     except OSError:
         return 127
     return done.returncode
-
-
-def _output(*words: str) -> str:
-    try:
-        return subprocess.run(
-            words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False
-        ).stdout
-    except (OSError, subprocess.TimeoutExpired):
-        return ""

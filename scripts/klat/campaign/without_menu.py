@@ -11,21 +11,25 @@ import glob
 import os
 import re
 import shutil
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from klat.base.errors import KlatError
 from klat.campaign import kernel_image
-from klat.campaign.boot_loader import BootEntry, OWN_WORD, OwnEntry, is_of_loader, run_tool
+from klat.machine import kernel_files
+from klat.campaign.boot_loader import (
+    OWN_WORD,
+    BootEntry,
+    BootLoader,
+    OwnEntry,
+    is_of_loader,
+    run,
+    run_tool,
+)
 
 
-class WithoutMenu(ABC):
+class WithoutMenu(BootLoader):
     """`words` is the command line of the default kernel; None if this is the running kernel."""
-
-    name = ""
-    own_words: tuple[str, ...] = ()
-    reboot_verb = "reboot"
 
     def __init__(
         self, release: str = "", words: Sequence[str] | None = None, root: Path = Path("/")
@@ -40,14 +44,9 @@ class WithoutMenu(ABC):
         found = sorted(path.name for path in (self._root / "lib/modules").glob("*"))
         return [self._entry(release) for release in found if self._is_installed(release)]
 
-    def left_out(self) -> Mapping[str, str]:
-        return {}
-
     def default(self) -> BootEntry:
-        for entry in self.entries():
-            if entry.identity == self._release:
-                return entry
-        raise KlatError(f"the default kernel, {self._release}, is not installed in /lib/modules")
+        lost = f"the default kernel, {self._release}, is not installed in /lib/modules"
+        return self.entry(self._release, lost)
 
     def check(self) -> None:
         running = self._running()
@@ -56,22 +55,9 @@ class WithoutMenu(ABC):
         if not self.default().is_running(os.uname().release, running):
             raise KlatError("the running kernel is not the default of the plan; plan again")
 
-    def install(self, own: Sequence[OwnEntry]) -> None:
-        pass
-
-    @abstractmethod
-    def choose(self, own: OwnEntry) -> None:
-        ...
-
     def started(self) -> str:
         found = (word for word in self._running() if word.startswith(OWN_WORD))
         return next(found, "").removeprefix(OWN_WORD)
-
-    def remove(self) -> None:
-        pass
-
-    def files(self) -> Mapping[str, str]:
-        return {}
 
     def _running(self) -> list[str]:
         return (self._root / "proc/cmdline").read_text().split()
@@ -120,10 +106,10 @@ class Kexec(WithoutMenu):
         super().check()
         if not shutil.which("kexec"):
             raise KlatError("kexec is missing; install kexec-tools")
-        kernel = self._root / "sys/kernel/kexec_loaded"
-        if not kernel.exists() or self._read("proc/sys/kernel/kexec_load_disabled") == "1":
+        loaded = self._read("sys/kernel/kexec_loaded")
+        if not loaded or self._read("proc/sys/kernel/kexec_load_disabled") == "1":
             raise KlatError("the running kernel does not support kexec, or it is switched off")
-        if kernel.read_text().strip() == "1":
+        if loaded == "1":
             raise KlatError("a kernel is already loaded for kexec; run kexec --unload")
         started_by = self._read("proc/sys/kernel/bootloader_type")
         if not started_by:
@@ -131,7 +117,7 @@ class Kexec(WithoutMenu):
         if started_by == _BY_KEXEC:
             raise KlatError("kexec started this boot; reboot, so that the default kernel runs")
         for unit in _SCRIPTS:
-            if _is_active(unit):
+            if run("systemctl", "is-active", unit).stdout.strip() == "active":
                 raise KlatError(
                     f"{unit} also starts kernels when the machine goes down; switch both off:"
                     f" systemctl mask --now {' '.join(_SCRIPTS)}"
@@ -220,15 +206,7 @@ class Kexec(WithoutMenu):
         return not initramfs and any(map(_PLAIN_ROOT.fullmatch, self.default_words))
 
     def _read(self, name: str) -> str:
-        path = self._root / name
-        return path.read_text().strip() if path.exists() else ""
-
-
-def _is_active(unit: str) -> bool:
-    try:
-        return run_tool("systemctl", "is-active", unit).strip() == "active"
-    except KlatError:
-        return False
+        return kernel_files.text(self._root / name)
 
 
 class UserCommand(WithoutMenu):
