@@ -257,7 +257,7 @@ const struct klat_benchmark klat_benchmark = {
 		"Evidence for each packet: the low thread was spinning, and the kernel preempted "
 		"it. On two CPUs it did so exactly once.",
 	.examples = "network\tin a private network namespace, on two CPUs\n"
-		    "network --cpus 3,2\treader and spinning thread on CPU 3, client on CPU 2\n"
+		    "network --cpus 1,0\treader and spinning thread on CPU 1, client on CPU 0\n"
 		    "network --cpus 1,1\tall on one CPU; the client's priority is between the "
 		    "other two\n"
 		    "sysctl net.ipv4.ip_forward=1\there, as root; note the old value first\n"

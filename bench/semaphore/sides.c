@@ -13,6 +13,7 @@
  * Traps:
  * - Work that spins until a point in time hides interruptions. So it is a fixed, calibrated amount.
  * - The same work takes longer at another time. So stretches with and without semaphores alternate.
+ * - A consumer that was interrupted finds the next item and does not sleep. See follow().
  */
 #include "semaphore.h"
 
@@ -85,6 +86,21 @@ static inline int take(struct klat_worker *worker, struct sync *semaphores, uint
 	return err;
 }
 
+/* If the consumer does not wait for this item yet, wait until it has been idle for the time of
+ * --idle. Returns the time that this took; it is not in the sample. */
+static uint64_t follow(struct klat_worker *worker, uint32_t number, int *err)
+{
+	const struct options *o = worker->run->options;
+	struct state *state = worker->state;
+	uint64_t begin = klat_stamp_begin();
+
+	if ((int32_t)(__atomic_load_n(&state->consumed, __ATOMIC_ACQUIRE) - number) <= 0) {
+		*err = klat_spin_until(worker, &state->consumed, number + 1);
+		klat_spin(klat_ns_to_ticks(worker->run, o->idle));
+	}
+	return klat_stamp_begin() - begin;
+}
+
 /*
  * Produce the items from `from` to `to`; `alone` means without semaphores. Alone on one CPU, the
  * producer does the consumer's work too, `taking` rounds.
@@ -94,6 +110,8 @@ static int produce(struct klat_worker *worker, int64_t from, int64_t to, bool al
 {
 	const struct klat_run *run = worker->run;
 	struct state *state = worker->state;
+	const struct options *o = run->options;
+	const bool follows = !alone && !run->one_cpu && !o->any_sleeps;
 	struct sync *semaphores = alone ? state->nothing : state->semaphores;
 	uint32_t *produced = alone ? &state->made : &state->produced;
 	uint64_t *samples = klat_series(run, alone ? BARE : ITEM, 0), last = klat_stamp_begin(),
@@ -111,7 +129,10 @@ static int produce(struct klat_worker *worker, int64_t from, int64_t to, bool al
 		else
 			klat_iteration(worker, i);
 		seed = burn(rounds, seed);
-		err = sync_wait(&semaphores[SLOTS]);
+		if (follows)
+			last += follow(worker, number, &err);
+		if (!err)
+			err = sync_wait(&semaphores[SLOTS]);
 		/* The semaphore orders this store; the release is for ThreadSanitizer. */
 		__atomic_store_n(&state->slots[number % SLOT_COUNT], klat_stamp_begin(),
 				 __ATOMIC_RELEASE);
@@ -163,7 +184,7 @@ static int consume(struct klat_worker *worker, int64_t from, int64_t to, bool al
 		const bool early = i < from;
 		uint32_t number = state->consumed;
 
-		state->consumed += !alone;
+		__atomic_store_n(&state->consumed, number + !alone, __ATOMIC_RELEASE);
 		if (alone || early)
 			__atomic_store_n(&worker->iteration, i, __ATOMIC_RELAXED);
 		else if (klat_iteration(worker, i))

@@ -47,6 +47,11 @@ def test_the_consumer_sleeps_once_for_each_item(
     assert {"wake", "item", "bare"} == set(metrics(result))
 
 
+def test_a_late_consumer_sleeps_for_each_item(two_cpus: None, real_time: None) -> None:
+    """Its wakeup and its work take longer than the producer's work."""
+    measured("semaphore", "--idle", "20000", *FEW)
+
+
 @pytest.mark.parametrize("primitive", PRIMITIVES)
 def test_one_cpu_is_preempted_for_each_item(primitive: str, real_time: None) -> None:
     result = json_of(measured("semaphore", "--primitive", primitive, *ONE_CPU, "--json"))
