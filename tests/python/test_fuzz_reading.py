@@ -33,6 +33,7 @@ from klat.export import RUNS
 from klat.lab import experiment, guest
 from klat.lab.qemu import GuestSize
 from klat.record.evidence import other_work
+from klat.record.samples import SampleFiles
 from klat.record.session import read_session
 from klat.compare.sources import Source
 from klat.running.alternation import Partner
@@ -147,8 +148,10 @@ def _lab_facts() -> dict[str, Any]:
 
 def _read_all(bench: Bench) -> None:
     """What is asked of a session before any figure."""
-    session = believed(read_session(bench.path))
-    Source.of(session)
+    recorded = read_session(bench.path)
+    files = SampleFiles(recorded)
+    session = believed(recorded, files)
+    Source.of(session, files)
     session.completed_orders()
     other_work([session])
 

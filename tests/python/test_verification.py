@@ -144,11 +144,3 @@ def test_rows_whose_samples_are_gone_are_used_and_said_to_be_unverified(
     assert len(by_label["stock"][0].session.rows) == 2
     count = "2 rows" if keep is None else "1 row"
     assert f"not verified: the samples of {count} cannot be read" in problem
-
-
-def test_a_refuted_row_of_many_samples_is_named_without_reading_them_at_once(
-    writer: SyntheticSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(verification, "_EXPLAINED", 500)
-    writer.run({"m": SAMPLES}, mean="1.000")
-    assert verify(read_session(writer.path)).refuted == {2: ["its figures contradict its samples"]}

@@ -107,13 +107,15 @@ def _check(base: Dataset, news: Sequence[Dataset], options: Options) -> None:
         both = {s.path.resolve() for s in base.sessions} & {s.path.resolve() for s in new.sessions}
         if both:
             raise KlatError(f"{printable(str(min(both)))}: is on both sides")
-        base_runs = {run_of(row): session for session in base.sessions for row in session.rows}
+        shared = set(base.boot_ids) & set(new.boot_ids)
+        of_base = {run_of(r): s for s in base.sessions if s.boot_id in shared for r in s.rows}
         for session in new.sessions:
-            copies = {run_of(row) for row in session.rows} & base_runs.keys()
-            if copies:
+            if session.boot_id in shared and (
+                copies := {run_of(row) for row in session.rows} & of_base.keys()
+            ):
                 raise KlatError(
                     f"{printable(str(session.path))}: {len(copies):,} of its runs are on both sides, also"
-                    f" in {printable(str(base_runs[min(copies)].path))}; remove the copy"
+                    f" in {printable(str(of_base[min(copies)].path))}; remove the copy"
                 )
     if options.limit:
         for side in sides:

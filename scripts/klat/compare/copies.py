@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from hashlib import blake2b
 from pathlib import Path
@@ -22,21 +23,23 @@ def run_of(row: Row) -> tuple[str, str, int]:
     return (row.boot, row.benchmark, row.start_ns)
 
 
-def without_copies(sessions: Iterable[Session]) -> list[Session]:
+def without_copies(sessions: Sequence[Session]) -> list[Session]:
     """The sessions without the runs of earlier sessions. Their problems say how many runs were left out."""
+    sessions_of = Counter(session.boot_id for session in sessions)
     seen: dict[tuple[Any, ...], Path] = {}
     kept = []
     for session in sessions:
-        runs = {run_of(row): row for row in session.rows}
-        copies = {run: seen[run] for run in runs if run in seen}
-        if copies:
-            path = next(iter(copies.values()))
-            problem = (
-                f"left out {_runs(len(copies))} that {_name(path)} also has: a run counts once"
-            )
-            rows = [row for row in session.rows if run_of(row) not in copies]
-            session = replace(session, rows=rows, problems=[*session.problems, problem])
-        seen |= dict.fromkeys(runs.keys() - copies.keys(), session.path)
+        if sessions_of[session.boot_id] > 1:
+            runs = {run_of(row): row for row in session.rows}
+            copies = {run: seen[run] for run in runs if run in seen}
+            if copies:
+                path = next(iter(copies.values()))
+                problem = (
+                    f"left out {_runs(len(copies))} that {_name(path)} also has: a run counts once"
+                )
+                rows = [row for row in session.rows if run_of(row) not in copies]
+                session = replace(session, rows=rows, problems=[*session.problems, problem])
+            seen |= dict.fromkeys(runs.keys() - copies.keys(), session.path)
         kept.append(session)
     return kept
 

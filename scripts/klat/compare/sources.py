@@ -27,7 +27,7 @@ from klat.stats.autocorrelation import STRETCH, RunQuantile, quantile_of
 from klat.record.json_files import read_run_json
 from klat.record.samples import PART, SampleFiles, Samples
 from klat.record.session import Row, Session, SessionError, find_sessions, printable, read_session
-from klat.record.verification import believed
+from klat.record.verification import PIECE, believed
 from klat.record.evidence import state_of
 
 
@@ -98,7 +98,7 @@ class Source:
     begun: str = ""  # by a clock that no guest sets: ISO 8601, UTC
 
     @staticmethod
-    def of(session: Session) -> Source:
+    def of(session: Session, files: SampleFiles) -> Source:
         facts = read_run_json(session.path)
         experiment, number = _place_in_lab(facts)
         # A guest's clock is set to what the experiment says, the same in many boots.
@@ -108,7 +108,7 @@ class Source:
             experiment, number = _place_in_campaign(pairing)
         return Source(
             session,
-            SampleFiles(session),
+            files,
             conditions(session, facts),
             pairing,
             declared_options(facts),
@@ -167,6 +167,11 @@ class Run:
         """Sorts the runs of one boot in the order taken, even if the clock was set in a session."""
         return self.source.session.rows[0].start_ns, self.row.line
 
+    @property
+    def is_counted(self) -> bool:
+        """Whether its samples are best read by value: those of a long run have few values."""
+        return self.row.soak or (self.row.n or 0) > PIECE
+
     def value(self, estimand: Estimand) -> float | None:
         """In the unit of figures; None where the run does not support it."""
         if estimand.column:
@@ -186,7 +191,7 @@ class Run:
 
     def ranked(self, places: Sequence[int]) -> list[int]:
         """The samples at these places, from 0, in ascending order."""
-        if self.row.soak or (self.row.n or 0) > PART:  # the values of a long run are few
+        if self.is_counted:
             return [int(sample) for sample in self.distribution().take(np.array(places))]
         samples = np.partition(self.source.files.read(self.row), sorted(set(places)))
         return [int(samples[place]) for place in places]
@@ -216,8 +221,8 @@ def by_boot(runs: Iterable[Run]) -> dict[str, list[Run]]:
 
 def merged_distribution(runs: Sequence[Run]) -> Distribution:
     """All samples of the runs, as recorded."""
-    counted = [run for run in runs if run.row.soak]
-    parts = (part for run in runs if not run.row.soak for part in run.parts())
+    counted = [run for run in runs if run.is_counted]
+    parts = (part for run in runs if not run.is_counted for part in run.parts())
     return Distribution.merged(
         (Distribution.of_parts(parts), *(run.distribution() for run in counted))
     )
@@ -247,13 +252,15 @@ def read_sources(
 
     SessionError if a path leads to no session, or if no session has a run.
     """
-    sessions = without_copies(believed(read_session(found)) for found in find_sessions(paths))
+    recorded = [read_session(found) for found in find_sessions(paths)]
+    files = {session.path: SampleFiles(session) for session in recorded}
+    sessions = without_copies([believed(session, files[session.path]) for session in recorded])
     problems = [f"{printable(str(s.path))}: {p}" for s in sessions for p in s.problems]
     problems += json_files.failures(session.path for session in sessions)
     by_label: dict[str, list[Source]] = {}
     for session in sessions:
         if session.rows:
-            by_label.setdefault(session.label, []).append(Source.of(session))
+            by_label.setdefault(session.label, []).append(Source.of(session, files[session.path]))
     if not by_label:
         first = problems[0] if problems else f"{printable(str(sessions[0].path))}: no run in it"
         raise SessionError(f"{first}; there is nothing to show or compare")

@@ -20,6 +20,8 @@ _WIDTH = 8
 PART = 1 << 21
 # A file up to this many samples is read whole, because many short runs share it.
 _WHOLE = 1 << 17
+# Distributions of a session are kept up to this many values in total.
+_KEPT_VALUES = 1 << 19
 # A soak of 32 MiB cannot hold more pairs of one row.
 MOST_PAIRS = 1 << 21
 _PAIRS = 1 << 16  # read at once
@@ -31,13 +33,15 @@ class DamagedPairs(SessionError):
 
 class SampleFiles:
     """The files below samples/ of one session. A file is open only while it is read, because a
-    session may have more files than a process may open. The last small file stays in memory."""
+    session may have more files than a process may open. The last small file stays in memory, and so do
+    distributions of few values: a row is verified, and then read for its figures."""
 
     def __init__(self, session: Session) -> None:
         self.session = session
         self._paths: dict[tuple[str, str], Path] = {}
         self._small: tuple[Path, Samples] | None = None
-        self._last: tuple[Row, Distribution] | None = None
+        self._kept: dict[int, Distribution] = {}  # by line of runs.csv
+        self._kept_values = 0
 
     def read(self, row: Row) -> Samples:
         """The samples that a row points to, in the order taken. SessionError if some are missing,
@@ -51,14 +55,15 @@ class SampleFiles:
             yield self.span(row, start, min(length, (row.n or 0) - start))
 
     def distribution(self, row: Row) -> Distribution:
-        """The samples of a row, counted by value. The result for the last row is kept.
-        SessionError if some are missing; DamagedPairs if the pairs of a soak are not valid."""
-        if self._last is None or self._last[0] is not row:
-            if row.soak:
-                self._last = row, self._pairs(row)
-            else:
-                self._last = row, Distribution.of_parts(self.parts(row))
-        return self._last[1]
+        """The samples of a row, counted by value. SessionError if some are missing; DamagedPairs if the
+        pairs of a soak are not valid."""
+        if (kept := self._kept.get(row.line)) is not None:
+            return kept
+        counted = self._pairs(row) if row.soak else Distribution.of_parts(self.parts(row))
+        if self._kept_values + len(counted.values) <= _KEPT_VALUES:
+            self._kept[row.line] = counted
+            self._kept_values += len(counted.values)
+        return counted
 
     def span(self, row: Row, start: int, count: int) -> Samples:
         """`count` samples of a row. `start` 0 is its first sample. SessionError as read()."""

@@ -2,8 +2,9 @@
 
 A checksum detects damage. It does not detect an edit, because whoever edits a row can also compute its
 checksum. The samples detect both. One pass over the samples, in pieces that fit into the cache, checks all
-statistics of a row. It needs a sum, a sum of squares, and for each quantile two counts: the samples below
-it, and the samples up to it.
+statistics of short rows. It needs a sum, a sum of squares, and for each quantile two counts: the samples
+below it, and the samples up to it. The samples of long rows are counted by value. Figures need these counts
+too, so SampleFiles keeps them.
 """
 
 from __future__ import annotations
@@ -19,12 +20,11 @@ import numpy as np
 
 from klat.record.samples import DamagedPairs, SampleFiles, Samples
 from klat.record.session import FIGURES, Row, Session, SessionError, printable
+from klat.stats.distribution import Distribution
 from klat.stats.descriptive import P50, P90, P99, ExactRow, exact_row, exact_sums, rank, supports
 
-# Samples in one step. Rows with fewer samples are checked several at a time.
+# Samples in one step. Rows with fewer samples are checked several at a time. Rows with more are counted by value.
 PIECE = 1 << 17
-# For longer rows the message has no correct figures, because these need all samples in memory.
-_EXPLAINED = 1 << 24
 _QUANTILES = {"p50": P50, "p90": P90, "p99": P99}
 _figures_of = attrgetter(*FIGURES)
 _place_of = attrgetter("first_sample", "line")
@@ -40,10 +40,10 @@ class Verification:
     unread: dict[int, str] = field(default_factory=dict)
 
 
-def verify(session: Session) -> Verification:
-    """Check every row that has samples, whatever its status."""
+def verify(session: Session, files: SampleFiles | None = None) -> Verification:
+    """Check every row that has samples, whatever its status. `files` are the samples of the session."""
     result = Verification()
-    files = SampleFiles(session)
+    files = files or SampleFiles(session)
     by_file: dict[tuple[str, bool], list[Row]] = {}
     for row in session.rows:
         if row.n:
@@ -54,7 +54,10 @@ def verify(session: Session) -> Verification:
             _check_soak(files, rows, result)
             continue
         for group in _groups(_apart(rows, result)):
-            _check(files, group, result)
+            if (group[0].n or 0) > PIECE:
+                _check_counted(files, group[0], result)
+            else:
+                _check(files, group, result)
     return result
 
 
@@ -81,28 +84,37 @@ def _check_soak(files: SampleFiles, rows: Sequence[Row], result: Verification) -
     """Check rows whose samples are counted by value. `rows` is in the order of their pairs."""
     end, last = 0, rows[0]
     for row in rows:
-        try:
-            found = files.distribution(row)
-        except DamagedPairs as error:
-            result.refuted[row.line] = [str(error)]
-            continue
-        except SessionError as error:
-            result.unread[row.line] = str(error)
+        counted = _check_counted(files, row, result)
+        if counted is None:
             continue
         first = row.first_sample or 0
         if first < end:
+            result.rows -= 1
             result.refuted[row.line] = [_shared(last)]
             continue
-        end, last = first + len(found.values), row
-        result.rows += 1
-        if differences := list(_differing(row, found.exact_row())):
-            result.refuted[row.line] = differences
+        end, last = first + len(counted.values), row
 
 
-def believed(session: Session) -> Session:
+def _check_counted(files: SampleFiles, row: Row, result: Verification) -> Distribution | None:
+    """Check a row by its samples, counted by value. None if they cannot be read."""
+    try:
+        counted = files.distribution(row)
+    except DamagedPairs as error:
+        result.refuted[row.line] = [str(error)]
+        return None
+    except SessionError as error:
+        result.unread[row.line] = str(error)
+        return None
+    result.rows += 1
+    if differences := list(_differing(row, counted.exact_row())):
+        result.refuted[row.line] = differences
+    return counted
+
+
+def believed(session: Session, files: SampleFiles) -> Session:
     """The session without the runs of refuted rows. Its problems list the runs that are left out and the
     rows that cannot be checked."""
-    result = verify(session)
+    result = verify(session, files)
     bad = {row.batch for row in session.rows if row.line in result.refuted}
     kept = [row for row in session.rows if row.batch not in bad] if bad else session.rows
     problems = list(session.problems)
@@ -155,12 +167,9 @@ def _groups(rows: Sequence[Row]) -> Iterator[list[Row]]:
 
 
 def _check(files: SampleFiles, group: Sequence[Row], result: Verification) -> None:
-    sums = _SampleSums(group)
+    whole = len(group) * (group[0].n or 0)  # at most PIECE
     try:
-        whole = len(group) * (group[0].n or 0)
-        for start in range(0, whole, PIECE):
-            piece = files.span(group[0], start, min(PIECE, whole - start))
-            sums.add(piece.reshape(len(group), -1))
+        samples = files.span(group[0], 0, whole).reshape(len(group), -1)
     except SessionError as error:
         if len(group) > 1:  # the samples of some rows may be readable
             for row in group:
@@ -169,67 +178,41 @@ def _check(files: SampleFiles, group: Sequence[Row], result: Verification) -> No
             result.unread[group[0].line] = str(error)
         return
     result.rows += len(group)
-    for row in sums.refuted():
+    for row in _refuted(group, samples):
         found = list(_differences(files, row))
         result.refuted[row.line] = found or ["its samples changed while they were read"]
 
 
-class _SampleSums:
-    """Sums and counts over the samples of rows with equal numbers of samples."""
+def _refuted(rows: Sequence[Row], samples: Samples) -> list[Row]:
+    """The rows that contradict their samples. `samples` has one line per row."""
+    n = samples.shape[1]
+    recorded = dict(zip(FIGURES, zip(*map(_figures_of, rows))))
 
-    def __init__(self, rows: Sequence[Row]) -> None:
-        self._rows = rows
-        self._n = rows[0].n or 0
-        self._recorded = dict(zip(FIGURES, zip(*map(_figures_of, rows))))
-        self._ranks = _ranks(self._n)
-        self._low = np.full(len(rows), 2**64 - 1, dtype=np.uint64)
-        self._high = np.zeros(len(rows), dtype=np.uint64)
-        self._totals = [0] * len(rows)
-        self._squares = [0] * len(rows)
-        # For each quantile that n supports: the values in the rows, and how many samples are below each
-        # value, and how many up to it.
-        self._quantiles = [
-            (rank, self._whole(name)[:, None], np.zeros((2, len(rows)), dtype=np.int64))
-            for name, rank in self._ranks.items()
-            if rank
-        ]
-
-    def _whole(self, name: str) -> Samples:
+    def whole(name: str) -> Samples:
         """The values in the rows; 0 for an empty field."""
-        return np.array([value or 0 for value in self._recorded[name]], dtype=np.uint64)
+        return np.array([value or 0 for value in recorded[name]], dtype=np.uint64)
 
-    def add(self, piece: Samples) -> None:
-        """Add samples of all rows, one line per row."""
-        low, high = piece.min(axis=1), piece.max(axis=1)
-        np.minimum(self._low, low, out=self._low)
-        np.maximum(self._high, high, out=self._high)
-        count = piece.shape[1]
-        if int(high.max()) <= math.isqrt((2**64 - 1) // count):  # each sum fits 64 bits
-            totals = piece.sum(axis=1, dtype=np.uint64).tolist()
-            squares = np.einsum("ij,ij->i", piece, piece).tolist()
-        else:
-            totals, squares = zip(*map(exact_sums, piece))
-        self._totals = [a + b for a, b in zip(self._totals, totals)]
-        self._squares = [a + b for a, b in zip(self._squares, squares)]
-        for _, value, counts in self._quantiles:
-            counts[0] += np.count_nonzero(piece < value, axis=1)
-            counts[1] += np.count_nonzero(piece <= value, axis=1)
-
-    def refuted(self) -> list[Row]:
-        """The rows that contradict the samples."""
-        stands = (self._whole("min") == self._low) & (self._whole("max") == self._high)
-        for rank, _, (below, up_to) in self._quantiles:
+    high = samples.max(axis=1)
+    stands = (whole("min") == samples.min(axis=1)) & (whole("max") == high)
+    for name, rank in _ranks(n).items():
+        if rank:
             # A sample is the quantile if its rank is among those of the samples that equal it.
-            stands &= (below < rank) & (rank <= up_to)
-        for name, supported in self._ranks.items():
-            if self._recorded[name].count(None) != (0 if supported else len(self._rows)):
-                stands &= [(value is not None) == bool(supported) for value in self._recorded[name]]
-        figures = zip(self._recorded["mean"], self._recorded["stddev"], self._totals, self._squares)
-        return [
-            row
-            for row, well, own in zip(self._rows, stands.tolist(), figures)
-            if not (well and _has_mean(self._n, *own))
-        ]
+            value = whole(name)[:, None]
+            stands &= np.count_nonzero(samples < value, axis=1) < rank
+            stands &= np.count_nonzero(samples <= value, axis=1) >= rank
+        if recorded[name].count(None) != (0 if rank else len(rows)):
+            stands &= [(value is not None) == bool(rank) for value in recorded[name]]
+    if int(high.max()) <= math.isqrt((2**64 - 1) // n):  # each sum fits 64 bits
+        totals = samples.sum(axis=1, dtype=np.uint64).tolist()
+        squares = np.einsum("ij,ij->i", samples, samples).tolist()
+    else:
+        totals, squares = zip(*map(exact_sums, samples))
+    figures = zip(recorded["mean"], recorded["stddev"], totals, squares)
+    return [
+        row
+        for row, well, own in zip(rows, stands.tolist(), figures)
+        if not (well and _has_mean(n, *own))
+    ]
 
 
 def _has_mean(
@@ -249,9 +232,6 @@ def _ranks(n: int) -> dict[str, int]:
 
 
 def _differences(files: SampleFiles, row: Row) -> Iterator[str]:
-    if (row.n or 0) > _EXPLAINED:
-        yield "its figures contradict its samples"
-        return
     yield from _differing(row, exact_row(files.read(row)))
 
 
