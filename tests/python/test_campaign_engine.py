@@ -10,7 +10,7 @@ import pytest
 
 from klat.base.errors import KlatError
 from klat.campaign import campaign_file, engine
-from klat.campaign.boot_loader import OWN_WORD, BootEntry, BootLoader, OwnEntry
+from klat.campaign.boot_loader import OWN_WORD, BootEntry, BootLoader, EntryCopy
 from klat.campaign.campaign_file import (
     BootAttempt,
     BootSetting,
@@ -25,7 +25,7 @@ from klat.campaign.campaign_file import (
     read_campaign,
     write_campaign,
 )
-from klat.campaign.engine import Engine, change_phase, own_entries
+from klat.campaign.engine import Engine, change_phase, entry_copies
 from klat.campaign.this_machine import Measured
 
 STOCK = BootEntry("menu>stock", "Stock", "6.1.0", ("root=/dev/sda1", "ro"))
@@ -46,7 +46,7 @@ class Rig(BootLoader):
     def __init__(self, path: Path, fails: Callable[[CampaignBoot], str] = lambda boot: "") -> None:
         self.path = path
         self.fails = fails
-        self.own: list[OwnEntry] = []
+        self.own: list[EntryCopy] = []
         self.chosen: str | None = None
         self.last_started = ""
         self.content = "the user's"
@@ -77,11 +77,11 @@ class Rig(BootLoader):
     def check(self) -> None:
         pass
 
-    def install(self, own: Sequence[OwnEntry]) -> None:
+    def install(self, own: Sequence[EntryCopy]) -> None:
         self.own = list(own)
         self.content = "klat's"
 
-    def choose(self, own: OwnEntry) -> None:
+    def choose(self, own: EntryCopy) -> None:
         self.step()
         self.chosen, self.last_started = own.name, ""
         self.step()
@@ -163,7 +163,7 @@ class Rig(BootLoader):
         else:
             self.running = own.entry.release, own.booted.words
 
-    def boot_of(self, own: OwnEntry) -> CampaignBoot:
+    def boot_of(self, own: EntryCopy) -> CampaignBoot:
         """The first planned boot of this entry of klat."""
         return next(b for b in read_campaign(self.path).boots() if b.setting.label == own.name)
 
@@ -193,13 +193,13 @@ def begun(rig: Rig, is_check: bool = False) -> Engine:
     campaign = replace(planned(rig.path), is_check=is_check, files=dict(rig.files()))
     campaign = replace(campaign, default_words=words)
     write_campaign(rig.path, campaign)
-    rig.install(own_entries(rig, campaign))
+    rig.install(entry_copies(rig, campaign))
     return Engine(rig.path, rig, rig, lambda line: None)
 
 
 def resumed(rig: Rig, ended: Campaign) -> Engine:
     write_campaign(rig.path, replace(ended.resumed(), phase=RUNNING, why=""))
-    rig.install(own_entries(rig, ended))
+    rig.install(entry_copies(rig, ended))
     rig.unit = True
     return Engine(rig.path, rig, rig, lambda line: None)
 
@@ -433,10 +433,10 @@ def test_a_check_fails_if_the_entry_that_panics_did_not_start(rig: Rig) -> None:
 
 def test_an_entry_without_words_is_not_the_default_one(rig: Rig) -> None:
     """Both boot the same kernel with the words of the user. Only klat's own words differ."""
-    own = engine.own_entry(rig, BootSetting("stock", STOCK.identity))
+    own = engine.entry_copy(rig, BootSetting("stock", STOCK.identity))
     assert own.booted.words == (*STOCK.words, "klat.campaign=stock", "panic=10")
     assert not STOCK.is_running(STOCK.release, own.booted.words)
-    assert engine.own_entry(rig, BootSetting("s", STOCK.identity, "panic=5")).append == (
+    assert engine.entry_copy(rig, BootSetting("s", STOCK.identity, "panic=5")).append == (
         "panic=5",
         "klat.campaign=s",
     )
@@ -447,7 +447,7 @@ def test_a_kernel_that_would_never_reboot_after_a_panic_reboots(
 ) -> None:
     entry = replace(STOCK, words=("panic=5", "panic=0"))
     monkeypatch.setattr(rig, "entries", lambda: [entry])
-    assert engine.own_entry(rig, BootSetting("s", entry.identity)).append[-1] == "panic=10"
+    assert engine.entry_copy(rig, BootSetting("s", entry.identity)).append[-1] == "panic=10"
 
 
 def test_a_file_that_another_program_changed_is_named(rig: Rig) -> None:

@@ -14,7 +14,7 @@ import pytest
 from klat.base.errors import KlatError, SessionError
 from klat.campaign import boot_sessions, looks
 from klat.campaign.campaign_file import ENDED, Campaign, read_campaign, write_campaign
-from klat.campaign.engine import Engine, own_entries
+from klat.campaign.engine import Engine, entry_copies
 from klat.campaign.looks import planned_looks
 from klat.stats.enough_units import by_arrangement
 from klat.stats.interim_looks import Look
@@ -68,7 +68,7 @@ def begun(
 ) -> Engine:
     campaign = replace(planned(rig.path), rounds=6, looks=(2, 4, 6), is_check=is_check)
     write_campaign(rig.path, campaign)
-    rig.install(own_entries(rig, campaign))
+    rig.install(entry_copies(rig, campaign))
     return Engine(rig.path, rig, rig, said.append, is_settled)
 
 
@@ -215,7 +215,7 @@ def test_a_campaign_compares_its_own_sessions(
     """Of the planned looks, the sessions on disk reach the first."""
     campaign = replace(declared(side, [10, 20], ratio=ratio), looked_after=0)
     write_campaign(rig.path, campaign)
-    rig.install(own_entries(rig, campaign))
+    rig.install(entry_copies(rig, campaign))
     ended = drive(rig, Engine(rig.path, rig, rig, lambda line: None))
     assert len(rig.measured) == boots and ended.is_complete
     assert ended.is_settled is (boots == 20)

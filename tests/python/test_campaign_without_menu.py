@@ -11,7 +11,7 @@ import pytest
 from test_campaign_engine import planned
 
 from klat.base.errors import KlatError
-from klat.campaign.boot_loader import OwnEntry
+from klat.campaign.boot_loader import EntryCopy
 from klat.campaign.campaign_file import read_campaign, write_campaign
 from klat.campaign.efi import EfiStub
 from klat.campaign.without_menu import Kexec, UserCommand, WithoutMenu
@@ -69,9 +69,9 @@ def kexec(root: Path) -> Kexec:
     return Kexec(STOCK, WORDS, root)
 
 
-def own(loader: WithoutMenu, label: str = "rt", release: str = RT) -> OwnEntry:
+def own(loader: WithoutMenu, label: str = "rt", release: str = RT) -> EntryCopy:
     entry = next(each for each in loader.entries() if each.release == release)
-    return OwnEntry(label, entry, ("nohz_full=1", f"klat.campaign={label}"))
+    return EntryCopy(label, entry, ("nohz_full=1", f"klat.campaign={label}"))
 
 
 @pytest.mark.parametrize("made", [command, kexec])
@@ -191,7 +191,7 @@ def test_kexec_leaves_nothing_loaded(root: Path) -> None:
 
 def test_a_kernel_that_kexec_cannot_load_is_refused_before_a_reboot(root: Path) -> None:
     loader = kexec(root)
-    broken = OwnEntry("rt", own(loader).entry, ("broken",))
+    broken = EntryCopy("rt", own(loader).entry, ("broken",))
     with pytest.raises(KlatError, match="cannot load"):
         loader.install([own(loader, "stock", STOCK), broken])
 

@@ -54,8 +54,8 @@ class BootEntry:
             rf"((?!{OWN_WORD})\S+ )*" if "$" in word else f"{re.escape(word)} "
             for word in self.words
         )
-        own = (word for word in words if not is_of_loader(word))
-        return re.fullmatch("".join(wanted), "".join(f"{word} " for word in own)) is not None
+        line = "".join(f"{word} " for word in words if not is_of_loader(word))
+        return re.fullmatch("".join(wanted), line) is not None
 
 
 def path_on_partition(path: str) -> str:
@@ -69,7 +69,7 @@ def is_of_loader(word: str) -> bool:
 
 
 @dataclass(frozen=True)
-class OwnEntry:
+class EntryCopy:
     """An entry that klat adds: a copy of `entry`, with words appended to the command line."""
 
     name: str
@@ -113,11 +113,11 @@ class BootLoader(ABC):
     def check(self) -> None:
         """KlatError if the boot loader cannot boot an entry once."""
 
-    def install(self, own: Sequence[OwnEntry]) -> None:
+    def install(self, copies: Sequence[EntryCopy]) -> None:
         """Replace klat's entries by these. On return they are on disk."""
 
     @abstractmethod
-    def choose(self, own: OwnEntry) -> None:
+    def choose(self, copy: EntryCopy) -> None:
         """Choose this entry of klat for the next boot, and for no other."""
 
     @abstractmethod

@@ -66,7 +66,7 @@ def unusable_runs(campaign: Campaign) -> dict[Path, tuple[int, int]]:
     """Of each label: how many runs of its measured boots do not count, and how many runs there are. By the label's
     directory, without labels whose runs all count."""
     boots = {attempt.boot_id for attempt in campaign.attempts if attempt.outcome == DONE}
-    found: dict[Path, tuple[int, int]] = {}
+    counts: dict[Path, tuple[int, int]] = {}
     for path, boot_id in _sessions(campaign.of_boots()):
         if boot_id not in boots:
             continue
@@ -75,9 +75,9 @@ def unusable_runs(campaign: Campaign) -> dict[Path, tuple[int, int]]:
         except SessionError:
             continue  # klat summary says what is wrong with it
         unusable = sum(any(row.status not in USABLE for row in rows) for rows in runs)
-        before, of = found.get(path.parent, (0, 0))
-        found[path.parent] = before + unusable, of + len(runs)
-    return {label: counts for label, counts in found.items() if counts[0]}
+        unusable_before, runs_before = counts.get(path.parent, (0, 0))
+        counts[path.parent] = unusable_before + unusable, runs_before + len(runs)
+    return {label: count for label, count in counts.items() if count[0]}
 
 
 def check_space(campaign: Campaign) -> None:
@@ -86,8 +86,8 @@ def check_space(campaign: Campaign) -> None:
     so its samples take `runs` times the space.
     """
     boots = [a for a in campaign.attempts if a.boot_id]
-    each = [_bytes(s) for a in boots for s in sessions_of(campaign.of_boots(), a.boot_id)]
-    per_setting = sum(rest + campaign.runs * samples for samples, rest in each)
+    sizes = [_bytes(s) for a in boots for s in sessions_of(campaign.of_boots(), a.boot_id)]
+    per_setting = sum(rest + campaign.runs * samples for samples, rest in sizes)
     needed, free = campaign.rounds * per_setting, shutil.disk_usage(campaign.output).free
     if free < needed:
         raise KlatError(

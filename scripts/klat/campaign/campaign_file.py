@@ -193,13 +193,13 @@ class Campaign:
         """The failed attempts of a setting since its last measured boot, and since the campaign was resumed."""
         labels = {boot.number: boot.setting.label for boot in self.boots()}
         recent = self.attempts[self.resumed_after :]
-        own = [a for a in recent if labels[a.boot] == label and not a.under_way]
-        found: list[BootAttempt] = []
-        for attempt in reversed(own):
+        attempts = [a for a in recent if labels[a.boot] == label and not a.under_way]
+        failures: list[BootAttempt] = []
+        for attempt in reversed(attempts):
             if attempt.outcome == DONE:
                 break
-            found.insert(0, attempt)
-        return found
+            failures.insert(0, attempt)
+        return failures
 
     def with_last(self, **changes: Any) -> Campaign:
         """This campaign, with changes of its last attempt."""
@@ -283,9 +283,10 @@ def read_campaign(path: Path) -> Campaign:
     """KlatError if the file is missing or damaged, or if an untrusted user may have written it. Trusted are
     root, the user of this process, and the caller of sudo."""
     try:
-        with files.directory(path.parent) as held:
-            with open(files.open_regular(held, path.name, os.O_RDONLY), "rb", buffering=0) as file:
-                for descriptor, place in ((held, path.parent), (file.fileno(), path)):
+        with files.directory(path.parent) as parent:
+            opened = files.open_regular(parent, path.name, os.O_RDONLY)
+            with open(opened, "rb", buffering=0) as file:
+                for descriptor, place in ((parent, path.parent), (file.fileno(), path)):
                     doubt = owners.doubt(os.fstat(descriptor))
                     if doubt:
                         raise KlatError(f"{place} {doubt}, but root runs commands from {path}")
@@ -300,8 +301,8 @@ def read_campaign(path: Path) -> Campaign:
         raise KlatError(
             f"{path}: another version of klat wrote it; use that version, or remove the file"
         )
-    facts["settings"] = tuple(BootSetting(**each) for each in facts["settings"])
-    facts["attempts"] = tuple(BootAttempt(**each) for each in facts["attempts"])
+    facts["settings"] = tuple(BootSetting(**fields) for fields in facts["settings"])
+    facts["attempts"] = tuple(BootAttempt(**fields) for fields in facts["attempts"])
     facts["sets"] = tuple((name, tuple(words)) for name, words in facts["sets"])
     facts |= {name: tuple(facts[name]) for name in ("loads", "changed")}
     facts["looks"] = tuple(facts.get("looks", ()))

@@ -176,10 +176,10 @@ def _failures(campaign: Campaign) -> Iterator[str]:
 def _parts(campaign: Campaign) -> Iterator[str]:
     """The mean of each part of a boot's time."""
     seconds = [a.seconds for a in campaign.attempts if a.outcome == DONE and a.seconds]
-    names = list(dict.fromkeys(name for each in seconds for name in each))
+    names = list(dict.fromkeys(name for parts in seconds for name in parts))
     if not names:
         return
-    means = {name: statistics.mean(each.get(name, 0.0) for each in seconds) for name in names}
+    means = {name: statistics.mean(parts.get(name, 0.0) for parts in seconds) for name in names}
     text = ", ".join(f"{name} {duration(mean)}" for name, mean in means.items())
     yield from _hanging(f"mean time of a boot: {text}")
 
@@ -199,7 +199,7 @@ def time_left(campaign: Campaign, now: datetime) -> float | None:
     by_label: dict[str, list[float]] = {}
     for boot, seconds in took.items():
         by_label.setdefault(boots[boot - 1].setting.label, []).append(seconds)
-    usual = {label: statistics.median(each) for label, each in by_label.items()}
+    usual = {label: statistics.median(times) for label, times in by_label.items()}
     done = campaign.done()
     rest = [usual.get(b.setting.label, whole) for b in boots if b.number not in done]
     last = campaign.attempts[-1]

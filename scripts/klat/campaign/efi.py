@@ -18,7 +18,14 @@ from klat.base.bounded_read import read_named
 from klat.base.errors import KlatError
 from klat.base.files import explained
 from klat.campaign import kernel_image
-from klat.campaign.boot_loader import BootEntry, OWN_WORD, OwnEntry, digests, is_of_loader, run_tool
+from klat.campaign.boot_loader import (
+    BootEntry,
+    OWN_WORD,
+    EntryCopy,
+    digests,
+    is_of_loader,
+    run_tool,
+)
 from klat.campaign.without_menu import WithoutMenu
 from klat.lab.architectures import HOST
 from klat.lab.kernel_formats import LARGEST
@@ -45,8 +52,8 @@ class EfiVariables:
 
     def names(self, pattern: str) -> list[str]:
         """The names that match the pattern, sorted."""
-        found = self._directory.glob(f"{pattern}-{self._vendor}")
-        return sorted(path.name.removesuffix(f"-{self._vendor}") for path in found)
+        paths = self._directory.glob(f"{pattern}-{self._vendor}")
+        return sorted(path.name.removesuffix(f"-{self._vendor}") for path in paths)
 
     def read(self, name: str) -> bytes:
         """The value; empty if there is no such variable. KlatError if it cannot be read."""
@@ -106,7 +113,7 @@ class BootOption:
         return cls(utf16(data[begin:end]), path, utf16(line) * is_text, bool(attributes & _ACTIVE))
 
     def data(self) -> bytes:
-        title, line = (f"{each}\0".encode("utf-16-le") for each in (self.title, self.line))
+        title, line = (f"{text}\0".encode("utf-16-le") for text in (self.title, self.line))
         return _HEADER.pack(_ACTIVE, len(self.path)) + title + self.path + line
 
     def file(self) -> tuple[uuid.UUID, str]:
@@ -153,11 +160,13 @@ class EfiStub(WithoutMenu):
         if not self._variables.are_there():
             return False
         current = self._number("BootCurrent")
-        return any(each.identity == current for each in self.entries())
+        return any(entry.identity == current for entry in self.entries())
 
     def entries(self) -> list[BootEntry]:
-        found = self._options().items()
-        entries = (self._entry_of(name, each) for name, each in found if OWN_WORD not in each.line)
+        options = self._options().items()
+        entries = (
+            self._entry_of(name, option) for name, option in options if OWN_WORD not in option.line
+        )
         return [entry for entry in entries if entry]
 
     def default(self) -> BootEntry:
@@ -179,22 +188,22 @@ class EfiStub(WithoutMenu):
                 " --delete-bootnext"
             )
 
-    def install(self, own: Sequence[OwnEntry]) -> None:
+    def install(self, copies: Sequence[EntryCopy]) -> None:
         self.remove()
         options = self._options()
         free = (n for n in map(_name, range(0x10000)) if not self._variables.read(n))
-        for each in own:
-            source = options[each.entry.identity]
-            line = " ".join((source.line or " ".join(each.entry.words), *each.append))
-            option = BootOption(f"klat: {each.name}", source.path, line)
+        for copy in copies:
+            source = options[copy.entry.identity]
+            line = " ".join((source.line or " ".join(copy.entry.words), *copy.append))
+            option = BootOption(f"klat: {copy.name}", source.path, line)
             self._variables.write(next(free), option.data())
 
-    def choose(self, own: OwnEntry) -> None:
+    def choose(self, copy: EntryCopy) -> None:
         for name, option in self._own():
-            if f"{OWN_WORD}{own.name}" in option.line.split():
+            if f"{OWN_WORD}{copy.name}" in option.line.split():
                 self._variables.write("BootNext", _NUMBER.pack(int(name[4:], 16)))
                 return
-        raise KlatError(f"klat's entry {own.name!r} is gone from the firmware's boot entries")
+        raise KlatError(f"klat's entry {copy.name!r} is gone from the firmware's boot entries")
 
     def remove(self) -> None:
         chosen = self._number("BootNext")
@@ -212,14 +221,16 @@ class EfiStub(WithoutMenu):
         return self._variables.names("Boot" + 4 * "[0-9A-F]")
 
     def _options(self) -> dict[str, BootOption]:
-        found = {}
+        options = {}
         for name in self._numbered():
             with suppress(ValueError):
-                found[name] = BootOption.read(self._variables.read(name))
-        return found
+                options[name] = BootOption.read(self._variables.read(name))
+        return options
 
     def _own(self) -> list[tuple[str, BootOption]]:
-        return [(name, each) for name, each in self._options().items() if OWN_WORD in each.line]
+        return [
+            (name, option) for name, option in self._options().items() if OWN_WORD in option.line
+        ]
 
     def _number(self, variable: str) -> str:
         """The boot option that the variable names; empty if there is none."""

@@ -19,7 +19,7 @@ from typing import Any
 from klat.base import files
 from klat.base.errors import KlatError, printable
 from klat.campaign import looks
-from klat.campaign.boot_loader import OWN_WORD, BootEntry, BootLoader, OwnEntry
+from klat.campaign.boot_loader import OWN_WORD, BootEntry, BootLoader, EntryCopy
 from klat.campaign.campaign_file import (
     ASKED,
     BootAttempt,
@@ -117,18 +117,18 @@ class Engine:
         if boot.panics:
             self._machine.panic()
         measured = self._machine.measure(campaign.of_boots(), boot)
-        found = {"seconds": dict(measured.seconds), "celsius": dict(measured.celsius)}
+        measurements = {"seconds": dict(measured.seconds), "celsius": dict(measured.celsius)}
         if measured.reason:
-            return self._discard(FAILED, measured.reason, **found)
-        return self._save(lambda now: now.with_last(outcome=DONE, **found))
+            return self._discard(FAILED, measured.reason, **measurements)
+        return self._save(lambda now: now.with_last(outcome=DONE, **measurements))
 
-    def _discard(self, outcome: str, reason: str, **found: Any) -> Campaign:
+    def _discard(self, outcome: str, reason: str, **measurements: Any) -> Campaign:
         """Record that the attempt does not count. Its sessions are moved before: after a power cut between the two
         steps, klat does both again."""
         campaign = read_campaign(self._path)
         assert campaign.last
         self._machine.set_aside(campaign.of_boots(), campaign.last)
-        return self._save(lambda now: now.with_last(outcome=outcome, reason=reason, **found))
+        return self._save(lambda now: now.with_last(outcome=outcome, reason=reason, **measurements))
 
     def _arrived(self, campaign: Campaign, boot: CampaignBoot) -> tuple[str, str]:
         """The outcome so far of an attempt whose reboot has happened, and the reason if it failed."""
@@ -139,7 +139,7 @@ class Engine:
             return (FELL_BACK if home else WRONG_KERNEL), reason
         if boot.panics and campaign.has_menu:
             return (DONE, "") if home else (WRONG_KERNEL, "the kernel must panic, but it booted")
-        if own_entry(self._loader, boot.setting).booted.is_running(*booted):
+        if entry_copy(self._loader, boot.setting).booted.is_running(*booted):
             return MEASURING, ""
         if home:
             return FELL_BACK, "the machine came back on its default kernel"
@@ -194,7 +194,7 @@ class Engine:
         attempts = campaign.attempts[:-1] if again else campaign.attempts
         self._save(lambda now: replace(now, attempts=(*attempts, asked)))
         self._say(f"boot {boot.number}: {boot.setting.label}")
-        self._loader.choose(own_entry(self._loader, boot.setting))
+        self._loader.choose(entry_copy(self._loader, boot.setting))
         self._machine.reboot(self._loader.reboot_verb)
 
     def _go_home(self, campaign: Campaign) -> None:
@@ -302,20 +302,20 @@ def _open_lock(path: Path) -> int:
     return files.append(path.with_suffix(".lock"), mode=0o600)
 
 
-def own_entries(loader: BootLoader, campaign: Campaign) -> list[OwnEntry]:
+def entry_copies(loader: BootLoader, campaign: Campaign) -> list[EntryCopy]:
     """klat's entries for all boots of the campaign, in the order of their first boot."""
     settings = dict.fromkeys(boot.setting for boot in campaign.boots())
-    return [own_entry(loader, setting) for setting in settings]
+    return [entry_copy(loader, setting) for setting in settings]
 
 
-def own_entry(loader: BootLoader, setting: BootSetting) -> OwnEntry:
+def entry_copy(loader: BootLoader, setting: BootSetting) -> EntryCopy:
     return copy_of(loader.entry(setting.entry), setting, loader.own_words)
 
 
-def copy_of(entry: BootEntry, setting: BootSetting, own_words: Sequence[str]) -> OwnEntry:
+def copy_of(entry: BootEntry, setting: BootSetting, own_words: Sequence[str]) -> EntryCopy:
     """klat's copy of an entry: with the words of the setting, klat's own, and panic= unless the kernel reboots after a
     panic anyway."""
     append = (*setting.append.split(), *own_words, OWN_WORD + setting.label)
     if not reboots_after_panic((*entry.words, *append)):
         append = (*append, _PANIC)
-    return OwnEntry(setting.label, entry, append)
+    return EntryCopy(setting.label, entry, append)

@@ -21,7 +21,7 @@ from klat.campaign import grub_files, kernel_image
 from klat.campaign.boot_loader import (
     BootEntry,
     BootLoader,
-    OwnEntry,
+    EntryCopy,
     digests,
     file_bytes,
     file_text,
@@ -71,11 +71,13 @@ class Grub(BootLoader):
 
     def __init__(self, root: Path = Path("/")) -> None:
         self._root = root
-        found = [root / name for name in _DIRECTORIES if (root / name / "grub.cfg").is_file()]
-        if not found:
+        directories = [root / name for name in _DIRECTORIES if (root / name / "grub.cfg").is_file()]
+        if not directories:
             raise KlatError(f"there is no grub.cfg in {root}boot/grub or {root}boot/grub2")
         # A machine may have files of a second GRUB without its tools.
-        self._directory = next((d for d in found if shutil.which(f"{d.name}-reboot")), found[0])
+        self._directory = next(
+            (d for d in directories if shutil.which(f"{d.name}-reboot")), directories[0]
+        )
         names = ("reboot", "editenv", "probe")
         self._tools = {name: f"{self._directory.name}-{name}" for name in names}
 
@@ -113,9 +115,9 @@ class Grub(BootLoader):
         self._check_start()
         self._check_timeout()
         saved = self._check_choice()
-        own = self._own
-        if own.exists() and _MARK not in file_text(own):
-            raise KlatError(f"{own} is not klat's; move its entries to /etc/grub.d/40_custom")
+        custom = self._custom
+        if custom.exists() and _MARK not in file_text(custom):
+            raise KlatError(f"{custom} is not klat's; move its entries to /etc/grub.d/40_custom")
         chosen = self._environment().get("next_entry", "")
         if chosen and not chosen.startswith(_identity("")):
             raise KlatError(
@@ -123,48 +125,48 @@ class Grub(BootLoader):
                 f" {self._tools['editenv']} {self._directory / 'grubenv'} unset next_entry"
             )
         for kind, refused in (("abstraction", _LAYERS), ("fs", _READ_ONLY)):
-            for found in self._probe(kind):
+            for name in self._probe(kind):
                 # openSUSE's GRUB can save variables in a block that btrfs reserves: save_env -f.
-                if found in refused and not (found == "btrfs" and "env_block" in saved):
+                if name in refused and not (name == "btrfs" and "env_block" in saved):
                     raise KlatError(
-                        f"{self._directory} is on {found}, where GRUB cannot write, so it could not"
+                        f"{self._directory} is on {name}, where GRUB cannot write, so it could not"
                         " clear the choice of a boot; put /boot on a plain partition with ext4"
                     )
 
     # GRUB reads the disk, not the page cache, so each change ends with a sync.
 
-    def install(self, own: Sequence[OwnEntry]) -> None:
+    def install(self, copies: Sequence[EntryCopy]) -> None:
         self.remove()
         items = {entry.identity: item for entry, item in self._read()[0]}
         text = _MARK
         environment = self._environment()
         if "next_entry" in environment:
             text += _HAD_CHOICE
-        for each in own:
-            name = shlex.quote(_identity(each.name))
-            text += f"menuentry {shlex.quote(f'klat: {each.name}')} --unrestricted --id {name} {{\n"
+        for copy in copies:
+            name = shlex.quote(_identity(copy.name))
+            text += f"menuentry {shlex.quote(f'klat: {copy.name}')} --unrestricted --id {name} {{\n"
             text += (
-                f"{copied_body(name, items[each.entry.identity], each.append, environment)}\n}}\n"
+                f"{copied_body(name, items[copy.entry.identity], copy.append, environment)}\n}}\n"
             )
-        files.write_whole(self._own, text.encode(), give=False)
+        files.write_whole(self._custom, text.encode(), give=False)
         os.sync()
 
-    def choose(self, own: OwnEntry) -> None:
+    def choose(self, copy: EntryCopy) -> None:
         self._edit("unset", STARTED)
-        self._run("reboot", f"--boot-directory={self._directory.parent}", _identity(own.name))
+        self._run("reboot", f"--boot-directory={self._directory.parent}", _identity(copy.name))
         os.sync()
 
     def started(self) -> str:
         return self._environment().get(STARTED, "").removeprefix(_identity(""))
 
     def remove(self) -> None:
-        text = file_text(self._own) if self._own.exists() else ""
+        text = file_text(self._custom) if self._custom.exists() else ""
         if _MARK in text:
             self._edit("unset", STARTED)
             self._edit(
                 *(("set", "next_entry=") if _HAD_CHOICE in text else ("unset", "next_entry"))
             )
-            self._own.unlink()
+            self._custom.unlink()
         os.sync()
 
     def files(self) -> Mapping[str, str]:
@@ -184,7 +186,7 @@ class Grub(BootLoader):
         return self._root / "boot/loader/entries"
 
     @property
-    def _own(self) -> Path:
+    def _custom(self) -> Path:
         return self._directory / "custom.cfg"
 
     def _menu(self, grubenv: Variables | None = None, with_own: bool = False) -> GrubMenu:
@@ -227,7 +229,7 @@ class Grub(BootLoader):
             raise KlatError(
                 f"{why}, so GRUB did not start the running kernel from {self._config}; reboot by GRUB, or give --kexec or --boot-command"
             )
-        for config in (each / "grub.cfg" for each in started_directories(self._root)):
+        for config in (directory / "grub.cfg" for directory in started_directories(self._root)):
             if config.is_file() and _ENTRIES.search(file_text(config)):
                 raise KlatError(
                     f"the firmware starts a GRUB with the menu of {config}, but klat can change only that of"

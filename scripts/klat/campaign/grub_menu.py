@@ -247,10 +247,8 @@ class GrubMenu(Execution):
 
     def _is_file(self, name: str) -> Truth:
         """klat's own file counts as present: klat writes it before a boot."""
-        path = Path(name)
-        if path.parent == self.directory:
-            return path.name == OWN_FILE or path.is_file()
-        return True if self.file(name) else None
+        path = self._path_of(name)
+        return None if path is None else path == self.directory / OWN_FILE or path.is_file()
 
     def _open_menu(self, name: str | None, command: Command) -> None:
         """GRUB makes another menu of the file, with the exported variables."""

@@ -126,24 +126,24 @@ def parse_block(text: str) -> GrubBlock:
 
 def commands(statements: Sequence[Statement]) -> Iterator[Command]:
     """All commands in their order, also those of conditions and loops."""
-    for each in statements:
-        if isinstance(each, Command):
-            yield each
-        elif isinstance(each, If):
-            for condition, body in each.clauses:
+    for statement in statements:
+        if isinstance(statement, Command):
+            yield statement
+        elif isinstance(statement, If):
+            for condition, body in statement.clauses:
                 yield from commands((*condition, *body))
-        elif isinstance(each, Loop):
-            yield from commands((*each.condition, *each.body))
+        elif isinstance(statement, Loop):
+            yield from commands((*statement.condition, *statement.body))
 
 
 def without_commands(body: GrubBlock, names: Sequence[str]) -> str:
     """The text of the body without the commands with these names. Commands in conditions and loops stay."""
     text, at = "", body.start
-    for each in body.statements:
-        if isinstance(each, Command) and text_of(each.words[0]) in names:
-            text += body.text[at - body.start : each.start - body.start]
-            rest = body.text[each.stop - body.start :]
-            at = each.stop + len(rest) - len(re.sub(r"^[ \t]*;", "", rest))
+    for statement in body.statements:
+        if isinstance(statement, Command) and text_of(statement.words[0]) in names:
+            text += body.text[at - body.start : statement.start - body.start]
+            rest = body.text[statement.stop - body.start :]
+            at = statement.stop + len(rest) - len(re.sub(r"^[ \t]*;", "", rest))
     text += body.text[at - body.start :]
     return "".join(f"{line}\n" for line in text.splitlines() if line.strip(" \t;"))
 

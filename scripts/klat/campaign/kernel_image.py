@@ -84,14 +84,14 @@ def _release_and_machine(kernel: Path, size: int, _: int) -> tuple[str, str]:
         data = b"" if text else _part(kernel, start, size)
     except OSError:
         return "", ""
-    found = AMD64
-    for architecture in ARCHITECTURES.values():
+    architecture = AMD64
+    for candidate in ARCHITECTURES.values():
         if text:
             break
         with suppress(ValueError):
-            text, found = architecture.format.version(data), architecture
+            text, architecture = candidate.format.version(data), candidate
     name = "".join(text.split()[:1])
-    return (name, found.machine) if _UTS_RELEASE.fullmatch(name) else ("", "")
+    return (name, architecture.machine) if _UTS_RELEASE.fullmatch(name) else ("", "")
 
 
 def _sections(program: Path) -> Mapping[str, tuple[int, int]]:

@@ -60,7 +60,7 @@ def refuse_other_sessions(campaign: Campaign) -> None:
         return
     for label in (label for load in campaign.loads for label in _labels(campaign, load)):
         directory = Path(campaign.output) / label
-        if any(not each.name.startswith(".") for each in directory.glob("*")):
+        if any(not path.name.startswith(".") for path in directory.glob("*")):
             raise KlatError(f"--looks: {directory} already holds sessions; give another --output")
 
 
@@ -88,12 +88,12 @@ def is_settled(campaign: Campaign) -> bool:
     for load in campaign.loads:
         directories = (Path(campaign.output) / label for label in _labels(campaign, load))
         base, *news = map(read_dataset, directories)
-        found = compare(base, news, Options())
-        look = found.options.rules.look
+        comparison = compare(base, news, Options())
+        look = comparison.options.rules.look
         if look is None or look.units != campaign.looked_after:
             raise KlatError(
                 f"{base.path} and the other labels do not hold exactly the rounds of this look"
             )
-        if not found.is_settled:
+        if not comparison.is_settled:
             return False
     return True

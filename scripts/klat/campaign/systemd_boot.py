@@ -21,7 +21,7 @@ from klat.campaign import kernel_image
 from klat.campaign.boot_loader import (
     BootEntry,
     BootLoader,
-    OwnEntry,
+    EntryCopy,
     digests,
     file_bytes,
     file_text,
@@ -90,7 +90,7 @@ class SystemdBoot(BootLoader):
                 "this systemd-boot cannot boot an entry once, or count tries; run bootctl update"
             )
         defaults = (("default", "LoaderEntryDefault"), ("preferred", "LoaderEntryPreferred"))
-        if any(self._setting(*each) == "@saved" for each in defaults):
+        if any(self._setting(*setting) == "@saved" for setting in defaults):
             raise KlatError(
                 "the default of systemd-boot is the entry that was started last (@saved), so a kernel that"
                 " fails would boot again and again; choose a default with bootctl set-default"
@@ -104,14 +104,14 @@ class SystemdBoot(BootLoader):
                 "an entry is already chosen for the next boot; boot it, or run bootctl set-oneshot ''"
             )
 
-    def install(self, own: Sequence[OwnEntry]) -> None:
+    def install(self, copies: Sequence[EntryCopy]) -> None:
         self.remove()
         sources = self._listed()
         default = self._default_identity()
-        for number, each in enumerate(own, start=1):
-            source = sources[each.entry.identity]
-            file = _directory(source) / f"{_OWN}{number}-{each.name}{_UNTRIED}.conf"
-            text = _MARK + "".join(_own_lines(source, each))
+        for number, copy in enumerate(copies, start=1):
+            source = sources[copy.entry.identity]
+            file = _directory(source) / f"{_OWN}{number}-{copy.name}{_UNTRIED}.conf"
+            text = _MARK + "".join(_copy_lines(source, copy))
             files.write_whole(file, text.encode(errors="surrogateescape"), give=False)
         os.sync()
         now = self._default_identity()
@@ -122,22 +122,22 @@ class SystemdBoot(BootLoader):
                 " choose the default with bootctl set-default"
             )
 
-    def choose(self, own: OwnEntry) -> None:
+    def choose(self, copy: EntryCopy) -> None:
         chosen = None
-        for file, number, name in self._own_files():
+        for file, number, name in self._copy_files():
             file.rename(file.with_name(f"{_OWN}{number}-{name}{_UNTRIED}.conf"))
-            chosen = number if name == own.name else chosen
+            chosen = number if name == copy.name else chosen
         if chosen is None:
-            raise KlatError(f"klat's entry {own.name!r} is gone from systemd-boot's menu")
+            raise KlatError(f"klat's entry {copy.name!r} is gone from systemd-boot's menu")
         os.sync()
         run_tool("bootctl", "set-oneshot", f"{_OWN}{chosen}-*")
 
     def started(self) -> str:
-        files_of_klat = self._own_files()
+        files_of_klat = self._copy_files()
         return next((own for file, _, own in files_of_klat if not file.stem.endswith(_UNTRIED)), "")
 
     def remove(self) -> None:
-        for file, _, _ in self._own_files():
+        for file, _, _ in self._copy_files():
             file.unlink()
         if utf16(self._variables.read("LoaderEntryOneShot")).startswith(_OWN):
             run_tool("bootctl", "set-oneshot", "")
@@ -183,12 +183,12 @@ class SystemdBoot(BootLoader):
 
     def _setting(self, key: str, variable: str) -> str:
         """The variable overrides loader.conf."""
-        files_of_loader = (each.parent / "loader.conf" for each in self._directories())
+        files_of_loader = (directory.parent / "loader.conf" for directory in self._directories())
         text = "".join(file_text(f) for f in files_of_loader if f.is_file())
         configured = re.findall(rf'^[ \t]*{key}[ \t]+"?([^\s"]+)', text, re.MULTILINE)
         return utf16(self._variables.read(variable)) or "".join(configured[-1:])
 
-    def _own_files(self) -> list[tuple[Path, str, str]]:
+    def _copy_files(self) -> list[tuple[Path, str, str]]:
         """The files of klat's entries, each with its number and name."""
         files_found = (f for d in self._directories() for f in sorted(d.glob(f"{_OWN}*.conf")))
         named = ((file, _OWN_FILE.fullmatch(file.name)) for file in files_found)
@@ -254,20 +254,20 @@ def _directory(fields: Mapping[str, Any]) -> Path:
     return path.parent if path.suffix == ".conf" else Path(fields["root"], "loader/entries")
 
 
-def _own_lines(fields: Mapping[str, Any], own: OwnEntry) -> Iterator[str]:
+def _copy_lines(fields: Mapping[str, Any], copy: EntryCopy) -> Iterator[str]:
     """The lines of klat's entry. systemd-boot joins all lines of options to one command line."""
     source = Path(fields["path"])
-    lines = [f"title {own.name}", f"linux /{_kernel(fields).relative_to(fields['root'])}"]
+    lines = [f"title {copy.name}", f"linux /{_kernel(fields).relative_to(fields['root'])}"]
     if source.suffix == ".conf":
         lines = file_text(source, "surrogateescape").splitlines()
     for line in lines:
         key, *value = line.split(None, 1) or [""]
         if key == "title":
-            yield f"title klat: {own.name}\n"
+            yield f"title klat: {copy.name}\n"
         elif key in ("efi", "uki") and value:  # systemd-boot counts no tries of an entry with efi
             yield f"linux {value[0]}\n"
         else:
             yield f"{line}\n"
     if source.suffix != ".conf" or not fields.get("options"):
         yield f"options {_options(fields)}\n"
-    yield f"options {' '.join(own.append)}\n"
+    yield f"options {' '.join(copy.append)}\n"

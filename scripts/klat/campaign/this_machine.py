@@ -217,8 +217,8 @@ def launcher() -> Path:
 def _code(names: Iterable[str]) -> Iterator[Path]:
     yield launcher()
     yield _PACKAGES
-    for directory, directories, found in os.walk(_PACKAGES):
-        yield from (Path(directory, name) for name in (*directories, *found))
+    for directory, directories, files_there in os.walk(_PACKAGES):
+        yield from (Path(directory, name) for name in (*directories, *files_there))
     for path in (*map(programs.locate, dict.fromkeys(names)), loads.program()):
         if path is not None:
             yield path

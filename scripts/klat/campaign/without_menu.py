@@ -21,7 +21,7 @@ from klat.campaign.boot_loader import (
     OWN_WORD,
     BootEntry,
     BootLoader,
-    OwnEntry,
+    EntryCopy,
     is_of_loader,
     run,
     run_tool,
@@ -41,8 +41,8 @@ class WithoutMenu(BootLoader):
 
     def entries(self) -> list[BootEntry]:
         """The kernels with modules. Those without modules are not known."""
-        found = sorted(path.name for path in (self._root / "lib/modules").glob("*"))
-        return [self._entry(release) for release in found if self._is_installed(release)]
+        releases = sorted(path.name for path in (self._root / "lib/modules").glob("*"))
+        return [self._entry(release) for release in releases if self._is_installed(release)]
 
     def default(self) -> BootEntry:
         lost = f"the default kernel, {self._release}, is not installed in /lib/modules"
@@ -56,8 +56,8 @@ class WithoutMenu(BootLoader):
             raise KlatError("the running kernel is not the default of the plan; plan again")
 
     def started(self) -> str:
-        found = (word for word in self._running() if word.startswith(OWN_WORD))
-        return next(found, "").removeprefix(OWN_WORD)
+        labels = (word for word in self._running() if word.startswith(OWN_WORD))
+        return next(labels, "").removeprefix(OWN_WORD)
 
     def _running(self) -> list[str]:
         return (self._root / "proc/cmdline").read_text().split()
@@ -123,25 +123,25 @@ class Kexec(WithoutMenu):
                     f" systemctl mask --now {' '.join(_SCRIPTS)}"
                 )
 
-    def install(self, own: Sequence[OwnEntry]) -> None:
+    def install(self, copies: Sequence[EntryCopy]) -> None:
         """Load each, so that a kernel that cannot be loaded is known now."""
-        for each in own:
-            self._load(each)
+        for copy in copies:
+            self._load(copy)
         self.remove()
 
-    def choose(self, own: OwnEntry) -> None:
-        self._load(own)
+    def choose(self, copy: EntryCopy) -> None:
+        self._load(copy)
 
     def remove(self) -> None:
         if self._read("sys/kernel/kexec_loaded") == "1":
             run_tool("kexec", "--unload")
 
-    def _load(self, own: OwnEntry) -> None:
-        kernel, initramfs, why = self._files(own.entry.release)
+    def _load(self, copy: EntryCopy) -> None:
+        kernel, initramfs, why = self._files(copy.entry.release)
         if why:
-            raise KlatError(f"{own.entry.release}: {why}")
+            raise KlatError(f"{copy.entry.release}: {why}")
         files = [f"--initrd={initramfs}"] if initramfs else []
-        line = f"--command-line={' '.join(own.booted.words)}"
+        line = f"--command-line={' '.join(copy.booted.words)}"
         run_tool("kexec", "--kexec-syscall-auto", "--load", str(kernel), *files, line)
 
     def _is_installed(self, release: str) -> bool:
@@ -226,8 +226,8 @@ class UserCommand(WithoutMenu):
         super().check()
         self.remove()
 
-    def choose(self, own: OwnEntry) -> None:
-        self._run(own.entry.release, " ".join(own.booted.words))
+    def choose(self, copy: EntryCopy) -> None:
+        self._run(copy.entry.release, " ".join(copy.booted.words))
         os.sync()
 
     def remove(self) -> None:

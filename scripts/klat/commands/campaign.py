@@ -151,7 +151,7 @@ def _begin(action: str, is_check: bool) -> int:
 def _run(campaign: Campaign, begun: Campaign) -> None:
     """Add what a campaign adds to the machine, replace the campaign by `begun`, and request the next boot."""
     from klat.campaign.campaign_file import RUNNING
-    from klat.campaign.engine import alone, change_campaign, own_entries
+    from klat.campaign.engine import alone, change_campaign, entry_copies
     from klat.campaign.entry_checks import check_entries
     from klat.campaign.this_machine import (
         ThisMachine,
@@ -172,7 +172,7 @@ def _run(campaign: Campaign, begun: Campaign) -> None:
                 f"{entry.title} now boots {entry.release or 'another kernel'}, but the plan measures"
                 f" {planned}; plan again"
             )
-    own = own_entries(loader, replace(begun, is_check=False))
+    own = entry_copies(loader, replace(begun, is_check=False))
     check_entries(own, loader.entry(campaign.default), ThisMachine().words())
     check_code(name for name, _ in campaign.sets)
     for name, _ in campaign.sets:
@@ -181,7 +181,7 @@ def _run(campaign: Campaign, begun: Campaign) -> None:
         loader.remove()  # what is left of a start that a power cut interrupted
         files = dict(loader.files())
         begun = replace(begun, phase=RUNNING, why="", files=files, changed=())
-        loader.install(own_entries(loader, begun))
+        loader.install(entry_copies(loader, begun))
         command = [sys.executable, str(launcher()), "campaign", "proceed"]
         install_unit(command, (str(launcher()), str(programs.directory()), campaign.output))
         change_campaign(_campaign_state.STATE, lambda _: begun)
