@@ -1,4 +1,4 @@
-"""Campaigns with real reboots in QEMU: by GRUB, by systemd-boot, and by the firmware alone."""
+"""Campaigns with real reboots in QEMU: by each boot loader, by kexec, and by a command of the user."""
 
 from __future__ import annotations
 
@@ -9,12 +9,26 @@ import shutil
 import subprocess
 import time
 from collections.abc import Iterator
+from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import harness
 import pytest
-from campaign_image import DISK, EFI_STUB, GRUB, SYSTEMD_BOOT, UEFI, Guest, build, opened
+from campaign_image import (
+    DISK,
+    EFI_STUB,
+    GRUB,
+    KLAT_PACKAGES,
+    SYSTEMD_BOOT,
+    UEFI,
+    Guest,
+    build,
+    opened,
+)
+from klat.campaign.campaign_file import ASKED, RUNNING, Campaign, read_campaign
+from klat.campaign.campaign_text import time_left
 from test_lab_boots import klat
 
 BOOT_SECONDS = 240
@@ -109,12 +123,16 @@ LOADERS = (
 )
 
 
+def need_mmdebstrap() -> None:
+    if os.geteuid() != 0 or not shutil.which("mmdebstrap"):
+        harness.lacking("this test needs root and mmdebstrap")
+
+
 @pytest.fixture(scope="module", params=LOADERS)
 def built(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Path]:
-    if os.geteuid() != 0 or not shutil.which("mmdebstrap"):
-        harness.lacking("this test needs root and mmdebstrap")
+    need_mmdebstrap()
     if request.param.has_uefi and not UEFI.is_dir():
         harness.lacking("this test needs ovmf")
     directory = tmp_path_factory.mktemp("campaign")
@@ -157,6 +175,16 @@ def follow(
     return campaign
 
 
+def completed(
+    disk: Path, boots: int, out: Path, *more: str, why: str = "", guest: type[Guest] = Guest
+) -> dict[str, Any]:
+    """The campaign, which ended and left nothing."""
+    campaign = follow(disk, boots, out, *more, guest=guest)
+    assert (campaign["phase"], campaign["why"]) == ("ended", why), campaign
+    assert files_are_as_before(out)
+    return campaign
+
+
 def wait_for_a_boot(guest: Guest) -> None:
     """Wait until a kernel starts."""
     end = time.monotonic() + 2 * BOOT_SECONDS
@@ -175,12 +203,10 @@ def test_a_campaign_of_reboots_ends_in_a_verdict_and_leaves_nothing(
     image: Path, tmp_path: Path
 ) -> None:
     prepare(image, f"{PLAN} && klat campaign start")
-    campaign = follow(image, 2 * ROUNDS + 2, tmp_path / "out")
-    assert (campaign["phase"], campaign["why"]) == ("ended", ""), campaign
+    campaign = completed(image, 2 * ROUNDS + 2, tmp_path / "out")
     assert [(a["boot"], a["outcome"]) for a in campaign["attempts"]] == [
         (boot, "done") for boot in range(1, 2 * ROUNDS + 1)
     ]
-    assert files_are_as_before(tmp_path / "out")
     assert "campaign complete: 4 of 4 boots" in (tmp_path / "out/status").read_text()
     # klat made this copy after each boot, for --copy-to.
     results = tmp_path / "out/copy"
@@ -193,10 +219,8 @@ def test_a_campaign_of_reboots_ends_in_a_verdict_and_leaves_nothing(
 def test_a_check_boots_each_kernel_and_comes_back_from_a_panic(image: Path, tmp_path: Path) -> None:
     plan = PLAN.replace("--boots", "--setting periodic=nohz=off --boots")
     prepare(image, f"{plan} && klat campaign check")
-    campaign = follow(image, 8, tmp_path / "out")
-    assert (campaign["phase"], campaign["why"]) == ("ended", ""), campaign
+    campaign = completed(image, 8, tmp_path / "out")
     assert [attempt["outcome"] for attempt in campaign["attempts"]] == ["done"] * 5
-    assert files_are_as_before(tmp_path / "out")
     sessions = list((tmp_path / "out/results/.check").glob("*/*"))
     words = {
         session.parent.name: (session / "environment/proc/cmdline").read_text().split()
@@ -210,32 +234,27 @@ def test_a_check_boots_each_kernel_and_comes_back_from_a_panic(image: Path, tmp_
 def test_a_kernel_that_hangs_is_reset_and_tried_again(image: Path, tmp_path: Path) -> None:
     """On the first boot of the RT kernel a real-time task takes the only CPU forever."""
     prepare(image, f"{PLAN} && klat campaign start", on_boot=HANG)
-    campaign = follow(image, 2 * ROUNDS + 4, tmp_path / "out", "-device", "i6300esb")
+    campaign = completed(image, 2 * ROUNDS + 4, tmp_path / "out", "-device", "i6300esb")
     assert (tmp_path / "out/hung").exists()
-    assert (campaign["phase"], campaign["why"]) == ("ended", ""), campaign
     outcomes = [attempt["outcome"] for attempt in campaign["attempts"]]
     assert sorted(outcomes) in (
         ["done"] * 2 * ROUNDS + ["fell back"],
         ["done"] * 2 * ROUNDS + ["interrupted"],
     )
-    assert files_are_as_before(tmp_path / "out")
 
 
 @pytest.mark.long
 def test_a_crash_of_klat_boots_the_default_kernel(image: Path, tmp_path: Path) -> None:
     prepare(image, f"{PLAN} && klat campaign start", on_boot=CRASH)
-    campaign = follow(image, 2 * ROUNDS + 4, tmp_path / "out")
-    assert (campaign["phase"], campaign["why"]) == ("ended", ""), campaign
+    campaign = completed(image, 2 * ROUNDS + 4, tmp_path / "out")
     outcomes = [attempt["outcome"] for attempt in campaign["attempts"]]
     assert outcomes == ["interrupted"] + ["done"] * 2 * ROUNDS
-    assert files_are_as_before(tmp_path / "out")
 
 
 @pytest.mark.long
 def test_a_warm_machine_cools_before_the_runs(image: Path, tmp_path: Path) -> None:
     prepare(image, f"{PLAN} && klat campaign start", on_boot=SENSOR)
-    campaign = follow(image, 2 * ROUNDS + 2, tmp_path / "out")
-    assert (campaign["phase"], campaign["why"]) == ("ended", ""), campaign
+    campaign = completed(image, 2 * ROUNDS + 2, tmp_path / "out")
     first, *others = campaign["attempts"]
     assert first["celsius"] == {"acpitz": 40}
     for attempt in others:
@@ -247,10 +266,8 @@ def test_a_warm_machine_cools_before_the_runs(image: Path, tmp_path: Path) -> No
 def test_an_abort_during_the_runs_leaves_the_machine_as_it_was(image: Path, tmp_path: Path) -> None:
     plan = PLAN.replace("--runs 3", "--runs 5000")
     prepare(image, f"{plan} && klat campaign start", on_boot=ABORT)
-    campaign = follow(image, 4, tmp_path / "out")
-    assert (campaign["phase"], campaign["why"]) == ("ended", "aborted"), campaign
+    campaign = completed(image, 4, tmp_path / "out", why="aborted")
     assert [attempt["outcome"] for attempt in campaign["attempts"]] == ["measuring"]
-    assert files_are_as_before(tmp_path / "out")
 
 
 @pytest.mark.long
@@ -280,13 +297,100 @@ def test_power_cuts_lose_and_double_nothing(image: Path, tmp_path: Path) -> None
         guest.cut()
         guest.switch_on()
     guest.cut()
-    campaign = follow(image, 3 * CUTS, tmp_path / "out", guest=FastGuest)
-    assert (campaign["phase"], campaign["why"]) == ("ended", ""), campaign
+    campaign = completed(image, 3 * CUTS, tmp_path / "out", guest=FastGuest)
     done = [a["boot"] for a in campaign["attempts"] if a["outcome"] == "done"]
     assert done == list(range(1, 2 * ROUNDS_WITH_CUTS + 1))
     assert len(campaign["attempts"]) > len(done), "no cut came during a boot of the campaign"
-    assert files_are_as_before(tmp_path / "out")
     results = tmp_path / "out/results"
     for label in ("stock", "rt"):
         assert len(list((results / label).glob("[0-9]*"))) == ROUNDS_WITH_CUTS
     assert klat("summary", "--verify", results, cwd=tmp_path).returncode == 0
+
+
+# Makes a kernel boot next, once, by a menu entry of its own.
+BOOT_ONCE = """\
+rm -f /boot/grub/custom.cfg
+grub-editenv /boot/grub/grubenv unset next_entry
+[ $# = 0 ] && exit
+cat > /boot/grub/custom.cfg <<EOF
+menuentry once --id once {
+	linux /boot/vmlinuz-$1 $2
+	initrd /boot/initrd.img-$1
+}
+EOF
+grub-editenv /boot/grub/grubenv set next_entry=once
+"""
+BOOTLOADER = "environment/proc/sys/kernel/bootloader_type"
+
+
+@pytest.fixture(scope="module")
+def image_without_menu(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    need_mmdebstrap()
+    disk = build(tmp_path_factory.mktemp("campaign"), GRUB, (*KLAT_PACKAGES, "kexec-tools"))
+    with opened(disk) as root:
+        (root / "srv/boot_once").write_text(BOOT_ONCE)
+        for unit in ("kexec.service", "kexec-load.service"):
+            (root / "etc/systemd/system" / unit).symlink_to("/dev/null")
+    yield disk
+    disk.unlink()  # pytest keeps its directories
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "option, loader",
+    [("--kexec", "208"), ("--boot-command 'sh /srv/boot_once'", "114")],
+    ids=["kexec", "command"],
+)
+def test_a_check_without_a_menu_boots_each_kernel_and_comes_back_from_a_panic(
+    image_without_menu: Path, tmp_path: Path, option: str, loader: str
+) -> None:
+    plan = PLAN.replace("campaign plan", f"campaign plan {option}")
+    prepare(image_without_menu, f"{plan} && klat campaign check")
+    campaign = completed(image_without_menu, 6, tmp_path / "out")
+    assert [attempt["outcome"] for attempt in campaign["attempts"]] == ["done"] * 3
+    sessions = list((tmp_path / "out/results/.check").glob("*/*"))
+    assert {session.parent.name for session in sessions} == {"stock", "rt"}
+    assert {(session / BOOTLOADER).read_text().strip() for session in sessions} == {loader}
+
+
+LOOK_ROUNDS = 20
+PLAN_WITH_LOOKS = PLAN.replace("--boots 2", f"--boots {LOOK_ROUNDS} --looks 2")
+
+
+@pytest.fixture
+def image_with_scipy(tmp_path: Path) -> Iterator[Path]:
+    need_mmdebstrap()
+    disk = build(tmp_path, GRUB, (*KLAT_PACKAGES, "python3-scipy"))
+    yield disk
+    disk.unlink()  # pytest keeps its directories
+
+
+@pytest.mark.long
+def test_a_look_saves_the_second_half_of_the_boots(image_with_scipy: Path, tmp_path: Path) -> None:
+    prepare(image_with_scipy, f"{PLAN_WITH_LOOKS} && klat campaign start")
+    campaign = completed(image_with_scipy, LOOK_ROUNDS + 2, tmp_path / "out")
+    outcomes = [attempt["outcome"] for attempt in campaign["attempts"]]
+    assert outcomes == ["done"] * LOOK_ROUNDS
+    status = (tmp_path / "out/status").read_text()
+    assert "settled at look 1 of 2, after 10 of 20 rounds: 20 boots saved" in status
+    results = tmp_path / "out/results"
+    done = klat("compare", results / "stock", results / "rt", cwd=tmp_path)
+    assert done.returncode == 1, done.stderr
+    assert "round_trip, median: " in done.stdout and "slower" in done.stdout
+    assert_the_estimate_after_a_block_is_right(read_campaign(tmp_path / "out" / Path(STATE).name))
+
+
+def assert_the_estimate_after_a_block_is_right(campaign: Campaign) -> None:
+    """Within 10 % of the time that a boot takes afterwards."""
+    block = 2 * len(campaign.settings)
+    asked = [
+        datetime.fromisoformat(each.asked.replace("Z", "+00:00")) for each in campaign.attempts
+    ]
+    first = campaign.attempts[block]
+    begun = (*campaign.attempts[:block], replace(first, outcome=ASKED))
+    as_then = replace(campaign, phase=RUNNING, attempts=begun, is_settled=False, looked_after=0)
+    left = time_left(as_then, asked[block])
+    assert left is not None
+    estimated = left / (campaign.rounds * len(campaign.settings) - block)
+    took = (asked[-1] - asked[block]).total_seconds() / (len(asked) - 1 - block)
+    assert took == pytest.approx(estimated, rel=0.1)

@@ -243,8 +243,12 @@ def test_every_boot_is_measured_in_its_order_and_nothing_is_left(rig: Rig) -> No
     assert at_home(rig) and not rig.own and not rig.unit and rig.notified == 1
 
 
+@pytest.mark.parametrize("has_menu", [True, False])
 @pytest.mark.parametrize("cut", range(1, 21))
-def test_a_power_cut_at_any_step_loses_and_doubles_nothing(rig: Rig, cut: int) -> None:
+def test_a_power_cut_at_any_step_loses_and_doubles_nothing(
+    rig: Rig, cut: int, has_menu: bool
+) -> None:
+    rig.has_menu = has_menu
     work = begun(rig)
     rig.cut_at = cut
     campaign = drive(rig, work)
@@ -387,16 +391,6 @@ def test_without_a_record_a_check_fails_if_another_kernel_comes_back(bare: Rig) 
     campaign = drive(bare, begun(bare, is_check=True))
     assert not campaign.is_complete and bare.panics == 1
     assert campaign.why.startswith("panic failed") and not bare.own and not bare.unit
-
-
-@pytest.mark.parametrize("cut", range(1, 21))
-def test_without_a_record_a_power_cut_loses_and_doubles_nothing(bare: Rig, cut: int) -> None:
-    work = begun(bare)
-    bare.cut_at = cut
-    campaign = drive(bare, work)
-    assert [number for number, _ in bare.measured] == [1, 2, 3, 4], campaign.attempts
-    assert campaign.phase == ENDED and not campaign.why
-    assert at_home(bare) and not bare.own and not bare.unit
 
 
 def test_only_the_boots_of_the_campaign_are_by_kexec(bare: Rig) -> None:

@@ -1,17 +1,25 @@
-"""How many runs of a campaign do not count."""
+"""The sessions of a campaign: how many runs do not count, and the space that they take."""
 
 from __future__ import annotations
 
 import json
+import shutil
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
+import pytest
 from test_campaign_engine import planned
 from written_sessions import NewSession, run_facts, samples
 
+from klat.base.errors import KlatError
+from klat.campaign import boot_sessions
 from klat.campaign.boot_sessions import unusable_runs
 from klat.campaign.campaign_file import BootAttempt
 from klat.campaign.campaign_text import unusable_lines
+
+MIB = 1 << 20
 
 
 def test_the_runs_of_measured_boots_that_do_not_count(
@@ -49,3 +57,23 @@ def test_the_runs_of_measured_boots_that_do_not_count(
     text = " ".join(" ".join(unusable_lines(found)).split())
     summary = f"klat summary {tmp_path}/results/rt"
     assert text == f"warning: 3 of 6 runs of rt do not count; {summary} says why"
+
+
+def test_a_disk_without_enough_space_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two boots of the check have 1 MiB of samples each. The campaign has 2 rounds and 3 runs: 12 MiB,
+    and what the rest of four sessions takes."""
+    session = tmp_path / "session"
+    (session / "samples").mkdir(parents=True)
+    (session / "samples/pipes.u64").write_bytes(bytes(MIB))
+    (session / "run.json").write_text("{}")
+    monkeypatch.setattr(boot_sessions, "sessions_of", lambda campaign, boot_id: [session])
+    attempts = tuple(BootAttempt(n, "done", "2026-01-01T00:00:00Z", "a", f"{n}") for n in (1, 2))
+    campaign = replace(planned(tmp_path / "campaign.json"), is_check=True, attempts=attempts)
+    for free in (13 * MIB, 12 * MIB):
+        usage = SimpleNamespace(free=free)
+        monkeypatch.setattr(shutil, "disk_usage", lambda path, usage=usage: usage)
+        is_full = pytest.raises(KlatError, match="needs about 12 MiB, but only 12 MiB are")
+        with nullcontext() if free > 12 * MIB else is_full:
+            boot_sessions.check_space(campaign)
