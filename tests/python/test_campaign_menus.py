@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -212,12 +213,21 @@ KERNELS = {
 }
 
 
-def grub(root: Path, patch: pytest.MonkeyPatch, config: str, environment: str = "") -> Grub:
-    made_grub.make(root, patch, config=config)
-    (root / "boot/grub/grubenv").write_text(environment)
-    for name, release in KERNELS.items():
-        write(root / "boot" / name, bzimage(release))
-    return Grub(root)
+Menu = Callable[..., Grub]
+
+
+@pytest.fixture
+def grub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Menu:
+    """`grub(config, environment)` is the GRUB with this grub.cfg and grubenv."""
+
+    def write_menu(config: str, environment: str = "") -> Grub:
+        made_grub.make(tmp_path, monkeypatch, config=config)
+        write(tmp_path / "boot/grub/grubenv", environment.encode())
+        for name, release in KERNELS.items():
+            write(tmp_path / "boot" / name, bzimage(release))
+        return Grub(tmp_path)
+
+    return write_menu
 
 
 @pytest.mark.parametrize(
@@ -227,113 +237,92 @@ def grub(root: Path, patch: pytest.MonkeyPatch, config: str, environment: str = 
             made_grub.CONFIG.replace(CUSTOM, "").replace('"0"', '"${saved_entry}"'),
             f"saved_entry={made_grub.STOCK}\n",
             [
-                ("gnulinux-simple-5eed", "6.1.0-56-rt-amd64"),
-                (made_grub.STOCK.replace("-amd64-", "-rt-amd64-"), "6.1.0-56-rt-amd64"),
-                (made_grub.STOCK, "6.1.0-56-amd64"),
-                ("other", "5.10"),
+                "gnulinux-simple-5eed: 6.1.0-56-rt-amd64",
+                f"{made_grub.STOCK.replace('-amd64-', '-rt-amd64-')}: 6.1.0-56-rt-amd64",
+                f"{made_grub.STOCK}: 6.1.0-56-amd64",
+                "other: 5.10",
             ],
-            made_grub.STOCK,
+            2,
             "root=UUID=5eed ro quiet",
         ),
         (
             HEAD + UBUNTU,
             "",
             [
-                ("gnulinux-simple-5eed", "6.8.0-45-generic"),
-                ("gnulinux-advanced-5eed>gnulinux-6.8.0-41", "6.8.0-41-generic"),
+                "gnulinux-simple-5eed: 6.8.0-45-generic",
+                "gnulinux-advanced-5eed>gnulinux-6.8.0-41: 6.8.0-41-generic",
             ],
-            "gnulinux-simple-5eed",
+            0,
             "root=UUID=5eed ro quiet splash vt.handoff=7",
         ),
-        (
-            HEAD + UBUNTU_CLOUD,
-            "",
-            [("simple", "6.8.0-aws")],
-            "simple",
-            "root=PARTUUID=5eed ro panic=-1",
-        ),
-        (
-            HEAD + UBUNTU_CLOUD,
-            "initrdfail=1\n",
-            [("simple", "6.8.0-aws")],
-            "simple",
-            "root=PARTUUID=5eed ro",
-        ),
+        (HEAD + UBUNTU_CLOUD, "", ["simple: 6.8.0-aws"], 0, "root=PARTUUID=5eed ro panic=-1"),
+        (HEAD + UBUNTU_CLOUD, "initrdfail=1\n", ["simple: 6.8.0-aws"], 0, "root=PARTUUID=5eed ro"),
         (
             SAVED + SUSE,
             "saved_entry=openSUSE Leap 15.6\n",
-            [("gnulinux-simple-5eed", "6.4.0-150600.21-default")],
-            "gnulinux-simple-5eed",
+            ["gnulinux-simple-5eed: 6.4.0-150600.21-default"],
+            0,
             "root=UUID=5eed $extra_cmdline splash=silent quiet",
         ),
         (
             SAVED + ARCH,
             "saved_entry=linux\n",
-            [("lts", "6.6.41-1-lts"), ("linux", "6.9.1-arch1-1")],
-            "linux",
+            ["lts: 6.6.41-1-lts", "linux: 6.9.1-arch1-1"],
+            1,
             "root=UUID=5eed rw",
         ),
         (
             HEAD + GENTOO,
             "",
-            [
-                ("gentoo", "6.6.30-gentoo-x86_64"),
-                ("Gentoo GNU/Linux (old)", "6.6.30-gentoo-x86_64"),
-            ],
-            "gentoo",
+            ["gentoo: 6.6.30-gentoo-x86_64", "Gentoo GNU/Linux (old): 6.6.30-gentoo-x86_64"],
+            0,
             "root=/dev/sda2 ro",
         ),
         (
             HEAD.replace('default="0"', "default=1") + NIXOS,
             "",
             [
-                ("NixOS - Default", "6.6.30"),
-                ("NixOS - All configurations>NixOS - Configuration 1", "6.1.90"),
+                "NixOS - Default: 6.6.30",
+                "NixOS - All configurations>NixOS - Configuration 1: 6.1.90",
             ],
-            "NixOS - All configurations>NixOS - Configuration 1",  # the first of the submenu
+            1,
             "init=/nix/store/y/init loglevel=4",
         ),
         (
             HEAD + PROXMOX,
             "",
-            [("pve", "6.8.12-1-pve")],
-            "pve",
+            ["pve: 6.8.12-1-pve"],
+            0,
             "root=ZFS=/ROOT/pve-1 ro root=ZFS=rpool/ROOT/pve-1 boot=zfs",
         ),
-        (HEAD + XEN, "", [("debian", "6.1.0")], "debian", "root=/dev/sda1 ro"),
+        (HEAD + XEN, "", ["debian: 6.1.0"], 0, "root=/dev/sda1 ro"),
         (
             HEAD.replace('"0"', "1") + HAND_WRITTEN,
             "",
-            [("Linux", "6.1.0"), ("1", "6.1.0-rt"), ("2", "5.10")],
-            "1",
+            ["Linux: 6.1.0", "1: 6.1.0-rt", "2: 5.10"],
+            1,
             'root=/dev/sda1 "dyndbg=file a.c +p" it=\\\'s',
         ),
-        (
-            HEAD + TRIXIE,
-            "",
-            [("debian", "6.12.57+deb13-amd64")],
-            "debian",
-            "root=UUID=5eed ro",
-        ),
+        (HEAD + TRIXIE, "", ["debian: 6.12.57+deb13-amd64"], 0, "root=UUID=5eed ro"),
         (
             SAVED + SUBMENU,
             "saved_entry=Advanced>Old>old\n",
-            [("Advanced>Old>other", "5.15.18"), ("Advanced>Old>old", "5.15.19")],
-            "Advanced>Old>old",
+            ["Advanced>Old>other: 5.15.18", "Advanced>Old>old: 5.15.19"],
+            1,
             "root=/dev/sda1 $console more $inner seen x$late ro",
         ),
         (
             SAVED + AMAZON,
             "saved_entry=Amazon Linux (4.14.355-275.572.amzn2.x86_64) 2\n",
-            [("al2", "4.14.355-275.572.amzn2.x86_64")],
-            "al2",
+            ["al2: 4.14.355-275.572.amzn2.x86_64"],
+            0,
             "root=UUID=5eed ro net.ifnames=0 rd.shell=0",
         ),
         (
             TUMBLEWEED,
             "env_block=256+1\nsaved_entry=tumbleweed\n",
-            [("tumbleweed", "6.17.7-1-default")],
-            "tumbleweed",
+            ["tumbleweed: 6.17.7-1-default"],
+            0,
             "root=UUID=5eed $extra_cmdline security=selinux",
         ),
     ],
@@ -341,17 +330,17 @@ def grub(root: Path, patch: pytest.MonkeyPatch, config: str, environment: str = 
 )
 def test_a_menu(
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    grub: Menu,
     config: str,
     environment: str,
-    kernels: list[tuple[str, str]],
-    default: str,
+    kernels: list[str],
+    default: int,
     words: str,
 ) -> None:
-    loader = grub(tmp_path, monkeypatch, config + CUSTOM, environment)
-    assert [(each.identity, each.release) for each in loader.entries()] == kernels
+    loader = grub(config + CUSTOM, environment)
+    assert [f"{each.identity}: {each.release}" for each in loader.entries()] == kernels
     entry = loader.default()
-    assert (entry.identity, " ".join(entry.words)) == (default, words)
+    assert (entry, " ".join(entry.words)) == (loader.entries()[default], words)
     loader.check()
     path = entry.image or "/kernels/any"
     assert entry.is_running(entry.release, [f"BOOT_IMAGE=(hd0,gpt2){path}", *words.split()])
@@ -365,8 +354,8 @@ def test_a_menu(
         assert (copy.image, copy.words) == (each.entry.image, each.booted.words)
 
 
-def test_variables_in_a_block_of_btrfs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    loader = grub(tmp_path, monkeypatch, TUMBLEWEED + CUSTOM, "env_block=256+1\n")
+def test_variables_in_a_block_of_btrfs(tmp_path: Path, grub: Menu) -> None:
+    loader = grub(TUMBLEWEED + CUSTOM, "env_block=256+1\n")
     (tmp_path / "tools/grub-probe").write_text("#!/bin/sh\necho btrfs\n")
     loader.check()
     loader.install([EntryCopy("a", loader.default(), ())])
@@ -377,8 +366,8 @@ def test_variables_in_a_block_of_btrfs(tmp_path: Path, monkeypatch: pytest.Monke
         loader.check()
 
 
-def test_one_line_and_comments_in_a_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    loader = grub(tmp_path, monkeypatch, HEAD + HAND_WRITTEN + CUSTOM)
+def test_one_line_and_comments_in_a_copy(tmp_path: Path, grub: Menu) -> None:
+    loader = grub(HEAD + HAND_WRITTEN + CUSTOM)
     entries = loader.entries()
     loader.install([EntryCopy("a", entries[1], ("a=1",)), EntryCopy("b", entries[2], ("b=1",))])
     text = (tmp_path / "boot/grub/custom.cfg").read_text()
@@ -388,11 +377,9 @@ def test_one_line_and_comments_in_a_copy(tmp_path: Path, monkeypatch: pytest.Mon
     assert "root=/dev/sda1 b=1 ; initrd /i\n" in text
 
 
-def test_the_commands_of_a_submenu_are_part_of_a_copy(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_commands_of_a_submenu_are_part_of_a_copy(tmp_path: Path, grub: Menu) -> None:
     menu = "submenu S { set more='x y'; menuentry A { linux /boot/vmlinuz-6.1 $more; }; export more; }\n"
-    loader = grub(tmp_path, monkeypatch, HEAD + menu + CUSTOM)
+    loader = grub(HEAD + menu + CUSTOM)
     assert loader.default().words == ("x", "y")
     loader.install([EntryCopy("a", loader.default(), ("b",))])
     text = (tmp_path / "boot/grub/custom.cfg").read_text()
@@ -449,11 +436,9 @@ def test_the_commands_of_a_submenu_are_part_of_a_copy(
     ids="none if source loop gone linux default xen windows quote function memtest memtest5 tool number configfile"
     " argument pattern menu boot variable".split(),
 )
-def test_what_klat_cannot_read_is_refused_with_its_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, config: str, why: str
-) -> None:
+def test_what_klat_cannot_read_is_refused_with_its_line(grub: Menu, config: str, why: str) -> None:
     with pytest.raises(KlatError, match=why):
-        grub(tmp_path, monkeypatch, config).default()
+        grub(config).default()
 
 
 @pytest.mark.parametrize(
@@ -502,12 +487,12 @@ def test_what_klat_cannot_read_is_refused_with_its_line(
     ],
 )
 def test_a_grub_that_would_not_return_to_the_default_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, old: str, new: str, why: str
+    grub: Menu, old: str, new: str, why: str
 ) -> None:
     config = HEAD + ONE + CUSTOM
     assert old in config
     with pytest.raises(KlatError, match=why):
-        grub(tmp_path, monkeypatch, config.replace(old, new)).check()
+        grub(config.replace(old, new)).check()
 
 
 COUNTING = """\
@@ -578,37 +563,33 @@ CLOUD = HEAD.replace('if [ "${next', PREVIOUS + 'if [ "${next') + INITRDLESS + U
     ],
 )
 def test_what_a_boot_leaves_in_grubenv_decides_the_next_boot(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, config: str, environment: str, why: str
+    grub: Menu, config: str, environment: str, why: str
 ) -> None:
     with pytest.raises(KlatError, match=why) if why else nullcontext():
-        grub(tmp_path, monkeypatch, config + CUSTOM, environment).check()
+        grub(config + CUSTOM, environment).check()
 
 
 @pytest.mark.parametrize("name", ["vmlinuz-6.8.0-45-generic", "initrd.img-6.8.0-45-generic"])
-def test_an_entry_without_a_file_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    loader = grub(tmp_path, monkeypatch, HEAD + UBUNTU + CUSTOM)
+def test_an_entry_without_a_file_is_refused(tmp_path: Path, grub: Menu, name: str) -> None:
+    loader = grub(HEAD + UBUNTU + CUSTOM)
     (tmp_path / "boot" / name).unlink()
     with pytest.raises(KlatError, match=rf"line \d+: klat does not find the file /boot/{name}"):
         loader.default()
 
 
-def test_entries_of_klat_must_not_move_the_default(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    loader = grub(tmp_path, monkeypatch, HEAD + CUSTOM + ONE)
+def test_entries_of_klat_must_not_move_the_default(tmp_path: Path, grub: Menu) -> None:
+    loader = grub(HEAD + CUSTOM + ONE)
     with pytest.raises(KlatError, match="come before the default of GRUB"):
         loader.check()
     (tmp_path / "boot/grub/grub.cfg").write_text(HEAD.replace('"0"', "a") + CUSTOM + ONE)
     loader.check()
 
 
-def test_variables_of_another_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variables_of_another_file(tmp_path: Path, grub: Menu) -> None:
     slots = "load_env -f $prefix/slots slot\n"
     config = HEAD.replace('"0"', '"$slot"').replace("  load_env\n", f"  load_env\n{slots}")
     two = ONE + ONE.replace("A --id a", "B --id b") + CUSTOM
-    loader = grub(tmp_path, monkeypatch, config + two)
+    loader = grub(config + two)
     (tmp_path / "boot/grub/slots").write_text("slot=b\nnext_entry=a\n")
     assert loader.default().title == "B"
     loader.check()
@@ -618,12 +599,10 @@ def test_variables_of_another_file(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("default", ["s", "s>a"])
-def test_a_submenu_sets_its_own_default(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, default: str
-) -> None:
+def test_a_submenu_sets_its_own_default(tmp_path: Path, grub: Menu, default: str) -> None:
     """As grub-emu 2.06 does."""
     menu = f"submenu S --id s {{\nset default=1\n{ONE}{ONE.replace('A --id a', 'B --id b')}}}\n"
-    loader = grub(tmp_path, monkeypatch, HEAD.replace('"0"', f"'{default}'") + menu + CUSTOM)
+    loader = grub(HEAD.replace('"0"', f"'{default}'") + menu + CUSTOM)
     assert loader.default().title == "B"
     loader.check()
     late = menu.replace("default=1", "default=$cmdpath")
@@ -651,9 +630,7 @@ def test_a_submenu_sets_its_own_default(
         ("-1", "5 first"),
     ],
 )
-def test_grub_finds_its_default(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, default: str, title: str
-) -> None:
+def test_grub_finds_its_default(grub: Menu, default: str, title: str) -> None:
     """As grub-emu 2.06 does."""
     linux = "linux /boot/vmlinuz-6.1 ro;"
     menu = f"""\
@@ -666,7 +643,7 @@ menuentry 'C > D' {{ {linux} }}
 menuentry Same --id same {{ {linux} }}
 menuentry '3rd' --id same {{ {linux} }}
 """
-    loader = grub(tmp_path, monkeypatch, HEAD.replace('"0"', f"'{default}'") + menu)
+    loader = grub(HEAD.replace('"0"', f"'{default}'") + menu)
     assert loader.default().title == title
 
 
@@ -698,16 +675,10 @@ ZFS = "root=ZFS=rpool/ROOT/a"
     ],
 )
 def test_a_kernel_of_another_subvolume_is_not_read_from_this_system(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    running: str,
-    path: str,
-    words: str,
-    above: str,
-    mount: str,
+    tmp_path: Path, grub: Menu, running: str, path: str, words: str, above: str, mount: str
 ) -> None:
     entry = f"menuentry A --id a {{ linux {path}/vmlinuz-x root=UUID=5eed {words}; }}\n"
-    loader = grub(tmp_path, monkeypatch, HEAD + CUSTOM)
+    loader = grub(HEAD + CUSTOM)
     (tmp_path / "boot/grub/grub.cfg").write_text(HEAD + entry + CUSTOM)
     write(tmp_path / "boot/vmlinuz-x", bzimage("6.6.1"))
     (tmp_path / "proc/self").mkdir(parents=True)
