@@ -9,7 +9,7 @@ import secrets
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, TYPE_CHECKING
 
 from klat.base import files
 from klat.base.errors import KlatError, did_you_mean
@@ -18,6 +18,7 @@ from klat.commands._types import checked, number
 from klat.record import session_directory
 from klat.record.json_files import MOST_BOOTS, MOST_LOOKS
 from klat.record.profiles import PROFILES
+from klat.running import choices
 
 if TYPE_CHECKING:
     from klat.campaign.boot_loader import BootEntry, BootLoader
@@ -63,7 +64,7 @@ def add_parser(actions: Any) -> None:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     _session_options.add_benchmarks(parser)
-    _session_options.add_profile(parser)
+    _session_options.add_measure(parser, "profile")
     add = parser.add_argument
     add(
         "--kernel",
@@ -97,7 +98,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         " the chance that any look errs is at most alpha",
     )
     _session_options.add_runs(parser, "runs of each program in a boot (default: 500)")
-    _session_options.add_shared(parser, several_loads=True)
+    _session_options.add_measure(
+        parser, *_session_options.SESSION, load=_session_options.several_loads()
+    )
     _campaign_state.add_boot_options(parser)
     add("--notify", metavar="COMMAND", help="a shell command to run at the end")
     add(
@@ -133,13 +136,13 @@ def _plan(arguments: argparse.Namespace) -> int:
     loader = _campaign_state.this_loader(arguments)
     loader.check()
     warnings = [*check_machine(), *_emulated()]
-    benchmarks = _session_options.benchmarks(_session_options.named(arguments), arguments.profile)
+    benchmarks = choices.benchmarks(_session_options.named(arguments), arguments.profile)
     check_code(benchmarks)
     sets = _session_options.parameter_sets(arguments, benchmarks, profile=arguments.profile)
     profile = PROFILES[arguments.profile] if arguments.profile else None
     loads = _loads(arguments)
-    for load in _session_options.different_loads(loads):
-        _session_options.checked_load(None if load == IDLE else load)
+    for load in choices.different_loads(loads):
+        choices.checked_load(None if load == IDLE else load)
     entries = loader.entries()
     settings = _settings(arguments, entries, loader.left_out())
     warnings += too_few_units("--boots", arguments.boots, len(settings), sets, True)
@@ -239,7 +242,7 @@ def labels_of(arguments: argparse.Namespace) -> list[str]:
     """The labels of the campaign's sessions."""
     from klat.campaign.boot_sessions import label_under
 
-    loads = _session_options.different_loads(_loads(arguments))
+    loads = choices.different_loads(_loads(arguments))
     names = ["", *(f"-{name}" for name, _ in arguments.setting)]
     labels = [f"{label}{name}" for label, _ in arguments.kernel for name in names]
     return [label_under(label, load, loads) for label in labels for load in loads]

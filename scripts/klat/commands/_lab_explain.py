@@ -7,11 +7,11 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, TYPE_CHECKING
 
+from klat import export
 from klat.base import files
 from klat.base.errors import KlatError
-from klat import export
 from klat.commands import _lab_options, _session_options
 from klat.commands._types import checked, number, real
 
@@ -137,7 +137,8 @@ def _add_kernels(parser: argparse.ArgumentParser) -> None:
         "repeats one run of one boot.",
     )
     _lab_options.add_kernel(group, "the kernel of BASE; the second --kernel is that of NEW")
-    _session_options.add_output(group, _OUTPUT)
+    place = f"where sessions go (default: {_OUTPUT}, in the current directory)"
+    _session_options.add_measure(group, "output", output={"help": place})
     _lab_options.add_conditions(group)
     for name, value in _FIXED.items():
         fixed = checked(partial(_fixed, value))

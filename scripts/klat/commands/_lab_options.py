@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Any
+from typing import Any, TYPE_CHECKING
 
 from klat.base.errors import KlatError, did_you_mean
 from klat.commands import _session_options
 from klat.commands._types import checked, number
-from klat.record import plan_csv, renamed_metrics
+from klat.record import renamed_metrics
 from klat.record.profiles import PROFILES
+from klat.running import choices
 
 if TYPE_CHECKING:
     from klat.lab.architectures import Architecture
@@ -100,7 +101,7 @@ def add_guest(parser: argparse.ArgumentParser, kernels: str, cpus: int, nodes: i
         metavar="MB",
         help="memory of a guest (default: 512 for one CPU, and 16 for each further CPU)",
     )
-    _session_options.add_output(parser)
+    _session_options.add_measure(parser, "output")
 
 
 def add_conditions(parser: argparse._ActionsContainer) -> None:
@@ -113,14 +114,9 @@ def add_conditions(parser: argparse._ActionsContainer) -> None:
         metavar="TIME",
         help="UTC time of the first guest's clock (default: now)",
     )
-    add(
-        "--load",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="one of klat's loads, or 'none'; repeatable, with a label for each (LABEL-NAME)",
-    )
-    _session_options.add_plan(parser)
+    text = "one of klat's loads, or 'none'; repeatable, with a label for each (LABEL-NAME)"
+    loads = _session_options.several_loads(text) | {"metavar": "NAME"}
+    _session_options.add_measure(parser, "load", *_session_options.PLAN, load=loads)
 
 
 def request(
@@ -143,7 +139,7 @@ def request(
         loads, named = [*PROFILES[profile].loads], PROFILES[profile].benchmarks
     else:
         loads, named = [IDLE], suite.default_benchmarks(shape.cpus)
-    loads = _session_options.different_loads(arguments.load) or loads
+    loads = choices.different_loads(arguments.load) or loads
     named = arguments.benchmarks or named
     wanted = [] if named == ["all"] else named
     loaded = [load for load in loads if load != IDLE]
@@ -157,9 +153,7 @@ def request(
         shape=shape,
         sets=_sets(arguments, named, shape.cpus, profile),
         loads=loads,
-        append=_session_options.plain("append", arguments.append)
-        if arguments.append is not None
-        else "",
+        append=choices.plain("append", arguments.append) if arguments.append is not None else "",
         boots=boots,
         runs=runs,
         seed=_session_options.seed(arguments),
@@ -186,18 +180,10 @@ def _sets(
 ) -> list[tuple[str, tuple[str, ...]]]:
     from klat.lab import suite
 
-    chosen = _session_options.benchmarks(named, profile)
+    chosen = choices.benchmarks(named, profile)
     given = [*arguments.option, *arguments.sweep]
     own = suite.one_cpu_settings(chosen, given) if cpus == 1 else []
-    common = {}
-    if arguments.iterations is not None:
-        common["iterations"] = str(arguments.iterations)
-    if arguments.policy is not None:
-        common["policy"] = _session_options.plain("policy", arguments.policy)
-    variants = _session_options.variants(profile, chosen, None, cpus == 1)
-    return plan_csv.parameter_sets(
-        chosen, common, [*arguments.option, *own], arguments.sweep, variants
-    )
+    return _session_options.parameter_sets(arguments, chosen, own, profile, guest_cpus=cpus)
 
 
 def shape(cpus: int, nodes: int | None, memory: int | None) -> GuestSize:

@@ -7,14 +7,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from klat.report.text.columns import wrapped
-from klat.report.text.look_text import too_few_units
-from klat.report.text.numbers import plural
+from klat.base.errors import KlatError
+from klat.base.process import Signals
 from klat.commands import _session_options, add_command
 from klat.commands._types import checked
 from klat.record import plan_csv
-from klat.base.errors import KlatError
-from klat.base.process import Signals
+from klat.report.text.columns import wrapped
+from klat.report.text.look_text import too_few_units
+from klat.report.text.numbers import plural
+from klat.running import choices
 
 _DESCRIPTION = """\
 Alternates two settings of this machine, A and B, within one boot, each with
@@ -107,8 +108,7 @@ def add_parser(subparsers: Any) -> None:
         metavar="COMMAND",
         help="run last, however the session ends, to undo the set-ups",
     )
-    _session_options.add_shared(parser)
-    _session_options.add_trust(parser)
+    _session_options.add_measure(parser, *_session_options.SESSION, "trust")
     add("--resume", type=Path, metavar="SESSION", help="complete this session and its partner")
     parser.set_defaults(func=_run)
 
@@ -139,10 +139,10 @@ def _begin(arguments: argparse.Namespace) -> int:
     for name in ("a_setup", "a_prefix", "b_setup", "b_prefix"):
         if given[name] is not None and not given[name].strip():
             raise KlatError(f"--{name.replace('_', '-')} is empty")
-    benchmarks = _session_options.benchmarks(_session_options.named(arguments))
+    benchmarks = choices.benchmarks(_session_options.named(arguments))
     seed = _session_options.seed(arguments)
     shared = _session_options.common(arguments) | {
-        "load": _session_options.checked_load(arguments.load),
+        "load": choices.checked_load(arguments.load),
         "restore": arguments.restore,
     }
     settings = [

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, TYPE_CHECKING
 
 from klat.base import programs
 from klat.base.errors import KlatError, printable

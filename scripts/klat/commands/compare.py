@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from klat.commands import add_command, add_metric
-from klat.commands._types import margin, share
-from klat.commands._types import add_limit, limit_of
+from klat.commands._types import add_limit, limit_of, margin, share
 
 _DESCRIPTION = """\
 Compares each benchmark, metric, placement and parameter set that BASE and NEW

@@ -12,6 +12,7 @@ from klat.base.errors import KlatError
 from klat.commands import _session_options, add_command
 from klat.commands._types import number
 from klat.record import renamed_metrics
+from klat.running import choices
 
 _INVALID = 3
 
@@ -64,8 +65,7 @@ def add_parser(subparsers: Any) -> None:
         metavar="N",
         help="show the parts of the N longest samples (default: 3)",
     )
-    _session_options.add_program_options(parser)
-    _session_options.add_surroundings(parser)
+    _session_options.add_measure(parser, *_session_options.PROGRAM, "iterations", "cpus", "load")
     add("--keep", type=Path, metavar="DIR", help="keep the record and the traces in this directory")
     parser.set_defaults(func=_run)
 
@@ -78,8 +78,8 @@ def _run(arguments: argparse.Namespace) -> int:
     from klat.tracing.instance import tracing_instance
 
     arguments.sweep = []
-    load = _session_options.checked_load(arguments.load)
-    (benchmark,) = _session_options.benchmarks([arguments.benchmark])
+    load = choices.checked_load(arguments.load)
+    (benchmark,) = choices.benchmarks([arguments.benchmark])
     if renamed := renamed_metrics.advice(arguments.metric or "", benchmark):
         raise KlatError(f"{benchmark} has no metric {arguments.metric}{renamed}")
     ((_, words),) = _session_options.parameter_sets(arguments, [benchmark])

@@ -6,8 +6,7 @@ import argparse
 import os
 import sys
 from pathlib import Path
-from typing import Any
-from typing import TYPE_CHECKING
+from typing import Any, TYPE_CHECKING
 
 from klat.base import files
 from klat.commands import add_command, add_metric, compare

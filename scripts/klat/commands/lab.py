@@ -7,10 +7,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from klat.commands import _session_options, add_command
+from klat.commands import _lab_bisect, _lab_explain, _lab_options, _session_options, add_command
 from klat.commands._types import number
 from klat.record import plan_csv
-from klat.commands import _lab_bisect, _lab_explain, _lab_options
 
 _DESCRIPTION = """\
 Boots kernels in QEMU, runs the suite in each guest, and records a session for
@@ -113,7 +112,7 @@ def _add_run(actions: Any) -> None:
         metavar="benchmark",
         help="any of klat's programs (default: on one CPU those that can measure there)",
     )
-    _session_options.add_profile(parser)
+    _session_options.add_measure(parser, "profile")
     _lab_options.add_guest(
         parser, "debian:NAME, or NAME=KERNEL[,modules=DIR][,append=WORDS]; repeatable", 1, 1
     )

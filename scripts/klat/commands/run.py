@@ -7,16 +7,16 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, TYPE_CHECKING
 
+from klat.base.errors import KlatError, ends_all, worst
+from klat.base.process import Signals
 from klat.commands import _session_options, add_command
-from klat.report.text.columns import wrapped
-from klat.report.text.numbers import plural
 from klat.record import plan_csv, session_directory
 from klat.record.profiles import PROFILES
-from klat.base.errors import KlatError
-from klat.base.process import Signals
-from klat.base.errors import ends_all, worst
+from klat.report.text.columns import wrapped
+from klat.report.text.numbers import plural
+from klat.running import choices
 
 if TYPE_CHECKING:
     from klat.running.recording import Settings
@@ -89,7 +89,7 @@ def add_parser(subparsers: Any) -> None:
         _EPILOG.format(profiles=_session_options.profiles_text()),
     )
     _session_options.add_benchmarks(parser)
-    _session_options.add_profile(parser)
+    _session_options.add_measure(parser, "profile")
     add = parser.add_argument
     add(
         "--label",
@@ -99,8 +99,9 @@ def add_parser(subparsers: Any) -> None:
     )
     _session_options.add_runs(parser, "runs of each parameter set (default: 500, or the profile's)")
     _session_options.add_above(parser, "--explain-above", required=False)
-    _session_options.add_shared(parser, several_loads=True)
-    _session_options.add_trust(parser)
+    _session_options.add_measure(
+        parser, *_session_options.SESSION, "trust", load=_session_options.several_loads()
+    )
     add("--resume", type=Path, metavar="SESSION", help="complete this session, by its own plan")
     parser.set_defaults(func=_run)
 
@@ -125,8 +126,8 @@ def _loads(arguments: argparse.Namespace) -> list[str | None]:
     from klat.running.loads import IDLE
 
     default = PROFILES[arguments.profile].loads if arguments.profile else [IDLE]
-    typed = _session_options.different_loads(arguments.load) or default
-    return [None if load == IDLE else _session_options.checked_load(load) for load in typed]
+    typed = choices.different_loads(arguments.load) or default
+    return [None if load == IDLE else choices.checked_load(load) for load in typed]
 
 
 def _labels(arguments: argparse.Namespace, loads: Sequence[str | None]) -> list[str]:
@@ -162,7 +163,7 @@ def _begin(arguments: argparse.Namespace) -> int:
 
     _session_options.refuse_without_resume(arguments)
     profile = arguments.profile
-    benchmarks = _session_options.benchmarks(_session_options.named(arguments), profile)
+    benchmarks = choices.benchmarks(_session_options.named(arguments), profile)
     loads = _loads(arguments)
     labels = _labels(arguments, loads)
     seed = _session_options.seed(arguments)

@@ -3,30 +3,28 @@
 from __future__ import annotations
 
 import argparse
-import re
 import os
+import re
 import signal
 import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, TYPE_CHECKING
 
 from klat.base import programs, streams
-from klat.base.errors import FAILED, MEASURED, USAGE, worst
-from klat.base.errors import KlatError, SessionError, did_you_mean
+from klat.base.errors import FAILED, KlatError, MEASURED, SessionError, USAGE, worst
 from klat.base.process import Signals
 from klat.commands import _session_options, add_command
-from klat.commands._types import checked, long_time
-from klat.commands._types import add_limit, limit_of
+from klat.commands._types import add_limit, checked, limit_of, long_time
 from klat.record import plan_csv, session_directory
-from klat.record.profiles import PROFILES
 from klat.record.json_files import MOST_SECONDS, MOST_SOAK_SECONDS
+from klat.record.profiles import PROFILES
+from klat.running import choices
 
 if TYPE_CHECKING:
     from klat.running.soaking import SoakEnd
 
-_SOAKING = ("timer", "pipes", "cv", "network", "tlbflush", "messages", "transport")
 # The usual lengths of a segment. The samples above a limit cluster in segments: with fewer segments
 # than these, they would show little of it.
 _SEGMENT_SECONDS = (60, 10)
@@ -85,7 +83,7 @@ def add_parser(subparsers: Any) -> None:
         subparsers, "soak", "measure for hours, and judge a limit", _DESCRIPTION, _EPILOG
     )
     add = parser.add_argument
-    add("program", help=f"the program that measures: {', '.join(_SOAKING[:-1])} or {_SOAKING[-1]}")
+    add("program", help="the program that measures, for example timer")
     add(
         "--for",
         dest="seconds",
@@ -110,21 +108,14 @@ def add_parser(subparsers: Any) -> None:
         help="length of a segment, which is recorded when it ends (default: 1min; 10s if --for is below"
         " 20min; 1s below 200s)",
     )
-    add(
-        "--load",
-        action="append",
-        default=[],
-        metavar="NAME|COMMAND",
-        help="background load: a name from load/load --list, or a command; repeatable: all run at"
-        " the same time",
-    )
+    loads = f"{_session_options.LOAD}; repeatable: all run at the same time"
+    _session_options.add_measure(parser, "load", load=_session_options.several_loads(loads))
     add(
         "--label",
         type=_session_options.label,
         help="name of what is measured (default: the kernel's release, with -LOAD for each load)",
     )
-    _session_options.add_profile(parser)
-    add("--cpus", metavar="LIST", help="CPUs of the program (default: the program's choice)")
+    _session_options.add_measure(parser, "profile", "cpus", *_session_options.PROGRAM, "output")
     add(
         "--threads",
         choices=("one", "all"),
@@ -132,8 +123,6 @@ def add_parser(subparsers: Any) -> None:
         help="all: run the program on each CPU of --cpus, or on each that klat may use, at the same"
         " time; each CPU's samples are a series",
     )
-    _session_options.add_option(parser)
-    _session_options.add_output(parser)
     parser.set_defaults(func=_run, sweep=[], iterations=None)
 
 
@@ -150,12 +139,6 @@ def _run(arguments: argparse.Namespace) -> int:
     if arguments.segment is None:
         fitting = (s for s in _SEGMENT_SECONDS if s * _SEGMENTS <= arguments.seconds)
         arguments.segment = next(fitting, 1)
-    if arguments.program not in {*_SOAKING, *programs.available()}:
-        like = did_you_mean(arguments.program, _SOAKING)
-        raise KlatError(
-            f"there is no program {arguments.program!r}{like}; klat soak takes one of"
-            f" {', '.join(_SOAKING)}"
-        )
     path = programs.require(arguments.program)
     loads = _loads(arguments.load or _profile_loads(arguments.profile))
     settings = SoakSettings(
@@ -196,9 +179,9 @@ def _say_cyclic(arguments: argparse.Namespace, words: Sequence[str]) -> None:
 def _loads(typed: Sequence[str]) -> list[str]:
     from klat.running.loads import IDLE
 
-    different = _session_options.different_loads([load for load in typed if load != IDLE])
+    different = choices.different_loads([load for load in typed if load != IDLE])
     for load in different:
-        _session_options.checked_load(load)
+        choices.checked_load(load)
     return different
 
 
@@ -300,14 +283,14 @@ def _options(
     arguments: argparse.Namespace, own: Sequence[plan_csv.ProgramOption]
 ) -> tuple[str, ...]:
     """The options of the program. KlatError if the profile has several sets of it."""
-    named = _session_options.benchmarks([arguments.program], arguments.profile)
+    named = choices.benchmarks([arguments.program], arguments.profile)
     sets = _session_options.parameter_sets(arguments, named, own, arguments.profile)
     different = list(dict.fromkeys(options for _, options in sets))
     if len(different) > 1:
-        choices = "; ".join(" ".join(options) or "none" for options in different)
+        sets_text = "; ".join(" ".join(options) or "none" for options in different)
         raise KlatError(
             f"--profile {arguments.profile}: {arguments.program} has {len(different)} sets of"
-            f" options; choose one by --cpus or --option: {choices}"
+            f" options; choose one by --cpus or --option: {sets_text}"
         )
     return different[0]
 

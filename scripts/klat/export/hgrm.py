@@ -13,11 +13,10 @@ from collections.abc import Iterator
 from typing import BinaryIO
 
 from klat import __version__
-from klat.base.errors import KlatError
-from klat.base.errors import unique_file_name
+from klat.base.errors import KlatError, unique_file_name
 from klat.export.exported_runs import ExportedRuns, MetricRuns, digits, info, require_distinct
-from klat.report.text.numbers import plural
 from klat.record.session import printable
+from klat.report.text.numbers import plural
 from klat.stats.distribution import Distribution
 
 _TICKS = 5

@@ -12,25 +12,25 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from klat.record import json_files, plan_csv
 from klat.base.errors import KlatError
+from klat.base.process import Signals
 from klat.lab import collect, guest, initramfs, qemu
 from klat.lab.experiment import Experiment, PlannedBoot
-from klat.running.loads import IDLE
 from klat.lab.guest import (
     BootFailure,
+    Delivery,
     EmulatorFailed,
     ModuleMissing,
     NotBooted,
     ResultsIncomplete,
     TimeLimit,
 )
-from klat.lab.guest import Delivery
 from klat.lab.qemu import Guest, Machine
-from klat.base.process import Signals
-from klat.running.progress import Progress, duration
-from klat.report.text.numbers import plural
+from klat.record import json_files, plan_csv
 from klat.record.session import printable
+from klat.report.text.numbers import plural
+from klat.running.loads import IDLE
+from klat.running.progress import Progress, duration
 
 _POLL_SECONDS = 0.2
 _READY = b"klat-lab: ready"

@@ -11,18 +11,17 @@ from pathlib import Path
 from typing import Any
 
 from klat.base import files
-from klat.record import json_files, plan_csv, session_directory
-from klat.running import recording
 from klat.base.errors import KlatError, printable
 from klat.lab import guest
 from klat.lab.experiment import Experiment, PlannedBoot
-from klat.record.session_directory import SET_ASIDE
-from klat.running.loads import IDLE
-from klat.lab.guest import BootFailure, ProgramsFailed, ResultsIncomplete
-from klat.lab.guest import Delivery
+from klat.lab.guest import BootFailure, Delivery, ProgramsFailed, ResultsIncomplete
+from klat.record import json_files, plan_csv, session_directory
 from klat.record.json_files import read_machine_json, read_session_json
-from klat.running.recording import Settings
 from klat.record.session import SessionError, read_session
+from klat.record.session_directory import SET_ASIDE
+from klat.running import recording
+from klat.running.loads import IDLE
+from klat.running.recording import Settings
 
 HOST_FILES = "lab"  # the directory of a session with what the host adds
 _PROGRAMS_LOG = "programs.log"

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import pairwise, zip_longest
 from pathlib import Path
 
@@ -14,15 +13,22 @@ from klat.base.errors import KlatError
 from klat.base.process import Signals
 from klat.explain import explanation, isa, restarts, stamps, symbols, trace, windows
 from klat.explain.explanation import Explanation, PathKind, Side
-from klat.explain.stamps import Bounds, Stamp
 from klat.explain.windows import RecordedRun, Sample, Stamps
 from klat.lab import cache, choosing, elf, experiment, qemu, replay, suite
-from klat.lab.architectures import ARCHITECTURES, HOST, Architecture
-from klat.lab.choosing import TYPICAL, Chosen, Wanted
-from klat.running.loads import IDLE
+from klat.lab.architectures import ARCHITECTURES, Architecture, HOST
+from klat.lab.choosing import (
+    GuestFiles,
+    Range,
+    Subject,
+    TYPICAL,
+    Wanted,
+    expected_stamps,
+    grouped,
+    plugin_arguments,
+)
 from klat.lab.replay import Replayed
-from klat.lab.choosing import GuestFiles, Range, Subject, expected_stamps, grouped, plugin_arguments
 from klat.record.session import find_sessions
+from klat.running.loads import IDLE
 
 Say = Callable[[str], None]
 

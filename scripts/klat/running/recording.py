@@ -18,14 +18,13 @@ from pathlib import Path
 from typing import Any
 
 from klat.base import owners, process, programs
+from klat.base.errors import FAILED, INVALID, KlatError, MEASURED, SKIPPED, USAGE
+from klat.base.process import Signals
 from klat.record import plan_csv, session_directory
-from klat.base.errors import KlatError
 from klat.record.evidence import other_work
 from klat.record.plan_csv import PlannedRun
-from klat.base.process import Signals
-from klat.base.errors import FAILED, INVALID, MEASURED, SKIPPED, USAGE
-from klat.report.text.columns import wrapped
 from klat.record.session import STATUSES, Session, printable, read_session
+from klat.report.text.columns import wrapped
 
 # After so many runs of one program that fail in the same way, the next would fail too.
 _FAILURES_ALIKE = 3

@@ -13,12 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from klat.base import files, process, streams
-from klat.record import session_directory
-from klat.running.loads import Load, Restore
-from klat.base.errors import KlatError, SessionError
-from klat.record.plan_csv import PlannedRun
+from klat.base.errors import FAILED, KlatError, SessionError
 from klat.base.process import Signals, Stopped
-from klat.base.errors import FAILED
+from klat.record import session_directory
+from klat.record.plan_csv import PlannedRun
+from klat.running.loads import Load, Restore
 from klat.running.progress import Progress, TimeLeft
 from klat.running.recording import Outcome, Recording, status_of, take_lines
 from klat.running.traced_runs import EXPLAINED, SessionTraces, explain_session

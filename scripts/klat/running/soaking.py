@@ -12,9 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from klat.base.errors import KlatError
+from klat.base.errors import FAILED, KlatError, worst
 from klat.base.process import Process, Signals, Stopped
-from klat.base.errors import FAILED, worst
 from klat.record import session_directory
 from klat.running.loads import Guard, Load
 from klat.running.traced_runs import soak_traces

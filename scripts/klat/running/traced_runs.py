@@ -17,13 +17,11 @@ from pathlib import Path
 from types import TracebackType
 
 from klat.base import files, process, programs
-from klat.base.errors import KlatError
+from klat.base.errors import FAILED, INVALID, KlatError, MEASURED, SKIPPED, USAGE
 from klat.base.process import Signals
-from klat.base.errors import FAILED, INVALID, MEASURED, SKIPPED, USAGE
 from klat.record.plan_csv import PlannedRun
 from klat.record.rows import Row
-from klat.record.session import plain_samples
-from klat.record.session import Session, read_session
+from klat.record.session import Session, plain_samples, read_session
 from klat.report.text.columns import wrapped
 from klat.report.text.slow_samples_text import report
 from klat.running.progress import Progress

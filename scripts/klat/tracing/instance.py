@@ -10,8 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from klat.base.errors import KlatError
-from klat.base.errors import SKIPPED
+from klat.base.errors import KlatError, SKIPPED
 
 _PLACES = (Path("/sys/kernel/tracing"), Path("/sys/kernel/debug/tracing"))
 _NAME = "klat-{}"

@@ -1,0 +1,103 @@
+"""What a session measures: its benchmarks, their sets of options, and its loads, from what the user chose."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+
+from klat.base import programs
+from klat.base.errors import KlatError, SKIPPED
+from klat.record import plan_csv, profiles
+from klat.record.plan_csv import ProgramOption
+from klat.record.profiles import PROFILES
+from klat.report.text.columns import wrapped
+from klat.running import loads
+
+
+def benchmarks(named: list[str], profile: str | None = None) -> list[str]:
+    """The session's benchmarks in klat's order, whatever the order typed: the plan is then the
+    same."""
+    if profile:
+        _check_profile(named, profile)
+        chosen = named or PROFILES[profile].benchmarks
+    elif not named:
+        chosen = list(programs.CORE)
+    elif named == ["all"]:
+        chosen = programs.available() or list(programs.CORE)
+    else:
+        chosen = named
+    for name in chosen:
+        if chosen.count(name) > 1:
+            raise KlatError(f"{name} is named twice")
+        programs.require(name)
+    core = [name for name in programs.CORE if name in chosen]
+    return core + sorted(set(chosen).difference(core))
+
+
+def _check_profile(named: list[str], profile: str) -> None:
+    """KlatError if a named benchmark is not in the profile."""
+    there = PROFILES[profile].benchmarks
+    for name in named:
+        if name not in there:
+            raise KlatError(f"--profile {profile} has no {name}; it has {', '.join(there)}")
+
+
+def parameter_sets(
+    benchmarks: Sequence[str],
+    given: Mapping[str, object],
+    options: Sequence[ProgramOption],
+    sweeps: Sequence[ProgramOption],
+    profile: str | None,
+    guest_cpus: int | None,
+) -> list[tuple[str, tuple[str, ...]]]:
+    """Every benchmark with each set of options. `given` has the options of every program. The profile's sets
+    that need more CPUs than this machine, or the guest, has are left out."""
+    common = {name: plain(name, str(value)) for name, value in given.items()}
+    # The sets of a profile differ in the number of CPUs.
+    cpus = common.pop("cpus", None) if profile else None
+    one_cpu = (guest_cpus or len(os.sched_getaffinity(0))) == 1
+    variants = _variants(profile, benchmarks, cpus, cpus is None and one_cpu)
+    return plan_csv.parameter_sets(benchmarks, common, options, sweeps, variants)
+
+
+def _variants(
+    profile: str | None, benchmarks: Sequence[str], cpus: str | None, one_cpu: bool
+) -> dict[str, list[dict[str, str]]] | None:
+    """The profile's sets of options, by benchmark; None without a profile. Says what is left out
+    because there is only one CPU."""
+    if profile is None:
+        return None
+    variants, left_out = profiles.variants(PROFILES[profile], benchmarks, cpus, one_cpu)
+    if left_out:
+        line = f"profile {profile}: left out, because there is one CPU: {', '.join(left_out)}"
+        print("\n".join(wrapped(line, "", "  ")), file=sys.stderr)
+    if not any(variants.values()):
+        raise KlatError(f"--profile {profile}: nothing is left to measure on one CPU", SKIPPED)
+    return variants
+
+
+def checked_load(load: str | None) -> str | None:
+    """The --load as typed, after its check."""
+    if load is not None and not load.strip():
+        raise KlatError("--load is empty")
+    if load is not None:
+        loads.check(load)
+    return load
+
+
+def different_loads(typed: Sequence[str]) -> list[str]:
+    """The loads as typed. KlatError if one is empty, or named twice."""
+    for load in typed:
+        if not load.strip():
+            raise KlatError("--load is empty")
+        if typed.count(load) > 1:
+            raise KlatError(f"the load {load} is named twice")
+    return list(typed)
+
+
+def plain(name: str, value: str) -> str:
+    """The value of an option, as a plan can hold it."""
+    if not value or '"' in value or not value.isprintable():
+        raise KlatError(f"--{name} cannot be {value!r}")
+    return value
