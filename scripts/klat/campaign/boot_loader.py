@@ -63,6 +63,11 @@ def path_on_partition(path: str) -> str:
     return path.partition(")")[2] if path.startswith("(") else path
 
 
+def is_of_campaign(words: Iterable[str]) -> bool:
+    """Whether klat's word is on this command line."""
+    return any(word.startswith(OWN_WORD) for word in words)
+
+
 def is_of_loader(word: str) -> bool:
     """Whether the boot loader adds this word to a command line."""
     return word.startswith(("BOOT_IMAGE=", "initrd="))

@@ -11,6 +11,7 @@ import os
 import random
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -194,12 +195,7 @@ class Campaign:
         labels = {boot.number: boot.setting.label for boot in self.boots()}
         recent = self.attempts[self.resumed_after :]
         attempts = [a for a in recent if labels[a.boot] == label and not a.under_way]
-        failures: list[BootAttempt] = []
-        for attempt in reversed(attempts):
-            if attempt.outcome == DONE:
-                break
-            failures.insert(0, attempt)
-        return failures
+        return [*takewhile(lambda attempt: attempt.outcome != DONE, reversed(attempts))]
 
     def with_last(self, **changes: Any) -> Campaign:
         """This campaign, with changes of its last attempt."""

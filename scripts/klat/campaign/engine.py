@@ -19,7 +19,7 @@ from typing import Any
 from klat.base import files
 from klat.base.errors import KlatError, printable
 from klat.campaign import looks
-from klat.campaign.boot_loader import OWN_WORD, BootEntry, BootLoader, EntryCopy
+from klat.campaign.boot_loader import OWN_WORD, BootEntry, BootLoader, EntryCopy, is_of_campaign
 from klat.campaign.campaign_file import (
     ASKED,
     BootAttempt,
@@ -143,10 +143,8 @@ class Engine:
             return MEASURING, ""
         if home:
             return FELL_BACK, "the machine came back on its default kernel"
-        reason = (
-            f"booted {booted[0]}, but the release or the command line is not that of klat's entry"
-        )
-        return WRONG_KERNEL, reason
+        reason = "but the release or the command line is not that of klat's entry"
+        return WRONG_KERNEL, f"booted {booted[0]}, {reason}"
 
     def _default(self, campaign: Campaign) -> BootEntry:
         return self._loader.entry(campaign.default)
@@ -156,8 +154,8 @@ class Engine:
         if attempt and not attempt.under_way and attempt.outcome != DONE:
             label = campaign.boots()[attempt.boot - 1].setting.label
             failures = campaign.failures(label)
-            own = [failure for failure in failures if failure.outcome != INTERRUPTED]
-            if len(own) >= MOST_FAILURES or len(failures) >= MOST_INTERRUPTIONS:
+            blamed = [failure for failure in failures if failure.outcome != INTERRUPTED]
+            if len(blamed) >= MOST_FAILURES or len(failures) >= MOST_INTERRUPTIONS:
                 why = f"{label} failed {len(failures)} times in succession: {attempt.reason}"
                 return self._save(lambda now: replace(now, phase=ENDED, why=why))
         campaign = self._look_if_due(campaign)
@@ -175,9 +173,8 @@ class Engine:
         try:
             settled = self._is_settled(campaign)
         except Exception as error:
-            self._say(
-                f"look after {rounds} rounds: {printable(str(error)) or type(error).__name__}"
-            )
+            why = printable(str(error)) or type(error).__name__
+            self._say(f"look after {rounds} rounds: {why}")
             return campaign
         self._say(f"look after {rounds} rounds: {'' if settled else 'not '}every metric is settled")
         return self._save(lambda now: replace(now, is_settled=True)) if settled else campaign
@@ -186,9 +183,7 @@ class Engine:
         """Request the next boot."""
         boot = campaign.next_boot()
         assert boot
-        failed = self._machine.copy(campaign)
-        if failed:
-            self._say(failed)
+        self._copy(campaign)
         asked = BootAttempt(boot.number, ASKED, self._machine.now(), self._machine.boot_id())
         again = campaign.last and campaign.last.outcome == ASKED
         attempts = campaign.attempts[:-1] if again else campaign.attempts
@@ -196,6 +191,10 @@ class Engine:
         self._say(f"boot {boot.number}: {boot.setting.label}")
         self._loader.choose(entry_copy(self._loader, boot.setting))
         self._machine.reboot(self._loader.reboot_verb)
+
+    def _copy(self, campaign: Campaign) -> None:
+        if why := self._machine.copy(campaign):
+            self._say(why)
 
     def _go_home(self, campaign: Campaign) -> None:
         """Return to the default kernel. After the end, first move the sessions of an attempt under way,
@@ -206,17 +205,19 @@ class Engine:
                 self._or_say(partial(self._machine.set_aside, campaign.of_boots(), attempt))
             self._or_say(self._clean_up)
             self._or_say(self._machine.withdraw)
-            failed = self._machine.copy(campaign)
-            if failed:
-                self._say(failed)
+            self._copy(campaign)
             self._machine.notify(campaign)
         if not self._is_home(campaign):
             self._machine.reboot()
 
     def _clean_up(self) -> None:
         self._loader.remove()
-        now = self._loader.files()
-        self._save(lambda campaign: replace(campaign, changed=_differences(campaign.files, now)))
+        now = self._loader.files().items()
+        self._save(
+            lambda campaign: replace(
+                campaign, changed=tuple(sorted({name for name, _ in now ^ campaign.files.items()}))
+            )
+        )
 
     def _or_say(self, step: Callable[[], object]) -> None:
         """Take a step of the end. If it fails, report this in the journal and in `why`, because the later
@@ -237,24 +238,15 @@ class Engine:
         last = campaign.last
         if last and last.outcome == WRONG_KERNEL and last.boot_id == self._machine.boot_id():
             return self._runs_default(campaign)
-        return not is_own_boot(self._machine.words())
+        return not is_of_campaign(self._machine.words())
 
     def _runs_default(self, campaign: Campaign) -> bool:
         """Also true if the default's entry is gone: a reboot would not find it."""
         try:
             default = self._default(campaign)
         except KlatError:
-            return not is_own_boot(self._machine.words())
+            return not is_of_campaign(self._machine.words())
         return default.is_running(self._machine.release(), self._machine.words())
-
-
-def is_own_boot(words: Iterable[str]) -> bool:
-    """Whether the campaign started the kernel with this command line."""
-    return any(word.startswith(OWN_WORD) for word in words)
-
-
-def _differences(before: Mapping[str, str], now: Mapping[str, str]) -> tuple[str, ...]:
-    return tuple(sorted(n for n in {*before, *now} if before.get(n) != now.get(n)))
 
 
 def change_phase(path: Path, allowed: tuple[str, ...], phase: str) -> None:

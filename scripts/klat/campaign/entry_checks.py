@@ -11,7 +11,7 @@ from pathlib import Path
 
 from klat.base.errors import KlatError
 from klat.campaign import kernel_image
-from klat.campaign.boot_loader import OWN_WORD, BootEntry, EntryCopy
+from klat.campaign.boot_loader import OWN_WORD, BootEntry, EntryCopy, is_of_campaign
 from klat.campaign.efi import GLOBAL, EfiVariables
 from klat.lab.architectures import HOST
 from klat.machine.kernel_files import mounts
@@ -56,7 +56,7 @@ def check_entries(
         {entry.identity: entry for entry in (default, *(copy.entry for copy in copies))}.values()
     )
     for entry in plain:
-        if any(word.startswith(OWN_WORD) for word in entry.words):
+        if is_of_campaign(entry.words):
             raise KlatError(f"{entry.title}: remove {OWN_WORD} from its command line; klat adds it")
     entries = plain + [_with_setting(copy) for copy in copies]
     for entry in entries:

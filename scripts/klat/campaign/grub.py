@@ -78,6 +78,9 @@ class Grub(BootLoader):
         self._directory = next(
             (d for d in directories if shutil.which(f"{d.name}-reboot")), directories[0]
         )
+        names = ("grub.cfg", "custom.cfg", GRUBENV)
+        self._config, self._custom, self._grubenv = (self._directory / name for name in names)
+        self._bls = root / "boot/loader/entries"
         names = ("reboot", "editenv", "probe")
         self._tools = {name: f"{self._directory.name}-{name}" for name in names}
 
@@ -99,9 +102,8 @@ class Grub(BootLoader):
             whys = (f"{self._config} has no entry that boots Linux", *left_out.values(), *unread)
             raise KlatError("; ".join(whys))
         chosen = self._default_item(menu)
-        for entry, item in entries:
-            if item is chosen:
-                return entry
+        if default := next((entry for entry, item in entries if item is chosen), None):
+            return default
         why = left_out.get(chosen.title) or f"{chosen.place()}: {chosen.title!r}"
         raise KlatError(
             f"the default of GRUB, {menu.variables.get('default')!r}, is not an entry that boots Linux ({why});"
@@ -115,17 +117,18 @@ class Grub(BootLoader):
         self._check_start()
         self._check_timeout()
         saved = self._check_choice()
-        custom = self._custom
-        if custom.exists() and _MARK not in file_text(custom):
-            raise KlatError(f"{custom} is not klat's; move its entries to /etc/grub.d/40_custom")
+        if self._custom.exists() and _MARK not in file_text(self._custom):
+            raise KlatError(
+                f"{self._custom} is not klat's; move its entries to /etc/grub.d/40_custom"
+            )
         chosen = self._environment().get("next_entry", "")
         if chosen and not chosen.startswith(_identity("")):
             raise KlatError(
                 f"GRUB's entry {chosen!r} is already chosen for the next boot; boot it, or run"
-                f" {self._tools['editenv']} {self._directory / 'grubenv'} unset next_entry"
+                f" {self._tools['editenv']} {self._grubenv} unset next_entry"
             )
         for kind, refused in (("abstraction", _LAYERS), ("fs", _READ_ONLY)):
-            for name in self._probe(kind):
+            for name in self._run("probe", f"--target={kind}", str(self._directory)).split():
                 # openSUSE's GRUB can save variables in a block that btrfs reserves: save_env -f.
                 if name in refused and not (name == "btrfs" and "env_block" in saved):
                     raise KlatError(
@@ -138,16 +141,13 @@ class Grub(BootLoader):
     def install(self, copies: Sequence[EntryCopy]) -> None:
         self.remove()
         items = {entry.identity: item for entry, item in self._read()[0]}
-        text = _MARK
         environment = self._environment()
-        if "next_entry" in environment:
-            text += _HAD_CHOICE
+        text = _MARK + (_HAD_CHOICE if "next_entry" in environment else "")
         for copy in copies:
             name = shlex.quote(_identity(copy.name))
             text += f"menuentry {shlex.quote(f'klat: {copy.name}')} --unrestricted --id {name} {{\n"
-            text += (
-                f"{copied_body(name, items[copy.entry.identity], copy.append, environment)}\n}}\n"
-            )
+            text += copied_body(name, items[copy.entry.identity], copy.append, environment)
+            text += "\n}\n"
         files.write_whole(self._custom, text.encode(), give=False)
         os.sync()
 
@@ -163,31 +163,17 @@ class Grub(BootLoader):
         text = file_text(self._custom) if self._custom.exists() else ""
         if _MARK in text:
             self._edit("unset", STARTED)
-            self._edit(
-                *(("set", "next_entry=") if _HAD_CHOICE in text else ("unset", "next_entry"))
-            )
+            had_choice = _HAD_CHOICE in text
+            self._edit(*(("set", "next_entry=") if had_choice else ("unset", "next_entry")))
             self._custom.unlink()
         os.sync()
 
     def files(self) -> Mapping[str, str]:
         names = (
-            *(self._directory / name for name in ("grub.cfg", GRUBENV, "custom.cfg")),
-            self._root / "etc/default/grub",
+            *(self._config, self._custom, self._grubenv, self._root / "etc/default/grub"),
             *self._bls.glob("*.conf"),
         )
         return digests((p, _CHANGES.sub(b"", file_bytes(p))) for p in names if p.is_file())
-
-    @property
-    def _config(self) -> Path:
-        return self._directory / "grub.cfg"
-
-    @property
-    def _bls(self) -> Path:
-        return self._root / "boot/loader/entries"
-
-    @property
-    def _custom(self) -> Path:
-        return self._directory / "custom.cfg"
 
     def _menu(self, grubenv: Variables | None = None, with_own: bool = False) -> GrubMenu:
         """The menu with these variables in grubenv. No entry is chosen for the next boot, unless by next_entry."""
@@ -246,7 +232,7 @@ class Grub(BootLoader):
             menu = self._menu({**grubenv, "next_entry": _ONCE})
             names = ", ".join(sorted(grubenv.keys() - {"next_entry"}))
             if menu.variables.get("default") != _ONCE:
-                unset = f"{self._tools['editenv']} {self._directory / GRUBENV} unset boot_counter"
+                unset = f"{self._tools['editenv']} {self._grubenv} unset boot_counter"
                 raise KlatError(
                     f"{menu.set_at.get('default', self._config)}: GRUB cannot boot an entry once: this default does not"
                     f" use next_entry{f', after a boot that sets {names} in grubenv' if names else ''}"
@@ -286,7 +272,7 @@ class Grub(BootLoader):
             menu.loaded(replace(item, above=(), body=body))
             if menu.saved.get(STARTED) != _ONCE:
                 raise KlatError(
-                    f"{self._config}: an entry of klat cannot save {STARTED} in {self._directory / GRUBENV}; do not"
+                    f"{self._config}: an entry of klat cannot save {STARTED} in {self._grubenv}; do not"
                     " change the variable prefix"
                 )
             ends += [menu.saved] if menu.saved not in ends else []
@@ -380,13 +366,10 @@ class Grub(BootLoader):
         return grub_files.find(self._root, name)[0]
 
     def _environment(self) -> dict[str, str]:
-        return variables(self._run("editenv", str(self._directory / GRUBENV), "list"))
+        return variables(self._run("editenv", str(self._grubenv), "list"))
 
     def _edit(self, *words: str) -> None:
-        self._run("editenv", str(self._directory / GRUBENV), *words)
-
-    def _probe(self, kind: str) -> list[str]:
-        return self._run("probe", f"--target={kind}", str(self._directory)).split()
+        self._run("editenv", str(self._grubenv), *words)
 
     def _run(self, tool: str, *words: str) -> str:
         return run_tool(self._tools[tool], *words)

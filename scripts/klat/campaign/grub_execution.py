@@ -73,26 +73,20 @@ def negated(truth: Truth) -> Truth:
 def _term(rest: Sequence[str | None], is_file: Callable[[str], Truth]) -> tuple[Truth, int]:
     """Whether the first condition holds, and how many arguments it has."""
     sign = rest[1] if len(rest) > 2 else None
-    if sign in _TEXTS or sign in _NUMBERS:
-        return _compared(rest[0], sign or "", rest[2]), 3
     if sign and _SIGN.fullmatch(sign):
-        return None, 3
-    kind, value, used = (rest[0], rest[1], 2) if len(rest) > 1 else ("-n", rest[0], 1)
-    if kind not in _UNARY:
-        kind, value, used = "-n", rest[0], 1
+        left, right = rest[0], rest[2]
+        if left is None or right is None or sign not in (*_TEXTS, *_NUMBERS):
+            return None, 3
+        if sign in _TEXTS:
+            return bool(_TEXTS[sign](left, right)), 3
+        return bool(_NUMBERS[sign](_signed(left), _signed(right))), 3
+    is_unary = len(rest) > 1 and rest[0] in _UNARY
+    kind, value, used = (rest[0], rest[1], 2) if is_unary else ("-n", rest[0], 1)
     if value is None:
         return None, used
     if kind in _FILES:
         return is_file(value), used
     return (value == "") == (kind == "-z"), used
-
-
-def _compared(left: str | None, sign: str, right: str | None) -> Truth:
-    if left is None or right is None:
-        return None
-    if sign in _TEXTS:
-        return bool(_TEXTS[sign](left, right))
-    return bool(_NUMBERS[sign](_signed(left), _signed(right)))
 
 
 def _signed(text: str) -> int:

@@ -53,21 +53,11 @@ class SystemdBoot(BootLoader):
         return there and utf16(self._variables.read("LoaderInfo")).startswith("systemd-boot")
 
     def entries(self) -> list[BootEntry]:
-        entries = []
-        for identity, fields in self._listed().items():
-            if not _OWN_FILE.fullmatch(fields["id"]) and not _doubt(fields):
-                kernel = _kernel(fields)
-                release = kernel_image.release(kernel)
-                entries.append(
-                    BootEntry(
-                        identity,
-                        fields.get("showTitle", fields["id"]),
-                        release or _release(fields),
-                        tuple(_options(fields).split()),
-                        kernel,
-                    )
-                )
-        return entries
+        return [
+            _entry(identity, fields)
+            for identity, fields in self._listed().items()
+            if not _OWN_FILE.fullmatch(fields["id"]) and not _doubt(fields)
+        ]
 
     def left_out(self) -> Mapping[str, str]:
         doubts = {
@@ -123,18 +113,18 @@ class SystemdBoot(BootLoader):
             )
 
     def choose(self, copy: EntryCopy) -> None:
-        chosen = None
+        numbers = {}
         for file, number, name in self._copy_files():
             file.rename(file.with_name(f"{_OWN}{number}-{name}{_UNTRIED}.conf"))
-            chosen = number if name == copy.name else chosen
-        if chosen is None:
+            numbers[name] = number
+        if copy.name not in numbers:
             raise KlatError(f"klat's entry {copy.name!r} is gone from systemd-boot's menu")
         os.sync()
-        run_tool("bootctl", "set-oneshot", f"{_OWN}{chosen}-*")
+        run_tool("bootctl", "set-oneshot", f"{_OWN}{numbers[copy.name]}-*")
 
     def started(self) -> str:
-        files_of_klat = self._copy_files()
-        return next((own for file, _, own in files_of_klat if not file.stem.endswith(_UNTRIED)), "")
+        tried = (name for file, _, name in self._copy_files() if not file.stem.endswith(_UNTRIED))
+        return next(tried, "")
 
     def remove(self) -> None:
         for file, _, _ in self._copy_files():
@@ -207,6 +197,12 @@ def _objects(text: str) -> Iterator[dict[str, Any]]:
         value, end = decoder.raw_decode(text)
         yield from value if isinstance(value, list) else [value]
         text = text[end:].lstrip()
+
+
+def _entry(identity: str, fields: Mapping[str, str]) -> BootEntry:
+    kernel, title = _kernel(fields), fields.get("showTitle", fields["id"])
+    release = kernel_image.release(kernel) or _release(fields)
+    return BootEntry(identity, title, release, tuple(_options(fields).split()), kernel)
 
 
 def _release(fields: Mapping[str, str]) -> str:

@@ -22,6 +22,7 @@ from klat.campaign.boot_loader import (
     BootEntry,
     BootLoader,
     EntryCopy,
+    is_of_campaign,
     is_of_loader,
     run,
     run_tool,
@@ -50,7 +51,7 @@ class WithoutMenu(BootLoader):
 
     def check(self) -> None:
         running = self._running()
-        if any(word.startswith(OWN_WORD) for word in running):
+        if is_of_campaign(running):
             raise KlatError("a campaign started this boot; reboot into the default kernel")
         if not self.default().is_running(os.uname().release, running):
             raise KlatError("the running kernel is not the default of the plan; plan again")

@@ -230,7 +230,7 @@ def _status(arguments: argparse.Namespace) -> int:
 
 def _status_facts(campaign: Campaign) -> dict[str, Any]:
     """`home`: the campaign did not start this boot. `unit`: klat's systemd unit is installed."""
-    from klat.campaign.engine import is_own_boot
+    from klat.campaign.boot_loader import is_of_campaign
     from klat.campaign.this_machine import ThisMachine, is_unit_installed
 
     return {
@@ -242,7 +242,7 @@ def _status_facts(campaign: Campaign) -> dict[str, Any]:
         "done": len(campaign.done()),
         "boots": len(campaign.boots()),
         "output": campaign.output,
-        "home": not is_own_boot(ThisMachine().words()),
+        "home": not is_of_campaign(ThisMachine().words()),
         "unit": is_unit_installed(),
     }
 
