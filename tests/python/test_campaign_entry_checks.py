@@ -18,6 +18,7 @@ from klat.campaign.efi import GLOBAL, EfiVariables
 from klat.campaign.entry_checks import check_entries, check_kernels, check_systems, obstacle
 from klat.commands import _campaign_plan
 from klat.lab.architectures import AMD64, ARM64
+from klat.machine.kernel_files import Mount
 
 STOPS = """\
 single 1 s S -s -b emergency rescue recovery rd.emergency rd.rescue break break=premount rd.break rd.break=cleanup
@@ -242,6 +243,14 @@ def test_the_mount_table_names_the_root_that_the_command_line_does_not(
     entry = BootEntry("a", "A", "6.1", tuple(line.split()))
     with pytest.raises(KlatError, match=f"its {other}") if other else nullcontext():
         check_systems([entry], ("ro",), root)
+
+
+def test_a_device_without_another_name_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    mounted = [Mount("/", "/", "ext4", "/dev/null", "rw")]
+    monkeypatch.setattr(entry_checks, "mounts", lambda root: mounted)
+    check_systems([BootEntry("a", "A", "6.1", ("root=/dev/null",))], ("ro",))
+    with pytest.raises(KlatError, match="its root is /dev/zero, but .* is /dev/null"):
+        check_systems([BootEntry("a", "A", "6.1", ("root=/dev/zero",))], ("ro",))
 
 
 def kernel(path: Path, certificates: int) -> BootEntry:

@@ -665,6 +665,7 @@ ZFS = "root=ZFS=rpool/ROOT/a"
         ("/ROOT/a@/boot/vmlinuz-x", "/ROOT/b@/boot", ZFS, "ROOT/b@", ""),
         # The file of the running kernel is gone.
         ("/boot/gone", "/@boot", "rootflags=subvol=@", "", "/@boot /boot rw - btrfs /dev/sda2 rw"),
+        ("/@/boot/gone", "/@/boot", "ro", "", "/@/boot /boot rw - btrfs /dev/sda2 rw"),
         ("/@/boot/gone", "/@/boot", "ro", "", "/@ / rw shared:1 - btrfs /dev/sda2 rw"),
         ("/gone", "/BOOT/a@", ZFS, "", "/ /boot rw - zfs bpool/BOOT/a rw"),
         ("/ROOT/a@/boot/gone", "/ROOT/a@/boot", "ro", "", "/ / rw - zfs rpool/ROOT/a rw"),

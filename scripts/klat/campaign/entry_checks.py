@@ -191,8 +191,10 @@ def _mounted(root: Path) -> Mapping[str, str]:
     mount = next((mount for mount in reversed([*mounts(root)]) if mount.point == "/"), None)
     if mount is None:
         return {}
-    device = _device(mount.source, root)
-    return _subvolumes(mount.options) | ({"root": device} if device != mount.source else {})
+    has_device = mount.source.startswith("/dev/") and (root / mount.source[1:]).exists()
+    return _subvolumes(mount.options) | (
+        {"root": _device(mount.source, root)} if has_device else {}
+    )
 
 
 def check_kernels(entries: Iterable[BootEntry], root: Path = Path("/")) -> None:

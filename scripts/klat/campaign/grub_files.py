@@ -47,16 +47,18 @@ def doubt(root: Path, name: str) -> str:
     path = Path("/", file.relative_to(root))
     around = [mount for mount in mounts(root) if path.is_relative_to(mount.point)]
     if around:
-        top = _top(max(reversed(around), key=lambda mount: len(mount.point)))
-        is_of_system, why = above == top, f"{path} is in {top or 'none'}"
+        mount = max(reversed(around), key=lambda mount: len(mount.point))
+        for_grub = Path("/", _top(mount), path.relative_to(mount.point))
+        is_of_system = for_grub == Path("/", path_on_partition(name).lstrip("/"))
+        why = f"GRUB's path of {path} is {for_grub}"
     else:
         images = re.findall(r"BOOT_IMAGE=(\S+)/", line.read_text())
         is_of_system = path_on_partition(name).rpartition("/")[0] in map(path_on_partition, images)
         why = "klat does not know that of the running system"
+    if is_of_system:
+        return ""
     return (
-        ""
-        if is_of_system
-        else f"klat finds the file {name} only without {above}: mount its partition; if {above} is a subvolume or data"
+        f"klat finds the file {name} only without {above}: mount its partition; if {above} is a subvolume or data"
         f" set, {why}"
     )
 
