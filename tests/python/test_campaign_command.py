@@ -47,6 +47,11 @@ class Campaigns:
         return self("plan", *STOCK, *RT, *BOOTS, "--seed", "3", "pipes")
 
 
+def boot(patch: pytest.MonkeyPatch, line: str) -> None:
+    """The running kernel has this command line."""
+    patch.setattr(this_machine.ThisMachine, "words", lambda _: tuple(line.split()))
+
+
 @pytest.fixture
 def klat(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -58,6 +63,7 @@ def klat(
     monkeypatch.setattr(_campaign_state, "loader_of", lambda _: Grub(tmp_path))
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setattr(this_machine, "check_machine", lambda: iter(["it hangs"]))
+    boot(monkeypatch, "root=UUID=5eed ro")
     monkeypatch.delenv("KLAT_PROGRAMS", raising=False)
     # The tree of the tests can belong to any user.
     monkeypatch.setattr(this_machine, "check_code", lambda names: None)
@@ -109,13 +115,13 @@ def test_a_plan_warns_if_the_machine_is_emulated(
 ) -> None:
     machine = replace(machine_state.gather(seconds=0.1), hypervisor="")
     for model, words, warned in (
-        ("QEMU TCG CPU version 2.5+", (), True),
-        ("QEMU TCG CPU version 2.5+", ("klat.mode=counted",), False),
-        ("Some CPU", (), False),
+        ("QEMU TCG CPU version 2.5+", "", True),
+        ("QEMU TCG CPU version 2.5+", "klat.mode=counted", False),
+        ("Some CPU", "", False),
     ):
         found = replace(machine, model=model)
         monkeypatch.setattr(machine_state, "gather", lambda found=found, **_: found)
-        monkeypatch.setattr(this_machine.ThisMachine, "words", lambda _, words=words: words)
+        boot(monkeypatch, f"root=UUID=5eed {words}")
         assert ("warning: this machine is emulated" in klat.planned()) == warned
 
 
@@ -139,6 +145,7 @@ def test_a_plan_without_a_menu_keeps_the_command_and_the_default(
 ) -> None:
     (tmp_path / "proc").mkdir()
     (tmp_path / "proc/cmdline").write_text("BOOT_IMAGE=/vmlinuz root=/dev/sda1 ro\n")
+    boot(monkeypatch, "root=/dev/sda1 ro")
     release = os.uname().release
     for each in (release, "6.6"):
         (tmp_path / "lib/modules" / each).mkdir(parents=True)
@@ -243,10 +250,7 @@ def test_an_action_without_a_plan_is_one_line(klat: Campaigns, action: str) -> N
     assert klat(action, status=2) == why
 
 
-def test_an_entry_of_another_system_is_not_planned(
-    klat: Campaigns, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(this_machine.ThisMachine, "words", lambda _: ("root=UUID=5eed", "ro"))
+def test_an_entry_of_another_system_is_not_planned(klat: Campaigns) -> None:
     klat.planned()
     text = klat("plan", *STOCK, "--kernel", "other=5.10", *BOOTS, "pipes", status=2)
     assert "Other Linux: its root is /dev/sdb1" in text
@@ -466,8 +470,7 @@ def test_the_status_is_also_for_scripts(klat: Campaigns, monkeypatch: pytest.Mon
         False,
     )
     assert (planned["done"], planned["boots"], planned["home"]) == (0, 8, True)
-    words = ("root=/dev/vda1", "klat.campaign=1")
-    monkeypatch.setattr(this_machine.ThisMachine, "words", lambda self: words)
+    boot(monkeypatch, "root=/dev/vda1 klat.campaign=1")
     done = tuple(BootAttempt(n, "done", "2026-01-01T00:00:00Z", "a") for n in range(1, 9))
     change_campaign(klat.state, lambda now: replace(now, phase=ENDED, attempts=done))
     ended = json.loads(klat("status", "--format", "json"))
