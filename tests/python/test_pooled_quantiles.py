@@ -15,7 +15,7 @@ from written_sessions import RT, Klat, NewSession, words, write_environment
 from klat.compare.dataset import read_dataset
 from klat.compare.estimands import parse
 from klat.compare.observations import Units
-from klat.compare.pooled_quantiles import observe_sides
+from klat.compare.observations import observe_sides
 from klat.compare.verdicts import Observed, Rules, Unit, Verdict, judge
 from klat.stats.distribution import Distribution
 

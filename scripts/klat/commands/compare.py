@@ -145,7 +145,7 @@ def options(args: argparse.Namespace) -> Any:
 
 def run(args: argparse.Namespace) -> int:
     from klat.base.errors import KlatError
-    from klat.compare.compare_sides import compare
+    from klat.compare.compare_sides import compare_with_runs
     from klat.compare.dataset import read_dataset
 
     chosen = options(args)
@@ -163,7 +163,7 @@ def run(args: argparse.Namespace) -> int:
     gc.disable()
     try:
         base, news = read_dataset(args.base), [read_dataset(new) for new in args.new]
-        found = compare(base, news, chosen)
+        found, matched = compare_with_runs(base, news, chosen)
     finally:
         if collecting:
             gc.enable()
@@ -186,7 +186,9 @@ def run(args: argparse.Namespace) -> int:
         (write_csv if args.format == "csv" else write_json)(found, sys.stdout)
     sys.stdout.flush()
     if environment:
+        from klat.compare.figure_data import side_figures
         from klat.report.html.comparison_page import comparison_page
 
-        page.write(args.html, comparison_page(environment, found, base, news))
+        figures = [side_figures(sides, found.options.rules) for sides in matched]
+        page.write(args.html, comparison_page(environment, found, figures))
     return found.status

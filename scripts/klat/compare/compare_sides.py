@@ -39,6 +39,13 @@ from klat.record.session import printable
 def compare(base: Dataset, news: Sequence[Dataset], options: Options) -> Comparison:
     """The correction is over every test of BASE against every NEW. The options of the result have the
     level of the look, if the sessions declare interim looks."""
+    return compare_with_runs(base, news, options)[0]
+
+
+def compare_with_runs(
+    base: Dataset, news: Sequence[Dataset], options: Options
+) -> tuple[Comparison, list[MatchedSides]]:
+    """The same, and the runs behind each of Comparison.against."""
     _check(base, news, options)
     rules, caution = at_look([base, *news], options.rules)
     options = replace(options, rules=rules)
@@ -60,16 +67,18 @@ def compare(base: Dataset, news: Sequence[Dataset], options: Options) -> Compari
     problems += tuple(same_samples([s for side in (base, *news) for s in side.sessions]))
     if options.limit:
         limited, family = with_limits(matched, options.limit, options.rules)
-        return Comparison(options, limited, family, problems, left_out_machines=tuple(left_out))
+        found = Comparison(options, limited, family, problems, left_out_machines=tuple(left_out))
+        return found, matched
     judged = _judge_all([*tests, *(test for _, test in over if test)], options.rules)
-    return Comparison(
+    found = Comparison(
         options,
         _with_results(matched, judged),
         sum(judgement.p is not None for test, judgement in judged.items() if not test.described),
         problems,
-        tuple(replace(found, judgement=judged[test] if test else None) for found, test in over),
+        tuple(replace(o, judgement=judged[test] if test else None) for o, test in over),
         tuple(left_out),
     )
+    return found, matched
 
 
 def _judge_all(tests: Sequence[Test], rules: Rules) -> dict[Test, Judgement]:

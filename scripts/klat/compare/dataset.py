@@ -28,7 +28,7 @@ from klat.compare.conditions import (
     of_kernel,
 )
 from klat.compare.copies import same_samples
-from klat.compare.grouped_settings import grouped_settings
+from klat.compare.settings import grouped_settings
 from klat.compare.settings import Setting, by_value, program_order
 from klat.compare.sources import Run, Source, read_sources
 from klat.record import profiles, renamed_metrics

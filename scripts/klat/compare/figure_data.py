@@ -9,11 +9,14 @@ from fractions import Fraction
 
 import numpy as np
 
+from klat.compare.cell_tests import MatchedSides
 from klat.compare.comparison import Cell
 from klat.compare.estimands import MEDIAN
 from klat.stats.hierarchy import mean
 from klat.compare.units import SideUnits
 from klat.compare.dataset import CellRuns
+from klat.compare.matching import MatchedCell
+from klat.record.session import SessionError
 from klat.compare.observations import NoLogarithm, Units, observe_values
 from klat.compare.sources import Run, by_boot, distribution_at
 from klat.stats.descriptive import Values
@@ -64,15 +67,26 @@ class CellFigures:
     shifts: tuple[Shift, ...]
 
 
-def cell_figures(
-    cell: Cell, base: CellRuns, new: CellRuns, units: SideUnits, rules: Rules
-) -> CellFigures | None:
-    """Reads every sample. None if there is nothing to compare. SessionError if samples are missing."""
+def side_figures(matched: MatchedSides, rules: Rules) -> list[CellFigures | str]:
+    """The figures of each cell, or why it has none. Empty if there is nothing to compare, or if it is one
+    machine of several: these would be too many figures. Reads every sample."""
+    if matched.datasets.machine:
+        return [""] * len(matched.pairs)
+    return [
+        _cell(pair, cell, matched.units, rules)
+        for pair, cell in zip(matched.pairs, matched.against.cells)
+    ]
+
+
+def _cell(pair: MatchedCell, cell: Cell, units: SideUnits, rules: Rules) -> CellFigures | str:
+    base, new = pair.base, pair.new
     if cell.refused or not base.runs or not new.runs:
-        return None
-    return CellFigures(
-        _side(base, units.base), _side(new, units.new), tuple(_shifts(base, new, units, rules))
-    )
+        return ""
+    try:
+        shifts = tuple(_shifts(base, new, units, rules))
+        return CellFigures(_side(base, units.base), _side(new, units.new), shifts)
+    except SessionError as error:
+        return str(error)
 
 
 def _side(cell: CellRuns, units: Units) -> SideFigures:

@@ -20,7 +20,7 @@ from klat.record import renamed_metrics
 from klat.record.session import printable
 from klat.compare.dataset import CellRuns, Dataset, Key
 from klat.compare.observations import NoLogarithm, Units
-from klat.compare.pooled_quantiles import observe_sides
+from klat.compare.observations import observe_sides
 from klat.compare.sources import Source, undated
 
 

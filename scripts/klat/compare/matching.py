@@ -210,11 +210,3 @@ def unmeasurable(base: Dataset, new: Dataset, options: Options) -> Iterator[tupl
         names = [n for n, s in (("BASE", base), ("NEW", new)) if key in s.unmeasurable]
         if _selected(key, options):
             yield " and ".join(names), key
-
-
-def compared_runs(
-    base: Dataset, new: Dataset, units: SideUnits, options: Options
-) -> dict[Key, tuple[CellRuns, CellRuns]]:
-    """The runs of each cell of `compare`, by the key of the cell."""
-    pairs, *_ = matched_cells(base, new, units, options)
-    return {pair.keys[0]: (pair.base, pair.new) for pair in pairs}

@@ -8,10 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from klat.compare.comparison import Against, Cell, Comparison, Options, OverMachines, Result
-from klat.compare.machines import MachinePair, match_machines
-from klat.compare.matching import compared_runs
-from klat.compare.units import side_units
-from klat.compare.figure_data import cell_figures
+from klat.compare.figure_data import CellFigures
 from klat.report.comparison_columns import in_tables
 from klat.report.html import page
 from klat.report.text import limit_text, wording
@@ -25,8 +22,6 @@ from klat.report.text.machines_wording import (
 from klat.report.text.shared_sentences import shared_sentences
 from klat.report.text.unshared import nothing_shared
 from klat.report.html.page_figures import figures, forest
-from klat.record.session import SessionError
-from klat.compare.dataset import Dataset
 from klat.compare.verdicts import Verdict
 
 # A shape beside each word, for those who do not see its colour; and the name of that colour.
@@ -86,13 +81,15 @@ class MachinesSection:
 
 
 def comparison_page(
-    environment: Any, comparison: Comparison, base: Dataset, news: Sequence[Dataset]
+    environment: Any,
+    comparison: Comparison,
+    figures_of: Sequence[Sequence[CellFigures | str]],
 ) -> str:
-    pairs = [p for new in news for p in match_machines(base, new, comparison.options.allow)[0]]
+    """`figures_of` has those of each cell of each of Comparison.against, or why there are none."""
     names = machine_names(comparison)
     parts = tuple(
-        _part(f"n{number}", names[pair.machine], against, comparison.options, pair)
-        for number, (against, pair) in enumerate(zip(comparison.against, pairs), 1)
+        _part(f"n{number}", names[against.machine], against, comparison.options, found)
+        for number, (against, found) in enumerate(zip(comparison.against, figures_of), 1)
     )
     labels = dict.fromkeys(against.new.label for against in comparison.against)
     return page.render(
@@ -170,25 +167,20 @@ def _machines_sections(
 
 
 def _part(
-    anchor: str, machine: str, against: Against, options: Options, pair: MachinePair
+    anchor: str,
+    machine: str,
+    against: Against,
+    options: Options,
+    figures_of: Sequence[CellFigures | str],
 ) -> AgainstPart:
-    """Without curves if it is one machine of several: they would be too many for a page."""
     sections: list[Section] = []
-    base, new = pair.base, pair.new
-    units = side_units(base, new)
-    runs = compared_runs(base, new, units, options)
     names = wording.names(against.cells)
-    for number, (cell, (name, where)) in enumerate(zip(against.cells, names), 1):
-        own = f"{anchor}m{number}"
-        missing = ""
-        found = None
-        try:
-            if not pair.machine:
-                found = cell_figures(cell, *runs[cell.key], units, options.rules)
-        except SessionError as error:
-            missing = str(error)
-        shown = [] if pair.machine else figures(own, cell, found, against, options)
-        drawn = tuple(page.drawings(shown))
-        sections.append(Section(own, cell, name, where, drawn, missing))
+    for number, (cell, (name, where), found) in enumerate(zip(against.cells, names, figures_of), 1):
+        place = f"{anchor}m{number}"
+        missing = found if isinstance(found, str) else ""
+        known = None if isinstance(found, str) else found
+        # One machine of several has no figures: they would be too many for a page.
+        shown = [] if against.machine else figures(place, cell, known, against, options)
+        sections.append(Section(place, cell, name, where, tuple(page.drawings(shown)), missing))
     name = f"{against.new.label}, machine {machine}" if machine else against.new.label
     return AgainstPart(anchor, name, against, tuple(sections))
