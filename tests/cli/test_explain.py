@@ -16,11 +16,9 @@ from pathlib import Path
 import harness
 import pytest
 
-from klat.base.errors import KlatError
-from klat.base.process import Signals
 from klat.record.plan_csv import PlannedRun
 from klat.running import traced_runs
-from klat.running.traced_runs import SessionTraces, TracedProgram, perform, traced_words
+from klat.running.traced_runs import SessionTraces, traced_words
 from klat.tracing import instance
 from klat.tracing.kept_traces import SlowSample, parse_run
 from klat.tracing.sample_split import split
@@ -53,7 +51,7 @@ def test_the_parts_of_kept_samples_add_up_to_what_the_record_holds(
     keep = tmp_path / "kept"
     done = explain("pipes", "--above", "1us", "--runs", "1", "--iterations", "50", "--keep", keep)
     assert done.status in RAN, done.err
-    (kept,) = (keep / "traces").iterdir()
+    (kept,) = (keep / "session" / "traces").iterdir()
     rows = list(csv.DictReader((keep / "session" / "runs.csv").open()))
     (row,) = [row for row in rows if "traced" in row["params"]]
     recorded = (keep / "session" / "samples" / "pipes.u64").read_bytes()
@@ -314,7 +312,7 @@ def test_the_traced_median_is_without_the_samples_right_after_a_copy(
     keep = tmp_path / "kept"
     done = explain("pipes", "--above", "1ns", "--runs", "1", "--keep", keep)
     assert done.status in RAN, done.err
-    (kept,) = (keep / "traces").iterdir()
+    (kept,) = (keep / "session" / "traces").iterdir()
     found = parse_run(0, kept.open())
     samples = [900 if n % 5 else 100 for n in range(500)]
     assert len(found.samples) == 100
@@ -356,26 +354,6 @@ def test_a_session_switches_the_events_off_in_its_untraced_runs(
             traces.complete(run, tmp_path)
             states.append(event.read_text().strip())
     assert states == ["1", "0", "1"]
-
-
-def test_klat_explain_switches_the_events_off_in_its_untraced_runs(
-    tracing: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    event = tracing / f"klat-{os.getpid()}" / "events" / "sched" / "sched_switch" / "enable"
-    states = []
-
-    def run(program: TracedProgram, words: Sequence[str], signals: Signals) -> None:
-        traced = any(word.startswith("--trace-above") for word in words)
-        states.append((traced, event.read_text().strip()))
-        if len(states) == 4:
-            raise KlatError("all runs are done")
-
-    monkeypatch.setattr(traced_runs, "_run", run)
-    program = TracedProgram("pipes", (), 1000)
-    with Signals() as signals, instance.tracing_instance() as own:
-        with pytest.raises(KlatError, match="all runs are done"):
-            perform(program, 2, own, tmp_path / "session", tmp_path, signals)
-    assert states == [(True, "1"), (False, "0"), (False, "0"), (True, "1")]
 
 
 def ended_by(number: int, instances: Path) -> subprocess.Popen[bytes]:
@@ -506,7 +484,7 @@ def test_an_interruption_is_named_in_the_samples_that_it_hits(
         done = explain("pipes", *arguments, "--keep", keep)
     assert done.status in RAN, done.err
     hit = named = 0
-    for kept in (keep / "traces").iterdir():
+    for kept in (keep / "session" / "traces").iterdir():
         run = parse_run(0, kept.open())
         for sample in run.samples:
             if 2 * overlap(sample, log) <= sample.ticks:

@@ -73,9 +73,8 @@ def add_parser(subparsers: Any) -> None:
 def _run(arguments: argparse.Namespace) -> int:
     from klat.base.process import Signals, Stopped
     from klat.running.loads import Load
-    from klat.running.traced_runs import TracedProgram, perform, traceable_sets
+    from klat.running.traced_runs import record_pairs, traceable_sets, traced_words
     from klat.report.text.slow_samples_text import report
-    from klat.tracing.instance import tracing_instance
 
     arguments.sweep = []
     load = choices.checked_load(arguments.load)
@@ -83,39 +82,32 @@ def _run(arguments: argparse.Namespace) -> int:
     if renamed := renamed_metrics.advice(arguments.metric or "", benchmark):
         raise KlatError(f"{benchmark} has no metric {arguments.metric}{renamed}")
     ((_, words),) = _session_options.parameter_sets(arguments, [benchmark])
-    program = TracedProgram(benchmark, words, arguments.above, arguments.metric or "", bool(load))
-    chosen = (f"--trace-metric={arguments.metric}",) if arguments.metric else ()
-    traceable_sets([(benchmark, (*words, *chosen))])
+    tracing = traced_words(arguments.above, arguments.metric)
+    traceable_sets([(benchmark, (*words, *tracing[1:]))])
     if arguments.keep:
         _make(arguments.keep)
-    # The program writes the traces as root, so no other user may enter the directory.
-    with Signals() as signals, tempfile.TemporaryDirectory(prefix="klat-explain-") as name:
-        private = Path(name)
-        session, traces = (arguments.keep or private) / "session", private / "traces"
-        traces.mkdir()
+    with Signals() as signals, tempfile.TemporaryDirectory(prefix="klat-explain-") as private:
+        session = Path(arguments.keep or private) / "session"
+        beside: Load | None = None
         try:
-            with tracing_instance() as instance:
-                beside = Load(load, private, signals) if load else None
-                try:
-                    if beside:
-                        beside.settle()
-                    runs = arguments.runs or 25
-                    found = perform(program, runs, instance, session, traces, signals)
-                    if beside:
-                        beside.check()
-                finally:
-                    if beside:
-                        beside.end()
+            if load:
+                beside = Load(load, Path(private), signals)
+                beside.settle()
+            runs = arguments.runs or 25
+            explained = record_pairs(benchmark, words, tracing, runs, session, signals, bool(load))
+            if beside:
+                beside.check()
         except Stopped as stopped:
             return stopped.status
-        for trace in traces.iterdir() if arguments.keep else ():
-            files.create(arguments.keep / "traces" / trace.name, trace.read_bytes())
-    for line in report(found, arguments.above, arguments.longest):
+        finally:
+            if beside:
+                beside.end()
+    for line in report(explained, arguments.above, arguments.longest):
         print(line)
-    return _INVALID if found.refuted else 0
+    return _INVALID if explained.refuted else 0
 
 
 def _make(keep: Path) -> None:
     if keep.exists():
         raise KlatError(f"--keep {keep}: exists; name a new directory")
-    files.make_directories(keep / "traces")
+    files.make_directories(keep)

@@ -40,9 +40,10 @@ _FEWEST = 10  # the record has no median of fewer samples
 _LONGEST = 3  # the report shows the parts of this many samples of a parameter set
 
 
-def traced_words(above_ns: int) -> tuple[str, ...]:
-    """The options that mark a traced run in a plan."""
-    return (f"{_ABOVE}{above_ns}",)
+def traced_words(above_ns: int, metric: str | None = None) -> tuple[str, ...]:
+    """The options that mark a traced run in a plan. Without `metric`, the program takes its first metric that klat
+    can explain."""
+    return (f"{_ABOVE}{above_ns}", *([f"--trace-metric={metric}"] if metric else []))
 
 
 def _above(arguments: Sequence[str]) -> int | None:
@@ -53,54 +54,35 @@ def _above(arguments: Sequence[str]) -> int | None:
     return None
 
 
-@dataclass(frozen=True)
-class TracedProgram:
-    """What to run, and the limit of a slow sample. If `metric` is "", the program takes
-    its first metric that klat can explain."""
-
-    benchmark: str
-    arguments: Sequence[str]
-    above_ns: int
-    metric: str = ""
-    under_load: bool = False
-
-
-def perform(
-    program: TracedProgram,
+def record_pairs(
+    benchmark: str,
+    arguments: Sequence[str],
+    tracing: Sequence[str],
     pairs: int,
-    instance: Path,
     session: Path,
-    traces: Path,
     signals: Signals,
+    under_load: bool = False,
 ) -> TracedSession:
-    """Record `pairs` pairs of a traced and an untraced run in the session. The traced run is first in every
-    other pair. The files of `traces` have the traces. KlatError if a run fails."""
-    progress = Progress(2 * pairs, 0, sys.stderr)
-    used = 0
+    """Record `pairs` pairs of a traced and an untraced run in the session, and explain them. The traced run is
+    first in every other pair. Its arguments end with `tracing`. KlatError if a run fails."""
+    schedule = [
+        PlannedRun(2 * pair + place, benchmark, pair, (*arguments, *(tracing if traced else ())))
+        for pair in range(pairs)
+        for place, traced in enumerate((pair % 2 == 0, pair % 2 == 1), start=1)
+    ]
+    progress = Progress(len(schedule), 0, sys.stderr)
+    own = [f"--record={session}", "--quiet", *(["--under-load"] if under_load else [])]
     try:
-        for pair in range(pairs):
-            for traced in (True, False) if pair % 2 == 0 else (False, True):
+        with SessionTraces() as traces:
+            for run in schedule:
                 signals.check()
-                progress.before(2 * pair + (traced == (pair % 2 == 1)), program.benchmark, None)
-                kept = traces / str(pair)
-                more = _options(program, instance, kept, used) if traced else ()
-                switch_events(instance, traced)
-                order = ["--run", str(pair), "--order", str(2 * pair + 1 + (not traced))]
-                order += ["--under-load"] if program.under_load else []
-                _run(program, [*more, *order, "--record", str(session)], signals)
-                used += kept.stat().st_size if traced else 0
+                progress.before(run.order - 1, benchmark, None)
+                _run(traces.complete(run, session), own, signals)
+                traces.keep(run, session)
     finally:
         progress.clear()
-    record = read_session(session)
-    by_tracing: tuple[list[Row], list[Row]] = ([], [])
-    for row in record.rows:
-        by_tracing["traced" in row.options()].append(row)
-    return _explained(record, *by_tracing, {pair: traces / str(pair) for pair in range(pairs)})
-
-
-def _options(program: TracedProgram, instance: Path, kept: Path, used: int) -> list[str]:
-    given = [*traced_words(program.above_ns), *_places(instance, kept, used)]
-    return given + ([f"--trace-metric={program.metric}"] if program.metric else [])
+    (explained,) = explain_session(session, schedule)
+    return explained.found
 
 
 def _places(instance: Path, kept: Path, used: int) -> tuple[str, ...]:
@@ -111,11 +93,11 @@ def _places(instance: Path, kept: Path, used: int) -> tuple[str, ...]:
     return f"--trace-instance={instance}", f"--trace-output={kept}", f"--trace-bytes={room}"
 
 
-def _run(program: TracedProgram, own: Sequence[str], signals: Signals) -> None:
-    path = programs.require(program.benchmark)
+def _run(run: PlannedRun, own: Sequence[str], signals: Signals) -> None:
+    path = programs.require(run.benchmark)
     stderr = os.memfd_create("stderr", os.MFD_CLOEXEC)
     try:
-        words = [str(path), *program.arguments, *own, "--quiet"]
+        words = [str(path), *run.arguments, f"--run={run.run}", f"--order={run.order}", *own]
         status = process.run(words, signals, seconds=_SECONDS, stderr=stderr, inherit=())
         lines = take_lines(stderr)
     finally:
@@ -123,8 +105,8 @@ def _run(program: TracedProgram, own: Sequence[str], signals: Signals) -> None:
     if status in (MEASURED, INVALID):
         return
     if status is None:
-        raise KlatError(f"{program.benchmark}: no result after {_SECONDS} s", status=FAILED)
-    message = lines[-1] if lines else f"{program.benchmark} {process.ending(status, lines)}"
+        raise KlatError(f"{run.benchmark}: no result after {_SECONDS} s", status=FAILED)
+    message = lines[-1] if lines else f"{run.benchmark} {process.ending(status, lines)}"
     raise KlatError(message, status=status if status in (USAGE, SKIPPED) else FAILED)
 
 
@@ -303,7 +285,7 @@ def explain_session(session: Path, schedule: Sequence[PlannedRun]) -> Iterator[E
         kept = {n: path for n, path in kept.items() if path.is_file() and path.stat().st_size}
         if above is None or not kept:
             continue
-        plain = tuple(word for word in arguments if not word.startswith(_ABOVE))
+        plain = tuple(word for word in arguments if not word.startswith("--trace-"))
         untraced = rows_of(sets.get((benchmark, plain), ()))
         found = _explained(record, untraced, rows_of(runs), kept)
         yield ExplainedSet(benchmark, plain, above, found)
