@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import os
-import random
 import re
 import shlex
 import shutil
@@ -21,7 +20,6 @@ from fakes import (
     Klat,
     each_once,
     is_running,
-    kill_children,
     processes_of,
     recorded_orders,
     wait_for,
@@ -327,31 +325,6 @@ def test_resuming_without_the_partner_is_refused(klat: Klat) -> None:
     done = klat("ab", "--resume", str(one))
     assert done.returncode == 2 and len(done.stderr.splitlines()) == 1
     assert "took turns with" in done.stderr
-
-
-def test_nothing_completed_is_lost_or_repeated_by_kill_9(klat: Klat) -> None:
-    draw = random.Random(3)
-    words = [*TWO, "pipes", "cv", "--blocks", "3", "--runs-per-block", "4", "--option", "all.ms=2"]
-    words += ["--restore", "true", "--a-setup", "true"]
-    known: Counter[tuple[str, int]] = Counter()
-    for _ in range(8):
-        started = klat.start(*words)
-        try:
-            started.wait(draw.uniform(0.05, 0.6))
-        except subprocess.TimeoutExpired:
-            kill_children(started, draw.random() < 0.5)
-        started.communicate(timeout=fakes.PATIENCE)
-        if len(list((klat.directory / "results").glob("*/*/plan.csv"))) < 2:
-            shutil.rmtree(klat.directory / "results", ignore_errors=True)
-            continue
-        words = ["ab", "--resume", str(sessions(klat)[draw.randrange(2)])]
-        now = Counter(
-            {(s.parent.name, o): n for s in sessions(klat) for o, n in recorded_orders(s).items()}
-        )
-        assert not known - now, "a completed run was lost"
-        known = now
-    klat(*words, status=0)
-    assert [recorded_orders(s) for s in sessions(klat)] == [each_once(48)] * 2
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs real-time priorities")
