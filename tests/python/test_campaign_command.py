@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import made_grub
 import pytest
@@ -16,7 +17,7 @@ from klat.base import owners, programs
 from klat.base.errors import KlatError
 from klat.campaign import this_machine
 from klat.campaign.boot_loader import BootEntry
-from klat.campaign.campaign_file import ENDED, RUNNING, BootAttempt, Campaign, read_campaign
+from klat.campaign.campaign_file import ENDED, RUNNING, BootAttempt, read_campaign
 from klat.campaign.engine import change_campaign
 from klat.campaign.grub import Grub
 from klat.campaign.without_menu import UserCommand
@@ -42,6 +43,10 @@ class Campaigns:
         printed = self._capture.readouterr()
         assert found == status, printed
         return printed.err if status else printed.out
+
+    def change(self, **changes: Any) -> None:
+        """Change the campaign on disk."""
+        change_campaign(self.state, lambda now: replace(now, **changes))
 
     def planned(self) -> str:
         return self("plan", *STOCK, *RT, *BOOTS, "--seed", "3", "pipes")
@@ -259,20 +264,15 @@ def test_an_entry_of_another_system_is_not_planned(klat: Campaigns) -> None:
 def test_a_campaign_under_way_is_not_replaced(klat: Campaigns) -> None:
     klat.planned()
     for phase, status in ((RUNNING, 2), (ENDED, 0)):
-        change_campaign(klat.state, lambda now: replace(now, phase=phase))
+        klat.change(phase=phase)
         text = klat("plan", *STOCK, *RT, *BOOTS, "pipes", status=status)
         assert ("the campaign is running; wait until it ends" in text) == (status == 2)
-
-
-def checked(now: Campaign, attempts: tuple[BootAttempt, ...], why: str = "") -> Campaign:
-    """The campaign after its check."""
-    return replace(now, is_check=True, phase=ENDED, why=why, attempts=attempts)
 
 
 def test_a_check_that_ended_early_is_shown_and_prevents_the_start(klat: Campaigns) -> None:
     klat.planned()
     failed = BootAttempt(1, "fell back", "2026-01-01T00:00:00Z", "a", "b", "no")
-    change_campaign(klat.state, lambda now: checked(now, (failed,), "stock failed twice"))
+    klat.change(is_check=True, phase=ENDED, why="stock failed twice", attempts=(failed,))
     assert "check ended: 0 of 3 boots\n  stock failed twice" in klat("status")
     assert "the check ended early: stock failed twice" in klat("start", status=2)
 
@@ -326,9 +326,7 @@ def test_a_campaign_that_ended_early_is_resumed(
 ) -> None:
     klat.planned()
     failed = BootAttempt(1, "fell back", "2026-01-01T00:00:00Z", "a", "b", "no")
-    change_campaign(
-        klat.state, lambda now: replace(now, phase=ENDED, why="aborted", attempts=(failed,))
-    )
+    klat.change(phase=ENDED, why="aborted", attempts=(failed,))
     assert "campaign ended: 0 of 8 boots\n  aborted\nto continue: sudo klat c" in klat("status")
     done = []
     monkeypatch.setattr(programs, "require", lambda name: None)
@@ -343,14 +341,14 @@ def test_a_campaign_that_ended_early_is_resumed(
 
 def test_a_check_that_ended_early_is_not_resumed(klat: Campaigns) -> None:
     klat.planned()
-    change_campaign(klat.state, lambda now: checked(now, (), "stock failed twice"))
+    klat.change(is_check=True, phase=ENDED, why="stock failed twice")
     assert "to continue" not in klat("status")
     assert "the check has ended, but must be paused" in klat("resume", status=2)
 
 
 def test_a_campaign_that_has_ended_does_not_start(klat: Campaigns) -> None:
     klat.planned()
-    change_campaign(klat.state, lambda now: replace(now, phase=ENDED))
+    klat.change(phase=ENDED)
     assert "the campaign has ended" in klat("start", status=2)
     assert "the campaign has ended" in klat("abort", status=2)
     assert "the campaign has ended, but must be running" in klat("pause", status=2)
@@ -377,7 +375,7 @@ def test_the_check_says_how_long_the_campaign_takes(klat: Campaigns) -> None:
         BootAttempt(2, "done", "2026-01-01T00:01:00Z", "b", "c", "", {"runs": 0.4}),
         BootAttempt(3, "done", "2026-01-01T00:02:00Z", "c", "d"),
     )
-    change_campaign(klat.state, lambda now: checked(now, attempts))
+    klat.change(is_check=True, phase=ENDED, attempts=attempts)
     # A boot of the check takes 60 s. A boot of the campaign has 499 more runs of 0.3 s.
     text = klat("status")
     assert "the campaign takes about 28 min for 8 boots\nnext: sudo klat campaign start\n" in text
@@ -392,7 +390,7 @@ def test_the_status_has_progress_time_left_and_the_last_failure(klat: Campaigns)
         BootAttempt(2, "fell back", "2026-01-01T00:01:40Z", "b", "c", "came back"),
         BootAttempt(2, "asked", "2026-01-01T00:02:00Z", "c"),
     )
-    change_campaign(klat.state, lambda now: replace(now, phase=RUNNING, attempts=attempts))
+    klat.change(phase=RUNNING, attempts=attempts)
     text = klat("status")
     assert "systemd unit is gone" in text
     assert "campaign running: 1 of 8 boots" in text
@@ -410,7 +408,7 @@ def test_a_clock_that_went_back_is_told(klat: Campaigns) -> None:
         BootAttempt(number, "done", f"2026-01-01T0{hour}:00:00Z", "a", "b")
         for number, hour in enumerate(hours, 1)
     )
-    change_campaign(klat.state, lambda now: replace(now, phase=RUNNING, attempts=attempts))
+    klat.change(phase=RUNNING, attempts=attempts)
     assert "warning: the clock went back once, by up to 3 h," in klat("status")
 
 
@@ -418,7 +416,7 @@ def test_a_clock_that_went_back_is_told(klat: Campaigns) -> None:
 @pytest.mark.parametrize("lacks", ["rt", "stock", ""])
 def test_a_kernel_without_a_sensor_is_told(klat: Campaigns, lacks: str, is_check: bool) -> None:
     klat.planned()
-    change_campaign(klat.state, lambda now: replace(now, is_check=is_check, phase=RUNNING))
+    klat.change(is_check=is_check, phase=RUNNING)
     labels = [boot.setting.label for boot in read_campaign(klat.state).boots()]
     assert ("panic" in labels) == is_check
     attempts = tuple(
@@ -429,7 +427,7 @@ def test_a_kernel_without_a_sensor_is_told(klat: Campaigns, lacks: str, is_check
         )
         for number, label in enumerate(labels, 1)
     )
-    change_campaign(klat.state, lambda now: replace(now, attempts=attempts))
+    klat.change(attempts=attempts)
     told = f"warning: no sensor of temperature in the boots of {lacks}, so"
     assert (told in klat("status")) == bool(lacks)
     assert ("sensor" in klat("status")) == bool(lacks)
@@ -446,8 +444,7 @@ def test_looks_are_planned_and_their_end_is_shown(klat: Campaigns, tmp_path: Pat
         for boot in planned.boots()
         if boot.round <= 10
     )
-    ended = replace(planned, phase=ENDED, attempts=attempts, looked_after=10, is_settled=True)
-    change_campaign(klat.state, lambda now: ended)
+    klat.change(phase=ENDED, attempts=attempts, looked_after=10, is_settled=True)
     text = " ".join(klat("status").split())
     assert "campaign complete: 20 of 20 boots every metric was settled at look 1 of 2" in text
     assert "after 10 of 20 rounds: 20 boots saved" in text
@@ -472,7 +469,7 @@ def test_the_status_is_also_for_scripts(klat: Campaigns, monkeypatch: pytest.Mon
     assert (planned["done"], planned["boots"], planned["home"]) == (0, 8, True)
     boot(monkeypatch, "root=/dev/vda1 klat.campaign=1")
     done = tuple(BootAttempt(n, "done", "2026-01-01T00:00:00Z", "a") for n in range(1, 9))
-    change_campaign(klat.state, lambda now: replace(now, phase=ENDED, attempts=done))
+    klat.change(phase=ENDED, attempts=done)
     ended = json.loads(klat("status", "--format", "json"))
     assert (ended["phase"], ended["complete"], ended["home"]) == ("ended", True, False)
 

@@ -51,11 +51,6 @@ def test_files_are_sorted_as_versions_of_rpm(tmp_path: Path, newer: str, older: 
     assert [each.identity for each in bls_entries(tmp_path)] == [newer, older]
 
 
-def test_a_file_without_a_kernel_is_not_an_entry(root: Path) -> None:
-    (root / "boot/loader/entries/zzz.conf").write_text("title Shell\nefi /shell.efi\n")
-    assert len(Grub(root).entries()) == 3
-
-
 def test_variables_come_from_grubenv_or_else_from_grub_cfg(root: Path) -> None:
     words = Grub(root).entries()[1].words
     assert words == ("root=UUID=5eed", "ro", "fallback", "rhgb", "$tuned_params")
@@ -78,12 +73,6 @@ def test_variables_come_from_grubenv_or_else_from_grub_cfg(root: Path) -> None:
 def test_the_default_is_the_saved_entry_or_the_newest(root: Path, saved: str, default: str) -> None:
     environment(root).write_text(saved)
     assert Grub(root).default().identity == default
-
-
-def test_a_saved_entry_that_does_not_boot_linux_is_refused(root: Path) -> None:
-    environment(root).write_text("saved_entry=3\n")  # starts the firmware's settings
-    with pytest.raises(KlatError, match="is not an entry that boots Linux"):
-        Grub(root).default()
 
 
 def test_own_entries_have_the_commands_of_blscfg(root: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -230,12 +231,21 @@ UNIFIED = {
 }
 
 
-def listed(root: Path, patch: pytest.MonkeyPatch, *entries: dict[str, Any]) -> SystemdBoot:
-    """What bootctl 252 prints of these entries."""
-    found = [{"root": str(root / "efi"), "showTitle": each["id"], **each} for each in entries]
-    patch.setattr(systemd_boot.SystemdBoot, "_default_identity", lambda _: found[0]["id"])
-    patch.setattr(systemd_boot, "run_tool", lambda *_: "\n".join(map(json.dumps, found)))
-    return SystemdBoot(root)
+Listed = Callable[..., SystemdBoot]
+
+
+@pytest.fixture
+def listed(root: Path, monkeypatch: pytest.MonkeyPatch) -> Listed:
+    """`listed(entry, ...)`: bootctl 252 prints these entries."""
+
+    def print_entries(*entries: dict[str, Any]) -> SystemdBoot:
+        shown = [{"root": str(root / "efi"), "showTitle": each["id"], **each} for each in entries]
+        monkeypatch.setattr(SystemdBoot, "_default_identity", lambda _: shown[0]["id"])
+        text = "\n".join(map(json.dumps, shown))
+        monkeypatch.setattr(systemd_boot, "run_tool", lambda *_: text)
+        return SystemdBoot(root)
+
+    return print_entries
 
 
 def unified(root: Path, **more: str) -> dict[str, str]:
@@ -245,9 +255,9 @@ def unified(root: Path, **more: str) -> dict[str, str]:
 
 
 def test_a_unified_kernel_image_boots_with_its_command_line_and_words(
-    root: Path, monkeypatch: pytest.MonkeyPatch
+    root: Path, listed: Listed
 ) -> None:
-    loader = listed(root, monkeypatch, unified(root, options="root=/dev/sda2 quiet"))
+    loader = listed(unified(root, options="root=/dev/sda2 quiet"))
     entry = loader.default()
     assert (entry.release, entry.words) == ("6.9.1-arch1", ("root=/dev/sda2", "quiet"))
     loader.install([own(loader, "uki", "panic=10")])
@@ -260,15 +270,13 @@ def test_a_unified_kernel_image_boots_with_its_command_line_and_words(
     ]
 
 
-def test_a_file_that_starts_a_unified_kernel_image(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_starts_a_unified_kernel_image(root: Path, listed: Listed) -> None:
     """Its own options replace those of the image."""
     unified(root)
     conf = root / "efi/loader/entries/arch.conf"
     conf.write_text("title\tArch\nefi\t/EFI/Linux/arch.efi\n")
     found = {"id": "arch.conf", "path": str(conf), "efi": "/EFI/Linux/arch.efi"}
-    loader = listed(root, monkeypatch, found)
+    loader = listed(found)
     loader.install([own(loader, "uki", "panic=10")])
     lines = (root / "efi/loader/entries/klat-1-uki+1.conf").read_text().splitlines()
     assert lines[1:3] == ["title klat: uki", "linux /EFI/Linux/arch.efi"]
@@ -288,20 +296,18 @@ def test_a_file_that_starts_a_unified_kernel_image(
     ],
 )
 def test_a_unified_kernel_image_that_klat_cannot_boot_is_named(
-    root: Path, monkeypatch: pytest.MonkeyPatch, identity: str, addon: str, why: str
+    root: Path, listed: Listed, identity: str, addon: str, why: str
 ) -> None:
     if addon:
         write(root / "efi" / addon, b"")
-    loader = listed(root, monkeypatch, unified(root, id=identity))
+    loader = listed(unified(root, id=identity))
     assert not loader.entries()
     assert why in loader.left_out()[identity]
 
 
-def test_an_entry_without_its_initramfs_is_named(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_entry_without_its_initramfs_is_named(root: Path, listed: Listed) -> None:
     entry = {"id": "a.conf", "path": "/efi/loader/entries/a.conf", "linux": "/l", "initrd": ["/i"]}
-    loader = listed(root, monkeypatch, entry)
+    loader = listed(entry)
     assert loader.left_out() == {
         "a.conf": "/efi/loader/entries/a.conf: the initramfs /i is missing"
     }
@@ -309,13 +315,11 @@ def test_an_entry_without_its_initramfs_is_named(
     assert loader.entries()
 
 
-def test_two_files_with_one_identifier_are_two_entries(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_two_files_with_one_identifier_are_two_entries(root: Path, listed: Listed) -> None:
     both = [
         {"id": "a.conf", "path": f"/{top}/loader/entries/a.conf", "linux": f"/{top}"}
         for top in ("efi", "boot")
     ]
-    entries = listed(root, monkeypatch, *both).entries()
+    entries = listed(*both).entries()
     assert [each.identity for each in entries] == ["a.conf", "/boot/loader/entries/a.conf"]
     assert [each.kernel for each in entries] == [root / "efi/efi", root / "efi/boot"]
