@@ -63,16 +63,6 @@ def boot_order(settings: Sequence[BootSetting], rounds: int, seed: int) -> list[
 _PANICS = "rdinit=/klat-panics root=/dev/klat-panics init=/klat-panics"
 
 
-def check_order(
-    settings: Sequence[BootSetting], default: str, seed: int, panics_at_start: bool
-) -> list[CampaignBoot]:
-    """The boots of a check: each setting once, then one in which the kernel of the default entry panics: at
-    its start, or when klat makes it panic."""
-    boots = boot_order(settings, 1, seed)
-    drill = BootSetting(PANIC, default, _PANICS if panics_at_start else "")
-    return [*boots, CampaignBoot(len(boots) + 1, 1, drill, 0, panics=True)]
-
-
 SCHEMA = 1
 _LARGEST = 1 << 26
 _MOST_ATTEMPTS = 1 << 20
@@ -148,7 +138,10 @@ class Campaign:
 
     def boots(self) -> list[CampaignBoot]:
         if self.is_check:
-            return check_order(self.settings, self.default, self.seed, self.has_menu)
+            # Each setting once, then one boot of the default in which the kernel panics: at its start, or by klat.
+            boots = boot_order(self.settings, 1, self.seed)
+            drill = BootSetting(PANIC, self.default, _PANICS if self.has_menu else "")
+            return [*boots, CampaignBoot(len(boots) + 1, 1, drill, 0, panics=True)]
         rounds = self.looked_after if self.is_settled else self.rounds
         return boot_order(self.settings, rounds, self.seed)
 
