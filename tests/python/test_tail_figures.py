@@ -18,7 +18,7 @@ from klat.report.plot.gnuplot import BLUE, Figure
 from klat.report.plot.reduction import Band, stepped
 from klat.report.plot.run_order import run_series
 from klat.report.plot.series import overlays
-from klat.report.plot.tail_figures import LimitLine, tail
+from klat.report.plot.distribution_figures import LimitLine, tail
 from klat.stats.distribution import Distribution
 
 BODY = np.arange(1000, 1990, dtype=np.uint64)

@@ -250,7 +250,7 @@ def _wanted(arguments: argparse.Namespace) -> Wanted:
 def _explain_one(paths: list[Path], wanted: Wanted, arguments: argparse.Namespace) -> int:
     from klat.lab import choosing, explaining
     from klat.report.html import page
-    from klat.report.text import explanation_text, story_text
+    from klat.report.text import explanation_text
 
     environment = page.templates() if arguments.html else None
     debug = dict(arguments.vmlinux)
@@ -259,7 +259,7 @@ def _explain_one(paths: list[Path], wanted: Wanted, arguments: argparse.Namespac
     kernels = [debug.get(side) for side in _SIDES[: len(paths)]]
     found = explaining.explain(paths, wanted, _say, kernels, arguments.least)
     typical = wanted.quantile == choosing.TYPICAL
-    story = [] if typical else list(story_text.lines(found))
+    story = [] if typical else list(explanation_text.story_lines(found))
     if arguments.format == "text":
         lines = [*explanation_text.heading(found), *explanation_text.table(found, arguments.least)]
         if arguments.path:

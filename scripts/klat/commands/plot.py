@@ -13,7 +13,7 @@ from klat.commands._types import add_limit_alone, limit_of
 
 if TYPE_CHECKING:
     from klat.compare.dataset import Dataset
-    from klat.report.plot.tail_figures import LimitLine
+    from klat.report.plot.distribution_figures import LimitLine
 
 _UNREADABLE = 2
 
@@ -59,7 +59,7 @@ def _say(line: str) -> None:
 def _limit_line(args: argparse.Namespace, labels: Sequence[Dataset]) -> LimitLine | None:
     """KlatError for a limit that is not in the unit of the samples."""
     from klat.compare.limits import check
-    from klat.report.plot.tail_figures import LimitLine
+    from klat.report.plot.distribution_figures import LimitLine
 
     limit = limit_of(args)
     if limit is None:

@@ -13,14 +13,14 @@ from klat.report.comparison_columns import in_tables
 from klat.report.html import page
 from klat.report.text import limit_text, wording
 from klat.report.text.comparison_text import terms
-from klat.report.text.machines_wording import (
+from klat.report.text.machines_text import (
     left_out_machine,
     machine_names,
     over_machines_explanations,
     results_of,
 )
 from klat.report.text.shared_sentences import shared_sentences
-from klat.report.text.unshared import nothing_shared
+from klat.report.text.comparison_text import nothing_shared
 from klat.report.html.page_figures import figures, forest
 from klat.compare.verdicts import Verdict
 

@@ -22,7 +22,7 @@ from klat.compare.figure_data import (
 from klat.report.plot.axis import Axis, apart, linear_tics, logarithmic_tics, whole_tics
 from klat.report.plot.distribution_figures import histogram
 from klat.report.plot.drawn import Drawn
-from klat.report.plot.tail_figures import LIMIT, LimitLine, tail
+from klat.report.plot.distribution_figures import LIMIT, LimitLine, tail
 from klat.report.plot.gnuplot import (
     BLUE,
     CIRCLE,

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from klat.report.plot import reduction as reduce
 from klat.report.plot.axis import Axis, sample_axis
 from klat.report.plot.drawn import Drawn
-from klat.report.plot.gnuplot import COLOURS, DASHES, Figure, line
+from klat.report.plot.gnuplot import COLOURS, DASHES, INK, Figure, line, points, quoted, tics
 from klat.report.plot.layout import EDGE, LEFT, LINE, RIGHT, caption, head
-from klat.report.text.numbers import plural
 from klat.report.plot.series import Curve, Overlay, describe
-from klat.report.plot.tail_figures import LONG, LimitLine, tail
+from klat.report.text.numbers import one_in, plural
+from klat.stats.descriptive import Values
 from klat.stats.distribution import Distribution
+
 
 # As many characters as fit into a line, with a gap to spare.
 _SIDE_BY_SIDE = 112
@@ -95,3 +98,79 @@ def histogram(
     note = f"{upto}{outside:.2g} % of the samples are outside" if outside else "all samples"
     figure.add("set yrange [0:*]")
     return plot, note
+
+
+# A tail longer than this many medians needs a logarithmic axis to be seen beside them.
+LONG = 4.0
+# The lines of all boots together have about this many points.
+_POINTS = 6000
+_MOST, _FEWEST = 200, 24
+LIMIT = line(INK, 1.2, "(6,4)")
+
+
+@dataclass(frozen=True)
+class LimitLine:
+    """`value` in the unit of the axis."""
+
+    text: str
+    value: float
+
+
+def tail(
+    figure: Figure,
+    drawn: Sequence[Drawn],
+    axis: Axis,
+    most: int = 9,
+    limit: LimitLine | None = None,
+) -> tuple[list[str], str]:
+    """The share of samples at or above each value, both on a logarithmic scale, with a thin line for
+    each boot: the plot commands, and a note. At most about `most` tics."""
+    low = min(one.smallest_positive for one in drawn)
+    high = max(one.largest for one in drawn)
+    reached = max(high, limit.value) if limit else high
+    logarithmic = reached > LONG * min(one.at(0.5) for one in drawn)
+    reach = math.log10(max(one.ordered.n for one in drawn))
+    bottom = -max(1.0, reach) * 1.05
+    boots = [_thin(figure, one, bottom) for one in drawn]
+    plot = [command for commands in boots for command in commands]
+    for one in drawn:
+        curve = reduce.cumulative(one.ordered)
+        x, y = curve.values * one.scale, -curve.nines
+        plot.append(_curve(figure, x, y, bottom, line(one.colour, 2, one.dash)))
+        last = figure.data(x[-1:], y[-1:])
+        plot.append(f"{last} using 1:2 with points {points(7, 0.7, one.colour)}")
+    first = low if logarithmic else min(one.at(0) for one in drawn)
+    if limit:
+        first = min(first, limit.value)
+        _draw_limit(figure, limit, beyond_middle=limit.value > math.sqrt(first * reached))
+    sample_axis(figure, axis, first, reached, logarithmic, most)
+    places = ((float(-power), one_in(power)) for power in range(math.floor(reach) + 1))
+    figure.add(f"set yrange [{bottom:.6g}:0]", f"set ytics {tics(places)}")
+    zeros = sum(int(one.ordered.below(1)) for one in drawn) if logarithmic else 0
+    note = f"without {plural(zeros, 'sample')} of 0" if zeros else "all samples"
+    return plot, f"{note}, to the maximum{'; thin: each boot' if any(boots) else ''}"
+
+
+def _curve(figure: Figure, x: Values, y: Values, bottom: float, style: str) -> str:
+    # No sample is above the largest one: a share that lies infinitely far down.
+    block = figure.data(np.append(x, x[-1]), np.append(y, bottom))
+    return f"{block} using 1:2 with fsteps {style}"
+
+
+def _thin(figure: Figure, one: Drawn, bottom: float) -> list[str]:
+    if len(one.boots) < 2:
+        return []
+    most = max(_FEWEST, min(_MOST, _POINTS // len(one.boots)))
+    curves = (reduce.cumulative(boot, most) for boot in one.boots)
+    return [
+        _curve(figure, curve.values * one.scale, -curve.nines, bottom, line(one.colour, 0.4))
+        for curve in curves
+    ]
+
+
+def _draw_limit(figure: Figure, limit: LimitLine, beyond_middle: bool) -> None:
+    x = f"first {limit.value:.10g}"
+    figure.add(f"set arrow from {x}, graph 0 to {x}, graph 1 nohead {LIMIT}")
+    side, shift = ("right", "-0.6") if beyond_middle else ("left", "0.6")
+    text = quoted(f"limit {limit.text}")
+    figure.add(f"set label {text} at {x}, graph 0.95 {side} offset character {shift}, 0")

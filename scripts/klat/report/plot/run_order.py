@@ -25,7 +25,7 @@ from klat.report.plot.gnuplot import (
 )
 from klat.report.plot.layout import EDGE, LEFT, LINE, RIGHT, caption, head
 from klat.report.plot.series import Curve, Overlay, describe
-from klat.report.plot.tail_figures import LIMIT, LimitLine
+from klat.report.plot.distribution_figures import LIMIT, LimitLine
 from klat.report.text.numbers import duration
 from klat.compare.estimands import FAR_TAIL, TAIL, Estimand
 from klat.compare.sources import Run

@@ -16,13 +16,13 @@ from klat.report.comparison_columns import in_tables, names, result_values, text
 from klat.report.text import wording
 from klat.report.text.comparison_text import terms
 from klat.report.text.limit_text import above_text, bounds_text
-from klat.report.text.machines_wording import (
+from klat.report.text.machines_text import (
     left_out_machine,
     machine_names,
     over_machines_explanations,
 )
 from klat.report.text.shared_sentences import SharedSentences, shared_sentences
-from klat.report.text.unshared import nothing_shared
+from klat.report.text.comparison_text import nothing_shared
 from klat.report.tables.cells import cells
 from klat.record.session import NOT_MEASURABLE, printable
 from klat.compare.dataset import Key

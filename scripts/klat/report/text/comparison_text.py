@@ -6,19 +6,19 @@ from collections.abc import Iterator
 from functools import partial
 
 from klat.compare.comparison import Against, Cell, Comparison
+from klat.compare.dataset import Key
+from klat.compare.verdicts import Verdict
+from klat.record.session import NOT_MEASURABLE, printable
 from klat.report.comparison_columns import in_tables, texts
 from klat.report.text import wording
 from klat.report.text.columns import aligned, column_widths, wrapped
 from klat.report.text.limit_text import cell_lines, limit_terms, one_boot
-from klat.report.text.machines_text import machine_lines
-from klat.report.text.machines_wording import left_out_machine, machine_names
 from klat.report.text.look_text import look_sentence
+from klat.report.text.machines_text import left_out_machine, machine_lines, machine_names
 from klat.report.text.numbers import MISSING
 from klat.report.text.parameters import HIDDEN
 from klat.report.text.shared_sentences import SharedSentences, shared_sentences
-from klat.report.text.unshared import nothing_shared
-from klat.record.session import printable
-from klat.compare.verdicts import Verdict
+
 
 _COLOURS = {
     Verdict.SAME: "36",
@@ -223,3 +223,36 @@ def _table(cell: Cell) -> list[list[str]]:
         *([wording.estimand(result), *texts(result.judgement)] for result in cell.results),
         ["max", *(wording.figure(worst[name]) if name in worst else "" for name in figures)],
     ]
+
+
+def nothing_shared(against: Against) -> str:
+    """Why there is no cell, and for each program of both sides what differs."""
+    if against.unmeasurable:
+        return f"All that BASE and NEW have in common is {NOT_MEASURABLE}."
+    nothing = "BASE and NEW have no benchmark, params, placement and metric in common."
+    different = "; ".join(_differences(against))
+    return f"{nothing} {different}: measure both with the same options." if different else nothing
+
+
+def _differences(against: Against) -> Iterator[str]:
+    base_keys = [cell.key for cell in against.cells]
+    new_keys = [left.key for left in against.uncompared if not left.neither]
+    for benchmark in dict.fromkeys(key[0] for key in base_keys):
+        base, new = _words(benchmark, base_keys), _words(benchmark, new_keys)
+        only_base = ", ".join(word for word in base if word not in new)
+        only_new = ", ".join(word for word in new if word not in base)
+        if only_base and only_new:
+            yield printable(
+                f"{benchmark} has {only_base} in BASE alone, and {only_new} in NEW alone"
+            )
+
+
+def _words(benchmark: str, keys: list[Key]) -> list[str]:
+    """The params, placements and metrics of one program."""
+    words = (
+        word
+        for program, params, placement, metric in keys
+        if program == benchmark
+        for word in (*params.split(";"), placement, metric)
+    )
+    return list(dict.fromkeys(words))

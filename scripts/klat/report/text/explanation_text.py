@@ -5,9 +5,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from klat.explain.explanation import calls_in_order
-from klat.explain.explanation import ExplainedSample, Explanation, Side, differences, usual_least
+from klat.explain import story
+from klat.explain.explanation import (
+    ExplainedSample,
+    Explanation,
+    Side,
+    calls_in_order,
+    differences,
+    usual_least,
+)
+from klat.explain.story import Holdup, Stretch
 from klat.report.text.columns import WIDTH, aligned, column_widths, params_text, wrapped
+
 
 _NAME = 30
 _MARK = " *"
@@ -180,3 +189,64 @@ def path(explanation: Explanation) -> Iterator[str]:
     for mark, depth, name in calls_in_order(explanation.sides):
         text = f"{mark} {'  ' * depth}{name}"
         yield text if len(text) <= WIDTH else text[: WIDTH - 1] + "…"
+
+
+_FUNCTIONS = 3
+_STRETCHES = 20
+_HELD = 3
+_A_TASK = "a task"
+
+
+def story_lines(explanation: Explanation) -> Iterator[str]:
+    for side in explanation.sides:
+        yield ""
+        if len(explanation.sides) > 1:
+            yield f"{side.label}"
+        yield from _side(side, explanation.from_deadline)
+
+
+def _side(side: Side, from_deadline: bool) -> Iterator[str]:
+    found = story.tell(side.symbols, side.sample.contents)
+    room = len(f"{side.sample.ticks:,}")
+    held = story.holdups(found, from_deadline)
+    if held:
+        yield "held up, longest first:"
+        for holdup in held[:_HELD]:
+            yield from _counted(holdup.instructions, _holdup(holdup), room)
+    if len(held) > _HELD:
+        count = sum(holdup.instructions for holdup in held[_HELD:])
+        yield from _counted(count, f"{len(held) - _HELD} more", room)
+    yield "what ran, in order:"
+    for stretch in found[:_STRETCHES]:
+        yield from _counted(stretch.instructions, _stretch(stretch), room)
+    left = found[_STRETCHES:]
+    if left:
+        count = sum(stretch.instructions for stretch in left)
+        yield from _counted(count, f"{len(left)} further stretches", room)
+    if side.sample.idle:
+        yield from _counted(side.sample.idle, "idle time, skipped", room)
+
+
+def _counted(count: int, text: str, room: int) -> list[str]:
+    return wrapped(text, "  " + f"{count:,}".rjust(room) + "  ", " " * (room + 6))
+
+
+def _holdup(holdup: Holdup) -> str:
+    until = f" until {holdup.until}" if holdup.until else ""
+    within = f", in {holdup.within}" if holdup.within else ""
+    return f"{holdup.name or _A_TASK} ran on after {holdup.since}{until}{within}"
+
+
+def _stretch(stretch: Stretch) -> str:
+    if stretch.interrupt:
+        what = f"{stretch.interrupt} in {stretch.name or _A_TASK}"
+    else:
+        what = stretch.name or _A_TASK
+    notes = []
+    if stretch.wakes:
+        notes.append(f"wakes {stretch.wakes} task{'s' * (stretch.wakes > 1)}")
+    notes += [
+        f"{name} {100 * own / stretch.instructions:.0f} %"
+        for name, own in stretch.functions.most_common(_FUNCTIONS)
+    ]
+    return f"{what}: {', '.join(notes)}"

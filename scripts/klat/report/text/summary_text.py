@@ -1,26 +1,29 @@
-"""The summary and the comparison as text for a terminal of 80 columns."""
+"""The summary as text for a terminal of 80 columns."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from hashlib import sha256
 from itertools import chain, groupby
 
 from klat.compare.dataset import Dataset
 from klat.compare.environment_conditions import scheduling
 from klat.compare.label_limits import LabelLimits
+from klat.compare.responder_scaling import BENCHMARK, Shootdown, shootdowns
+from klat.compare.settings import Measurement, Setting, Statistics, common_params
+from klat.compare.sources import Run
 from klat.record.evidence import other_work
+from klat.record.samples import PART
+from klat.record.session import NOT_MEASURABLE, STATUSES, SessionError, printable
 from klat.report.text.columns import Table, aligned, column_widths, params_text, wrapped
 from klat.report.text.limit_text import label_lines, limit_conclusion
-from klat.report.text.parameters import HIDDEN, parameters
 from klat.report.text.numbers import MISSING, nanoseconds, plural, whole, with_time
-from klat.report.text.soak_text import soak_lines, together_lines
-from klat.report.text.standouts import standout_lines
-from klat.report.text.tail_text import is_soak, tail_lines
+from klat.report.text.parameters import HIDDEN, parameters
+from klat.report.text.soak_text import is_soak, soak_lines, tail_lines, together_lines
 from klat.report.text.sweep_table import sweep_tables
-from klat.record.session import NOT_MEASURABLE, STATUSES, SessionError, printable
-from klat.compare.settings import Measurement, Setting, Statistics, common_params
-from klat.compare.responder_scaling import BENCHMARK, Shootdown, shootdowns
 from klat.stats.descriptive import LinearFit
+from klat.stats.positions import Order, Standout, standouts
+
 
 _FOOTNOTE = (
     "average, stdev: of the means of the runs. median, p99, max: over all samples of the runs that"
@@ -254,3 +257,81 @@ def _slope(fit: LinearFit, text: Callable[[float], str], unit: str) -> str:
         return said
     low, high = fit.interval
     return f"{said}, 95 % interval {text(low)} to {text(high)} {unit}"
+
+
+def standout_lines(setting: Setting, failed: Callable[[str], None]) -> Iterator[str]:
+    """A sentence for each place that stands out over the runs of the setting, or of one of its
+    sessions. Runs with --inject are left out, because it makes samples longer in an order of its
+    own. `failed` gets the reason if samples cannot be read."""
+    if "inject" in setting.params:
+        return
+    iterations = setting.params.get("iterations", "")
+    metrics: dict[str, list[str]] = {}
+    for measurement in setting.measurements.values():
+        try:
+            for sentence in _sentences(measurement, iterations):
+                metrics.setdefault(sentence, []).append(printable(measurement.metric))
+        except SessionError as error:
+            failed(str(error))
+    for sentence, names in metrics.items():
+        yield f"{', '.join(names)}: {sentence}; something besides the event happens there"
+
+
+def _sentences(measurement: Measurement, iterations: str) -> Iterator[str]:
+    """The places of all runs together, and of single sessions if all runs together do not show the
+    place."""
+    sessions = list(_by_session(measurement, iterations))
+    # A counted boot may repeat another one byte for byte. That is not a second observation.
+    every = {data: order for orders in sessions for data, order in orders.items()}
+    together = {_kind(each): [each] for each in standouts(list(every.values()))}
+    found: dict[_Kind, list[Standout]] = {}
+    for orders in sessions:
+        for each in standouts(list(orders.values())):
+            found.setdefault(_kind(each), []).append(each)
+    yield from (_sentence(held) for held in (found | together).values())
+
+
+_Kind = tuple[int, bool, bool]
+
+
+def _kind(found: Standout) -> _Kind:
+    return found.place, found.typical is None, found.shorter
+
+
+def _by_session(measurement: Measurement, iterations: str) -> Iterator[dict[bytes, Order]]:
+    """The runs that count, in which one sample matters, by their samples. A soak has no order."""
+    sessions: dict[str, list[Run]] = {}
+    for run in measurement.runs:
+        if run.row.n and run.row.n <= PART and not run.row.soak:
+            sessions.setdefault(str(run.source.session.path), []).append(run)
+    for runs in sessions.values():
+        read = ((run, run.source.files.read(run.row)) for run in runs)
+        yield {
+            sha256(samples.tobytes()).digest(): Order.of(samples, _series(run, iterations))
+            for run, samples in read
+        }
+
+
+def _series(run: Run, iterations: str) -> int:
+    n = run.row.n or 0
+    each = int(iterations) if iterations.isdecimal() else 0
+    return n // each if each and n % each == 0 else 1
+
+
+def _sentence(held: list[Standout]) -> str:
+    """A sentence on one place, in one session or several."""
+    worst = max(held, key=lambda each: each.of)
+    which = {0: "the first sample", -1: "the last sample"}.get(worst.place)
+    if which is None:
+        where = f"sample {worst.place + 1:,}"
+        which = where if worst.place > 0 else f"sample {-worst.place:,} from the end"
+    runs = plural(worst.of, "run")
+    if worst.typical is None:
+        said = (
+            f"{which} is the longest in {worst.runs:,} of {runs} ({worst.expected:.2g} by chance)"
+        )
+    else:
+        extreme = "shortest" if worst.shorter else "longest"
+        share = f"{100 * worst.typical:.2g} %"
+        said = f"{which} is among the {extreme} {share} of its run in half of {runs}"
+    return f"{said}, the same in {plural(len(held), 'session')}" if len(held) > 1 else said
