@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
-from harness import FAILED, MEASURED, ROOT, UNTRUSTED, Running, Session, command, path_of, run
+from harness import FAILED, MEASURED, UNTRUSTED, Running, Session, path_of, run
 
 pytestmark = pytest.mark.alone
 
@@ -34,11 +34,11 @@ def test_a_thread_that_is_behind_at_the_end_of_a_segment_refutes_no_segment(
     tmp_path: Path, real_time: None
 ) -> None:
     """The longest samples would be lost. The spins take 1.1 periods of each period."""
-    words = ("--soak", "3", "--inject", "2200000", "--record", tmp_path)
+    words = ("--soak", "2", "--inject", "2200000", "--record", tmp_path)
     done = run("timer", *CYCLIC, *words, limit=20)
     assert done.status == MEASURED, str(done)
     rows = Session(tmp_path).rows
-    assert [row["status"] for row in rows] == ["disturbed"] * 3, rows
+    assert [row["status"] for row in rows] == ["disturbed"] * 2, rows
     for row in rows:
         assert int(row["n"]) < 0.97 * int(row["elapsed_ns"]) / PERIOD_NS
         assert abs(count(row, "periods") - int(row["n"])) <= 2
@@ -92,18 +92,3 @@ def test_a_worker_that_loses_its_cpu_ends_the_soak(
     assert rows[2]["status"] == "error" and rows[2]["reason"] in done.err
     with (tmp_path / "samples/longest.csv").open(newline="") as file:
         assert {row["run"] for row in csv.DictReader(file)} == {"1", "2"}
-
-
-def test_a_segment_whose_longest_samples_cannot_be_written_keeps_its_figures(
-    tmp_path: Path, real_time: None
-) -> None:
-    """They need most of the space of a disk that becomes full."""
-    (tmp_path / "samples" / "longest.csv").mkdir(parents=True)
-    done = run("timer", *CYCLIC, "--soak", "60", "--limit", "100", "--record", tmp_path)
-    assert done.status == FAILED, str(done)
-    assert done.err.count("\n") == 1 and "longest.csv: Is a directory" in done.err
-    (row,) = Session(tmp_path).rows
-    assert row["status"] in VALID and count(row, "above_limit") == int(row["n"]) > 500
-    (tmp_path / "samples" / "longest.csv").rmdir()
-    verified = command([ROOT / "klat", "summary", "--verify", tmp_path])
-    assert verified.status == MEASURED, str(verified)
