@@ -179,16 +179,6 @@ static void set_and_refuse(const char *key, json_t *value, const char *word)
 	assert_refused(word);
 }
 
-TEST(another_boot_is_refused)
-{
-	set_and_refuse("boot_id", json_string("00000000-0000-0000-0000-000000000000"), "boot");
-}
-
-TEST(a_session_without_a_boot_is_refused)
-{
-	set_and_refuse("boot_id", json_null(), "boot");
-}
-
 static void change(const char *key, const char *name, const char *value)
 {
 	json_t *json;
@@ -224,34 +214,41 @@ TEST(a_session_that_does_not_record_what_was_inherited_can_be_joined)
 	assert_int_equal(join(), 0);
 }
 
-TEST(another_schema_is_refused)
+TEST(a_session_that_does_not_fit_is_refused)
 {
-	set_and_refuse("schema", json_integer(KLAT_SCHEMA + 1), "schema");
-}
-
-TEST(a_session_without_calibration_is_refused)
-{
-	set_and_refuse("tsc", json_object(), "calibration");
-}
-
-TEST(a_calibration_that_no_counter_can_have_is_refused)
-{
-	static const char *const calibrations[] = {
-		"{\"khz\": 0, \"quantum\": 1}",
-		"{\"khz\": -2e6, \"quantum\": 1}",
-		"{\"khz\": 1e300, \"quantum\": 1}",
-		"{\"khz\": \"2e6\", \"quantum\": 1}",
-		"{\"khz\": 2e6, \"quantum\": 0}",
-		"{\"khz\": 2e6, \"quantum\": 9223372036854775807}",
-		"{\"khz\": 2e6, \"quantum\": 1.5}",
-		"{\"khz\": 2e6, \"quantum\": 1, \"second_khz\": 1e300}",
-		"{\"khz\": 2e6, \"quantum\": 1, \"uncertainty_ppm\": 1e300}",
-		"{\"khz\": 2e6, \"quantum\": 1, \"difference_ppm\": -1e300}",
-		"{\"khz\": 2e6, \"quantum\": 1, \"second_method\": \"a\\nb\"}",
+	static const struct {
+		const char *key, *value, *word;
+	} rows[] = {
+		{ "boot_id", "\"00000000-0000-0000-0000-000000000000\"", "boot" },
+		{ "boot_id", "null", "boot" },
+		{ "schema", "1000", "schema" },
+		{ "tsc", "{}", "calibration" },
+		{ "tsc", "{\"khz\": 0, \"quantum\": 1}", "calibration" },
+		{ "tsc", "{\"khz\": -2e6, \"quantum\": 1}", "calibration" },
+		{ "tsc", "{\"khz\": 1e300, \"quantum\": 1}", "calibration" },
+		{ "tsc", "{\"khz\": \"2e6\", \"quantum\": 1}", "calibration" },
+		{ "tsc", "{\"khz\": 2e6, \"quantum\": 0}", "calibration" },
+		{ "tsc", "{\"khz\": 2e6, \"quantum\": 9223372036854775807}", "calibration" },
+		{ "tsc", "{\"khz\": 2e6, \"quantum\": 1.5}", "calibration" },
+		{ "tsc", "{\"khz\": 2e6, \"quantum\": 1, \"second_khz\": 1e300}", "calibration" },
+		{ "tsc", "{\"khz\": 2e6, \"quantum\": 1, \"uncertainty_ppm\": 1e300}",
+		  "calibration" },
+		{ "tsc", "{\"khz\": 2e6, \"quantum\": 1, \"difference_ppm\": -1e300}",
+		  "calibration" },
+		{ "tsc", "{\"khz\": 2e6, \"quantum\": 1, \"second_method\": \"a\\nb\"}",
+		  "calibration" },
 	};
+	char *session;
+	size_t size;
 
-	for (size_t i = 0; i < KLAT_ARRAY_SIZE(calibrations); i++)
-		set_and_refuse("tsc", json_loads(calibrations[i], 0, NULL), "calibration");
+	begin();
+	session = test_read(path, &size);
+	for (size_t i = 0; i < KLAT_ARRAY_SIZE(rows); i++) {
+		test_write(path, session, size);
+		set_and_refuse(rows[i].key, json_loads(rows[i].value, JSON_DECODE_ANY, NULL),
+			       rows[i].word);
+	}
+	free(session);
 }
 
 TEST(a_number_of_too_many_digits_is_refused)

@@ -19,6 +19,7 @@ import numpy as np
 from klat.campaign.looks import planned_looks
 from klat.compare.declared_looks import rules_at
 from klat.compare.verdicts import Observed, Rules, Unit, Verdict, judge
+from validation.__main__ import rate
 from validation.kernels import Draw, Logs
 from validation.simulation import Rate
 
@@ -130,7 +131,7 @@ class Level:
         return self.none, self.suite, self.changed, self.same
 
     def refuted(self, alpha: float) -> bool:
-        return any(rate.surely[0] > alpha for rate in self.rates)
+        return any(held.surely[0] > alpha for held in self.rates)
 
 
 def level(kind: Boots, design: tuple[int, int], repetitions: int, seed: int) -> Level:
@@ -145,18 +146,13 @@ def level(kind: Boots, design: tuple[int, int], repetitions: int, seed: int) -> 
     return Level(kind.name, *design, none.changed, suite.changed, apart.changed, apart.same)
 
 
-def _shown(rate: Rate) -> str:
-    low, high = rate.interval
-    return f"{100 * rate.value:.1f} % ({100 * low:.1f} to {100 * high:.1f})"
-
-
 _LEVELS = """\
 | boots | rounds, looks | no change, margin 0 | the same, ten metrics | change of the margin: faster or slower | `same` | |
 |---|---|---:|---:|---:|---:|---|"""
 
 
 def _row(one: Level, alpha: float) -> str:
-    rates = " | ".join(map(_shown, one.rates))
+    rates = " | ".join(map(rate, one.rates))
     claim = "refuted" if one.refuted(alpha) else "holds"
     return f"| {one.kind} | {one.rounds}, {one.looks} | {rates} | {claim} |"
 

@@ -87,13 +87,13 @@ def row(machines: int, spread: float, unequal: float, plan: Plan) -> Row:
         machines,
         spread,
         unequal,
-        none=_rate([v in (Verdict.SLOWER, Verdict.FASTER) for v in none]),
-        slower=_rate([v is Verdict.SLOWER for v in found]),
-        same=_rate([v is Verdict.SAME for v in found]),
-        covers=_rate(covers),
-        next_true=_rate(next_true),
-        next_measured=_rate(next_measured),
-        weighted=_rate(weighted),
+        none=Rate.among([v in (Verdict.SLOWER, Verdict.FASTER) for v in none]),
+        slower=Rate.among([v is Verdict.SLOWER for v in found]),
+        same=Rate.among([v is Verdict.SAME for v in found]),
+        covers=Rate.among(covers),
+        next_true=Rate.among(next_true),
+        next_measured=Rate.among(next_measured),
+        weighted=Rate.among(weighted),
     )
 
 
@@ -130,10 +130,6 @@ def _over(
     (found,) = judge([machines_as_pairs(alone)], rules)
     effects = [math.log(j.ratio) for j in alone.values() if j.ratio]
     return found, effects, [j.error for j in alone.values() if j.error]
-
-
-def _rate(held: list[bool]) -> Rate:
-    return Rate(sum(map(bool, held)), len(held))
 
 
 def validate(plan: Plan, workers: int) -> list[Row]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
@@ -30,11 +30,6 @@ class Plan:
     rules: Rules = Rules()
 
 
-def _rate(hits: Iterable[bool]) -> Rate:
-    held = list(hits)
-    return Rate(sum(held), len(held))
-
-
 @dataclass
 class Metric:
     """One metric in comparisons of a kernel with itself."""
@@ -45,10 +40,12 @@ class Metric:
     @property
     def missed(self) -> Rate:
         """How often the interval of the ratio excludes 1, which is the truth."""
-        return _rate(not j.interval[0] <= 1 <= j.interval[1] for j in self.judged if j.interval)
+        return Rate.among(
+            not j.interval[0] <= 1 <= j.interval[1] for j in self.judged if j.interval
+        )
 
     def said(self, *verdicts: Verdict) -> Rate:
-        return _rate(j.verdict in verdicts for j in self.judged)
+        return Rate.among(j.verdict in verdicts for j in self.judged)
 
 
 @dataclass
@@ -66,7 +63,7 @@ class Itself:
 
     @property
     def suite(self) -> Rate:
-        return _rate(self.changed)
+        return Rate.among(self.changed)
 
     def refuted(self, alpha: float) -> list[str]:
         """Claims that fail beyond chance, at 5 % over all metrics."""
@@ -91,7 +88,7 @@ class Found:
     judged: list[Judgement] = field(default_factory=list)
 
     def said(self, *verdicts: Verdict) -> Rate:
-        return _rate(j.verdict in verdicts for j in self.judged)
+        return Rate.among(j.verdict in verdicts for j in self.judged)
 
     @property
     def ratio(self) -> float:
@@ -100,7 +97,7 @@ class Found:
     @property
     def longer(self) -> Rate:
         """The interval lies above 1."""
-        return _rate(bool(j.interval and j.interval[0] > 1) for j in self.judged)
+        return Rate.among(bool(j.interval and j.interval[0] > 1) for j in self.judged)
 
     @property
     def wrong(self) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,25 +67,14 @@ CLUSTERINGS = (
 )
 
 
-@dataclass
-class Hits:
-    """Of one clustering and size: how often the upper and the lower bound miss the true share, rare
+class Hits(Counter[str]):
+    """Of one clustering and size, `of` tries: how often the upper and the lower bound miss the true share, rare
     and often; how often a side that has a tenth of the share that may be above is within; how often
     equal sides differ, also if one has a tenth of the samples, and sides with a fourfold share do.
     """
 
-    of: int = 0
-    upper: int = 0
-    lower: int = 0
-    upper_often: int = 0
-    lower_often: int = 0
-    within: int = 0
-    differ: int = 0
-    unequal: int = 0
-    found: int = 0
-
     def rate(self, name: str) -> Rate:
-        return Rate(getattr(self, name), self.of)
+        return Rate(self[name], self["of"])
 
 
 def exceedance(samples: np.ndarray, share: float) -> Exceedance:  # type: ignore[type-arg]
@@ -100,15 +90,17 @@ def simulate(clustering: Clustering, size: Size, repetitions: int, seed: int) ->
     for _ in range(repetitions):
         one, two = (clustering.samples(draw, size) for _ in range(2))
         rare, often = exceedance(one, RARE), exceedance(one, OFTEN)
-        hits.of += 1
-        hits.upper += rare.p_below(RARE) <= _ALPHA
-        hits.lower += rare.p_above(RARE) <= _ALPHA
-        hits.upper_often += often.p_below(OFTEN) <= _ALPHA
-        hits.lower_often += often.p_above(OFTEN) <= _ALPHA
-        hits.within += rare.p_below(10 * RARE) <= _ALPHA
-        hits.differ += differ(_units(one, OFTEN), _units(two, OFTEN))
-        hits.unequal += differ(_units(one[:, :, : size.samples // 10], OFTEN), _units(two, OFTEN))
-        hits.found += differ(_units(one, OFTEN), _units(two, 4 * OFTEN))
+        hits["of"] += 1
+        hits["upper"] += rare.p_below(RARE) <= _ALPHA
+        hits["lower"] += rare.p_above(RARE) <= _ALPHA
+        hits["upper_often"] += often.p_below(OFTEN) <= _ALPHA
+        hits["lower_often"] += often.p_above(OFTEN) <= _ALPHA
+        hits["within"] += rare.p_below(10 * RARE) <= _ALPHA
+        hits["differ"] += differ(_units(one, OFTEN), _units(two, OFTEN))
+        hits["unequal"] += differ(
+            _units(one[:, :, : size.samples // 10], OFTEN), _units(two, OFTEN)
+        )
+        hits["found"] += differ(_units(one, OFTEN), _units(two, 4 * OFTEN))
     return hits
 
 
@@ -144,9 +136,9 @@ def split(path: Path, repetitions: int, seed: int) -> Iterator[tuple[str, Hits]]
         hits = Hits()
         for _ in range(repetitions):
             order = draw.permutation(10)
-            hits.of += 1
+            hits["of"] += 1
             dealt = [stretches[i] for i in order]
-            hits.differ += differ(dealt[:5], dealt[5:])
+            hits["differ"] += differ(dealt[:5], dealt[5:])
         yield f"{key[0]} {key[3]}", hits
 
 

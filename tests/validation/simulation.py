@@ -6,6 +6,7 @@ Whole arrays of comparisons are judged at once, by the functions of klat.stats t
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 
@@ -47,6 +48,11 @@ class Rate:
 
     hits: int
     of: int
+
+    @classmethod
+    def among(cls, flags: Iterable[object]) -> Rate:
+        held = list(map(bool, flags))
+        return cls(sum(held), len(held))
 
     @property
     def value(self) -> float:
