@@ -51,9 +51,7 @@ def assert_measures(words: Words) -> None:
 
 
 @pytest.mark.parametrize("program", TRIED)
-def test_capabilities_suffice_and_none_is_superfluous(
-    program: str, published: Path, as_nobody: Words
-) -> None:
+def test_capabilities_suffice_and_none_is_superfluous(program, published, as_nobody):
     capabilities = listed()
     assert_measures([*given(as_nobody, capabilities), published / program])
     for name in capabilities:
@@ -74,9 +72,7 @@ def test_capabilities_suffice_and_none_is_superfluous(
     ],
     ids=str,
 )
-def test_options_that_need_more(
-    words: tuple[str, ...], more: list[str], status: int, published: Path, as_nobody: Words
-) -> None:
+def test_options_that_need_more(words, more, status, published, as_nobody):
     capabilities = listed()
     program: Words = [published / words[0], *words[1:]]
     assert_measures([*given(as_nobody, [*capabilities, *more]), *program])

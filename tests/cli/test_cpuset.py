@@ -36,9 +36,7 @@ def held(root: None, two_cpus: None) -> Iterator[tuple[Words, int, int]]:
     harness.lacking("no cpuset can be made here")
 
 
-def test_a_cpu_outside_the_cpuset_is_refused_before_anything_is_measured(
-    held: tuple[Words, int, int], tmp_path: Path
-) -> None:
+def test_a_cpu_outside_the_cpuset_is_refused_before_anything_is_measured(held, tmp_path):
     enter, inside, outside = held
     words: Words = [*enter, path_of("timer"), "--iterations", "5", "--record", tmp_path / "r"]
     done = command([*words, "--cpus", str(outside)])
@@ -48,14 +46,12 @@ def test_a_cpu_outside_the_cpuset_is_refused_before_anything_is_measured(
     assert command([*words, "--cpus", str(inside)]).status != USAGE
 
 
-def test_two_cpus_are_not_to_be_had_in_a_cpuset_of_one(held: tuple[Words, int, int]) -> None:
+def test_two_cpus_are_not_to_be_had_in_a_cpuset_of_one(held):
     enter, _, _ = held
     assert_one_line(command([*enter, path_of("pipes")]), "pipes", SKIPPED)
 
 
-def test_a_session_that_asks_for_it_ends_at_once_and_leaves_nothing(
-    held: tuple[Words, int, int], tmp_path: Path
-) -> None:
+def test_a_session_that_asks_for_it_ends_at_once_and_leaves_nothing(held, tmp_path):
     enter, _, outside = held
     words: Words = [*enter, ROOT / "klat", "run", "timer"]
     done = command([*words, "--cpus", str(outside)], cwd=tmp_path)

@@ -18,7 +18,7 @@ def contended(primitive: str, iterations: int, *options: str) -> tuple[int, int]
 
 
 @pytest.mark.parametrize("primitive", LOCKS)
-def test_a_lock_that_is_handed_over_is_waited_for(primitive: str, real_time: None) -> None:
+def test_a_lock_that_is_handed_over_is_waited_for(primitive, real_time):
     def attempt() -> str:
         found = contended(primitive, 60)
         return "" if found == (60, 0) else str(found)
@@ -27,9 +27,7 @@ def test_a_lock_that_is_handed_over_is_waited_for(primitive: str, real_time: Non
 
 
 @pytest.mark.parametrize("primitive", LOCKS)
-def test_a_lock_that_is_freed_before_anybody_waits_is_seen(
-    primitive: str, two_cpus: None, real_time: None
-) -> None:
+def test_a_lock_that_is_freed_before_anybody_waits_is_seen(primitive, two_cpus, real_time):
     """An owner that had to wait for its lock has a word that says that others may wait, too."""
 
     def attempt() -> str:

@@ -24,7 +24,7 @@ def tarball_of(tree: Path) -> Path:
     return tarball
 
 
-def test_a_tarball_builds_without_git_and_says_its_commit(tmp_path: Path) -> None:
+def test_a_tarball_builds_without_git_and_says_its_commit(tmp_path):
     tree, commit = committed(tmp_path / "tree")
     tarball = tarball_of(tree)
     assert command(["tar", "-xzf", tarball, "-C", tmp_path]).status == 0
@@ -41,7 +41,7 @@ def test_a_tarball_builds_without_git_and_says_its_commit(tmp_path: Path) -> Non
         assert done.status == 0 and commit in done.out, str(done)
 
 
-def test_tarballs_of_a_commit_are_equal(tmp_path: Path) -> None:
+def test_tarballs_of_a_commit_are_equal(tmp_path):
     tree, _ = committed(tmp_path / "tree")
     clone = tmp_path / "clone"
     words = ["sh", "-c", 'umask 077 && git clone -q "$0" "$1"', tree, clone]
@@ -50,7 +50,7 @@ def test_tarballs_of_a_commit_are_equal(tmp_path: Path) -> None:
     assert tarball_of(tree).read_bytes() == tarball_of(clone).read_bytes()
 
 
-def test_a_tree_without_git_cannot_be_packed(tmp_path: Path) -> None:
+def test_a_tree_without_git_cannot_be_packed(tmp_path):
     done = make(copy_tree(tmp_path), "dist")
     assert done.status == 2
     assert "klat: make dist needs a git clone" in done.err, str(done)

@@ -105,17 +105,13 @@ def first_of(commands: Iterable[tuple[str, ...]]) -> list[Any]:
 
 
 @pytest.mark.parametrize("command", first_of(COMMANDS))
-def test_no_place_stands_out(
-    command: tuple[str, ...], tmp_path: Path, two_cpus: None, real_time: None
-) -> None:
+def test_no_place_stands_out(command, tmp_path, two_cpus, real_time):
     assert places(tmp_path, *command) == set()
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("command", EVERY_OTHER, ids=" ".join)
-def test_no_place_stands_out_in_any_mode(
-    command: tuple[str, ...], tmp_path: Path, two_cpus: None, real_time: None
-) -> None:
+def test_no_place_stands_out_in_any_mode(command, tmp_path, two_cpus, real_time):
     assert places(tmp_path, *command) == set()
 
 
@@ -128,8 +124,6 @@ EDGES = {
 
 
 @pytest.mark.parametrize("command", first_of(EDGES))
-def test_work_at_the_edges_is_seen(
-    command: tuple[str, ...], tmp_path: Path, two_cpus: None, real_time: None
-) -> None:
+def test_work_at_the_edges_is_seen(command, tmp_path, two_cpus, real_time):
     """Of the two edges of one CPU, either may hide the other: the longest sample is one."""
     assert places(tmp_path, *command, "--plant", "edges") & EDGES[command]

@@ -44,9 +44,7 @@ EXTRAS = [("--timers",), (), ("--fresh",), ("--fresh", "--timers")]
 
 
 @pytest.mark.parametrize("backend, descriptor, extras", combined(ALL, DESCRIPTORS, EXTRAS))
-def test_every_byte_is_written_and_read_where_it_belongs(
-    backend: str, descriptor: str, extras: tuple[str, ...]
-) -> None:
+def test_every_byte_is_written_and_read_where_it_belongs(backend, descriptor, extras):
     """And a timer is set for each pair and in each callback, and none fires."""
     counts = evidence("--backend", backend, "--descriptor", descriptor, *extras, *SMALL)
     assert counts["written"] == counts["read"] == counts["observed"] * 500
@@ -63,9 +61,7 @@ SIZES = [(1, 1, 1), (1, 1, 100), (2, 2, 2), (7, 7, 7000), (10, 9, 11), (252, 100
 
 
 @pytest.mark.parametrize("backend, size, extras", combined(ALL, SIZES, [(), ("--timers",)]))
-def test_any_chain_comes_to_its_end(
-    backend: str, size: tuple[int, int, int], extras: tuple[str, ...]
-) -> None:
+def test_any_chain_comes_to_its_end(backend, size, extras):
     """Bytes that meet in a pair, that go round many times, that stop where they began."""
     pairs, active, writes = size
     sizes = ("--pairs", str(pairs), "--active", str(active), "--writes", str(writes))
@@ -74,7 +70,7 @@ def test_any_chain_comes_to_its_end(
 
 
 @pytest.mark.parametrize("backend", [*OWN, *LIBRARIES])
-def test_urgent_pairs_go_first(backend: str) -> None:
+def test_urgent_pairs_go_first(backend):
     options = ("--backend", backend, "--priorities", "--timers", *SMALL)
     if backend == "libuv":
         assert_one_line(run("eventloop", *options), "eventloop", SKIPPED)
@@ -85,7 +81,7 @@ def test_urgent_pairs_go_first(backend: str) -> None:
 
 
 @pytest.mark.parametrize("backend", [*OWN, *LIBRARIES])
-def test_no_pass_handles_more_events_than_its_limit(backend: str) -> None:
+def test_no_pass_handles_more_events_than_its_limit(backend):
     options = ("--backend", backend, "--batch", "3", *SMALL)
     if backend in ("libev", "libuv"):
         assert_one_line(run("eventloop", *options), "eventloop", SKIPPED)
@@ -101,7 +97,7 @@ def test_no_pass_handles_more_events_than_its_limit(backend: str) -> None:
     assert counts["passes"] > evidence("--backend", backend, *SMALL)["passes"]
 
 
-def test_with_a_limit_no_pair_starves() -> None:
+def test_with_a_limit_no_pair_starves():
     """Else bytes would pile up in one pair, until its buffer is full."""
     for backend in OWN:
         sizes = ("--pairs", "900", "--active", "900", "--writes", "5000")
@@ -111,7 +107,7 @@ def test_with_a_limit_no_pair_starves() -> None:
 @pytest.mark.parametrize(
     "backend, descriptor, fault", combined(ALL, DESCRIPTORS, ["lost", "stray"])
 )
-def test_a_byte_lost_or_gone_astray_is_found_out(backend: str, descriptor: str, fault: str) -> None:
+def test_a_byte_lost_or_gone_astray_is_found_out(backend, descriptor, fault):
     options = ("--backend", backend, "--descriptor", descriptor, "--plant", fault)
     done = run("eventloop", *options, *SMALL, "--json")
     if done.status == SKIPPED:
@@ -125,7 +121,7 @@ def test_a_byte_lost_or_gone_astray_is_found_out(backend: str, descriptor: str, 
     assert done.seconds < 5, "a byte that does not come is waited for, but not long"
 
 
-def test_system_calls_are_those_of_the_backend() -> None:
+def test_system_calls_are_those_of_the_backend():
     """For 500 events that come ten at a time: a read and a write each but for the last ten, and what each way asks."""
 
     def loop_calls(backend: str) -> int:
@@ -142,12 +138,12 @@ def test_system_calls_are_those_of_the_backend() -> None:
     assert counts["calls_per_1000_events"] == 1000 * counts["calls_loop"] // 500
 
 
-def test_io_uring_reads_with_fewer_system_calls() -> None:
+def test_io_uring_reads_with_fewer_system_calls():
     reads = evidence("--backend", "io_uring-read", "--count-syscalls", *SMALL)
     assert reads["calls_loop"] < 0.7 * evidence("--count-syscalls", *SMALL)["calls_loop"]
 
 
-def test_the_loop_is_a_process_of_one_thread() -> None:
+def test_the_loop_is_a_process_of_one_thread():
     """Else the kernel counts references to each file in every read and write, 3 to 7 % of the loop here."""
     with harness.Running("eventloop") as running:
         (measured,) = harness.children(running.process.pid)
@@ -156,7 +152,7 @@ def test_the_loop_is_a_process_of_one_thread() -> None:
 
 
 @pytest.mark.alone
-def test_counting_is_apart_from_timing() -> None:
+def test_counting_is_apart_from_timing():
     """Traced, each call takes microseconds more: none of them may be in a sample."""
 
     def least(*options: str) -> float:
@@ -167,7 +163,7 @@ def test_counting_is_apart_from_timing() -> None:
 
 
 @pytest.mark.alone
-def test_every_call_costs_something() -> None:
+def test_every_call_costs_something():
     """Metrics apart: registering four times as many pairs takes longer, and so does writing four times as much."""
 
     def medians(*options: str) -> dict[str, float]:
@@ -196,20 +192,20 @@ def test_every_call_costs_something() -> None:
     ],
     ids=str,
 )
-def test_numbers_that_do_not_fit_are_refused(words: list[str], about: str) -> None:
+def test_numbers_that_do_not_fit_are_refused(words, about):
     done = run("eventloop", *words)
     assert_one_line(done, "eventloop", USAGE)
     assert about in done.err
 
 
-def test_select_says_how_many_it_can_watch() -> None:
+def test_select_says_how_many_it_can_watch():
     done = run("eventloop", "--backend", "select", "--pairs", "1100")
     assert_one_line(done, "eventloop", SKIPPED)
     assert "1008 pairs at most, not 1100" in done.err
     evidence("--backend", "select", "--pairs", "1000", "--iterations", "1")
 
 
-def test_the_limit_on_open_files_is_raised_or_said() -> None:
+def test_the_limit_on_open_files_is_raised_or_said():
     small = ("--pairs", "300", "--active", "1", "--writes", "10", "--iterations", "1", "--quiet")
     limited = ["prlimit", "--nofile=100:700", "--", harness.path_of("eventloop"), *small]
     assert command(limited).status in (harness.MEASURED, UNTRUSTED)
@@ -238,9 +234,7 @@ REFUSALS = [(425, errno.EPERM), (425, errno.ENOSYS), (426, errno.EPERM)]
 
 
 @pytest.mark.parametrize("refusal, backend, size", combined(REFUSALS, URING, [SMALL, MANY]))
-def test_a_kernel_that_refuses_io_uring_is_a_skip(
-    refusal: tuple[int, int], backend: str, size: tuple[str, ...]
-) -> None:
+def test_a_kernel_that_refuses_io_uring_is_a_skip(refusal, backend, size):
     """io_uring_setup(), as a sysctl, a filter and an old kernel do, and io_uring_enter() alone."""
     call, error = refusal
     done = run("eventloop", "--backend", backend, *size, preexec_fn=refusing(call, error))
@@ -260,9 +254,7 @@ def lesser_kernel(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("backend, size", combined(URING, [SMALL, MANY]))
-def test_an_operation_that_the_kernel_refuses_is_a_skip(
-    backend: str, size: tuple[str, ...], lesser_kernel: dict[str, str]
-) -> None:
+def test_an_operation_that_the_kernel_refuses_is_a_skip(backend, size, lesser_kernel):
     environment = lesser_kernel | {"KLAT_URING_RESTRICTED": "1"}
     words = ("--backend", backend, *size)
     assert_refused(run("eventloop", *words, env=environment), os.strerror(errno.EACCES))
@@ -280,9 +272,7 @@ DEFERRED, COOPERATIVE, SIZED = 1 << 12 | 1 << 13, 1 << 8, 1 << 3
     [(0, DEFERRED), (DEFERRED, COOPERATIVE), (DEFERRED | COOPERATIVE, 0)],
     ids=["6.1", "5.19", "5.13"],
 )
-def test_an_older_kernel_does_by_an_older_way(
-    backend: str, unknown: int, found: int, lesser_kernel: dict[str, str], tmp_path: Path
-) -> None:
+def test_an_older_kernel_does_by_an_older_way(backend, unknown, found, lesser_kernel, tmp_path):
     log = tmp_path / "flags"
     told = {"KLAT_URING_UNKNOWN": str(unknown), "KLAT_URING_LOG": str(log)}
     options = ("--backend", backend, "--timers", "--priorities", *SMALL, "--json")
@@ -297,22 +287,20 @@ def test_an_older_kernel_does_by_an_older_way(
 
 
 @pytest.mark.parametrize("backend", URING)
-def test_a_kernel_that_knows_no_way_at_all_is_a_skip(
-    backend: str, lesser_kernel: dict[str, str]
-) -> None:
+def test_a_kernel_that_knows_no_way_at_all_is_a_skip(backend, lesser_kernel):
     environment = lesser_kernel | {"KLAT_URING_UNKNOWN": str(DEFERRED | COOPERATIVE | SIZED)}
     done = run("eventloop", "--backend", backend, *SMALL, env=environment)
     assert_refused(done, os.strerror(errno.EINVAL))
 
 
-def test_system_calls_that_cannot_be_traced_are_a_skip() -> None:
+def test_system_calls_that_cannot_be_traced_are_a_skip():
     ptrace = 101 if platform.machine() == "x86_64" else 117
     done = run("eventloop", "--count-syscalls", *SMALL, preexec_fn=refusing(ptrace))
     assert_one_line(done, "eventloop", SKIPPED)
     assert "ptrace() or the backend is refused" in done.err
 
 
-def test_published_figures_stand_beside_the_published_workload() -> None:
+def test_published_figures_stand_beside_the_published_workload():
     def shown(*options: str) -> str:
         return works("eventloop", "--iterations", "1", "--warmup", "0", "--published", *options).out
 
@@ -324,7 +312,7 @@ def test_published_figures_stand_beside_the_published_workload() -> None:
 
 
 @pytest.mark.slow
-def test_a_library_that_is_missing_is_left_out_and_said(tmp_path: Path) -> None:
+def test_a_library_that_is_missing_is_left_out_and_said(tmp_path):
     """A compiler that finds none of libev's files."""
     compiler = tmp_path / "cc"
     compiler.write_text(
@@ -345,7 +333,7 @@ def test_a_library_that_is_missing_is_left_out_and_said(tmp_path: Path) -> None:
     assert "WITHOUT" not in again.out, "once is enough"
 
 
-def test_headers_of_dasynq_that_are_not_there_are_an_error(tmp_path: Path) -> None:
+def test_headers_of_dasynq_that_are_not_there_are_an_error(tmp_path):
     words = ["make", "-n", "-C", str(ROOT), f"DASYNQ={tmp_path}", f"OUT={tmp_path}/out"]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode == 2
@@ -382,7 +370,7 @@ def dasynq_counts(program: Path, *options: str) -> dict[str, int]:
     "options, descriptor",
     combined([(), ("--timers",), ("--timers", "--fresh"), ("--batch", "3")], DESCRIPTORS),
 )
-def test_dasynq_brings_every_byte(dasynq: Path, options: tuple[str, ...], descriptor: str) -> None:
+def test_dasynq_brings_every_byte(dasynq, options, descriptor):
     counts = dasynq_counts(dasynq, "--descriptor", descriptor, *options)
     assert counts["written"] == counts["read"] == counts["observed"] * 500
     assert counts["wrong_bytes"] == counts["wrong_pairs"] == 0
@@ -394,7 +382,7 @@ def test_dasynq_brings_every_byte(dasynq: Path, options: tuple[str, ...], descri
 
 
 @pytest.mark.slow
-def test_dasynq_keeps_the_order_and_arms_each_watcher_again(dasynq: Path) -> None:
+def test_dasynq_keeps_the_order_and_arms_each_watcher_again(dasynq):
     assert dasynq_counts(dasynq, "--priorities")["disordered"] == 0
     calls = dasynq_counts(dasynq, "--count-syscalls")["calls_loop"]
     # A read, a write and an epoll_ctl for each event, and a call that asks for ten of them.
@@ -403,7 +391,7 @@ def test_dasynq_keeps_the_order_and_arms_each_watcher_again(dasynq: Path) -> Non
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", ["lost", "stray"])
-def test_dasynq_is_found_out_where_a_byte_is_lost_or_gone_astray(dasynq: Path, fault: str) -> None:
+def test_dasynq_is_found_out_where_a_byte_is_lost_or_gone_astray(dasynq, fault):
     done = command([dasynq, "--backend", "dasynq", *SMALL, "--plant", fault, "--json"])
     assert done.status == UNTRUSTED, str(done)
     assert "another number of bytes than planned" in json_of(done)["reason"]

@@ -38,9 +38,7 @@ def explain(*arguments: str | Path) -> harness.Done:
     return harness.command([KLAT, "explain", *arguments], limit=LIMIT_SECONDS)
 
 
-def test_the_parts_of_kept_samples_add_up_to_what_the_record_holds(
-    tracing: Path, tmp_path: Path
-) -> None:
+def test_the_parts_of_kept_samples_add_up_to_what_the_record_holds(tracing, tmp_path):
     keep = tmp_path / "kept"
     done = explain("pipes", "--above", "1us", "--runs", "1", "--iterations", "50", "--keep", keep)
     assert done.status in RAN, done.err
@@ -69,9 +67,7 @@ def explained_session(directory: Path) -> Path:
     return session
 
 
-def test_klat_run_explains_the_slow_samples_of_a_traced_run_for_each_run(
-    tracing: Path, tmp_path: Path
-) -> None:
+def test_klat_run_explains_the_slow_samples_of_a_traced_run_for_each_run(tracing, tmp_path):
     done = run(*EXPLAINED_RUN, "--runs", "2", "--output", tmp_path)
     assert done.status in RAN, done.err
     rows = list(csv.DictReader((explained_session(tmp_path) / "runs.csv").open()))
@@ -83,7 +79,7 @@ def test_klat_run_explains_the_slow_samples_of_a_traced_run_for_each_run(
     assert text in done.err
 
 
-def test_a_soak_explains_the_sample_that_ended_it(tracing: Path, tmp_path: Path) -> None:
+def test_a_soak_explains_the_sample_that_ended_it(tracing, tmp_path):
     words = ("--for", "60s", "--limit", "400us", "--stop-above", "--explain", "--output", tmp_path)
     spin = ("--option", "timer.inject=500000", "--segment", "60s")
     done = harness.command([KLAT, "soak", "timer", *words, *spin], limit=LIMIT_SECONDS)
@@ -96,7 +92,7 @@ def test_a_soak_explains_the_sample_that_ended_it(tracing: Path, tmp_path: Path)
     assert not instances_of_klat(tracing)
 
 
-def test_a_resumed_session_explains_its_earlier_runs_too(tracing: Path, tmp_path: Path) -> None:
+def test_a_resumed_session_explains_its_earlier_runs_too(tracing, tmp_path):
     words = (*EXPLAINED_RUN, "--runs", "4", "--pause", "200", "--output", tmp_path)
     process = subprocess.Popen(
         [KLAT, "run", *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
@@ -116,9 +112,7 @@ def test_a_resumed_session_explains_its_earlier_runs_too(tracing: Path, tmp_path
     assert "in 4 traced runs" in done.err, done.err
 
 
-def test_klat_run_refuses_a_program_that_it_cannot_explain_before_it_runs(
-    tracing: Path, tmp_path: Path
-) -> None:
+def test_klat_run_refuses_a_program_that_it_cannot_explain_before_it_runs(tracing, tmp_path):
     words = ("messages", "--explain-above", "1us", "--runs", "1", "--output", tmp_path / "none")
     done = run(*words)
     assert done.status == harness.USAGE and "mean of two directions" in done.err
@@ -126,9 +120,7 @@ def test_klat_run_refuses_a_program_that_it_cannot_explain_before_it_runs(
     assert not list(tmp_path.iterdir())
 
 
-def test_klat_run_measures_a_program_that_it_cannot_explain_beside_others(
-    tracing: Path, tmp_path: Path
-) -> None:
+def test_klat_run_measures_a_program_that_it_cannot_explain_beside_others(tracing, tmp_path):
     done = run("messages", *EXPLAINED_RUN, "--runs", "1", "--output", tmp_path)
     assert done.status in RAN, done.err
     assert "not explained: messages: klat explain cannot explain hop" in done.err
@@ -152,9 +144,7 @@ def test_klat_run_measures_a_program_that_it_cannot_explain_beside_others(
         ("transport.round_trip", []),
     ],
 )
-def test_every_sample_of_a_metric_can_be_checked(
-    tracing: Path, two_cpus: None, metric: str, options: Sequence[str]
-) -> None:
+def test_every_sample_of_a_metric_can_be_checked(tracing, two_cpus, metric, options):
     """A traced run of switch checks the samples of one direction."""
     program, name = metric.split(".")
     words = [word for option in options for word in ("--option", f"{program}.{option}")]
@@ -179,8 +169,8 @@ def test_every_sample_of_a_metric_can_be_checked(
     ],
 )
 def test_a_metric_that_cannot_be_explained_is_refused_with_the_reason(
-    tracing: Path, two_cpus: None, metric: str, options: Sequence[str], why: str
-) -> None:
+    tracing, two_cpus, metric, options, why
+):
     program, name = metric.split(".")
     words = [word for option in options for word in ("--option", f"{program}.{option}")]
     done = explain(program, "--metric", name, "--above", "1us", "--runs", "1", *words)
@@ -189,9 +179,7 @@ def test_a_metric_that_cannot_be_explained_is_refused_with_the_reason(
     assert not done.out and len(done.err.strip().splitlines()) == 1
 
 
-def test_traces_are_copied_while_real_time_threads_spin_on_every_cpu(
-    tracing: Path, two_cpus: None
-) -> None:
+def test_traces_are_copied_while_real_time_threads_spin_on_every_cpu(tracing, two_cpus):
     done = explain("network", "--cpus", "1,0", "--above", "1us", "--runs", "1")
     if done.status == harness.SKIPPED:
         harness.lacking(done.err)
@@ -207,9 +195,7 @@ def test_traces_are_copied_while_real_time_threads_spin_on_every_cpu(
         ("syscall", ("--option", "syscall.call=write-null")),
     ],
 )
-def test_the_copy_of_a_trace_does_not_refute_the_run(
-    tracing: Path, two_cpus: None, tmp_path: Path, program: str, options: Sequence[str]
-) -> None:
+def test_the_copy_of_a_trace_does_not_refute_the_run(tracing, two_cpus, tmp_path, program, options):
     """A packet, message or deadline that comes during the copy does not wake the thread. The copy also
     calls read() and write(). The evidence allows for both."""
     keep = tmp_path / "kept"
@@ -231,9 +217,7 @@ def trace(tracing: Path) -> Iterator[list[str | Path]]:
         yield [program, "--trace-above=1", f"--trace-instance={own}", "--trace-output"]
 
 
-def test_a_run_is_traced_after_a_run_that_was_killed_during_a_copy(
-    trace: list[str | Path], tracing: Path, tmp_path: Path
-) -> None:
+def test_a_run_is_traced_after_a_run_that_was_killed_during_a_copy(trace, tracing, tmp_path):
     with (tracing / f"klat-{os.getpid()}" / "tracing_on").open("r+") as switch:
         switch.write("0")
     kept = tmp_path / "kept"
@@ -245,8 +229,8 @@ def test_a_run_is_traced_after_a_run_that_was_killed_during_a_copy(
 
 
 def test_a_sample_with_more_events_than_the_buffer_holds_counts_as_overwritten(
-    tracing: Path, two_cpus: None, tmp_path: Path
-) -> None:
+    tracing, two_cpus, tmp_path
+):
     kept = tmp_path / "kept"
     kept.touch()
     # A pipe holds 64 KiB, so the writer and the reader switch many times in a sample.
@@ -270,14 +254,12 @@ def test_a_sample_with_more_events_than_the_buffer_holds_counts_as_overwritten(
         assert split(sample, {}, 10**9)[0].cause == "residual"
 
 
-def test_a_full_disk_fails_a_traced_run_and_names_the_file(trace: list[str | Path]) -> None:
+def test_a_full_disk_fails_a_traced_run_and_names_the_file(trace):
     done = harness.command([*trace, "/dev/full"])
     assert done.status == 1 and "/dev/full: No space left" in done.err
 
 
-def test_traces_are_not_written_through_a_symbolic_link(
-    trace: list[str | Path], tmp_path: Path
-) -> None:
+def test_traces_are_not_written_through_a_symbolic_link(trace, tmp_path):
     (tmp_path / "target").touch()
     (tmp_path / "link").symlink_to("target")
     done = harness.command([*trace, tmp_path / "link"])
@@ -285,9 +267,7 @@ def test_traces_are_not_written_through_a_symbolic_link(
     assert not (tmp_path / "target").stat().st_size
 
 
-def test_a_run_keeps_no_trace_after_its_limit_of_bytes(
-    trace: list[str | Path], tmp_path: Path
-) -> None:
+def test_a_run_keeps_no_trace_after_its_limit_of_bytes(trace, tmp_path):
     kept = tmp_path / "kept"
     kept.touch()
     done = harness.command([*trace, kept, "--trace-bytes=1000", "--iterations=20"])
@@ -296,9 +276,7 @@ def test_a_run_keeps_no_trace_after_its_limit_of_bytes(
     assert (len(run.samples), run.slow) == (1, 20)
 
 
-def test_the_traced_median_is_without_the_samples_right_after_a_copy(
-    tracing: Path, tmp_path: Path
-) -> None:
+def test_the_traced_median_is_without_the_samples_right_after_a_copy(tracing, tmp_path):
     """klat keeps the traces of 100 of the 500 samples. The median leaves out the four samples after each."""
     keep = tmp_path / "kept"
     done = explain("pipes", "--above", "1ns", "--runs", "1", "--keep", keep)
@@ -315,9 +293,7 @@ def room_of(words: Sequence[str]) -> int:
     return int(room.removeprefix("--trace-bytes="))
 
 
-def test_the_traces_of_a_resumed_session_count_against_its_limit(
-    tracing: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_traces_of_a_resumed_session_count_against_its_limit(tracing, tmp_path, monkeypatch):
     monkeypatch.setattr(traced_runs, "MOST_MEGABYTES", 2)
     (tmp_path / "traces").mkdir()
     (tmp_path / "traces" / "1").write_bytes(bytes(900_000))
@@ -332,9 +308,7 @@ def test_the_traces_of_a_resumed_session_count_against_its_limit(
     assert rooms == [1_100_000, 400_000]
 
 
-def test_a_session_switches_the_events_off_in_its_untraced_runs(
-    tracing: Path, tmp_path: Path
-) -> None:
+def test_a_session_switches_the_events_off_in_its_untraced_runs(tracing, tmp_path):
     """So the overhead in the report includes the overhead of the events."""
     event = tracing / f"klat-{os.getpid()}" / "events" / "sched" / "sched_switch" / "enable"
     plain = PlannedRun(1, "pipes", 1, ())
@@ -366,7 +340,7 @@ def ended_by(number: int, instances: Path) -> subprocess.Popen[bytes]:
     "option",
     ["irq-info", "context-info", "record-cmd", "overwrite", "latency-format", "fields", "hex"],
 )
-def test_an_instance_does_not_inherit_the_form_of_a_line(tracing: Path, option: str) -> None:
+def test_an_instance_does_not_inherit_the_form_of_a_line(tracing, option):
     options = tracing.parent / "trace_options"
     usual = next((o for o in options.read_text().split() if o.removeprefix("no") == option), "")
     if not usual:
@@ -379,13 +353,13 @@ def test_an_instance_does_not_inherit_the_form_of_a_line(tracing: Path, option: 
         options.write_text(usual)
 
 
-def test_a_stopped_klat_removes_its_instance(tracing: Path) -> None:
+def test_a_stopped_klat_removes_its_instance(tracing):
     stopped = ended_by(signal.SIGTERM, tracing)
     assert stopped.returncode == 128 + signal.SIGTERM
     assert f"klat-{stopped.pid}" not in instances_of_klat(tracing)
 
 
-def test_an_instance_in_use_or_of_another_name_is_not_removed(tracing: Path) -> None:
+def test_an_instance_in_use_or_of_another_name_is_not_removed(tracing):
     """The next klat removes an unused instance, even if another process now has the pid in its name."""
     own, other = tracing / f"klat-{os.getpid()}", tracing / f"other-{os.getpid()}"
     own.mkdir()
@@ -402,9 +376,7 @@ def test_an_instance_in_use_or_of_another_name_is_not_removed(tracing: Path) -> 
                 left.rmdir()
 
 
-def test_an_instance_left_by_a_killed_klat_is_removed_by_the_next(
-    tracing: Path, tmp_path: Path
-) -> None:
+def test_an_instance_left_by_a_killed_klat_is_removed_by_the_next(tracing, tmp_path):
     own = f"klat-{ended_by(signal.SIGKILL, tracing).pid}"
 
     def removed() -> str:
@@ -416,9 +388,7 @@ def test_an_instance_left_by_a_killed_klat_is_removed_by_the_next(
     harness.until(removed)
 
 
-def test_a_user_who_may_not_trace_is_told_to_be_root(
-    tracing: Path, as_nobody: Sequence[str | Path]
-) -> None:
+def test_a_user_who_may_not_trace_is_told_to_be_root(tracing, as_nobody):
     if not harness.path_of("pipes").stat().st_mode & 0o001:
         harness.lacking("this test needs programs that every user may run")
     done = harness.command([*as_nobody, KLAT, "explain", "pipes", "--above", "1us"])
@@ -459,14 +429,8 @@ def overlap(sample: SlowSample, log: Sequence[tuple[int, int]]) -> int:
     ids=["real-time task", "softirq burst", "held CPU of the other thread"],
 )
 def test_an_interruption_is_named_in_the_samples_that_it_hits(
-    tracing: Path,
-    two_cpus: None,
-    tmp_path: Path,
-    words: Sequence[str],
-    cpus: str,
-    above: str,
-    cause: str,
-) -> None:
+    tracing, two_cpus, tmp_path, words, cpus, above, cause
+):
     """Takes the samples in which the interruption is more than half of the time. At least 95 % of these
     samples name the interruption."""
     keep = tmp_path / "kept"

@@ -187,7 +187,7 @@ ENDINGS = {
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
-def test_it_is_put_back_however_the_run_ends(machine: Machine, ending: str) -> None:
+def test_it_is_put_back_however_the_run_ends(machine, ending):
     end, by_program = ENDINGS[ending]
     before = machine.value
     with machine.running() as running:
@@ -199,7 +199,7 @@ def test_it_is_put_back_however_the_run_ends(machine: Machine, ending: str) -> N
         assert not gone(running.children)
 
 
-def test_it_is_held_for_a_whole_run_and_in_its_params(machine: Machine) -> None:
+def test_it_is_held_for_a_whole_run_and_in_its_params(machine):
     before = machine.value
     done = machine.run(*SHORT, *HOLD, "--json")
     assert done.status in (MEASURED, UNTRUSTED), str(done)
@@ -208,7 +208,7 @@ def test_it_is_held_for_a_whole_run_and_in_its_params(machine: Machine) -> None:
     assert machine.value == before
 
 
-def test_nothing_is_touched_by_who_does_not_ask(machine: Machine) -> None:
+def test_nothing_is_touched_by_who_does_not_ask(machine):
     stamp = machine.file.stat().st_mtime_ns
     with Running(PROGRAM, executable=str(machine.program), env=machine.environment) as running:
         assert not [pid for pid in running.children if comm(pid) == "klat-restore"]
@@ -217,7 +217,7 @@ def test_nothing_is_touched_by_who_does_not_ask(machine: Machine) -> None:
 
 
 @pytest.mark.slow
-def test_a_second_holder_says_so(machine: Machine) -> None:
+def test_a_second_holder_says_so(machine):
     with machine.running() as running:
         second = machine.run(*SHORT, "--guest-halt-poll", "60000")
         assert_one_line(second, PROGRAM, FAILED)
@@ -228,7 +228,7 @@ def test_a_second_holder_says_so(machine: Machine) -> None:
         running.end()
 
 
-def test_a_second_holder_waits_for_the_end_of_the_first(machine: Machine) -> None:
+def test_a_second_holder_waits_for_the_end_of_the_first(machine):
     with machine.running() as running:
         words = [str(machine.program), *SHORT, *HOLD]
         with subprocess.Popen(
@@ -242,7 +242,7 @@ def test_a_second_holder_waits_for_the_end_of_the_first(machine: Machine) -> Non
 
 
 @pytest.mark.slow
-def test_who_sets_it_meanwhile_makes_the_run_invalid(machine: Machine) -> None:
+def test_who_sets_it_meanwhile_makes_the_run_invalid(machine):
     before = machine.value
     words = [str(machine.program), "--iterations", "20000", *HOLD, "--json"]
     with subprocess.Popen(
@@ -259,7 +259,7 @@ def test_who_sets_it_meanwhile_makes_the_run_invalid(machine: Machine) -> None:
 
 
 @pytest.mark.slow
-def test_a_cpu_that_polls_at_0_is_seen(copy: Machine) -> None:
+def test_a_cpu_that_polls_at_0_is_seen(copy):
     """As for a latency request of 0 that somebody holds."""
     usage = []
     for cpu in range(os.cpu_count() or 1):
@@ -285,7 +285,7 @@ def assert_skipped(done: Done, why: str) -> None:
     assert why in done.err and "--guest-halt-poll" in done.err, str(done)
 
 
-def test_another_governor_is_a_reason_to_skip(copy: Machine) -> None:
+def test_another_governor_is_a_reason_to_skip(copy):
     (copy.sys / GOVERNOR).write_text("menu\n")
     assert_skipped(copy.run(*HOLD), "cpuidle governor menu")
     (copy.sys / GOVERNOR).unlink()
@@ -295,12 +295,12 @@ def test_another_governor_is_a_reason_to_skip(copy: Machine) -> None:
     assert copy.value == 200
 
 
-def test_no_such_parameter_is_a_reason_to_skip(copy: Machine) -> None:
+def test_no_such_parameter_is_a_reason_to_skip(copy):
     copy.file.unlink()
     assert_skipped(copy.run(*HOLD), "needs /sys/module/haltpoll")
 
 
-def test_cpus_that_never_poll_less_are_a_reason_to_skip(copy: Machine) -> None:
+def test_cpus_that_never_poll_less_are_a_reason_to_skip(copy):
     shrink = copy.sys / PARAMETERS / "guest_halt_poll_shrink"
     shrink.write_text("1\n")
     assert_skipped(copy.run(*HOLD), "cannot lower the polling limits")
@@ -309,9 +309,7 @@ def test_cpus_that_never_poll_less_are_a_reason_to_skip(copy: Machine) -> None:
     assert_skipped(copy.run(*HOLD), "cannot lower the polling limits")
 
 
-def test_an_ordinary_user_skips(
-    copy: Machine, open_directory: Path, as_nobody: list[str | Path]
-) -> None:
+def test_an_ordinary_user_skips(copy, open_directory, as_nobody):
     tree, program = open_directory / "sys", open_directory / PROGRAM
     shutil.copytree(copy.sys, tree)
     tree.chmod(0o755)
@@ -326,7 +324,7 @@ def test_an_ordinary_user_skips(
 
 
 @pytest.mark.alone
-def test_this_machine_measures_or_says_what_it_lacks(program: str) -> None:
+def test_this_machine_measures_or_says_what_it_lacks(program):
     before = read(SYS / PARAMETERS / "guest_halt_poll_ns")
     done = harness.run(program, "--iterations", "20", *HOLD, "--quiet")
     if OWN and os.geteuid() == 0:
@@ -370,7 +368,7 @@ def until_idle(attempt: Callable[[], list[dict[str, int]]], right: Callable[...,
 @pytest.mark.slow
 @pytest.mark.alone
 @needs_haltpoll
-def test_cpus_poll_as_long_as_they_are_told(two_cpus: None, real_time: None) -> None:
+def test_cpus_poll_as_long_as_they_are_told(two_cpus, real_time):
     # An idle CPU that polls is woken by a flag.
     interrupts = "wake_interrupts_per_1000_items"
 
@@ -410,9 +408,7 @@ def let_limits_grow(path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.alone
 @needs_haltpoll
-def test_cpus_poll_no_longer_because_they_did_before(
-    parameters: Path, tmp_path: Path, two_cpus: None, real_time: None
-) -> None:
+def test_cpus_poll_no_longer_because_they_did_before(parameters, tmp_path, two_cpus, real_time):
     def once() -> dict[str, int]:
         let_limits_grow(parameters)
         # Into a session that is there already, which spares the program its own calibration.
@@ -448,9 +444,7 @@ def answers(cpu_idle: Path, looks: int) -> bool:
 
 
 @pytest.mark.parametrize("latency", [("--dma-latency", "0"), ()])
-def test_a_run_begins_on_cpus_that_halt_whatever_ran_before(
-    latency: tuple[str, ...], copy: Machine, two_cpus: None
-) -> None:
+def test_a_run_begins_on_cpus_that_halt_whatever_ran_before(latency, copy, two_cpus):
     looks = {copy.sys / f"devices/system/cpu/cpu{cpu}/cpuidle": 0 for cpu in (0, 1)}
     for cpu in looks:
         for state in range(2):
@@ -470,7 +464,7 @@ def test_a_run_begins_on_cpus_that_halt_whatever_ran_before(
     assert set(looks.values()) == {len(IDLED)}
 
 
-def test_settling_can_be_interrupted(copy: Machine, two_cpus: None) -> None:
+def test_settling_can_be_interrupted(copy, two_cpus):
     """A CPU whose idle states are never told keeps it settling: nobody writes into that pipe."""
     before = copy.value
     for cpu in range(2):

@@ -8,7 +8,6 @@ import os
 import platform
 import struct
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -54,9 +53,7 @@ def bind_memory() -> None:
     ("program", "policy"),
     [("timer", os.SCHED_OTHER), ("cv", os.SCHED_FIFO), ("eventloop", os.SCHED_OTHER)],
 )
-def test_every_thread_has_the_default_timer_slack(
-    program: str, policy: int, two_cpus: None, real_time: None
-) -> None:
+def test_every_thread_has_the_default_timer_slack(program, policy, two_cpus, real_time):
     def prepare() -> None:
         LIBC.prctl(PR_SET_TIMERSLACK, 1)
         os.sched_setscheduler(0, policy, os.sched_param(int(policy != os.SCHED_OTHER)))
@@ -84,9 +81,7 @@ def test_every_thread_has_the_default_timer_slack(
         ("MALLOC_PERTURB_", None, "7"),
     ],
 )
-def test_it_is_recorded_and_another_process_cannot_join(
-    name: str, prepare: Callable[[], object] | None, value: str, tmp_path: Path, real_time: None
-) -> None:
+def test_it_is_recorded_and_another_process_cannot_join(name, prepare, value, tmp_path, real_time):
     words = ("--policy", "other", "--iterations", "20", "--record", tmp_path, "--quiet")
     environment = os.environ if prepare else os.environ | {name: value}
     assert run("syscall", *words, env=environment, preexec_fn=prepare).status in (
@@ -102,7 +97,7 @@ def test_it_is_recorded_and_another_process_cannot_join(
     assert joins == (name in ("nice", "slice_ns"))
 
 
-def test_no_variable_chooses_another_backend_of_libevent() -> None:
+def test_no_variable_chooses_another_backend_of_libevent():
     words = (
         "--backend",
         "libevent",
@@ -118,7 +113,7 @@ def test_no_variable_chooses_another_backend_of_libevent() -> None:
 
 
 @pytest.mark.parametrize("name", ["libafew.so", "libm.so.6", LINKER])
-def test_a_preloaded_library_is_recorded_by_its_name(name: str, tmp_path: Path) -> None:
+def test_a_preloaded_library_is_recorded_by_its_name(name, tmp_path):
     library = tmp_path / name
     library.symlink_to(next(Path("/lib").glob("*/librt.so.1")).resolve())
     words = ("--iterations", "20", "--quiet", "--record", tmp_path / "record")
@@ -131,7 +126,7 @@ def test_a_preloaded_library_is_recorded_by_its_name(name: str, tmp_path: Path) 
     assert "syscall with other libraries" in run("syscall", *words).err
 
 
-def test_libraries_without_a_build_id_differ_by_their_files(tmp_path: Path) -> None:
+def test_libraries_without_a_build_id_differ_by_their_files(tmp_path):
     library = tmp_path / "libshim.so"
     preloaded = os.environ | {"LD_PRELOAD": str(library)}
     words = ("--iterations", "20", "--quiet", "--record", tmp_path / "record")
@@ -153,9 +148,7 @@ MOVE = 'mount --bind /sys/fs/cgroup/cpu "$1" && umount /sys/fs/cgroup/cpu && shi
         (False, "cpu.idle", "1", "cpu.weight", "3"),
     ],
 )
-def test_what_an_ancestor_sets_is_recorded(
-    moved: bool, file: str, value: str, name: str, recorded: str, tmp_path: Path, root: None
-) -> None:
+def test_what_an_ancestor_sets_is_recorded(moved, file, value, name, recorded, tmp_path, root):
     group = Path("/sys/fs/cgroup/cpu/klat-test-quota")
     try:
         (group / "below").mkdir(parents=True)
@@ -200,9 +193,7 @@ BIND = 'mount --bind {point}/klat-test-depth/below {point} && exec "$@"'
         ("cgroup", [*SHELL, BIND], "cpu.rt_runtime_us 1000", dict.fromkeys(OLD_DEPTHS, OLD_MOUNT)),
     ],
 )
-def test_the_depth_of_the_cgroup_is_recorded(
-    kind: str, prefix: list[str], written: str, depths: dict[str, str], tmp_path: Path, root: None
-) -> None:
+def test_the_depth_of_the_cgroup_is_recorded(kind, prefix, written, depths, tmp_path, root):
     mounts = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
     options = {"cgroup2": "", "cgroup": "cpu"}[kind]
     points = [m[1] for m in mounts if m[2] == kind and options in [*m[3].split(","), ""]]
@@ -235,7 +226,7 @@ def test_the_depth_of_the_cgroup_is_recorded(
         group.rmdir()
 
 
-def test_the_latency_that_others_request_is_recorded(tmp_path: Path, root: None) -> None:
+def test_the_latency_that_others_request_is_recorded(tmp_path, root):
     if not Path("/dev/cpu_dma_latency").exists():
         lacking("there is no /dev/cpu_dma_latency")
     words = ("--iterations", "20", "--record", tmp_path, "--quiet")
@@ -246,7 +237,7 @@ def test_the_latency_that_others_request_is_recorded(tmp_path: Path, root: None)
     assert "/dev/cpu_dma_latency is none, and was 0" in run("syscall", *words).err
 
 
-def test_the_mtu_of_the_loopback_device_is_recorded(tmp_path: Path, root: None) -> None:
+def test_the_mtu_of_the_loopback_device_is_recorded(tmp_path, root):
     words = ("sh", "-c", 'ip link set lo mtu 1500 && exec "$@"', "sh", path_of("syscall"))
     command(["unshare", "-n", *words, "--iterations", "20", "--record", tmp_path / "s"])
     assert inherited(tmp_path / "s")["lo_mtu"] == "1500"

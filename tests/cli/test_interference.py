@@ -56,7 +56,7 @@ def judged(wanted: str, attempt: Callable[[], harness.Done], reason: str = "") -
 
 @pytest.mark.parametrize("program", PROGRAMS)
 @pytest.mark.parametrize("tracer", [("strace", "--follow-forks"), ("perf", "trace")], ids=" ".join)
-def test_a_tracer_makes_a_run_invalid(program: str, tracer: tuple[str, ...], root: None) -> None:
+def test_a_tracer_makes_a_run_invalid(program, tracer, root):
     if command(["which", tracer[0]]).status:
         harness.lacking(f"{tracer[0]} is not installed")
     words = [*tracer, "-o", "/dev/null", path_of(program), *ONE_CPU.get(program, ())]
@@ -112,12 +112,7 @@ INTERRUPTED = [
     "words", [*((program,) for program in PROGRAMS), *INTERRUPTED], ids=" ".join
 )
 @pytest.mark.parametrize("stop", [stopped_process, frozen_group])
-def test_a_stop_disturbs_a_run(
-    words: tuple[str, ...],
-    stop: Callable[[set[int]], contextlib.AbstractContextManager[None]],
-    root: None,
-    two_cpus: None,
-) -> None:
+def test_a_stop_disturbs_a_run(words, stop, root, two_cpus):
     def attempt() -> harness.Done:
         program, *options = words
         one_cpu = ONE_CPU.get(program, ())
@@ -148,12 +143,12 @@ def quota(root: None) -> Iterator[Callable[[], None]]:
 
 
 @pytest.mark.parametrize("program", ["pipes", "cv", "transport", "switch", "syscall"])
-def test_a_quota_disturbs_ordinary_threads(program: str, quota: Callable[[], None]) -> None:
+def test_a_quota_disturbs_ordinary_threads(program, quota):
     words = (*ONE_CPU.get(program, ()), *long(program), "--policy", "other", "--json")
     judged("disturbed invalid", lambda: run(program, *words, preexec_fn=quota))
 
 
-def test_a_quota_that_reaches_the_median_makes_a_run_invalid(quota: Callable[[], None]) -> None:
+def test_a_quota_that_reaches_the_median_makes_a_run_invalid(quota):
     words = ("--policy", "other", "--json")
     judged("invalid", lambda: run("eventloop", *words, preexec_fn=quota))
 
@@ -169,18 +164,18 @@ def neighbour(real_time: None) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("program", ["pipes", "messages", "transport"])
-def test_an_equal_neighbour_makes_a_run_invalid(program: str, neighbour: None) -> None:
+def test_an_equal_neighbour_makes_a_run_invalid(program, neighbour):
     words = (*ONE_CPU[program], "--iterations", "60000", "--json")
     judged("invalid", lambda: run(program, *words))
 
 
 @pytest.mark.parametrize("program", ["cv", "switch", "semaphore"])
-def test_a_neighbour_between_two_priorities_disturbs_a_run(program: str, neighbour: None) -> None:
+def test_a_neighbour_between_two_priorities_disturbs_a_run(program, neighbour):
     words = (*ONE_CPU[program], "--iterations", "20000", "--json")
     judged("disturbed invalid", lambda: run(program, *words))
 
 
-def test_a_deadline_task_disturbs_a_run(two_cpus: None, real_time: None) -> None:
+def test_a_deadline_task_disturbs_a_run(two_cpus, real_time):
     """It can run on all CPUs, and has no priority."""
     words = (
         "chrt --deadline --sched-runtime 500000 --sched-deadline 5000000 --sched-period 5000000 0"
@@ -195,9 +190,7 @@ def test_a_deadline_task_disturbs_a_run(two_cpus: None, real_time: None) -> None
 
 # A run of network takes 20 ms, which can lie within a rest of the neighbour.
 @pytest.mark.parametrize("program", ["pipes", "messages", "semaphore", "tlbflush"])
-def test_an_equal_neighbour_on_one_of_two_cpus_disturbs_a_run(
-    program: str, two_cpus: None, neighbour: None
-) -> None:
+def test_an_equal_neighbour_on_one_of_two_cpus_disturbs_a_run(program, two_cpus, neighbour):
     judged("disturbed invalid", lambda: run(program, "--json"), "other ")
 
 
@@ -213,7 +206,7 @@ def short_neighbour(real_time: None) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("program", ["pipes", "cv", "messages"])
-def test_a_neighbour_that_proc_hides_disturbs_a_run(program: str, short_neighbour: None) -> None:
+def test_a_neighbour_that_proc_hides_disturbs_a_run(program, short_neighbour):
     """As in a container: another PID namespace."""
     words = ("unshare", "--pid", "--fork", "--mount-proc", path_of(program), *ONE_CPU[program])
     judged("disturbed invalid", lambda: command([*words, "--json"]), "kept waiting for its CPU")
@@ -261,7 +254,7 @@ def running(source: str, cpu: str) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("program", ["pipes", "cv", "messages"])
-def test_timers_of_others_disturb_a_run(program: str, root: None) -> None:
+def test_timers_of_others_disturb_a_run(program, root):
     def attempt() -> harness.Done:
         with running(TIMERS, CPU):
             return run(program, *ONE_CPU[program], "--iterations", "100000", "--json")
@@ -278,7 +271,7 @@ def test_timers_of_others_disturb_a_run(program: str, root: None) -> None:
     ],
     ids=" ".join,
 )
-def test_the_timers_of_a_run_do_not_disturb_it(words: tuple[str, ...], two_cpus: None) -> None:
+def test_the_timers_of_a_run_do_not_disturb_it(words, two_cpus):
     def wrong() -> str:
         result = json_of(run(*words, "--json"))
         is_judged = result["status"] in ("ok", "disturbed")
@@ -287,7 +280,7 @@ def test_the_timers_of_a_run_do_not_disturb_it(words: tuple[str, ...], two_cpus:
     until(wrong, tries=3)
 
 
-def test_a_reader_of_the_memory_map_disturbs_tlbflush(two_cpus: None, root: None) -> None:
+def test_a_reader_of_the_memory_map_disturbs_tlbflush(two_cpus, root):
     words = ("--responders", "0", "--cpus", CPU, "--iterations", "20000", "--dma-latency", "0")
     other = str(min(os.sched_getaffinity(0)))
     with running(READER, other), running(READER, other):
@@ -304,9 +297,7 @@ def test_a_reader_of_the_memory_map_disturbs_tlbflush(two_cpus: None, root: None
         ("", "ras", "ok"),
     ],
 )
-def test_events_that_others_trace_disturb_a_run(
-    place: str, group: str, status: str, root: None, two_cpus: None
-) -> None:
+def test_events_that_others_trace_disturb_a_run(place, group, status, root, two_cpus):
     trace = Path("/sys/kernel/tracing") / place
     switch = trace / "events" / group / "enable"
     try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-from pathlib import Path
 
 import harness
 import pytest
@@ -47,9 +46,7 @@ exit $status
         ("ab", "--a", "a", "--b", "b", "--b-option", "timer.dma-latency=0", "timer"),
     ],
 )
-def test_a_full_disk_at_the_start_leaves_no_session(
-    tmp_path: Path, root: None, words: tuple[str, ...]
-) -> None:
+def test_a_full_disk_at_the_start_leaves_no_session(tmp_path, root, words):
     (tmp_path / "disk").mkdir()
     script = ["unshare", "--mount", "sh", "-c", SMALL_DISK, "sh", tmp_path / "disk", KLAT]
     done = command([*script, *words, "--output", "out"], limit=LIMIT_SECONDS)
@@ -59,7 +56,7 @@ def test_a_full_disk_at_the_start_leaves_no_session(
     assert done.err.count("No space left on device") == 1 and not done.out
 
 
-def test_a_soak_is_a_session_with_its_answer(tmp_path: Path, real_time: None) -> None:
+def test_a_soak_is_a_session_with_its_answer(tmp_path, real_time):
     words = "soak timer --for 2s --segment 1s --limit 1s --label x --load".split()
     done = command([KLAT, *words, "sleep 99", "--output", tmp_path], limit=LIMIT_SECONDS)
     assert done.status in (MEASURED, UNTRUSTED), str(done)
@@ -73,9 +70,7 @@ def test_a_soak_is_a_session_with_its_answer(tmp_path: Path, real_time: None) ->
     assert verified.status == 0, str(verified)
 
 
-def test_a_full_disk_ends_a_soak_that_keeps_its_segments(
-    tmp_path: Path, root: None, real_time: None
-) -> None:
+def test_a_full_disk_ends_a_soak_that_keeps_its_segments(tmp_path, root, real_time):
     disk = tmp_path / "disk"
     disk.mkdir()
     script = ["unshare", "--mount", "sh", "-c", FULL_DISK, "sh", disk, KLAT]

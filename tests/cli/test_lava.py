@@ -80,7 +80,7 @@ def row(p50: int | str, **more: object) -> dict[str, object]:
     } | more
 
 
-def test_the_definition_measures_and_the_record_comes_home(unpacked: Path, tmp_path: Path) -> None:
+def test_the_definition_measures_and_the_record_comes_home(unpacked, tmp_path):
     """As LAVA runs it: parameters between single quotes, then each step, until one fails."""
     definition = yaml.safe_load(DEFINITION.read_text())
     assert definition["metadata"]["format"] == "Lava-Test Test Definition 1.0"
@@ -135,9 +135,7 @@ def test_the_definition_measures_and_the_record_comes_home(unpacked: Path, tmp_p
         ("ticks", "emulated", {}),
     ],
 )
-def test_the_figures_are_medians_of_the_runs_that_count(
-    unit: str, mode: str, figures: dict[str, tuple[str, str]], unpacked: Path
-) -> None:
+def test_the_figures_are_medians_of_the_runs_that_count(unit, mode, figures, unpacked):
     """A quoted reason holds commas, and a run that does not count is left out."""
     rows = [row(2500), row(1000, status="disturbed", max=9000), row(1, status="invalid")]
     rows += [row("", p99="", max="", status="ok"), row(1900), row(2100)]
@@ -158,16 +156,12 @@ def test_the_figures_are_medians_of_the_runs_that_count(
         (("skipped", "error", "ok"), "fail"),
     ],
 )
-def test_a_program_passes_if_its_runs_count(
-    statuses: tuple[str, ...], result: str, unpacked: Path
-) -> None:
+def test_a_program_passes_if_its_runs_count(statuses, result, unpacked):
     done = leave(unpacked, [row(5, status=status) for status in statuses])
     assert cases(done)["pipes"] == ["--result", result]
 
 
-def test_a_program_that_fails_fails_the_job_and_keeps_the_record(
-    unpacked: Path, tmp_path: Path
-) -> None:
+def test_a_program_that_fails_fails_the_job_and_keeps_the_record(unpacked, tmp_path):
     """A log can have the records of several kernels."""
     done = leave(unpacked, [row(5)], status=1)
     assert cases(done)["measure"] == ["--result", "fail"]
@@ -181,7 +175,7 @@ def test_a_program_that_fails_fails_the_job_and_keeps_the_record(
     assert taken == {os.uname().release, "other"}
 
 
-def test_measure_runs_under_a_load_that_the_record_names(unpacked: Path, tmp_path: Path) -> None:
+def test_measure_runs_under_a_load_that_the_record_names(unpacked, tmp_path):
     done = run([unpacked / "measure", "syscall"], unpacked, RUNS="1", LABEL="b", LOAD="zero")
     session = tmp_path / done.out.strip()
     assert done.status == 0 and session.parent == tmp_path / "results/b", str(done)
@@ -191,7 +185,7 @@ def test_measure_runs_under_a_load_that_the_record_names(unpacked: Path, tmp_pat
     assert not list((tmp_path / "results/c").glob("*/runs.csv"))
 
 
-def test_measure_writes_into_no_directory_of_another_user(unpacked: Path, tmp_path: Path) -> None:
+def test_measure_writes_into_no_directory_of_another_user(unpacked, tmp_path):
     victim = tmp_path / "victim"
     victim.write_text("kept")
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().split("-")[0]
@@ -209,7 +203,7 @@ def test_measure_writes_into_no_directory_of_another_user(unpacked: Path, tmp_pa
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give files to another user")
 @pytest.mark.parametrize("kind", ["owner", "mode", "link", "target", "mine"])
-def test_measure_follows_only_roots_links(unpacked: Path, tmp_path: Path, kind: str) -> None:
+def test_measure_follows_only_roots_links(unpacked, tmp_path, kind):
     """The last is root's own link, to a directory that the caller of sudo can write."""
     target, label = tmp_path / "target", tmp_path / "results/b"
     target.mkdir()
@@ -235,7 +229,7 @@ def record_lines(archive: bytes) -> str:
     return "\n".join(f"klat-record: {line}" for line in ["begin", *coded, "end"]) + "\n"
 
 
-def test_a_log_without_a_whole_record_is_refused(tmp_path: Path) -> None:
+def test_a_log_without_a_whole_record_is_refused(tmp_path):
     def refused(text: str) -> str:
         (tmp_path / "log").write_text(text)
         done = command([TAKE_RECORD, tmp_path / "log", tmp_path / "results", "m", "stock"])
@@ -252,7 +246,7 @@ def test_a_log_without_a_whole_record_is_refused(tmp_path: Path) -> None:
     assert command([TAKE_RECORD, tmp_path / "none", tmp_path / "results", "m", "stock"]).status == 2
 
 
-def test_programs_of_another_machine_are_told_before_there_is_a_session(unpacked: Path) -> None:
+def test_programs_of_another_machine_are_told_before_there_is_a_session(unpacked):
     foreign = bytearray(Path("/bin/sh").read_bytes())
     foreign[18] ^= 0xFF  # e_machine of elf(5)
     (unpacked / "load").unlink()

@@ -63,7 +63,7 @@ def grows(value: Callable[[], int], by: int) -> bool:
     return False
 
 
-def test_the_list_names_them_all() -> None:
+def test_the_list_names_them_all():
     done = command([LOAD, "--list"])
     assert [line.split()[0] for line in done.out.splitlines()] == NAMES, str(done)
     done = command([LOAD, "--help"])
@@ -71,18 +71,18 @@ def test_the_list_names_them_all() -> None:
 
 
 @pytest.mark.parametrize("words", [[], ["nosuch"], ["--nosuch"], ["zero", "pipe"], ["populat"]])
-def test_what_is_no_load_is_refused_with_the_list(words: list[str]) -> None:
+def test_what_is_no_load_is_refused_with_the_list(words):
     done = command([LOAD, *words])
     harness.assert_one_line(done, "load", USAGE)
     assert done.err.rstrip().endswith(", ".join(NAMES)), str(done)
 
 
 @pytest.mark.parametrize("cpu", ["-1", "x", "", "1x", "4096", "100000"])
-def test_a_cpu_that_is_none_is_refused(cpu: str) -> None:
+def test_a_cpu_that_is_none_is_refused(cpu):
     harness.assert_one_line(command([LOAD, "zero", "--cpu", cpu]), "load", USAGE)
 
 
-def test_populate_fills_memory_and_gives_it_back() -> None:
+def test_populate_fills_memory_and_gives_it_back():
     with running("populate") as process:
         last, risen, fallen, deadline = 0, 0, 0, time.monotonic() + 10
         while (risen < 5 or fallen < 5) and time.monotonic() < deadline:
@@ -93,7 +93,7 @@ def test_populate_fills_memory_and_gives_it_back() -> None:
         assert risen >= 5 and fallen >= 5
 
 
-def test_zero_reads_much_at_once() -> None:
+def test_zero_reads_much_at_once():
     with running("zero") as process:
         # In this order and then the other, so that no call is counted without its bytes.
         amount, calls = io(process.pid, "rchar"), io(process.pid, "syscr")
@@ -102,7 +102,7 @@ def test_zero_reads_much_at_once() -> None:
         assert amount >= (calls - 1) * (4 << 20)
 
 
-def test_proc_reads_the_files_of_processes() -> None:
+def test_proc_reads_the_files_of_processes():
     with running("proc") as process:
         assert grows(lambda: io(process.pid, "syscr"), 1000)
         paths = set()
@@ -123,14 +123,14 @@ def forked() -> int:
     return int(line.split()[1])
 
 
-def test_fork_makes_processes_that_end() -> None:
+def test_fork_makes_processes_that_end():
     with running("fork") as process:
         # Their faults are added to the parent's account when they have been waited for.
         assert grows(lambda: stat(process.pid, 11), 1000) and grows(forked, 100)
         assert len(children(process.pid)) <= 1
 
 
-def test_pipe_moves_bytes_from_one_process_to_another() -> None:
+def test_pipe_moves_bytes_from_one_process_to_another():
     with running("pipe") as process:
         (writer,) = children(process.pid)
         assert grows(lambda: io(writer, "wchar"), 1 << 20)
@@ -140,7 +140,7 @@ def test_pipe_moves_bytes_from_one_process_to_another() -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
-def test_files_are_made_and_none_is_left(tmp_path: Path, number: signal.Signals) -> None:
+def test_files_are_made_and_none_is_left(tmp_path, number):
     with running("files", TMPDIR=str(tmp_path)) as process:
         (directory,) = tmp_path.iterdir()
         seen = set()
@@ -154,7 +154,7 @@ def test_files_are_made_and_none_is_left(tmp_path: Path, number: signal.Signals)
     harness.until(lambda: "left behind" if list(tmp_path.iterdir()) else "", 10)
 
 
-def test_a_link_in_place_of_its_directory_is_not_followed(tmp_path: Path) -> None:
+def test_a_link_in_place_of_its_directory_is_not_followed(tmp_path):
     parent, victim = tmp_path / "parent", tmp_path / "victim"
     parent.mkdir()
     victim.mkdir()
@@ -170,14 +170,14 @@ def test_a_link_in_place_of_its_directory_is_not_followed(tmp_path: Path) -> Non
     assert sorted(os.listdir(victim), key=int) == [str(number) for number in range(64)]
 
 
-def test_a_directory_that_cannot_be_made_is_one_clear_line(tmp_path: Path) -> None:
+def test_a_directory_that_cannot_be_made_is_one_clear_line(tmp_path):
     done = command([LOAD, "files"], env=os.environ | {"TMPDIR": str(tmp_path / "none")})
     harness.assert_one_line(done, "load", 1)
     assert "No such file or directory" in done.err
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_load_ends_with_its_parent(name: str, tmp_path: Path) -> None:
+def test_a_load_ends_with_its_parent(name, tmp_path):
     """Also where that is killed."""
     told = os.environ | {"TMPDIR": str(tmp_path)}
     with subprocess.Popen(
@@ -192,7 +192,7 @@ def test_a_load_ends_with_its_parent(name: str, tmp_path: Path) -> None:
     harness.until(lambda: "left behind" if list(tmp_path.iterdir()) else "", 10)
 
 
-def test_a_load_is_an_ordinary_thread_on_its_cpu(real_time: None) -> None:
+def test_a_load_is_an_ordinary_thread_on_its_cpu(real_time):
     cpu = min(os.sched_getaffinity(0))
     words = ["chrt", "-f", "10", str(LOAD), "zero", "--cpu", str(cpu)]
     with subprocess.Popen(words, stdin=subprocess.DEVNULL) as process:
@@ -205,7 +205,7 @@ def test_a_load_is_an_ordinary_thread_on_its_cpu(real_time: None) -> None:
 
 
 @pytest.mark.parametrize("name", ["zero", "files"])
-def test_a_session_runs_under_a_load_of_that_name_and_ends_it(tmp_path: Path, name: str) -> None:
+def test_a_session_runs_under_a_load_of_that_name_and_ends_it(tmp_path, name):
     words = ("run", "timer", "--runs", "1", "--load", name, "--label", "x", "--output", tmp_path)
     told = os.environ | {"TMPDIR": str(tmp_path)}
     done = command([sys.executable, "-B", KLAT, *words, "--iterations", "20"], env=told)
@@ -217,7 +217,7 @@ def test_a_session_runs_under_a_load_of_that_name_and_ends_it(tmp_path: Path, na
 
 
 @pytest.mark.parametrize("words", [["run"], ["ab", "--a", "one", "--b", "two"]])
-def test_a_word_that_is_no_load_is_refused_with_the_list(tmp_path: Path, words: list[str]) -> None:
+def test_a_word_that_is_no_load_is_refused_with_the_list(tmp_path, words):
     more = ("timer", "--load", "nosuchload", "--output", tmp_path)
     done = command([sys.executable, "-B", KLAT, *words, *more])
     assert done.status == USAGE and "files, fork, pipe, populate, proc, zero" in done.err, str(done)

@@ -29,9 +29,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("words, status", [((), 0), (("WERROR=1",), 2)])
-def test_a_warning_stops_only_a_build_that_asks_for_it(
-    words: tuple[str, ...], status: int, tmp_path: Path
-) -> None:
+def test_a_warning_stops_only_a_build_that_asks_for_it(words, status, tmp_path):
     copy = copy_tree(tmp_path)
     source = copy / "lib" / "base" / "lock.c"
     source.write_text(source.read_text() + "static int unused;\n")
@@ -40,12 +38,12 @@ def test_a_warning_stops_only_a_build_that_asks_for_it(
     assert "unused" in done.err
 
 
-def test_building_again_does_nothing(tree: Path) -> None:
+def test_building_again_does_nothing(tree):
     done = make(tree)
     assert (done.status, done.out, done.err) == (0, "", ""), str(done)
 
 
-def test_more_metrics_than_a_program_may_have_do_not_compile(tmp_path: Path) -> None:
+def test_more_metrics_than_a_program_may_have_do_not_compile(tmp_path):
     source = tmp_path / "many.c"
     library = ["-I", ROOT / "lib", "-I", ROOT / "lib/arch/portable"]
     words = ["cc", "-fsyntax-only", "-D_GNU_SOURCE", *library, source]
@@ -65,7 +63,7 @@ def rebuilt(tree: Path, changed: str) -> str:
     return make(tree, "--dry-run", *made, f"--what-if={changed}").out
 
 
-def test_a_header_that_changes_rebuilds_what_includes_it(tree: Path) -> None:
+def test_a_header_that_changes_rebuilds_what_includes_it(tree):
     out = rebuilt(tree, "lib/run/run.h")
     assert "lib/record/record.c" in out and "-o pipes/pipes" in out
     out = rebuilt(tree, "network/datagram.h")
@@ -73,7 +71,7 @@ def test_a_header_that_changes_rebuilds_what_includes_it(tree: Path) -> None:
 
 
 @pytest.mark.slow
-def test_clang_builds_without_a_warning(tree: Path) -> None:
+def test_clang_builds_without_a_warning(tree):
     if not shutil.which("clang"):
         harness.lacking("there is no clang")
     done = make(tree, "OUT=build/clang", "CC=clang", "all")
@@ -82,7 +80,7 @@ def test_clang_builds_without_a_warning(tree: Path) -> None:
     assert command([clang_built, "--version"]).status == 0
 
 
-def test_static_programs_run_by_themselves() -> None:
+def test_static_programs_run_by_themselves():
     program = harness.path_of("pipes", "static")
     assert b"/ld-linux" not in program.read_bytes()[:4096], "no interpreter"
     assert command([program, "--cpus", "0,0"]).status in (harness.MEASURED, harness.UNTRUSTED)
@@ -97,7 +95,7 @@ os.execv(sys.argv[1], sys.argv[1:])
 """
 
 
-def test_a_program_that_may_not_read_the_counter_says_so() -> None:
+def test_a_program_that_may_not_read_the_counter_says_so():
     program = harness.path_of("pipes", "static")
     done = command(["/usr/bin/python3", "-B", "-c", FORBID_THE_COUNTER, program])
     if done.status == 77:
@@ -106,7 +104,7 @@ def test_a_program_that_may_not_read_the_counter_says_so() -> None:
     assert "may not read this CPU's counter" in done.err
 
 
-def test_a_variant_does_not_touch_the_programs(tree: Path) -> None:
+def test_a_variant_does_not_touch_the_programs(tree):
     out = make(tree, "--dry-run", "OUT=build/plain", "CFLAGS=-O1").out
     written = re.findall(r" -o (\S+)", out)
     assert len(written) > len(PROGRAMS)
@@ -130,7 +128,7 @@ def picky_compiler(tmp_path: Path) -> Path:
     return compiler
 
 
-def test_a_missing_library_is_one_clear_line(tree: Path, picky_compiler: Path) -> None:
+def test_a_missing_library_is_one_clear_line(tree, picky_compiler):
     done = make(tree, "OUT=build/picky", f"CC={picky_compiler}")
     ours = [line for line in done.err.splitlines() if not line.startswith("make")]
     assert done.status == 2
@@ -138,7 +136,7 @@ def test_a_missing_library_is_one_clear_line(tree: Path, picky_compiler: Path) -
     assert "flood" not in done.err
 
 
-def test_deps_does_nothing_where_nothing_is_missing(tree: Path, root: None) -> None:
+def test_deps_does_nothing_where_nothing_is_missing(tree, root):
     """Without network, too."""
     done = command(["unshare", "--net", "make", "deps", "test-deps"], cwd=tree, env=ENVIRONMENT)
     assert (done.status, done.out, done.err) == (0, "", ""), str(done)
@@ -163,9 +161,7 @@ def with_commands(tmp_path: Path, compiler: Path, **scripts: str) -> dict[str, s
     return ENVIRONMENT | {"CC": str(compiler), "PATH": str(path)}
 
 
-def test_deps_says_what_is_missing_and_installs_it(
-    tmp_path: Path, picky_compiler: Path, root: None
-) -> None:
+def test_deps_says_what_is_missing_and_installs_it(tmp_path, picky_compiler, root):
     log, installed = tmp_path / "log", tmp_path / "installed"
     apt_get = f'echo "$*" >>{log}\ncase "$*" in *" install "*) touch {installed} ;; esac'
     scripts = {"apt-get": apt_get, "apt-cache": "echo Package: $2"}
@@ -177,9 +173,7 @@ def test_deps_says_what_is_missing_and_installs_it(
     assert install.endswith(" install -y --no-install-recommends libnuma-dev")
 
 
-def test_deps_that_cannot_install_says_why(
-    tmp_path: Path, picky_compiler: Path, root: None
-) -> None:
+def test_deps_that_cannot_install_says_why(tmp_path, picky_compiler, root):
     scripts = {"apt-get": 'echo "E: no such thing"; exit 100', "apt-cache": ""}
     done = command([DEPS, "build"], env=with_commands(tmp_path, picky_compiler, **scripts))
     assert done.status == 1
@@ -187,16 +181,14 @@ def test_deps_that_cannot_install_says_why(
     assert done.err.splitlines()[-1] == "klat: could not install: libnuma-dev"
 
 
-def test_deps_without_apt_names_the_packages(tmp_path: Path, picky_compiler: Path) -> None:
+def test_deps_without_apt_names_the_packages(tmp_path, picky_compiler):
     done = command([DEPS, "build", "run"], env=with_commands(tmp_path, picky_compiler))
     assert done.status == 1
     (line,) = done.err.splitlines()
     assert line.startswith("klat: missing: libnuma-dev (names of Debian packages)")
 
 
-def test_deps_as_an_ordinary_user_says_so(
-    open_directory: Path, picky_compiler: Path, as_nobody: list[str | Path]
-) -> None:
+def test_deps_as_an_ordinary_user_says_so(open_directory, picky_compiler, as_nobody):
     for source in (picky_compiler, DEPS):
         shutil.copy(source, open_directory / source.name)
         (open_directory / source.name).chmod(0o755)
@@ -208,7 +200,7 @@ def test_deps_as_an_ordinary_user_says_so(
 
 
 @pytest.mark.slow
-def test_what_root_builds_belongs_to_the_trees_owner(tmp_path: Path, root: None) -> None:
+def test_what_root_builds_belongs_to_the_trees_owner(tmp_path, root):
     """And git's suspicion of another's tree reaches nobody's eyes, nor takes the commit away."""
     copy = copy_tree(tmp_path)
     for words in (["init", "-q"], ["add", "Makefile"]):
@@ -270,21 +262,19 @@ def installed(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         (("sysroot",), "libraries for another machine; name it: ARCH=arm64"),
     ],
 )
-def test_a_compiler_that_cannot_build_it_is_refused(
-    words: tuple[str, ...], said: str, tmp_path: Path
-) -> None:
+def test_a_compiler_that_cannot_build_it_is_refused(words, said, tmp_path):
     done = make(ROOT, f"OUT={tmp_path}", *words)
     assert done.status == 2 and said in done.err, str(done)
 
 
-def test_static_programs_of_another_machine_are_built_and_installed_apart() -> None:
+def test_static_programs_of_another_machine_are_built_and_installed_apart():
     """klat lab looks for this machine's in static."""
     done = make(ROOT, "-n", "install-static", "ARCH=arm64")
     assert done.status == 0 and "cd build/static-arm64 && " in done.out, str(done)
     assert "/libexec/klat/static-arm64/" in done.out, str(done)
 
 
-def test_an_architecture_in_the_environment_is_told_to_have_no_effect() -> None:
+def test_an_architecture_in_the_environment_is_told_to_have_no_effect():
     set_by_kernel_builds = {"ARCH": "arm64", "CROSS_COMPILE": "aarch64-linux-gnu-"}
     done = make(ROOT, "-n", "all", "OUT=build/none", environment=set_by_kernel_builds)
     assert done.status == 0 and "-Ilib/arch/aarch64" not in done.out, str(done)
@@ -293,7 +283,7 @@ def test_an_architecture_in_the_environment_is_told_to_have_no_effect() -> None:
     )
 
 
-def test_everything_is_installed_in_its_place(installed: Path) -> None:
+def test_everything_is_installed_in_its_place(installed):
     there = files_below(installed / "opt/klat")
     assert {"bin/klat", "share/klat/klat/cli.py", "share/doc/klat/docs/record.md"} <= there
     assert {f"libexec/klat/{program}" for program in PROGRAMS} <= there
@@ -309,9 +299,7 @@ def test_everything_is_installed_in_its_place(installed: Path) -> None:
         assert stat.S_IMODE(mode) == (0o755 if executable else 0o644), name
 
 
-def test_installed_it_finds_its_parts_and_works_from_anywhere(
-    installed: Path, tmp_path: Path
-) -> None:
+def test_installed_it_finds_its_parts_and_works_from_anywhere(installed, tmp_path):
     klat = installed / "opt/klat/bin/klat"
     link = tmp_path / "klat"
     link.symlink_to(klat)
@@ -343,9 +331,7 @@ def klat_commands() -> set[str]:
     return set(listed)
 
 
-def test_manuals_hold_every_command_and_option_and_format_without_a_warning(
-    reference: Path,
-) -> None:
+def test_manuals_hold_every_command_and_option_and_format_without_a_warning(reference):
     pages = sorted((reference / "man").glob("*.1"))
     assert len(pages) == len(PROGRAMS) + 1
     for page in pages:
@@ -378,7 +364,7 @@ def completed(reference: Path, *words: str) -> set[str]:
     return set(done.out.split())
 
 
-def test_completion_knows_commands_programs_options_and_choices(reference: Path) -> None:
+def test_completion_knows_commands_programs_options_and_choices(reference):
     assert completed(reference, "") == klat_commands() | set(PROGRAMS) | {"--help", "--version"}
     assert completed(reference, "pi") == {"pipes"}
     assert completed(reference, "pipes", "--mode", "") == {"round-trip", "one-way"}
@@ -390,7 +376,7 @@ def test_completion_knows_commands_programs_options_and_choices(reference: Path)
         assert completed(reference, program, "--") == options
 
 
-def test_a_new_benchmark_builds_measures_and_passes(tmp_path: Path) -> None:
+def test_a_new_benchmark_builds_measures_and_passes(tmp_path):
     copy = copy_tree(tmp_path)
     done = make(copy, "new", "NAME=getppid")
     assert done.status == 0, str(done)
@@ -409,7 +395,7 @@ def test_a_new_benchmark_builds_measures_and_passes(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "name", ["", "a b", "A", "1x", "x/y", "../x", "x;y", "pipes", "switch", "lib", "build", "run"]
 )
-def test_a_name_that_will_not_do_is_one_line_and_changes_nothing(name: str, tree: Path) -> None:
+def test_a_name_that_will_not_do_is_one_line_and_changes_nothing(name, tree):
     before = {*tree.glob("bench/*"), *tree.glob("tests/cli/*")}
     done = make(tree, "new", f"NAME={name}")
     ours = [line for line in done.err.splitlines() if not line.startswith("make")]
@@ -417,7 +403,7 @@ def test_a_name_that_will_not_do_is_one_line_and_changes_nothing(name: str, tree
     assert {*tree.glob("bench/*"), *tree.glob("tests/cli/*")} == before
 
 
-def test_clean_leaves_what_a_clone_has(tmp_path: Path) -> None:
+def test_clean_leaves_what_a_clone_has(tmp_path):
     copy = copy_tree(tmp_path)
     before = files_below(copy)
     assert make(copy, "build/lib/base/lock.o").status == 0

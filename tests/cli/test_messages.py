@@ -52,7 +52,7 @@ def hop(*options: str) -> float:
 
 
 @pytest.mark.parametrize("mode", ALONE)
-def test_a_thread_with_its_own_queue_never_sleeps(mode: str) -> None:
+def test_a_thread_with_its_own_queue_never_sleeps(mode):
     done = json_of(measured("messages", "--mode", mode, *QUICK, "--json"))
     (loop,) = done["evidence"]["workers"]
     assert loop["voluntary"] == 0
@@ -60,7 +60,7 @@ def test_a_thread_with_its_own_queue_never_sleeps(mode: str) -> None:
     assert done["evidence"]["counts"]["waits"] == (MADE if mode == "pass-epoll" else 0)
 
 
-def test_each_mode_costs_more_than_the_one_before() -> None:
+def test_each_mode_costs_more_than_the_one_before():
     def attempt() -> str:
         hops = [hop("--mode", mode) for mode in ALONE]
         return "" if hops == sorted(hops) and hops[1] > 1.5 * hops[0] else str(hops)
@@ -69,7 +69,7 @@ def test_each_mode_costs_more_than_the_one_before() -> None:
 
 
 @pytest.mark.parametrize("cost", [("--timer", "per-loop"), ("--alloc", "malloc")])
-def test_each_hidden_cost_is_seen(cost: tuple[str, str]) -> None:
+def test_each_hidden_cost_is_seen(cost):
     """In the mean, because the median is a multiple of the counter's quantum."""
 
     def least_mean(*options: str) -> float:
@@ -83,7 +83,7 @@ def test_each_hidden_cost_is_seen(cost: tuple[str, str]) -> None:
 
 
 @pytest.mark.parametrize("mode", (*ALONE, "threads"))
-def test_the_timer_is_armed_in_every_pass(mode: str) -> None:
+def test_the_timer_is_armed_in_every_pass(mode):
     found = counts("--mode", mode, "--timer", "per-loop", *QUICK)
     passes = MADE if mode != "threads" else 2 * MADE
     assert passes <= found["timers_armed"] <= passes + passes // 2
@@ -94,7 +94,7 @@ def test_the_timer_is_armed_in_every_pass(mode: str) -> None:
 
 
 @pytest.mark.parametrize("wake", WAKES)
-def test_both_sides_sleep_for_each_message(wake: str, real_time: None) -> None:
+def test_both_sides_sleep_for_each_message(wake, real_time):
     for cpus in ((), ONE_CPU):
         if not cpus and len(os.sched_getaffinity(0)) < 2:
             continue
@@ -103,9 +103,7 @@ def test_both_sides_sleep_for_each_message(wake: str, real_time: None) -> None:
         assert done["evidence"]["counts"]["messages"] == 2 * done["evidence"]["counts"]["observed"]
 
 
-def test_spinning_threads_never_sleep_and_beat_those_that_do(
-    two_cpus: None, real_time: None
-) -> None:
+def test_spinning_threads_never_sleep_and_beat_those_that_do(two_cpus, real_time):
     def attempt() -> str:
         spinning = result("--wake", "spin")
         (metric,) = spinning["metrics"]
@@ -118,7 +116,7 @@ def test_spinning_threads_never_sleep_and_beat_those_that_do(
 
 
 @pytest.mark.parametrize("threads", [1, 10, pytest.param(1000, marks=pytest.mark.slow)])
-def test_the_star_handles_each_message_once(threads: int, two_cpus: None) -> None:
+def test_the_star_handles_each_message_once(threads, two_cpus):
     for cpus in ((), ONE_CPU):
         options = ("--mode", "star", "--threads", str(threads), "--iterations", "30")
         done = result(*options, "--warmup", "3", *cpus)
@@ -130,7 +128,7 @@ def test_the_star_handles_each_message_once(threads: int, two_cpus: None) -> Non
         assert "out of order" not in done["reason"]
 
 
-def test_rates_and_times_of_a_message_agree(two_cpus: None) -> None:
+def test_rates_and_times_of_a_message_agree(two_cpus):
     for options in (("--mode", "call"), (), ("--mode", "star", "--threads", "50")):
         done = result(*options)
         found = done["evidence"]["counts"]
@@ -138,9 +136,7 @@ def test_rates_and_times_of_a_message_agree(two_cpus: None) -> None:
         assert found["message_ticks"] == pytest.approx(ticks, rel=0.03, abs=1)
 
 
-def test_the_time_of_a_message_between_two_threads_is_about_a_hop(
-    two_cpus: None, real_time: None
-) -> None:
+def test_the_time_of_a_message_between_two_threads_is_about_a_hop(two_cpus, real_time):
     """One message, always under way: each direction is counted where it is handled, and once."""
 
     def attempt() -> str:
@@ -152,7 +148,7 @@ def test_the_time_of_a_message_between_two_threads_is_about_a_hop(
     until(attempt)
 
 
-def test_a_recorded_star_is_a_sample_for_each_bounce(tmp_path: Path) -> None:
+def test_a_recorded_star_is_a_sample_for_each_bounce(tmp_path):
     options = ("--mode", "star", "--threads", "7", *ONE_CPU, *QUICK, "--inject", "20000")
     works("messages", *options, "--record", tmp_path, "--quiet")
     (row,) = Session(tmp_path).rows
@@ -161,7 +157,7 @@ def test_a_recorded_star_is_a_sample_for_each_bounce(tmp_path: Path) -> None:
     assert row["voluntary"].startswith("hub=") and ";thread=" in row["voluntary"]
 
 
-def test_a_lost_wake_up_would_hang_and_none_does(two_cpus: None) -> None:
+def test_a_lost_wake_up_would_hang_and_none_does(two_cpus):
     """Many short rounds of every kind, in which a wake-up could fall between look and sleep."""
     for wake in WAKES:
         options = ("--mode", "star", "--threads", "3", "--iterations", "3000", "--wake", wake)
@@ -183,25 +179,25 @@ def test_a_lost_wake_up_would_hang_and_none_does(two_cpus: None) -> None:
         (("--mode", "star", "--cpus", "1"), "takes 2 CPUs"),
     ],
 )
-def test_contradictions_are_one_line(words: tuple[str, ...], said: str) -> None:
+def test_contradictions_are_one_line(words, said):
     done = run("messages", *words)
     assert_one_line(done, "messages", USAGE)
     assert said in done.err
 
 
-def test_too_many_spinning_threads_for_the_cpus_are_skipped() -> None:
+def test_too_many_spinning_threads_for_the_cpus_are_skipped():
     done = run("messages", "--mode", "star", "--threads", "9000", "--wake", "spin")
     assert_one_line(done, "messages", SKIPPED)
 
 
-def test_the_limit_of_descriptors_is_told() -> None:
+def test_the_limit_of_descriptors_is_told():
     words = ["prlimit", "--nofile=100", path_of("messages"), "--mode", "star", "--threads", "100"]
     done = command(words)
     assert_one_line(done, "messages", SKIPPED)
     assert "open files, and the hard limit is 100" in done.err
 
 
-def test_a_soft_limit_of_descriptors_is_raised() -> None:
+def test_a_soft_limit_of_descriptors_is_raised():
     words = ["prlimit", "--nofile=50:4096", path_of("messages"), "--mode", "star", *QUICK]
     done = command([*words, "--threads", "100", *ONE_CPU, "--json"])
     assert done.status in (harness.MEASURED, UNTRUSTED), str(done)
@@ -209,7 +205,7 @@ def test_a_soft_limit_of_descriptors_is_raised() -> None:
     assert found["messages"] == 200 * found["observed"]
 
 
-def test_the_limit_of_threads_is_told(published: Path, as_nobody: list[str | Path]) -> None:
+def test_the_limit_of_threads_is_told(published, as_nobody):
     words = ["prlimit", "--nproc=60", *as_nobody, published / "messages"]
     done = command([*words, "--mode", "star", "--threads", "500"], cwd="/")
     assert done.status == SKIPPED, str(done)

@@ -60,9 +60,7 @@ def machine(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_a_static_program_says_that_an_emulator_measures_no_time(
-    program: str, machine: str
-) -> None:
+def test_a_static_program_says_that_an_emulator_measures_no_time(program, machine):
     path = ROOT / "build" / f"{machine}-static" / FOLDERS[program] / program
     words = [f"qemu-{machine}-static", path, "--policy", "other", "--iterations", "50"]
 
@@ -77,7 +75,7 @@ def test_a_static_program_says_that_an_emulator_measures_no_time(
     assert "emulated mode: the counter measures no time" in command(words).out
 
 
-def test_short_calls_are_batched_where_the_counter_is_coarse(machine: str) -> None:
+def test_short_calls_are_batched_where_the_counter_is_coarse(machine):
     """In the emulator this CPU's counter has 62.5 MHz. riscv64's is this machine's."""
     cpu, batch = {"aarch64": ("cortex-a57", 100), "riscv64": ("rv64", 1)}[machine]
     path = ROOT / "build" / f"{machine}-static" / "bench/syscall/syscall"
@@ -85,7 +83,7 @@ def test_short_calls_are_batched_where_the_counter_is_coarse(machine: str) -> No
     assert f";batch={batch};" in json_of(command([*words, "--json"]))["parameters"]
 
 
-def test_a_board_is_named_with_each_of_its_kinds_of_cores(machine: str, tmp_path: Path) -> None:
+def test_a_board_is_named_with_each_of_its_kinds_of_cores(machine, tmp_path):
     """Their /proc/cpuinfo has no model name."""
     big = "CPU implementer\t: 0x41\nCPU part\t: 0xd0b\n\n"
     cores = {
@@ -115,9 +113,7 @@ def test_a_board_is_named_with_each_of_its_kinds_of_cores(machine: str, tmp_path
 
 
 @pytest.mark.parametrize("machine", ["aarch64"], indirect=True)
-def test_a_board_without_a_machine_id_is_identified_by_its_serial_number(
-    machine: str, tmp_path: Path
-) -> None:
+def test_a_board_without_a_machine_id_is_identified_by_its_serial_number(machine, tmp_path):
     program = ROOT / "build" / f"{machine}-static" / "bench/syscall/syscall"
 
     def identity(machine_id: str, serial_number: str) -> str | None:
@@ -147,7 +143,7 @@ def test_a_board_without_a_machine_id_is_identified_by_its_serial_number(
     assert identity("", "0000000000000000") is None
 
 
-def test_a_program_runs_with_the_shared_libraries_of_its_sysroot(machine: str) -> None:
+def test_a_program_runs_with_the_shared_libraries_of_its_sysroot(machine):
     emulator = [f"qemu-{machine}-static", "-L", ROOT / "build/sysroot" / machine]
     for program, folder in FOLDERS.items():
         done = command([*emulator, ROOT / "build" / machine / folder / program, "--version"])
@@ -155,7 +151,7 @@ def test_a_program_runs_with_the_shared_libraries_of_its_sysroot(machine: str) -
 
 
 @pytest.mark.parametrize("unit", UNITS)
-def test_the_library_passes_its_unit_tests(unit: str, machine: str) -> None:
+def test_the_library_passes_its_unit_tests(unit, machine):
     emulator = [f"qemu-{machine}-static", "-L", ROOT / "build/sysroot" / machine]
     done = command([*emulator, ROOT / "build" / machine / "unit" / unit], cwd=ROOT)
     assert done.status == 0, str(done)

@@ -21,7 +21,7 @@ def counts(program: str, *arguments: str) -> dict[str, int]:
     return found
 
 
-def test_a_process_that_spins_beside_a_sleeper_is_other_work(real_time: None) -> None:
+def test_a_process_that_spins_beside_a_sleeper_is_other_work(real_time):
     script = f"import os; os.sched_setaffinity(0, {{{CPU}}}); print(flush=True)\nwhile True: pass"
     words = [sys.executable, "-c", script]
     with subprocess.Popen(words, stdout=subprocess.PIPE) as hog:
@@ -33,6 +33,6 @@ def test_a_process_that_spins_beside_a_sleeper_is_other_work(real_time: None) ->
     assert found["other_busy_us"] > 0.5 * found["cpu_us"]
 
 
-def test_a_spinner_of_the_run_is_not(real_time: None) -> None:
+def test_a_spinner_of_the_run_is_not(real_time):
     found = counts("timer", "--iterations", "600")
     assert found["other_busy_us"] < 0.5 * found["cpu_us"] + 4 * found["other_busy_error_us"]

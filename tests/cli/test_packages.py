@@ -23,7 +23,7 @@ BUILD_SECONDS = 600
 PT_INTERP = 3  # elf(5): the program needs shared libraries
 
 
-def test_lint_finds_a_package_of_another_version(tmp_path: Path) -> None:
+def test_lint_finds_a_package_of_another_version(tmp_path):
     copy = copy_tree(tmp_path)
     assert make(copy, "lint-version").status == 0
     changelog = copy / "debian/changelog"
@@ -60,9 +60,7 @@ def files_of(deb: Path) -> set[str]:
 
 
 @pytest.mark.slow
-def test_the_packages_contain_what_make_installs(
-    packages: dict[str, Path], built_tree: Path, tmp_path: Path
-) -> None:
+def test_the_packages_contain_what_make_installs(packages, built_tree, tmp_path):
     done = make(
         built_tree, "install", "install-static", f"DESTDIR={tmp_path}", "prefix=/usr", limit=300
     )
@@ -78,7 +76,7 @@ def test_the_packages_contain_what_make_installs(
 
 
 @pytest.mark.slow
-def test_lintian_finds_no_error_and_no_warning(packages: dict[str, Path]) -> None:
+def test_lintian_finds_no_error_and_no_warning(packages):
     if not shutil.which("lintian"):
         harness.lacking("there is no lintian")
     (changes,) = packages["klat"].parent.glob("*.changes")
@@ -99,9 +97,7 @@ echo '{"outcome": "complete"}' >"${record#@}/m1.json"
 
 
 @pytest.mark.slow
-def test_a_fleet_gets_static_programs_from_the_packages(
-    packages: dict[str, Path], tmp_path: Path
-) -> None:
+def test_a_fleet_gets_static_programs_from_the_packages(packages, tmp_path):
     for name in ("klat", "klat-programs"):
         assert command(["dpkg-deb", "-x", packages[name], tmp_path]).status == 0
     tools = {
@@ -137,9 +133,7 @@ def test_a_fleet_gets_static_programs_from_the_packages(
         pytest.param("riscv64", "riscv64", marks=pytest.mark.long),
     ],
 )
-def test_packages_for_another_architecture(
-    machine: str, name: str, packages: dict[str, Path], tmp_path: Path
-) -> None:
+def test_packages_for_another_architecture(machine, name, packages, tmp_path):
     for needed in (f"{machine}-linux-gnu-gcc", f"qemu-{machine}-static", "lintian"):
         if not shutil.which(needed):
             harness.lacking(f"this machine has no {needed}")
@@ -181,9 +175,7 @@ def test_packages_for_another_architecture(
 
 
 @pytest.mark.long
-def test_packages_built_elsewhere_and_later_are_equal(
-    packages: dict[str, Path], tmp_path: Path
-) -> None:
+def test_packages_built_elsewhere_and_later_are_equal(packages, tmp_path):
     other = packages_of(copy_tree(tmp_path / "a" / "longer" / "path"))
     hashes = [
         {name: hashlib.sha256(deb.read_bytes()).hexdigest() for name, deb in built.items()}
@@ -224,8 +216,8 @@ listed >"$root/../after"
 
 @pytest.mark.long
 def test_packages_leave_nothing_of_themselves_in_a_fresh_debian(
-    packages: dict[str, Path], built_tree: Path, tmp_path: Path, root: None
-) -> None:
+    packages, built_tree, tmp_path, root
+):
     system = tmp_path / "system"
     words = ["mmdebstrap", "-q", "--variant=minbase", "--skip=cleanup/apt", "bookworm", system]
     done = command(words, limit=600)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
 from subprocess import PIPE
 
 import pytest
@@ -13,7 +12,7 @@ from harness import FAILED, command, json_of, until, works
 pytestmark = pytest.mark.alone
 
 
-def test_the_gap_before_a_one_way_message_is_no_sleep_for_it(real_time: None) -> None:
+def test_the_gap_before_a_one_way_message_is_no_sleep_for_it(real_time):
     """The writer sleeps in each gap, and again for the answer: only the latter is a wait of the pipe."""
 
     def attempt() -> str:
@@ -33,12 +32,8 @@ def test_the_gap_before_a_one_way_message_is_no_sleep_for_it(real_time: None) ->
     ],
 )
 def test_a_pipe_that_is_smaller_than_usual_is_an_error_if_a_message_fills_it(
-    program: tuple[str, ...],
-    size: str,
-    is_error: bool,
-    published: Path,
-    as_nobody: list[str | Path],
-) -> None:
+    program, size, is_error, published, as_nobody
+):
     """As a user's pipes are who has 16,384 pages in other pipes."""
     many = (
         "import fcntl, os; os.setuid(65534)\n"

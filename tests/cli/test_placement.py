@@ -20,16 +20,14 @@ def made_up(path: Path, files: dict[str, str]) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("online", ["", f"{LAST + 1}\n"])
-def test_a_cpu_that_the_kernel_allows_is_taken_whatever_the_files_say(
-    tmp_path: Path, online: str
-) -> None:
+def test_a_cpu_that_the_kernel_allows_is_taken_whatever_the_files_say(tmp_path, online):
     files = {"system/cpu/online": online} if online else {}
     words = ("taskset", "-c", str(LAST), path_of("timer", "planted"), "--iterations", "5")
     done = command([*words, "--cpus", str(LAST)], env=made_up(tmp_path, files))
     assert done.status == MEASURED, str(done)
 
 
-def test_the_check_of_options_asks_the_kernel_for_this_machine_s_cpus(two_cpus: None) -> None:
+def test_the_check_of_options_asks_the_kernel_for_this_machine_s_cpus(two_cpus):
     on_last: list[str | Path] = [
         "taskset",
         "-c",
@@ -42,7 +40,7 @@ def test_the_check_of_options_asks_the_kernel_for_this_machine_s_cpus(two_cpus: 
     assert command([*on_last, "--cpus", f"{LAST},8191"]).status == USAGE
 
 
-def test_output_and_record_name_the_type_of_the_cores(two_cpus: None, tmp_path: Path) -> None:
+def test_output_and_record_name_the_type_of_the_cores(two_cpus, tmp_path):
     environment = made_up(
         tmp_path / "sys",
         {

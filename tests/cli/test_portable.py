@@ -27,7 +27,7 @@ def portable() -> str:
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_a_program_measures_with_the_clock_of_the_kernel(program: str, portable: str) -> None:
+def test_a_program_measures_with_the_clock_of_the_kernel(program, portable):
     def attempt() -> str:
         done = command([path_of(program, portable), "--iterations", "100", "--json"])
         if done.status == SKIPPED:
@@ -41,9 +41,7 @@ def test_a_program_measures_with_the_clock_of_the_kernel(program: str, portable:
     harness.until(attempt)
 
 
-def test_klat_explain_refuses_a_build_whose_counter_no_trace_clock_reads(
-    portable: str,
-) -> None:
+def test_klat_explain_refuses_a_build_whose_counter_no_trace_clock_reads(portable):
     words = [
         "--trace-above=1",
         "--trace-instance=/",
@@ -57,6 +55,6 @@ def test_klat_explain_refuses_a_build_whose_counter_no_trace_clock_reads(
 
 
 @pytest.mark.parametrize("unit", UNITS)
-def test_the_library_passes_its_unit_tests(unit: str, portable: str) -> None:
+def test_the_library_passes_its_unit_tests(unit, portable):
     done = command([ROOT / "build" / portable / "unit" / unit], cwd=ROOT)
     assert done.status == 0, str(done)

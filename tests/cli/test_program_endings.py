@@ -13,7 +13,17 @@ from pathlib import Path
 
 import harness
 import pytest
-from harness import FAILED, MEASURED, UNTRUSTED, Running, assert_one_line, command, gone, path_of
+from harness import (
+    FAILED,
+    MEASURED,
+    PROGRAMS,
+    UNTRUSTED,
+    Running,
+    assert_one_line,
+    combined,
+    command,
+)
+from harness import gone, path_of
 
 pytestmark = pytest.mark.alone
 
@@ -91,10 +101,8 @@ ENDINGS: dict[str, tuple[Callable[[Running], None], int, str]] = {
 }
 
 
-@pytest.mark.parametrize("ending", ENDINGS)
-def test_a_run_that_is_ended_leaves_nothing(
-    program: str, ending: str, tmp_path: Path, root: None, real_time: None
-) -> None:
+@pytest.mark.parametrize("ending, program", combined(list(ENDINGS), PROGRAMS))
+def test_a_run_that_is_ended_leaves_nothing(ending, program, tmp_path, root, real_time):
     """No process, no change of the machine, and in the record at most the error."""
     end, status, said = ENDINGS[ending]
     before = knobs()
@@ -123,9 +131,7 @@ def test_a_run_that_is_ended_leaves_nothing(
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM])
-def test_a_peer_process_that_is_killed_is_named_with_the_signal(
-    number: signal.Signals, two_cpus: None
-) -> None:
+def test_a_peer_process_that_is_killed_is_named_with_the_signal(number, two_cpus):
     with Running("pipes", "--peer", "process", "--cpus", "1,0") as running:
         (measured,) = harness.children(running.process.pid)
         (peer,) = harness.children(measured)
@@ -136,7 +142,7 @@ def test_a_peer_process_that_is_killed_is_named_with_the_signal(
         assert not gone(running.children)
 
 
-def test_a_peer_process_that_is_stopped_and_goes_on_has_not_ended(two_cpus: None) -> None:
+def test_a_peer_process_that_is_stopped_and_goes_on_has_not_ended(two_cpus):
     with Running("pipes", "--peer", "process") as running:
         (measured,) = harness.children(running.process.pid)
         (peer,) = harness.children(measured)
@@ -147,7 +153,7 @@ def test_a_peer_process_that_is_stopped_and_goes_on_has_not_ended(two_cpus: None
 
 
 @pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGINT])
-def test_a_signal_that_the_caller_ignores_stays_ignored(number: signal.Signals) -> None:
+def test_a_signal_that_the_caller_ignores_stays_ignored(number):
     ignore = f'trap "" {number.name[3:]}; exec "$@"'
     words = [
         "sh",
@@ -167,7 +173,7 @@ def test_a_signal_that_the_caller_ignores_stays_ignored(number: signal.Signals) 
     assert process.wait(30) in (MEASURED, UNTRUSTED)
 
 
-def test_a_child_that_the_caller_left_behind_is_no_worker() -> None:
+def test_a_child_that_the_caller_left_behind_is_no_worker():
     """SIGCHLD ignored, and a stranger for a child, are both inherited by exec."""
     words = ["sh", "-c", 'trap "" CHLD; sleep 0.02 & exec "$@"', "sh", path_of("pipes")]
     assert command([*words, "--cpus", "1,1"]).status in (MEASURED, UNTRUSTED)
@@ -188,9 +194,7 @@ def waits_for_a_lock(pid: int) -> bool:
 
 
 @pytest.mark.parametrize("measured", [False, True], ids=["to join", "to record"])
-def test_a_program_that_waits_for_its_session_can_be_interrupted(
-    measured: bool, tmp_path: Path
-) -> None:
+def test_a_program_that_waits_for_its_session_can_be_interrupted(measured, tmp_path):
     """Another program holds the session before it joins, or from when it measures."""
     harness.works("pipes", "--cpus", "1,1", "--quiet", "--record", tmp_path)
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
@@ -213,7 +217,7 @@ def test_a_program_that_waits_for_its_session_can_be_interrupted(
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
 
 
-def test_the_supervisor_keeps_off_the_cpus_that_are_measured(root: None, real_time: None) -> None:
+def test_the_supervisor_keeps_off_the_cpus_that_are_measured(root, real_time):
     """It wakes every second. Where no CPU is left, beside workers without a priority on the first."""
     every = sorted(os.sched_getaffinity(0))
     assert len(every) >= 2
@@ -232,7 +236,7 @@ def test_the_supervisor_keeps_off_the_cpus_that_are_measured(root: None, real_ti
             assert os.sched_getaffinity(running.process.pid) == expected, (name, words)
 
 
-def test_the_machine_is_as_it_was_after_a_whole_run(program: str, root: None) -> None:
+def test_the_machine_is_as_it_was_after_a_whole_run(program, root):
     before = knobs()
     harness.works(program, "--dma-latency", "0", "--quiet")
     after = knobs()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import platform
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import harness
@@ -32,7 +31,7 @@ LIBRARY_FAULTS = {
 
 
 @pytest.mark.parametrize("program, ns", combined(PROGRAMS, [10000, 1000, 100000]))
-def test_an_injected_spin_is_recovered(program: str, ns: int, tmp_path: Path) -> None:
+def test_an_injected_spin_is_recovered(program, ns, tmp_path):
     """Median of the samples with a spin less that of the others, within the larger of 2 % and the floor."""
     known = traits(program)
     # A long spin shows among fewer samples.
@@ -61,7 +60,7 @@ def unrecovered(session: Session, row: dict[str, str], ns: float) -> str:
     return f"{row['metric']}: {ns:g} ns became {gap:.0f} ns ({row['status']} {row['reason']})"
 
 
-def test_the_injection_test_can_fail(tmp_path: Path) -> None:
+def test_the_injection_test_can_fail(tmp_path):
     session = Session(tmp_path)
     options = ("--quiet", "--cpus", "1,1", "--iterations", "2000")
     harness.works("pipes", *options, "--inject", "10000", "--record", tmp_path)
@@ -82,7 +81,7 @@ def planted() -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("program, fault", list(planted()))
-def test_a_planted_fault_is_caught(program: str, fault: str, real_time: None) -> None:
+def test_a_planted_fault_is_caught(program, fault, real_time):
     reason = LIBRARY_FAULTS.get(fault) or traits(program).faults.get(fault)
 
     def attempt() -> str:
@@ -105,7 +104,7 @@ def test_a_planted_fault_is_caught(program: str, fault: str, real_time: None) ->
     until(attempt)
 
 
-def test_an_invalid_run_is_recorded_as_such(tmp_path: Path) -> None:
+def test_an_invalid_run_is_recorded_as_such(tmp_path):
     run("pipes", "--plant", "unpinned", "--record", tmp_path)
     rows = Session(tmp_path).rows
     assert {row["status"] for row in rows} == {"invalid"}
@@ -114,7 +113,7 @@ def test_an_invalid_run_is_recorded_as_such(tmp_path: Path) -> None:
     assert all(int(row["n"]) == 500 for row in rows)
 
 
-def test_sleeping_responders_are_not_delivered(two_cpus: None) -> None:
+def test_sleeping_responders_are_not_delivered(two_cpus):
     options: tuple[str, ...] = ("--responders", "1", "--responder-state", "sleeping")
     if platform.machine() != "x86_64":  # a munmap causes no interrupt
         options += ("--operation", "membarrier")
@@ -127,7 +126,7 @@ def test_sleeping_responders_are_not_delivered(two_cpus: None) -> None:
     until(attempt)
 
 
-def test_a_page_table_freed_reaches_sleepers_too(two_cpus: None) -> None:
+def test_a_page_table_freed_reaches_sleepers_too(two_cpus):
     """The positive control of the above: delivery is read from the kernel, not from the option."""
     options = ("--responders", "1", "--responder-state", "sleeping", "--page-table", "freed")
 

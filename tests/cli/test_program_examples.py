@@ -23,7 +23,7 @@ NOT_RUN = {
 @pytest.mark.alone
 @pytest.mark.slow
 @pytest.mark.parametrize("program", harness.PROGRAMS)
-def test_each_example_of_the_help_measures(program: str, root: None, two_cpus: None) -> None:
+def test_each_example_of_the_help_measures(program, root, two_cpus):
     examples = run(program, "--help").out.partition("\nExamples:\n")[2]
     wrong = []
     for line, comment in re.findall(r"^  (\S.*)\n {6}(.*)$", examples, re.MULTILINE):

@@ -118,19 +118,19 @@ def fuzz(program: str, seed: int, tries: int, scratch: Path) -> None:
     assert len(seen) >= 2, f"seed {seed}: always {seen}, so the search is too tame"
 
 
-def test_random_command_lines(program: str, tmp_path: Path) -> None:
+def test_random_command_lines(program, tmp_path):
     fuzz(program, 1, TRIES, tmp_path)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("program", harness.PROGRAMS)
-def test_random_command_lines_of_a_fresh_seed(program: str, tmp_path: Path) -> None:
+def test_random_command_lines_of_a_fresh_seed(program, tmp_path):
     """A failure prints the seed. KLAT_SEED=N tries that seed again."""
     fuzz(program, int(os.environ.get("KLAT_SEED") or secrets.randbelow(10**6)), TRIES, tmp_path)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("program", harness.PROGRAMS)
-def test_many_random_command_lines(program: str, tmp_path: Path) -> None:
+def test_many_random_command_lines(program, tmp_path):
     for seed in range(20):
         fuzz(program, seed, TRIES, tmp_path)

@@ -6,7 +6,6 @@ import errno
 import os
 import re
 import resource
-from pathlib import Path
 
 import harness
 import pytest
@@ -30,8 +29,8 @@ def a_cpu() -> str:
 
 
 def test_an_ordinary_user_is_told_what_was_refused_and_gets_what_there_is(
-    program: str, published: Path, as_nobody: list[str | Path]
-) -> None:
+    program, published, as_nobody
+):
     done = command([*as_nobody, published / program, "--json"], cwd="/")
     assert done.status in (*traits(program).unprivileged, UNTRUSTED), str(done)
     lines = done.err.splitlines()
@@ -49,16 +48,14 @@ def test_an_ordinary_user_is_told_what_was_refused_and_gets_what_there_is(
         assert not re.search("ran under|not held to", result["reason"]), str(done)
 
 
-def test_a_policy_that_was_asked_for_and_refused_is_an_error(
-    program: str, published: Path, as_nobody: list[str | Path]
-) -> None:
+def test_a_policy_that_was_asked_for_and_refused_is_an_error(program, published, as_nobody):
     done = command([*as_nobody, published / program, "--policy", "fifo"], cwd="/")
     if done.status != SKIPPED or SKIPPED not in traits(program).unprivileged:
         assert_one_line(done, program, FAILED)
         assert "--policy other" in done.err
 
 
-def test_a_policy_that_was_asked_for_is_obtained(program: str, root: None, real_time: None) -> None:
+def test_a_policy_that_was_asked_for_is_obtained(program, root, real_time):
     high = "rr:97"
     done = harness.works(program, "--policy", high, "--json")
     workers = harness.json_of(done)["evidence"]["workers"]
@@ -75,7 +72,7 @@ def assert_skipped(done: Done, program: str) -> None:
     assert done.err.splitlines()[-1].startswith(f"{program}: skipped: "), str(done)
 
 
-def test_one_cpu_is_enough_or_said_not_to_be(program: str) -> None:
+def test_one_cpu_is_enough_or_said_not_to_be(program):
     done = command(["taskset", "--cpu-list", a_cpu(), path_of(program), "--json"])
     allowed = traits(program).on_one_cpu
     if done.status == SKIPPED:
@@ -88,7 +85,7 @@ def test_one_cpu_is_enough_or_said_not_to_be(program: str) -> None:
 @pytest.mark.parametrize(
     "program", [p for p in harness.PROGRAMS if traits(p).on_one_cpu == (SKIPPED,)]
 )
-def test_a_skip_is_recorded_with_its_reason(program: str, tmp_path: Path) -> None:
+def test_a_skip_is_recorded_with_its_reason(program, tmp_path):
     words = ["taskset", "--cpu-list", a_cpu(), path_of(program), "--record", tmp_path, "--run", "3"]
     for _ in range(2):
         assert_one_line(command(words), program, SKIPPED)
@@ -102,7 +99,7 @@ def test_a_skip_is_recorded_with_its_reason(program: str, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("program", ["pipes", "timer", "tlbflush"])
-def test_all_roles_share_a_cpu_where_that_is_asked_for(program: str, two_cpus: None) -> None:
+def test_all_roles_share_a_cpu_where_that_is_asked_for(program, two_cpus):
     done = run(program, "--cpus", "one", "--json")
     if program == "tlbflush":
         assert_one_line(done, program, USAGE)
@@ -112,7 +109,7 @@ def test_all_roles_share_a_cpu_where_that_is_asked_for(program: str, two_cpus: N
     assert len(set(harness.json_of(done)["cpus"])) == 1
 
 
-def test_a_cpu_outside_the_affinity_mask_can_be_named(program: str, two_cpus: None) -> None:
+def test_a_cpu_outside_the_affinity_mask_can_be_named(program, two_cpus):
     """As isolated CPUs are: missing from the mask that is inherited."""
     first, second = sorted(os.sched_getaffinity(0))[:2]
     count = len(harness.json_of(harness.works(program, "--json"))["cpus"])
@@ -123,7 +120,7 @@ def test_a_cpu_outside_the_affinity_mask_can_be_named(program: str, two_cpus: No
     assert harness.json_of(done)["cpus"] == [int(cpu) for cpu in cpus.split(",")]
 
 
-def test_no_tun_device_is_a_skip(root: None) -> None:
+def test_no_tun_device_is_a_skip(root):
     hide = 'mount -t tmpfs none /dev/net && exec "$@"'
     words = ["unshare", "--mount", "sh", "-c", hide, "sh", path_of("network")]
     done = command(words)
@@ -131,7 +128,7 @@ def test_no_tun_device_is_a_skip(root: None) -> None:
     assert "/dev/net/tun" in done.err
 
 
-def test_more_responders_than_cpus_is_said() -> None:
+def test_more_responders_than_cpus_is_said():
     assert_skipped(run("tlbflush", "--responders", "4000"), "tlbflush")
 
 
@@ -151,7 +148,7 @@ def fill_descriptors() -> None:
 
 
 @pytest.mark.parametrize("limit", [7, 12, 40, 0])
-def test_too_few_descriptors_for_the_evidence_are_a_skip(limit: int) -> None:
+def test_too_few_descriptors_for_the_evidence_are_a_skip(limit):
     words = [harness.path_of("timer"), "--iterations", "20"]
     done = (
         command(["prlimit", f"--nofile={limit}", *words])
@@ -162,16 +159,14 @@ def test_too_few_descriptors_for_the_evidence_are_a_skip(limit: int) -> None:
     assert "open files, and the hard limit is" in done.err
 
 
-def test_a_file_that_may_not_grow_is_an_error(tmp_path: Path) -> None:
+def test_a_file_that_may_not_grow_is_an_error(tmp_path):
     words = [harness.path_of("timer"), "--iterations", "20", "--record", tmp_path / "s"]
     done = command(["prlimit", "--fsize=1000", *words])
     assert done.status == USAGE and os.strerror(errno.EFBIG) in done.err, str(done)
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 4])
-def test_a_limit_of_processes_is_a_skip_wherever_it_is_met(
-    program: str, limit: int, published: Path, as_nobody: list[str | Path]
-) -> None:
+def test_a_limit_of_processes_is_a_skip_wherever_it_is_met(program, limit, published, as_nobody):
     few = ["prlimit", f"--nproc={limit}", *as_nobody, published / program, "--iterations", "5"]
     for options in ([], MORE_PROCESSES.get(program, [])):
         done = command([*few, *options], cwd="/")

@@ -26,7 +26,7 @@ def planted(program: str, *words: str | Path, one_cpu: bool = False) -> None:
     harness.until(attempt)
 
 
-def test_only_a_path_length_of_one_cpu_has_a_number(two_cpus: None, tmp_path: Path) -> None:
+def test_only_a_path_length_of_one_cpu_has_a_number(two_cpus, tmp_path):
     session = Session(tmp_path)
     planted("pipes", "--cpus", f"{CPU},{CPU}", "--record", tmp_path, one_cpu=True)
     planted("cv", "--record", tmp_path)
@@ -43,7 +43,7 @@ def test_only_a_path_length_of_one_cpu_has_a_number(two_cpus: None, tmp_path: Pa
     assert "round_trip  instructions" in done.out and "ticks" not in done.out, str(done)
 
 
-def test_the_ordinary_programs_do_not_believe_the_environment() -> None:
+def test_the_ordinary_programs_do_not_believe_the_environment():
     told = os.environ | {"KLAT_TEST_MODE": "counted", "KLAT_TEST_CPU": CPU}
     result = json_of(command([harness.path_of("timer"), *SHORT, "--json"], env=told))
     assert result["mode"] in ("hardware", "virtual") and result["metrics"][0]["n"] == 20
@@ -65,7 +65,7 @@ long read(int file, void *data, size_t size)
 """
 
 
-def test_a_program_whose_system_calls_other_code_makes_is_emulated(tmp_path: Path) -> None:
+def test_a_program_whose_system_calls_other_code_makes_is_emulated(tmp_path):
     library = tmp_path / "libtranslator.so"
     build = ["cc", "-shared", "-fPIC", "-o", library, "-x", "c", "-"]
     subprocess.run(build, input=TRANSLATOR, text=True, check=True)

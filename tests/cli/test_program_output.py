@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import harness
 import pytest
@@ -12,7 +11,7 @@ from harness import Session, json_of, rows_of, traits, works
 STATISTICS = ("mean", "stddev", "min", "p50", "p90", "p99", "max")
 
 
-def test_bare_it_prints_what_is_understood_without_the_source(program: str) -> None:
+def test_bare_it_prints_what_is_understood_without_the_source(program):
     done = works(program)
     assert done.out.startswith(f"{program}: ")
     header = rf"^{traits(program).iterations} records +average +stdev +min +p50 +p99 +max$"
@@ -29,7 +28,7 @@ def test_bare_it_prints_what_is_understood_without_the_source(program: str) -> N
 
 
 @pytest.mark.parametrize("iterations", ["9", "499", "500"])
-def test_a_quantile_that_is_not_supported_is_not_given(iterations: str) -> None:
+def test_a_quantile_that_is_not_supported_is_not_given(iterations):
     n = int(iterations)
     program, words = "pipes", ("--iterations", iterations)
     done = works(program, *words, "--json")
@@ -48,7 +47,7 @@ def test_a_quantile_that_is_not_supported_is_not_given(iterations: str) -> None:
         assert "n/a" not in (average, stdev, least, most)
 
 
-def test_json_is_one_object_with_the_promised_keys(program: str) -> None:
+def test_json_is_one_object_with_the_promised_keys(program):
     result = json_of(works(program, "--json"))
     wanted = "program version parameters unit tsc_khz floor status reason evidence metrics".split()
     assert set(wanted) <= set(result)
@@ -69,7 +68,7 @@ def test_json_is_one_object_with_the_promised_keys(program: str) -> None:
         assert worker["pinned"] is True
 
 
-def test_json_and_the_recorded_row_agree(program: str, tmp_path: Path) -> None:
+def test_json_and_the_recorded_row_agree(program, tmp_path):
     result = json_of(works(program, "--json", "--record", tmp_path))
     session = Session(tmp_path)
     rows = session.rows
@@ -93,9 +92,7 @@ def test_json_and_the_recorded_row_agree(program: str, tmp_path: Path) -> None:
                 assert float(row[name]) == pytest.approx(metric[name], rel=1e-10), name
 
 
-def test_csv_is_the_recorded_row_but_for_where_its_samples_are(
-    program: str, tmp_path: Path
-) -> None:
+def test_csv_is_the_recorded_row_but_for_where_its_samples_are(program, tmp_path):
     done = works(program, "--iterations", "50", "--quiet", "--record", tmp_path)
     assert done.out == ""
     printed = rows_of(works(program, "--csv", "--record", tmp_path).out)
@@ -108,7 +105,7 @@ def test_csv_is_the_recorded_row_but_for_where_its_samples_are(
             assert row[name] == kept[name], name
 
 
-def test_params_tell_every_option_that_shapes_the_measurement(program: str) -> None:
+def test_params_tell_every_option_that_shapes_the_measurement(program):
     common = {"iterations", "warmup"}
     aside = set(
         "cpus policy record label seed run order under-load csv json quiet published version help".split()

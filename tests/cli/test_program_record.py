@@ -4,41 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import os
 import subprocess
-from pathlib import Path
 
 import harness
 import pytest
+from written_sessions import statistics_of
 from harness import FAILED, MEASURED, USAGE, Session, assert_one_line, command, path_of, run, works
 
-STATISTICS = ("mean", "stddev", "min", "p50", "p90", "p99", "max")
 
-
-def thousandths(value: int) -> str:
-    return f"{value // 1000}.{value % 1000:03d}"
-
-
-def recomputed(samples: list[int]) -> dict[str, str]:
-    """The formulas of docs/record.md."""
-    n, total = len(samples), sum(samples)
-    squares = sum(x * x for x in samples)
-    spread = 0 if n == 1 else 10**6 * (n * squares - total**2) // (n * (n - 1))
-    ranked = sorted(samples)
-    row = {
-        "mean": thousandths(1000 * total // n),
-        "stddev": thousandths(math.isqrt(spread)),
-        "min": str(ranked[0]),
-        "max": str(ranked[-1]),
-    }
-    for percent in (50, 90, 99):
-        rank = -(-percent * n // 100)
-        row[f"p{percent}"] = str(ranked[rank - 1]) if n * (100 - percent) >= 500 else ""
-    return row
-
-
-def test_recording_twice_appends_and_rows_equal_their_samples(program: str, tmp_path: Path) -> None:
+def test_recording_twice_appends_and_rows_equal_their_samples(program, tmp_path):
     session = Session(tmp_path / "label" / "session")
     for number in ("1", "2"):
         numbers = ("--run", number, "--order", number)
@@ -54,8 +29,8 @@ def test_recording_twice_appends_and_rows_equal_their_samples(program: str, tmp_
     for row in rows:
         assert int(row["first_sample"]) == expected
         expected += int(row["n"])
-        again = recomputed(session.samples(row))
-        assert {name: row[name] for name in STATISTICS} == again
+        again = statistics_of(session.samples(row))
+        assert {name: row[name] for name in again} == again
         assert row["order"] == row["run"]
         assert row["boot"] == session.info["boot_id"]
         same = [other for other in rows if other["start_ns"] == row["start_ns"]]
@@ -64,7 +39,7 @@ def test_recording_twice_appends_and_rows_equal_their_samples(program: str, tmp_
     assert samples.stat().st_size == 8 * expected
 
 
-def test_the_session_is_described_once(program: str, tmp_path: Path) -> None:
+def test_the_session_is_described_once(program, tmp_path):
     works(program, "--quiet", "--record", tmp_path, "--label", "stock", "--seed", "7")
     before = (tmp_path / "session.json").read_bytes()
     works(program, "--quiet", "--record", tmp_path)
@@ -81,7 +56,7 @@ def test_the_session_is_described_once(program: str, tmp_path: Path) -> None:
     assert (environment / "proc/sys/kernel/osrelease").read_text().strip() == release
 
 
-def test_a_session_that_does_not_fit_is_refused(tmp_path: Path) -> None:
+def test_a_session_that_does_not_fit_is_refused(tmp_path):
     works("pipes", "--quiet", "--record", tmp_path, "--label", "stock")
     before = (tmp_path / "runs.csv").read_bytes()
     done = run("pipes", "--record", tmp_path, "--label", "rt")
@@ -106,9 +81,7 @@ def test_a_session_that_does_not_fit_is_refused(tmp_path: Path) -> None:
         ("00000000-0000-0000-0000-000000000000", "random/boot_id has no boot id"),
     ],
 )
-def test_a_program_without_proc_says_what_it_lacks(
-    boot: str, why: str, tmp_path: Path, root: None
-) -> None:
+def test_a_program_without_proc_says_what_it_lacks(boot, why, tmp_path, root):
     script = (
         "mount -t tmpfs none /proc && mkdir -p /proc/sys/kernel/random &&"
         ' echo "$2" >/proc/sys/kernel/random/boot_id && exec "$0" --record "$1" --iterations 20'
@@ -118,9 +91,7 @@ def test_a_program_without_proc_says_what_it_lacks(
     assert why in done.err
 
 
-def test_an_unwritable_directory_is_one_line(
-    program: str, published: Path, as_nobody: list[str | Path]
-) -> None:
+def test_an_unwritable_directory_is_one_line(program, published, as_nobody):
     closed = published / "closed"
     closed.mkdir(mode=0o755)
     for place in (closed, closed / "below"):
@@ -151,7 +122,7 @@ exit $status
 
 
 @pytest.mark.parametrize("spare", [0, 4096])
-def test_a_full_disk_is_one_line_and_loses_nothing(spare: int, tmp_path: Path, root: None) -> None:
+def test_a_full_disk_is_one_line_and_loses_nothing(spare, tmp_path, root):
     program = "pipes"
     disk, copies = tmp_path / "disk", tmp_path / "copies"
     disk.mkdir()
@@ -170,7 +141,7 @@ def test_a_full_disk_is_one_line_and_loses_nothing(spare: int, tmp_path: Path, r
     assert len({row["start_ns"] for row in rows}) == 2
 
 
-def test_programs_at_once_in_one_session_lose_nothing(tmp_path: Path) -> None:
+def test_programs_at_once_in_one_session_lose_nothing(tmp_path):
     words = [str(path_of("pipes")), "--quiet", "--policy", "other", "--record", str(tmp_path)]
     several = [subprocess.Popen(words, stderr=subprocess.DEVNULL) for _ in range(12)]
     for process in several:
@@ -180,10 +151,10 @@ def test_programs_at_once_in_one_session_lose_nothing(tmp_path: Path) -> None:
     places = sorted((int(row["first_sample"]), int(row["n"])) for row in session.rows)
     assert places == [(500 * number, 500) for number in range(12)]
     for row in session.rows:
-        assert recomputed(session.samples(row))["mean"] == row["mean"]
+        assert statistics_of(session.samples(row))["mean"] == row["mean"]
 
 
-def test_output_that_cannot_be_written_is_told_apart_from_the_record(tmp_path: Path) -> None:
+def test_output_that_cannot_be_written_is_told_apart_from_the_record(tmp_path):
     record = tmp_path / "r"
     with open("/dev/full", "w") as full:
         done = command([path_of("timer"), "--iterations", "9", "--record", record], stdout=full)

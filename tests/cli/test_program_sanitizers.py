@@ -36,7 +36,7 @@ def sanitized(variant: str, program: str, *arguments: str | Path) -> Done:
     return done
 
 
-def test_runs_are_clean_under_address_sanitizer(program: str, tmp_path: Path) -> None:
+def test_runs_are_clean_under_address_sanitizer(program, tmp_path):
     for arguments in (
         [],
         ["--json"],
@@ -61,13 +61,13 @@ def choices(program: str) -> list[list[str]]:
     return found
 
 
-def test_every_choice_is_clean_under_address_sanitizer(program: str) -> None:
+def test_every_choice_is_clean_under_address_sanitizer(program):
     for words in choices(program):
         done = sanitized("asan", program, *QUICK, *traits(program).short, *words)
         assert done.status != FAILED, str(done)
 
 
-def test_refusals_are_clean_under_address_sanitizer(program: str, tmp_path: Path) -> None:
+def test_refusals_are_clean_under_address_sanitizer(program, tmp_path):
     (tmp_path / "session.json").write_text("{")
     for words in (
         ["--help"],
@@ -88,14 +88,14 @@ def test_refusals_are_clean_under_address_sanitizer(program: str, tmp_path: Path
         sanitized("asan", program, *QUICK, *words)
 
 
-def test_runs_are_clean_under_thread_sanitizer(program: str) -> None:
+def test_runs_are_clean_under_thread_sanitizer(program):
     done = sanitized("tsan", program, *QUICK, *traits(program).short, *traits(program).tsan)
     assert done.status in (MEASURED, UNTRUSTED, SKIPPED), str(done)
     done = sanitized("tsan", program, *QUICK, *traits(program).steady, *traits(program).tsan)
     assert done.status in (MEASURED, UNTRUSTED, SKIPPED), str(done)
 
 
-def test_every_choice_is_clean_under_thread_sanitizer(program: str) -> None:
+def test_every_choice_is_clean_under_thread_sanitizer(program):
     # Signals reach a spinning thread some 40 ms late here.
     for words in choices(program):
         done = sanitized("tsan", program, "--iterations", "20", "--warmup", "2", *words)

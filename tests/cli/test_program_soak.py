@@ -41,7 +41,7 @@ def evidence(row: dict[str, str]) -> dict[str, int]:
     return {name: int(n) for name, n in re.findall(r"(\w+)=(-?\d+)", row["evidence"])}
 
 
-def test_every_period_is_a_sample(tmp_path: Path, real_time: None) -> None:
+def test_every_period_is_a_sample(tmp_path, real_time):
     session = soak("timer", tmp_path, 3, *CYCLIC, "--segment", "1")
     assert [int(row["run"]) for row in session.rows] == [1, 2, 3]
     assert all("soak=1" in row["params"].split(";") for row in session.rows)
@@ -77,9 +77,7 @@ WITNESSES = {
     ],
     ids=" ".join,
 )
-def test_laps_neither_lose_nor_repeat_an_iteration(
-    words: tuple[str, ...], tmp_path: Path, two_cpus: None, real_time: None
-) -> None:
+def test_laps_neither_lose_nor_repeat_an_iteration(words, tmp_path, two_cpus, real_time):
     """Compares with the kernel's count of sleeps or page faults."""
     program, *options = words
     seconds, column, role = WITNESSES[program]
@@ -102,13 +100,8 @@ def test_laps_neither_lose_nor_repeat_an_iteration(
     ],
 )
 def test_injected_delays_are_in_the_iterations_that_have_them(
-    program: str,
-    metric: str,
-    options: tuple[str, ...],
-    tmp_path: Path,
-    two_cpus: None,
-    real_time: None,
-) -> None:
+    program, metric, options, tmp_path, two_cpus, real_time
+):
     limit_ns = 150_000
     session = soak(program, tmp_path, 2, *options, "--inject", "200000", "--limit", str(limit_ns))
     (row,) = [row for row in session.rows if row["metric"] == metric]
@@ -129,8 +122,8 @@ OPERATIONS = ("munmap", "membarrier") if platform.machine() == "x86_64" else ("m
 
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_every_call_of_an_initiator_interrupts_its_responder(
-    operation: str, tmp_path: Path, two_cpus: None, real_time: None
-) -> None:
+    operation, tmp_path, two_cpus, real_time
+):
     options = ("--operation", operation, "--cpus", "1,0", "--segment", "1")
     session = soak("tlbflush", tmp_path, 2, *options)
     for row in session.rows:
@@ -143,7 +136,7 @@ def test_every_call_of_an_initiator_interrupts_its_responder(
 
 
 @pytest.mark.slow
-def test_late_periods_are_counted_from_when_they_were_due(tmp_path: Path, real_time: None) -> None:
+def test_late_periods_are_counted_from_when_they_were_due(tmp_path, real_time):
     """A spin of 1.5 periods in every other iteration, on average: each period is late."""
     session = soak("timer", tmp_path, 3, *CYCLIC, "--inject", "1500000")
     (row,) = session.rows
@@ -191,9 +184,7 @@ print(*(f"{{a}},{{b}}" for a, b in spins))
             process.kill()
 
 
-def test_every_injected_interruption_is_kept_with_its_time(
-    tmp_path: Path, two_cpus: None, real_time: None, root: None
-) -> None:
+def test_every_injected_interruption_is_kept_with_its_time(tmp_path, two_cpus, real_time, root):
     limit_ns, slack_ns = 300_000, 100_000
     options = (*CYCLIC, "--cpus", "1", "--limit", str(limit_ns))
     with interrupting(1, 1_500_000, 50_000_000) as spins:

@@ -35,7 +35,7 @@ def calls(program: str, iterations: int, report: Path) -> dict[str, int]:
     return {name: int(count) for count, name in lines if name != "total"}
 
 
-def test_only_the_measured_calls_grow_with_iterations(program: str, tmp_path: Path) -> None:
+def test_only_the_measured_calls_grow_with_iterations(program, tmp_path):
     iterations = traits(program).traced_iterations
     once = calls(program, iterations, tmp_path / "once")
     twice = calls(program, 2 * iterations, tmp_path / "twice")
@@ -50,7 +50,7 @@ def test_only_the_measured_calls_grow_with_iterations(program: str, tmp_path: Pa
     assert most >= 2 * iterations, "each iteration makes one of them, or this is another program"
 
 
-def test_a_worker_reads_its_state_only_before_and_after_its_body(tmp_path: Path) -> None:
+def test_a_worker_reads_its_state_only_before_and_after_its_body(tmp_path):
     """timer has no tail: its one worker must not be taken for one with the fault "edges"."""
 
     def readings(*options: str) -> int:
@@ -72,13 +72,13 @@ COPIED = [
 
 
 @pytest.mark.parametrize("program", harness.shown_on_two(COPIED))
-def test_no_fault_is_asked_for_in_the_timed_part(program: str) -> None:
+def test_no_fault_is_asked_for_in_the_timed_part(program):
     """The copy of the program that the test runs is killed where it asks."""
     done = command([path_of(program, "planted"), *traits(program).short])
     assert "killed by signal" not in done.err, str(done)
 
 
-def test_memory_beyond_the_samples_stays_within_8_mib(program: str) -> None:
+def test_memory_beyond_the_samples_stays_within_8_mib(program):
     for options in ([], ["--iterations", "20000", *traits(program).steady]):
         evidence = json_of(works(program, *options, "--json"))["evidence"]
         assert evidence["sample_bytes"] > 0
@@ -87,7 +87,7 @@ def test_memory_beyond_the_samples_stays_within_8_mib(program: str) -> None:
         assert excess <= EXCESS, f"{excess / 2**20:.1f} MiB with {options}"
 
 
-def test_no_page_fault_in_the_timed_part(program: str, root: None) -> None:
+def test_no_page_fault_in_the_timed_part(program, root):
     def attempt() -> str:
         evidence = json_of(works(program, "--json"))["evidence"]
         if not evidence["counts"]["locked"]:

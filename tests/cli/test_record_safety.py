@@ -8,7 +8,7 @@ import signal
 import stat
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -128,33 +128,27 @@ TRAPS = [
 
 
 @pytest.mark.parametrize("name, trap", combined(WRITTEN, TRAPS))
-def test_what_is_no_regular_file_of_one_name_is_refused(
-    name: str, trap: tuple[Callable[[Path, Path], None], str, str], session: Path, secret: Path
-) -> None:
+def test_what_is_no_regular_file_of_one_name_is_refused(name, trap, session, secret):
     make, target, why = trap
     make(place(session, name), secret / target)
     assert_refused(session, name, why)
 
 
 @pytest.mark.parametrize("name", ["samples", "environment/proc"])
-def test_a_link_in_place_of_a_directory_is_refused(name: str, session: Path, secret: Path) -> None:
+def test_a_link_in_place_of_a_directory_is_refused(name, session, secret):
     link(place(session, name), secret)
     assert_refused(session, name, "symbolic link")
 
 
 @pytest.mark.parametrize("below", ["", "/session"])
-def test_a_link_in_place_of_the_record_directory_or_one_above_is_refused(
-    below: str, session: Path, secret: Path
-) -> None:
+def test_a_link_in_place_of_the_record_directory_or_one_above_is_refused(below, session, secret):
     link(session / "link", secret)
     done = record(f"{session}/link{below}")
     assert_one_line(done, PROGRAM, FAILED)
     assert f"{session}/link is a symbolic link to {secret}" in done.err, str(done)
 
 
-def test_an_ordinary_user_records_through_a_link(
-    published: Path, session: Path, as_nobody: list[str | Path]
-) -> None:
+def test_an_ordinary_user_records_through_a_link(published, session, as_nobody):
     link(published / "link", session)
     for path in (published / "link", published / "link" / "below"):
         done = command([*as_nobody, published / PROGRAM, *SHORT, path], cwd="/")
@@ -162,7 +156,7 @@ def test_an_ordinary_user_records_through_a_link(
     assert len(list(session.rglob("runs.csv"))) == 2
 
 
-def test_what_was_there_keeps_owner_and_mode(session: Path) -> None:
+def test_what_was_there_keeps_owner_and_mode(session):
     recorded(session)
     for name in WRITTEN:
         os.chown(session / name, STRANGER, STRANGER)
@@ -177,9 +171,8 @@ def test_what_was_there_keeps_owner_and_mode(session: Path) -> None:
     assert (session / "samples/syscall.u64").lstat().st_uid == NOBODY
 
 
-def test_a_lock_that_is_held_for_long_is_one_line_that_names_the_holder(
-    session: Path, as_nobody: list[str | Path]
-) -> None:
+@pytest.mark.slow
+def test_a_lock_that_is_held_for_long_is_one_line_that_names_the_holder(session, as_nobody):
     recorded(session)
     words = [*map(str, as_nobody), "flock", "--no-fork", str(session), "sleep", "60"]
     with subprocess.Popen(words) as holder:

@@ -71,11 +71,11 @@ def fault(program: str, call: str, error: int, session: Path) -> str:
 # The worker of eventloop is a process, which has an errno of earlier calls.
 @pytest.mark.parametrize("call", FAST)
 @pytest.mark.parametrize("error", [errno.EPERM, errno.ENOSYS])
-def test_a_refused_call_is_said_or_done_without(call: str, error: int, tmp_path: Path) -> None:
+def test_a_refused_call_is_said_or_done_without(call, error, tmp_path):
     assert not fault("eventloop", call, error, tmp_path / "session")
 
 
-def test_an_inherited_timer_slack_that_cannot_be_set_is_an_error() -> None:
+def test_an_inherited_timer_slack_that_cannot_be_set_is_an_error():
     refuse, set_slack = refusing(numbers()["prctl"]), 29
 
     def prepare() -> None:
@@ -89,7 +89,7 @@ def test_an_inherited_timer_slack_that_cannot_be_set_is_an_error() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("program", ["cv", "tlbflush", "timer", "network", "eventloop"])
-def test_no_refused_call_becomes_data(program: str, tmp_path: Path) -> None:
+def test_no_refused_call_becomes_data(program, tmp_path):
     faults = [
         f"{call}: {wrong}"
         for call in calls(program, tmp_path / "report")
@@ -110,9 +110,7 @@ BIND = 'mount --bind "$1" "$2" && shift 2 && exec "$@"'
 @pytest.mark.slow
 @pytest.mark.parametrize("program", ["pipes", "tlbflush"])
 @pytest.mark.parametrize("name", COVERED)
-def test_no_odd_content_of_a_file_becomes_data(
-    program: str, name: str, tmp_path: Path, root: None
-) -> None:
+def test_no_odd_content_of_a_file_becomes_data(program, name, tmp_path, root):
     for number, content in enumerate(ODD):
         (tmp_path / "odd").write_bytes(content)
         session = tmp_path / str(number)
@@ -139,8 +137,8 @@ FREEZE = 'cat /proc/interrupts >"$1" && mount --bind "$1" /proc/interrupts && sh
     ],
 )
 def test_interrupts_that_stand_still_are_no_counts(
-    program: str, options: str, status: int, tmp_path: Path, root: None, two_cpus: None
-) -> None:
+    program, options, status, tmp_path, root, two_cpus
+):
     frozen = ["unshare", "-m", "sh", "-c", FREEZE, "sh", tmp_path / "frozen", path_of(program)]
     done = command([*frozen, *options.split(), *words(program, tmp_path / "session")])
     row = Session(tmp_path / "session").rows[0]

@@ -30,7 +30,7 @@ def words(kernel: Path, program: str, *arguments: str | Path) -> list[str | Path
     return ["unshare", "--mount", "sh", "-c", PLANT, "sh", kernel, path_of(program), *arguments]
 
 
-def test_a_session_is_of_one_scheduler(kernel: Path, tmp_path: Path) -> None:
+def test_a_session_is_of_one_scheduler(kernel, tmp_path):
     session = tmp_path / "session"
     record = words(kernel, "syscall", *SHORT, "--record", session)
     assert command(record).status == MEASURED
@@ -44,7 +44,7 @@ def test_a_session_is_of_one_scheduler(kernel: Path, tmp_path: Path) -> None:
         assert f"now the scheduler is {other or 'none'}" in done.err
 
 
-def test_a_scheduler_that_is_ejected_in_a_run_makes_it_invalid(kernel: Path) -> None:
+def test_a_scheduler_that_is_ejected_in_a_run_makes_it_invalid(kernel):
     timer = words(kernel, "timer", "--policy", "other", "--iterations", "2000")
     with subprocess.Popen(timer, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as run:
         with pytest.raises(subprocess.TimeoutExpired):
@@ -60,8 +60,8 @@ def test_a_scheduler_that_is_ejected_in_a_run_makes_it_invalid(kernel: Path) -> 
     [("", "fair", 100, True), ("", "fair", 0, False), ("lavd", "ext", 100, True)],
 )
 def test_a_sample_as_long_as_a_turn_of_the_server_is_disturbed(
-    kernel: Path, operations: str, server: str, runtime_ns: int, is_as_long: bool
-) -> None:
+    kernel, operations, server, runtime_ns, is_as_long
+):
     load(kernel, operations)
     for cpu in os.sched_getaffinity(0):
         files = kernel / f"debug/sched/{server}_server/cpu{cpu}"

@@ -39,30 +39,26 @@ def metrics(result: dict[str, Any]) -> dict[str, dict[str, float]]:
 
 
 @pytest.mark.parametrize("primitive", PRIMITIVES)
-def test_the_consumer_sleeps_once_for_each_item(
-    primitive: str, two_cpus: None, real_time: None
-) -> None:
+def test_the_consumer_sleeps_once_for_each_item(primitive, two_cpus, real_time):
     result = json_of(measured("semaphore", "--primitive", primitive, *FEW, "--json"))
     assert 900 <= result["evidence"]["counts"]["sleeps_per_1000_items"] <= 1010
     assert {"wake", "item", "bare"} == set(metrics(result))
 
 
-def test_a_late_consumer_sleeps_for_each_item(two_cpus: None, real_time: None) -> None:
+def test_a_late_consumer_sleeps_for_each_item(two_cpus, real_time):
     """Its wakeup and its work take longer than the producer's work."""
     measured("semaphore", "--idle", "20000", *FEW)
 
 
 @pytest.mark.parametrize("primitive", PRIMITIVES)
-def test_one_cpu_is_preempted_for_each_item(primitive: str, real_time: None) -> None:
+def test_one_cpu_is_preempted_for_each_item(primitive, real_time):
     result = json_of(measured("semaphore", "--primitive", primitive, *ONE_CPU, "--json"))
     (producer,) = [w for w in result["evidence"]["workers"] if w["role"] == "producer"]
     assert producer["involuntary"] >= 450
     assert result["evidence"]["counts"]["reschedules_per_1000_items"] < 500
 
 
-def test_a_consumer_that_spins_for_longer_than_it_idles_never_sleeps(
-    two_cpus: None, real_time: None
-) -> None:
+def test_a_consumer_that_spins_for_longer_than_it_idles_never_sleeps(two_cpus, real_time):
     options = ("--sleeps", "any", "--spin-before-sleep", "20000000")
 
     def attempt() -> str:
@@ -78,7 +74,7 @@ def test_a_consumer_that_spins_for_longer_than_it_idles_never_sleeps(
     until(attempt)
 
 
-def test_a_consumer_that_need_not_sleep_is_another_event(two_cpus: None, real_time: None) -> None:
+def test_a_consumer_that_need_not_sleep_is_another_event(two_cpus, real_time):
     def attempt() -> str:
         done = run("semaphore", "--spin-before-sleep", "20000000", "--json")
         found = (
@@ -90,9 +86,7 @@ def test_a_consumer_that_need_not_sleep_is_another_event(two_cpus: None, real_ti
     until(attempt)
 
 
-def test_a_spin_shorter_than_the_idle_time_is_paid_for_in_cpu_time(
-    two_cpus: None, real_time: None
-) -> None:
+def test_a_spin_shorter_than_the_idle_time_is_paid_for_in_cpu_time(two_cpus, real_time):
     """An injected cost that is recovered: half of the idle time spun away before each sleep."""
     idle = ("--idle", "400000", "--iterations", "200")
 
@@ -108,7 +102,7 @@ def test_a_spin_shorter_than_the_idle_time_is_paid_for_in_cpu_time(
     until(attempt)
 
 
-def test_net_is_the_difference_of_the_means(tmp_path: Path) -> None:
+def test_net_is_the_difference_of_the_means(tmp_path):
     done = works("semaphore", *ONE_CPU, *SHORT, "--json", "--record", tmp_path)
     found = metrics(json_of(done))
     net = json_of(done)["evidence"]["counts"]["net_ticks"]
@@ -119,9 +113,7 @@ def test_net_is_the_difference_of_the_means(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("cpus", [(), ONE_CPU], ids=["two CPUs", "one CPU"])
-def test_semaphores_that_do_nothing_cost_nothing(
-    cpus: tuple[str, ...], two_cpus: None, real_time: None
-) -> None:
+def test_semaphores_that_do_nothing_cost_nothing(cpus, two_cpus, real_time):
     """Both halves do the same work, stamps and shared stores included."""
     options = ("--plant", "free", "--consumer-burn", "0", "--idle", "1", "--iterations", "5000")
 
@@ -136,7 +128,7 @@ def test_semaphores_that_do_nothing_cost_nothing(
     until(attempt)
 
 
-def test_both_sides_work_as_long_as_they_are_told() -> None:
+def test_both_sides_work_as_long_as_they_are_told():
     """On one CPU, without semaphores, an item is the work of both."""
 
     def attempt() -> str:
@@ -147,16 +139,14 @@ def test_both_sides_work_as_long_as_they_are_told() -> None:
     until(attempt)
 
 
-def test_stretches_are_as_long_as_asked_and_never_longer_than_a_real_time_thread_may_run() -> None:
+def test_stretches_are_as_long_as_asked_and_never_longer_than_a_real_time_thread_may_run():
     assert counts(*ONE_CPU, *SHORT, "--items", "7")["stretch"] == 7
     long = ("--consumer-burn", "0", "--idle", "10000000", "--iterations", "8", "--warmup", "0")
     assert counts(*ONE_CPU, *long, "--items", "1000")["stretch"] <= 4
 
 
 @pytest.mark.parametrize("items, iterations, warmup", [(1, 20, 0), (7, 20, 3), (100, 20, 7)])
-def test_any_length_of_stretch_ends(
-    items: int, iterations: int, warmup: int, two_cpus: None
-) -> None:
+def test_any_length_of_stretch_ends(items, iterations, warmup, two_cpus):
     words = ("--items", items, "--iterations", iterations, "--warmup", warmup, "--sleeps", "any")
     for cpus in ((), ONE_CPU):
         found = metrics(json_of(works("semaphore", *map(str, words), *cpus, *SHORT, "--json")))
@@ -164,7 +154,7 @@ def test_any_length_of_stretch_ends(
 
 
 @pytest.mark.parametrize("hog", ["idle", "nice19"])
-def test_a_hog_runs_and_ends_with_the_run(hog: str, two_cpus: None, real_time: None) -> None:
+def test_a_hog_runs_and_ends_with_the_run(hog, two_cpus, real_time):
     assert counts("--hog", hog)["hog_ms"] > 0
     with Running("semaphore", "--hog", hog) as running:
         pids = running.children
@@ -173,7 +163,7 @@ def test_a_hog_runs_and_ends_with_the_run(hog: str, two_cpus: None, real_time: N
         assert harness.gone(pids) == set()
 
 
-def test_system_v_semaphores_are_not_left_behind(root: None) -> None:
+def test_system_v_semaphores_are_not_left_behind(root):
     def sets() -> list[str]:
         return Path("/proc/sysvipc/sem").read_text().splitlines()
 
@@ -186,7 +176,7 @@ def test_system_v_semaphores_are_not_left_behind(root: None) -> None:
     assert sets() == before
 
 
-def test_no_time_to_sleep_is_a_contradiction() -> None:
+def test_no_time_to_sleep_is_a_contradiction():
     done = run("semaphore", "--idle", "0")
     assert_one_line(done, "semaphore", USAGE)
     assert "--sleeps any" in done.err

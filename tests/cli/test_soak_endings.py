@@ -45,9 +45,7 @@ def pairs(session: Session, program: str) -> list[tuple[int, int]]:
 
 
 @pytest.mark.parametrize("program", shown_on_two(SOAKING))
-def test_the_pairs_of_a_segment_are_its_samples(
-    program: str, tmp_path: Path, two_cpus: None, real_time: None
-) -> None:
+def test_the_pairs_of_a_segment_are_its_samples(program, tmp_path, two_cpus, real_time):
     session = soak(program, tmp_path, 3, "--segment", "1", *ASLEEP.get(program, ()))
     recorded = pairs(session, program)
     for row in session.rows:
@@ -65,8 +63,8 @@ def test_the_pairs_of_a_segment_are_its_samples(
 
 
 def test_without_locked_memory_the_timed_part_has_no_page_fault(
-    published: Path, as_nobody: list[str | Path], open_directory: Path
-) -> None:
+    published, as_nobody, open_directory
+):
     words = ("--soak=3", "--segment=1", "--policy=other", "--record", open_directory / "session")
     done = command([*as_nobody, published / "timer", *CYCLIC, *words], cwd="/")
     assert "memory cannot be locked" in done.err, str(done)
@@ -75,7 +73,7 @@ def test_without_locked_memory_the_timed_part_has_no_page_fault(
 
 
 @pytest.mark.slow
-def test_memory_does_not_grow(tmp_path: Path, two_cpus: None, real_time: None) -> None:
+def test_memory_does_not_grow(tmp_path, two_cpus, real_time):
     with Running("pipes", "--soak", "20", "--segment", "1", "--record", tmp_path) as soaking:
         time.sleep(4)
         for pid in {soaking.process.pid} | soaking.children:
@@ -84,7 +82,7 @@ def test_memory_does_not_grow(tmp_path: Path, two_cpus: None, real_time: None) -
             assert peak and int(peak[1]) <= MOST_MEMORY_KIB, status
 
 
-def test_a_killed_soak_loses_one_segment_at_most(tmp_path: Path, real_time: None) -> None:
+def test_a_killed_soak_loses_one_segment_at_most(tmp_path, real_time):
     with Running("timer", *CYCLIC, "--soak", "60", "--segment", "1", "--record", tmp_path) as r:
         time.sleep(3.5)
         os.kill(r.process.pid, signal.SIGKILL)
@@ -96,9 +94,7 @@ def test_a_killed_soak_loses_one_segment_at_most(tmp_path: Path, real_time: None
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_a_soak_with_all_of_its_samples(
-    number: int, tmp_path: Path, real_time: None
-) -> None:
+def test_a_signal_ends_a_soak_with_all_of_its_samples(number, tmp_path, real_time):
     with Running("timer", *CYCLIC, "--soak", "60", "--record", tmp_path) as soaking:
         time.sleep(2)
         # Ctrl-C reaches the whole group, and timeout(1) signals the process once more.
@@ -111,9 +107,7 @@ def test_a_signal_ends_a_soak_with_all_of_its_samples(
     assert int(row["n"]) >= 1500
 
 
-def test_a_signal_while_a_segment_is_recorded_loses_nothing(
-    tmp_path: Path, real_time: None
-) -> None:
+def test_a_signal_while_a_segment_is_recorded_loses_nothing(tmp_path, real_time):
     record = os.open(tmp_path, os.O_RDONLY)
     with Running(
         "timer", *CYCLIC, "--soak", "60", "--segment", "1", "--record", tmp_path
@@ -129,7 +123,7 @@ def test_a_signal_while_a_segment_is_recorded_loses_nothing(
 
 
 @pytest.mark.slow
-def test_stop_above_ends_at_the_first(tmp_path: Path, real_time: None) -> None:
+def test_stop_above_ends_at_the_first(tmp_path, real_time):
     begun = time.monotonic()
     options = (*CYCLIC, "--limit", "400000", "--stop-above", "--inject", "500000")
     session = soak("timer", tmp_path, 20, *options)
@@ -153,9 +147,7 @@ def test_stop_above_ends_at_the_first(tmp_path: Path, real_time: None) -> None:
         ("transport", ("--record", "x", "--listen", "9999"), "--listen or --connect"),
     ],
 )
-def test_what_cannot_soak_is_refused(
-    program: str, words: tuple[str, ...], fault: str, tmp_path: Path
-) -> None:
+def test_what_cannot_soak_is_refused(program, words, fault, tmp_path):
     done = command([path_of(program), "--soak", "5", *words], cwd=tmp_path)
     assert_one_line(done, program, USAGE)
     assert fault in done.err
@@ -163,7 +155,7 @@ def test_what_cannot_soak_is_refused(
 
 
 @pytest.mark.parametrize("program", sorted({*PROGRAMS} - {*SOAKING}))
-def test_a_program_that_cannot_soak_names_those_that_can(program: str, tmp_path: Path) -> None:
+def test_a_program_that_cannot_soak_names_those_that_can(program, tmp_path):
     done = command([path_of(program), "--soak", "5", "--record", "x"], cwd=tmp_path)
     assert_one_line(done, program, USAGE)
     found = re.search(r"cannot soak; these can: ([a-z, ]+)", done.err)
@@ -171,22 +163,20 @@ def test_a_program_that_cannot_soak_names_those_that_can(program: str, tmp_path:
     assert f"{', '.join(SOAKING[:-1])} or {SOAKING[-1]}" in klat_help()
 
 
-def test_a_limit_below_the_floor_is_refused_at_once(tmp_path: Path) -> None:
+def test_a_limit_below_the_floor_is_refused_at_once(tmp_path):
     done = run("timer", "--soak", "60", "--record", tmp_path, "--limit", "1", *CYCLIC)
     assert_one_line(done, "timer", FAILED)
     assert "--limit: 1 ns must be above the floor" in done.err
     assert done.seconds < 20
 
 
-def test_a_limit_alone_is_refused() -> None:
+def test_a_limit_alone_is_refused():
     done = run("timer", "--limit", "5")
     assert_one_line(done, "timer", USAGE)
     assert "--limit needs --soak" in done.err
 
 
-def test_a_segment_whose_longest_samples_cannot_be_written_keeps_its_figures(
-    tmp_path: Path, real_time: None
-) -> None:
+def test_a_segment_whose_longest_samples_cannot_be_written_keeps_its_figures(tmp_path, real_time):
     """They need most of the space of a disk that becomes full."""
     (tmp_path / "samples" / "longest.csv").mkdir(parents=True)
     done = run(

@@ -8,7 +8,6 @@ import re
 import signal
 import time
 from collections.abc import Iterable
-from pathlib import Path
 
 import pytest
 from harness import FAILED, MEASURED, UNTRUSTED, Running, Session, path_of, run
@@ -30,9 +29,7 @@ def count(row: dict[str, str], name: str) -> int:
     return int(found[1]) if found else 0
 
 
-def test_a_thread_that_is_behind_at_the_end_of_a_segment_refutes_no_segment(
-    tmp_path: Path, real_time: None
-) -> None:
+def test_a_thread_that_is_behind_at_the_end_of_a_segment_refutes_no_segment(tmp_path, real_time):
     """The longest samples would be lost. The spins take 1.1 periods of each period."""
     words = ("--soak", "2", "--inject", "2200000", "--record", tmp_path)
     done = run("timer", *CYCLIC, *words, limit=20)
@@ -45,9 +42,7 @@ def test_a_thread_that_is_behind_at_the_end_of_a_segment_refutes_no_segment(
 
 
 @pytest.mark.slow
-def test_late_samples_after_a_suspension_are_of_the_segment_that_it_refutes(
-    tmp_path: Path, real_time: None
-) -> None:
+def test_late_samples_after_a_suspension_are_of_the_segment_that_it_refutes(tmp_path, real_time):
     """The supervisor runs again before the worker, at a time when its segment should end."""
     suspended, record = tmp_path / "suspended", tmp_path / "record"
     suspended.write_text("0\n")
@@ -73,9 +68,7 @@ def test_late_samples_after_a_suspension_are_of_the_segment_that_it_refutes(
     assert "above 900000 us: 0," in done.out
 
 
-def test_a_worker_that_loses_its_cpu_ends_the_soak(
-    tmp_path: Path, two_cpus: None, real_time: None
-) -> None:
+def test_a_worker_that_loses_its_cpu_ends_the_soak(tmp_path, two_cpus, real_time):
     """It would never come back, as from a CPU that went offline."""
     words = (*CYCLIC, "--cpus", "1", "--soak", "60", "--record", tmp_path)
     with Running("timer", *words) as soaking:

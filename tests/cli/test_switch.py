@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,7 +25,7 @@ def median(*options: str) -> float:
 
 @pytest.mark.parametrize("peer", PEERS)
 @pytest.mark.parametrize("by", WAYS)
-def test_the_kernel_counts_a_switch_for_each_sample(by: str, peer: str, real_time: None) -> None:
+def test_the_kernel_counts_a_switch_for_each_sample(by, peer, real_time):
     def attempt() -> str:
         result = json_of(measured("switch", "--by", by, "--peer", peer, "--json"))
         counted = "involuntary" if by == "yield" else "voluntary"
@@ -39,7 +38,7 @@ def test_the_kernel_counts_a_switch_for_each_sample(by: str, peer: str, real_tim
 
 @pytest.mark.parametrize("peer", PEERS)
 @pytest.mark.parametrize("by", WAYS)
-def test_runs_of_any_length_end_with_all_samples(by: str, peer: str, tmp_path: Path) -> None:
+def test_runs_of_any_length_end_with_all_samples(by, peer, tmp_path):
     """Whichever side begins, and whichever is left."""
     session = Session(tmp_path)
     lengths = list(itertools.product((0, 1, 2), (1, 2, 3)))
@@ -51,7 +50,7 @@ def test_runs_of_any_length_end_with_all_samples(by: str, peer: str, tmp_path: P
 
 
 @pytest.mark.parametrize("by", WAYS)
-def test_an_address_space_costs_something(by: str, real_time: None) -> None:
+def test_an_address_space_costs_something(by, real_time):
     def attempt() -> str:
         thread, process = (median("--by", by, "--peer", peer) for peer in PEERS)
         return "" if process > thread else f"{process} between processes, {thread} between threads"
@@ -60,7 +59,7 @@ def test_an_address_space_costs_something(by: str, real_time: None) -> None:
 
 
 @pytest.mark.parametrize("by", WAYS)
-def test_leaving_for_nobody_is_no_switch(by: str, real_time: None) -> None:
+def test_leaving_for_nobody_is_no_switch(by, real_time):
     done = run("switch", "--by", by, "--plant", "alone", "--json")
     assert done.status == UNTRUSTED, str(done)
     alone = json_of(done)
@@ -73,7 +72,7 @@ def test_leaving_for_nobody_is_no_switch(by: str, real_time: None) -> None:
     until(attempt)
 
 
-def test_a_long_run_rests_and_goes_on_alternating(real_time: None) -> None:
+def test_a_long_run_rests_and_goes_on_alternating(real_time):
     """Rests keep it from being throttled, and are in no sample."""
 
     def attempt() -> str:

@@ -51,7 +51,7 @@ def median(metric: str, *options: str) -> float:
     pytest.fail(f"no metric {metric} with {options}")
 
 
-def test_every_call_is_tried_here() -> None:
+def test_every_call_is_tried_here():
     offered = harness.help_options("syscall")["call"].split(" ")[0].split("|")
     assert offered == list(CALLS)
 
@@ -59,9 +59,7 @@ def test_every_call_is_tried_here() -> None:
 @pytest.mark.parametrize(
     "call, batch, caller", combined(list(CALLS), [1, 100], ["thread", "process"])
 )
-def test_each_call_returns_what_it_should_and_reaches_the_kernel(
-    call: str, batch: int, caller: str
-) -> None:
+def test_each_call_returns_what_it_should_and_reaches_the_kernel(call, batch, caller):
     options = ("--call", call, "--batch", str(batch), "--caller", caller)
     counts = result_of(*options)["evidence"]["counts"]
     assert counts["wrong"] == 0
@@ -76,7 +74,7 @@ def test_each_call_returns_what_it_should_and_reaches_the_kernel(
 @pytest.mark.parametrize(
     "options", [("--batch", "10"), ("--call", "write-null"), ("--call", "open-close")]
 )
-def test_a_call_that_is_none_is_caught(plant: str, options: tuple[str, ...]) -> None:
+def test_a_call_that_is_none_is_caught(plant, options):
     done = run("syscall", "--plant", plant, *options, "--json")
     assert done.status == harness.UNTRUSTED, str(done)
     result = json_of(done)
@@ -88,7 +86,7 @@ def test_a_call_that_is_none_is_caught(plant: str, options: tuple[str, ...]) -> 
 
 
 @pytest.mark.alone
-def test_a_batch_leaves_the_floor_out() -> None:
+def test_a_batch_leaves_the_floor_out():
     def attempt() -> str:
         single = result_of("--batch", "1")
         (call,) = single["metrics"]
@@ -99,7 +97,7 @@ def test_a_batch_leaves_the_floor_out() -> None:
     until(attempt)
 
 
-def test_the_difference_is_signed_and_made_of_all_samples(tmp_path: Path) -> None:
+def test_the_difference_is_signed_and_made_of_all_samples(tmp_path):
     works("syscall", "--batch", "300", "--quiet", "--record", tmp_path)
     session = Session(tmp_path)
     assert [row["metric"] for row in session.rows] == ["calls_n", "calls_2n"]
@@ -110,7 +108,7 @@ def test_the_difference_is_signed_and_made_of_all_samples(tmp_path: Path) -> Non
     assert int(evidence["call_ticks"]) == pytest.approx(difference / 300, abs=1)
 
 
-def test_a_difference_below_zero_stays_below_zero() -> None:
+def test_a_difference_below_zero_stays_below_zero():
     """With calls that take no time, noise decides, and either sign comes up."""
 
     def attempt() -> str:
@@ -125,7 +123,7 @@ def test_a_difference_below_zero_stays_below_zero() -> None:
     until(attempt)
 
 
-def test_the_order_of_n_and_2n_is_drawn_from_the_seed() -> None:
+def test_the_order_of_n_and_2n_is_drawn_from_the_seed():
     def drawn(seed: str, number: str) -> int:
         return counts_of("--batch", "2", "--seed", seed, "--run", number)["n_first"]
 
@@ -135,7 +133,7 @@ def test_the_order_of_n_and_2n_is_drawn_from_the_seed() -> None:
 
 
 @pytest.mark.alone
-def test_a_batch_is_of_as_many_calls_as_it_says() -> None:
+def test_a_batch_is_of_as_many_calls_as_it_says():
     def attempt() -> str:
         ratio = median("calls_2n", "--batch", "2000") / median("calls_n", "--batch", "1000")
         return "" if 3.5 < ratio < 4.5 else f"four times the calls took {ratio} times as long"
@@ -144,7 +142,7 @@ def test_a_batch_is_of_as_many_calls_as_it_says() -> None:
 
 
 @pytest.mark.alone
-def test_a_spin_in_the_batch_is_recovered(tmp_path: Path) -> None:
+def test_a_spin_in_the_batch_is_recovered(tmp_path):
     def attempt() -> str:
         session = Session(tmp_path / str(len(list(tmp_path.iterdir()))))
         options = ("--batch", "10", "--inject", "10000", "--iterations", "3000")
@@ -159,14 +157,14 @@ def test_a_spin_in_the_batch_is_recovered(tmp_path: Path) -> None:
 
 
 @pytest.mark.alone
-def test_more_bytes_take_longer() -> None:
+def test_more_bytes_take_longer():
     """Which a buffer that nobody fills would not."""
     read = ("--call", "read-zero", "--batch", "1")
     few, many = (median("call", *read, "--bytes", number) for number in ("1", "65536"))
     assert many > 2 * few
 
 
-def test_bytes_are_for_calls_that_move_some() -> None:
+def test_bytes_are_for_calls_that_move_some():
     for call in CALLS:
         assert "bytes=30;" in result_of("--call", call)["parameters"], "one line of a sweep"
         if call not in ("write-null", "read-zero"):
@@ -174,7 +172,7 @@ def test_bytes_are_for_calls_that_move_some() -> None:
             assert_one_line(done, "syscall", USAGE)
 
 
-def test_published_figures_stand_beside_what_was_published() -> None:
+def test_published_figures_stand_beside_what_was_published():
     done = works("syscall", "--call", "write-null", "--batch", "100", "--published")
     here = r"^call 520 ns, here (\d+ ns|less than 1 tick \(\d+ ns\)) on average$"
     assert re.search(here, done.out, re.MULTILINE), str(done)
@@ -185,7 +183,7 @@ def test_published_figures_stand_beside_what_was_published() -> None:
     )
 
 
-def test_without_go_selfbench_says_so(tmp_path: Path) -> None:
+def test_without_go_selfbench_says_so(tmp_path):
     """The toolchain is no dependency."""
     words = ["/usr/bin/python3", "-B", harness.ROOT / "tests/selfbench/selfbench.py", "in Go"]
     done = harness.command(words, env={"PATH": str(tmp_path)})
@@ -195,7 +193,7 @@ def test_without_go_selfbench_says_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_loops_in_go_check_their_work(tmp_path: Path) -> None:
+def test_the_loops_in_go_check_their_work(tmp_path):
     go = shutil.which("go")
     if not go:
         pytest.skip("there is no go")

@@ -59,15 +59,13 @@ def static_tarball(tree: Path) -> Path:
     return made
 
 
-def test_two_builds_make_the_same_bytes(trees: tuple[Path, Path]) -> None:
+def test_two_builds_make_the_same_bytes(trees):
     first, second = map(static_tarball, trees)
     assert first.name == second.name
     assert first.read_bytes() == second.read_bytes()
 
 
-def test_the_static_tarball_holds_the_programs_and_how_to_use_them(
-    trees: tuple[Path, Path], tmp_path: Path
-) -> None:
+def test_the_static_tarball_holds_the_programs_and_how_to_use_them(trees, tmp_path):
     archive = static_tarball(trees[0])
     version = command([KLAT, "--version"]).out.split()[1].rstrip(",")
     folder = f"klat-programs-{version}-{platform.machine()}"
@@ -87,9 +85,7 @@ def test_the_static_tarball_holds_the_programs_and_how_to_use_them(
     assert all(is_static(tmp_path / folder / name) for name in executables - scripts)
 
 
-def test_the_five_programs_record_where_nothing_else_is(
-    trees: tuple[Path, Path], tmp_path: Path, root: None
-) -> None:
+def test_the_five_programs_record_where_nothing_else_is(trees, tmp_path, root):
     """And klat on another machine reads and compares what they recorded."""
     archive = static_tarball(trees[0])
     assert command(["tar", "-xzf", archive, "-C", tmp_path]).status == 0

@@ -41,7 +41,7 @@ def metric(result: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_initiators_are_at_work_at_once(operation: str, two_cpus: None) -> None:
+def test_initiators_are_at_work_at_once(operation, two_cpus):
     def attempt() -> str:
         result = result_of("--initiators", "2", "--operation", operation)
         counts = result["evidence"]["counts"]
@@ -52,7 +52,7 @@ def test_initiators_are_at_work_at_once(operation: str, two_cpus: None) -> None:
     until(attempt)
 
 
-def test_membarrier_interrupts_each_responder_once(two_cpus: None) -> None:
+def test_membarrier_interrupts_each_responder_once(two_cpus):
     def attempt() -> str:
         options = ("--responders", "1", "--operation", "membarrier")
         counts = result_of(*options)["evidence"]["counts"]
@@ -62,7 +62,7 @@ def test_membarrier_interrupts_each_responder_once(two_cpus: None) -> None:
     until(attempt)
 
 
-def test_membarrier_does_not_reach_responders_that_sleep(two_cpus: None) -> None:
+def test_membarrier_does_not_reach_responders_that_sleep(two_cpus):
     options = ("--responders", "1", "--operation", "membarrier", "--responder-state", "sleeping")
     done = run("tlbflush", *options, "--json")
     assert done.status == UNTRUSTED
@@ -72,7 +72,7 @@ def test_membarrier_does_not_reach_responders_that_sleep(two_cpus: None) -> None
     assert counts["least_delivered"] < counts["expected"]
 
 
-def test_the_negative_control_of_the_help_needs_interrupts_on_each_isa(two_cpus: None) -> None:
+def test_the_negative_control_of_the_help_needs_interrupts_on_each_isa(two_cpus):
     """Only membarrier interrupts the responders on each."""
     (example,) = re.findall(r"tlbflush (.*)\n.*negative control", works("tlbflush", "--help").out)
     assert "--operation membarrier" in example
@@ -82,15 +82,13 @@ def test_the_negative_control_of_the_help_needs_interrupts_on_each_isa(two_cpus:
 @pytest.mark.parametrize(
     "options", [("--pages", "2"), ("--initiators", "2"), ("--page-table", "freed")]
 )
-def test_membarrier_has_no_pages(options: tuple[str, str]) -> None:
+def test_membarrier_has_no_pages(options):
     done = run("tlbflush", "--operation", "membarrier", *options)
     assert_one_line(done, "tlbflush", USAGE)
 
 
 @pytest.mark.parametrize("operation, flushes", [("munmap", 1), ("mprotect", 2), ("madvise", 1)])
-def test_every_flush_of_an_iteration_is_asked_for(
-    operation: str, flushes: int, two_cpus: None
-) -> None:
+def test_every_flush_of_an_iteration_is_asked_for(operation, flushes, two_cpus):
     """mprotect flushes when it makes the pages read-only and when it makes them writable."""
 
     def attempt() -> str:
@@ -126,13 +124,8 @@ DELIVERIES = [
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="no TLB row")
 @pytest.mark.parametrize("planted, options, reason, delivery", DELIVERIES)
 def test_a_flush_is_proved_however_it_is_delivered(
-    planted: str,
-    options: tuple[str, ...],
-    reason: str,
-    delivery: str,
-    two_cpus: None,
-    tmp_path: Path,
-) -> None:
+    planted, options, reason, delivery, two_cpus, tmp_path
+):
     program = path_of("tlbflush", "planted")
     words = (program, "--responders", "1", *options, "--record", tmp_path, "--quiet")
     environment = {**os.environ, "KLAT_TEST_FLUSHES": planted}
@@ -149,9 +142,7 @@ def test_a_flush_is_proved_however_it_is_delivered(
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="no TLB row")
 @pytest.mark.parametrize("options", [("--responders", "1"), ("--initiators", "2")])
-def test_a_kernel_that_can_broadcast_is_given_time_to_begin(
-    options: tuple[str, ...], two_cpus: None
-) -> None:
+def test_a_kernel_that_can_broadcast_is_given_time_to_begin(options, two_cpus):
     """It looks for this now and then while the process flushes. These flushes are not counted."""
 
     def shootdowns() -> int:
@@ -179,12 +170,12 @@ def samples_of(path: Path, *options: str) -> tuple[list[list[int]], list[int], i
     return [calls[:500], calls[500:]], together, int(counts["offset_bound"])
 
 
-def test_together_is_at_least_the_longest_call(two_cpus: None, tmp_path: Path) -> None:
+def test_together_is_at_least_the_longest_call(two_cpus, tmp_path):
     (first, second), together, offset = samples_of(tmp_path)
     assert all(t + offset >= max(a, b) for a, b, t in zip(first, second, together))
 
 
-def test_taking_turns_is_caught_and_takes_the_sum(two_cpus: None, tmp_path: Path) -> None:
+def test_taking_turns_is_caught_and_takes_the_sum(two_cpus, tmp_path):
     """The negative control: what the overlap is told from."""
     done = run("tlbflush", "--initiators", "2", "--plant", "apart", "--json")
     assert done.status == UNTRUSTED, str(done)
@@ -195,7 +186,7 @@ def test_taking_turns_is_caught_and_takes_the_sum(two_cpus: None, tmp_path: Path
     assert all(t + offset >= a + b for a, b, t in zip(first, second, together))
 
 
-def test_one_initiator_meets_nobody_and_flushes_nothing(tmp_path: Path) -> None:
+def test_one_initiator_meets_nobody_and_flushes_nothing(tmp_path):
     works("tlbflush", "--initiators", "1", "--quiet", "--record", tmp_path)
     session = Session(tmp_path)
     call, together = (session.samples(row) for row in session.rows)
@@ -204,7 +195,7 @@ def test_one_initiator_meets_nobody_and_flushes_nothing(tmp_path: Path) -> None:
     assert "met" not in session.rows[0]["evidence"]
 
 
-def test_meeting_another_costs_more_than_being_alone(two_cpus: None) -> None:
+def test_meeting_another_costs_more_than_being_alone(two_cpus):
     def attempt() -> str:
         alone, met = (metric(result_of("--initiators", n), "initiator")["p50"] for n in "12")
         return "" if met > alone else f"{met} when two meet, {alone} alone"
@@ -212,7 +203,7 @@ def test_meeting_another_costs_more_than_being_alone(two_cpus: None) -> None:
     until(attempt)
 
 
-def test_initiators_and_responders_exclude_each_other() -> None:
+def test_initiators_and_responders_exclude_each_other():
     for more in (
         ("--responders", "1"),
         ("--responder-state", "sleeping"),
@@ -222,6 +213,6 @@ def test_initiators_and_responders_exclude_each_other() -> None:
         assert_one_line(run("tlbflush", "--initiators", "2", *more), "tlbflush", USAGE)
 
 
-def test_more_initiators_than_cpus_is_a_skip() -> None:
+def test_more_initiators_than_cpus_is_a_skip():
     count = len(os.sched_getaffinity(0)) + 1
     assert_one_line(run("tlbflush", "--initiators", str(count)), "tlbflush", SKIPPED)

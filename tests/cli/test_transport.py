@@ -63,7 +63,7 @@ SIDES = combined(LOCAL, ODD_SIZES, ["spin", "block"], ["process", "thread"])
 
 
 @pytest.mark.parametrize("transport, size, wait, peer", SIDES)
-def test_every_byte_that_is_sent_arrives(transport: str, size: int, wait: str, peer: str) -> None:
+def test_every_byte_that_is_sent_arrives(transport, size, wait, peer):
     peer = "thread" if transport == "thread-pointer" else peer
     words = ("--transport", transport, "--wait", wait, "--peer", peer, "--bytes", str(size))
     found = counts(*words, "--touch", "write", "--iterations", "20", "--warmup", "2")
@@ -73,7 +73,7 @@ def test_every_byte_that_is_sent_arrives(transport: str, size: int, wait: str, p
 
 
 @pytest.mark.parametrize("transport, touch", combined(LOCAL, ["none", "read", "write"]))
-def test_a_damaged_message_is_caught(transport: str, touch: str) -> None:
+def test_a_damaged_message_is_caught(transport, touch):
     options = ("--transport", transport, "--touch", touch, "--bytes", "5000")
 
     def attempt() -> str:
@@ -87,7 +87,7 @@ def test_a_damaged_message_is_caught(transport: str, touch: str) -> None:
 
 @pytest.mark.alone
 @pytest.mark.parametrize("transport", LOCAL)
-def test_spinners_never_sleep_and_blockers_do_for_every_message(transport: str) -> None:
+def test_spinners_never_sleep_and_blockers_do_for_every_message(transport):
     # If the call that wakes the other side is slow, a short reply can arrive before its receiver sleeps.
     words = ("--transport", transport, "--touch", "write", "--bytes", "16384")
 
@@ -100,7 +100,7 @@ def test_spinners_never_sleep_and_blockers_do_for_every_message(transport: str) 
 
 
 @pytest.mark.alone
-def test_the_size_of_what_nobody_touches_does_not_matter() -> None:
+def test_the_size_of_what_nobody_touches_does_not_matter():
     zero_copy = ("--transport", "shm-zero-copy", "--iterations", "100", "--bytes")
 
     def attempt() -> str:
@@ -112,14 +112,14 @@ def test_the_size_of_what_nobody_touches_does_not_matter() -> None:
     until(attempt)
 
 
-def test_half_is_half(tmp_path: Path) -> None:
+def test_half_is_half(tmp_path):
     works("transport", "--record", tmp_path)
     session = Session(tmp_path)
     rows = {row["metric"]: session.samples(row) for row in session.rows}
     assert [sample // 2 for sample in rows["round_trip"]] == rows["half"]
 
 
-def test_large_messages_are_fewer_unless_a_number_is_given() -> None:
+def test_large_messages_are_fewer_unless_a_number_is_given():
     options = ("--transport", "unix", "--bytes", "2000000")
     assert result(*options)["metrics"][0]["n"] == 50
     assert result(*options, "--iterations", "70")["metrics"][0]["n"] == 70
@@ -128,7 +128,7 @@ def test_large_messages_are_fewer_unless_a_number_is_given() -> None:
 
 
 @pytest.mark.alone
-def test_response_counts_from_when_a_message_was_due(tmp_path: Path) -> None:
+def test_response_counts_from_when_a_message_was_due(tmp_path):
     """An answer with a spin takes longer than an interval, so that the message after it leaves late."""
 
     def attempt() -> str:
@@ -149,14 +149,14 @@ def test_response_counts_from_when_a_message_was_due(tmp_path: Path) -> None:
     until(attempt)
 
 
-def test_a_rate_that_is_not_kept_is_said() -> None:
+def test_a_rate_that_is_not_kept_is_said():
     done = run("transport", "--rate", "1000000", "--inject", "20000", "--json")
     assert done.status == UNTRUSTED, str(done)
     assert "--rate was not kept" in json_of(done)["reason"]
 
 
 @pytest.mark.alone
-def test_a_rate_that_is_kept_is_believed() -> None:
+def test_a_rate_that_is_kept_is_believed():
     def attempt() -> str:
         done = works("transport", "--rate", "1000", "--iterations", "200", "--json")
         return str(done) if "not kept" in json_of(done)["reason"] else ""
@@ -164,7 +164,7 @@ def test_a_rate_that_is_kept_is_believed() -> None:
     until(attempt)
 
 
-def test_a_limit_that_allows_no_timer_is_a_skip() -> None:
+def test_a_limit_that_allows_no_timer_is_a_skip():
     words = ["prlimit", "--sigpending=0", path_of("transport"), "--transport", "udp"]
     done = command([*words, "--wait", "block"])
     assert_one_line(done, "transport", harness.SKIPPED)
@@ -174,7 +174,7 @@ def test_a_limit_that_allows_no_timer_is_a_skip() -> None:
 @pytest.mark.parametrize(
     "transport", [pytest.param("tcp", marks=pytest.mark.slow), "udp", "multicast"]
 )
-def test_a_side_that_waits_long_for_a_message_slept_once_for_it(transport: str) -> None:
+def test_a_side_that_waits_long_for_a_message_slept_once_for_it(transport):
     """Whatever else wakes it meanwhile."""
 
     def attempt() -> str:
@@ -190,7 +190,7 @@ def test_a_side_that_waits_long_for_a_message_slept_once_for_it(transport: str) 
 
 @pytest.mark.slow
 @pytest.mark.alone
-def test_a_side_that_sleeps_repairs_about_as_often_as_one_that_spins() -> None:
+def test_a_side_that_sleeps_repairs_about_as_often_as_one_that_spins():
     """What is lost is the same in both: the first silence may last two beats, each other one."""
     options = ("--transport", "multicast", "--drop-every", "3", "--iterations", "30")
     means = {
@@ -201,7 +201,7 @@ def test_a_side_that_sleeps_repairs_about_as_often_as_one_that_spins() -> None:
 
 
 @pytest.mark.alone
-def test_a_unix_socket_may_wake_a_sleeper_for_space(two_cpus: None) -> None:
+def test_a_unix_socket_may_wake_a_sleeper_for_space(two_cpus):
     def attempt() -> str:
         words = ("--transport", "unix", "--wait", "block", "--rate", "1000", "--json")
         result = json_of(run("transport", *words))
@@ -212,7 +212,7 @@ def test_a_unix_socket_may_wake_a_sleeper_for_space(two_cpus: None) -> None:
 
 
 @pytest.mark.alone
-def test_rests_do_not_lower_a_rate() -> None:
+def test_rests_do_not_lower_a_rate():
     def attempt() -> str:
         options = ("--transport", "unix", "--wait", "block", "--rate", "100")
         done = works("transport", *options, "--iterations", "100", "--warmup", "0", "--json")
@@ -258,11 +258,11 @@ def test_rests_do_not_lower_a_rate() -> None:
     ],
     ids=" ".join,
 )
-def test_what_cannot_be_is_one_line_and_status_2(words: list[str]) -> None:
+def test_what_cannot_be_is_one_line_and_status_2(words):
     assert_one_line(run("transport", *words), "transport", USAGE)
 
 
-def test_a_peer_that_vanishes_ends_the_run() -> None:
+def test_a_peer_that_vanishes_ends_the_run():
     for transport in ("shm-copy", "unix", "udp"):
         options = ("--transport", transport, "--bytes", "1000000", "--wait", "block")
         with harness.Running("transport", *options) as running:
@@ -276,7 +276,7 @@ def test_a_peer_that_vanishes_ends_the_run() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("wait", ["spin", "block"])
 @pytest.mark.parametrize("transport", ["thread-pointer", "shm-zero-copy", "shm-copy"])
-def test_the_ring_is_clean_under_thread_sanitizer(transport: str, wait: str) -> None:
+def test_the_ring_is_clean_under_thread_sanitizer(transport, wait):
     """Between threads, which is where the sanitizer sees both sides; with blocks read and written."""
     for size in ("100", "3000000"):
         words = [
@@ -294,7 +294,7 @@ def test_the_ring_is_clean_under_thread_sanitizer(transport: str, wait: str) -> 
 
 
 @pytest.mark.parametrize("transport", ["udp", "multicast"])
-def test_a_caller_that_blocks_signals_makes_no_loss_last_for_ever(transport: str) -> None:
+def test_a_caller_that_blocks_signals_makes_no_loss_last_for_ever(transport):
     """A sleeping receiver is woken by one, to look whether anything was lost."""
     options = ("--transport", transport, "--wait", "block", "--drop-every", "20")
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
@@ -308,7 +308,7 @@ def test_a_caller_that_blocks_signals_makes_no_loss_last_for_ever(transport: str
 
 
 @pytest.mark.parametrize("wait", ["spin", "block"])
-def test_udp_over_a_slow_network_takes_as_long_as_that_does(wait: str, root: None) -> None:
+def test_udp_over_a_slow_network_takes_as_long_as_that_does(wait, root):
     """100,000 bytes, in 69 packets with headers of 42, at 10 Mb/s: 83 ms each way, where a message and
     its answer are expected within 30."""
     slow = "ip link set lo up && tc qdisc add dev lo root tbf rate 10mbit burst 10kb latency 2s"
@@ -327,7 +327,7 @@ def test_udp_over_a_slow_network_takes_as_long_as_that_does(wait: str, root: Non
 
 
 @pytest.mark.parametrize("wait", ["spin", "block"])
-def test_a_message_that_udp_loses_is_counted_and_sent_again(wait: str, tmp_path: Path) -> None:
+def test_a_message_that_udp_loses_is_counted_and_sent_again(wait, tmp_path):
     """The time from the first attempt is in its sample, so each loss adds a long one."""
     options = ("--transport", "udp", "--wait", wait, "--drop-every", "40", "--touch", "write")
 
@@ -361,9 +361,7 @@ DATAGRAMS = [("100",), ("3000", "--datagram", "272"), ("16000",)]
 
 
 @pytest.mark.parametrize("size, spoiled, wait", combined(DATAGRAMS, SPOILED, ["spin", "block"]))
-def test_what_udp_delivers_is_the_whole_message_in_its_place(
-    size: tuple[str, ...], spoiled: tuple[str, ...], wait: str
-) -> None:
+def test_what_udp_delivers_is_the_whole_message_in_its_place(size, spoiled, wait):
     """Parts of an abandoned attempt arrive among the parts of the next one, whose first part comes second."""
     words = ("--transport", "udp", "--wait", wait, "--bytes", *size, *spoiled, "--touch", "write")
     counted = counts(*words, "--iterations", "60", "--warmup", "2")
@@ -387,7 +385,7 @@ DROPPED = [
 
 
 @pytest.mark.parametrize("peer, shape", combined(["thread", "process", "netns"], DROPPED))
-def test_multicast_repairs_what_is_dropped(peer: str, shape: tuple[str, ...]) -> None:
+def test_multicast_repairs_what_is_dropped(peer, shape):
     options = ("--transport", "multicast", "--peer", peer, "--touch", "write", *shape)
     options = (*options, "--iterations", "20", "--warmup", "2")
 
@@ -406,7 +404,7 @@ def test_multicast_repairs_what_is_dropped(peer: str, shape: tuple[str, ...]) ->
 
 
 @pytest.mark.alone
-def test_nothing_is_repaired_where_nothing_is_lost() -> None:
+def test_nothing_is_repaired_where_nothing_is_lost():
     def attempt() -> str:
         found = counts("--transport", "multicast", "--bytes", "200000", "--datagram", "1472")
         assert "dropped" not in found
@@ -420,7 +418,7 @@ def test_nothing_is_repaired_where_nothing_is_lost() -> None:
 
 
 @pytest.mark.parametrize("transport", INTERNET)
-def test_a_private_network_carries_messages_and_leaves_nothing(transport: str, root: None) -> None:
+def test_a_private_network_carries_messages_and_leaves_nothing(transport, root):
     def network() -> str:
         return command(["ip", "-o", "link"]).out + command(["ip", "netns", "list"]).out
 
@@ -432,9 +430,7 @@ def test_a_private_network_carries_messages_and_leaves_nothing(transport: str, r
     assert before == during == network()
 
 
-def test_an_ordinary_user_has_a_private_network_or_a_reason(
-    published: Path, as_nobody: list[str | Path]
-) -> None:
+def test_an_ordinary_user_has_a_private_network_or_a_reason(published, as_nobody):
     words = [published / "transport", "--transport", "tcp", "--peer", "netns", "--quiet"]
     done = command([*as_nobody, *words], cwd="/")
     assert done.status in (harness.MEASURED, UNTRUSTED, harness.SKIPPED), str(done)
@@ -442,7 +438,7 @@ def test_an_ordinary_user_has_a_private_network_or_a_reason(
         assert "namespace" in done.err
 
 
-def test_an_interface_without_multicast_is_a_skip(root: None) -> None:
+def test_an_interface_without_multicast_is_a_skip(root):
     script = 'ip link set lo up && ip tuntap add dev t0 mode tun && ip addr add 10.9.0.1/24 dev t0 \
         && ip link set t0 multicast off up && exec "$@"'
     words = ["unshare", "--net", "sh", "-c", script, "sh", path_of("transport")]
@@ -458,7 +454,7 @@ def test_an_interface_without_multicast_is_a_skip(root: None) -> None:
 
 
 @pytest.mark.parametrize("transport", ["tcp", "multicast"])
-def test_a_machine_whose_loopback_is_down_is_a_skip(transport: str, root: None) -> None:
+def test_a_machine_whose_loopback_is_down_is_a_skip(transport, root):
     words = ["unshare", "--net", path_of("transport"), "--transport", transport]
     done = command(words)
     assert_one_line(done, "transport", harness.SKIPPED)
@@ -497,7 +493,7 @@ def done_of(process: subprocess.Popen[bytes]) -> harness.Done:
 
 
 @pytest.mark.parametrize("transport, wait", combined(INTERNET, ["spin", "block"]))
-def test_two_programs_measure_between_them(transport: str, wait: str, port: int) -> None:
+def test_two_programs_measure_between_them(transport, wait, port):
     options = ("--transport", transport, "--wait", wait, "--touch", "write", "--bytes", "100000")
     with listening(port, *options, "--json") as process:
         words = ("--connect", f"127.0.0.1:{port}", "--cpus", "1", *options)
@@ -552,9 +548,7 @@ TO_LISTENER = ("--connect", "10.168.79.1:7718")
 
 
 @pytest.mark.parametrize("transport, wait", combined(INTERNET, ["block", "spin"]))
-def test_messages_cross_a_network_once_and_whole_whatever_it_drops(
-    transport: str, wait: str, two_networks: list[list[str]]
-) -> None:
+def test_messages_cross_a_network_once_and_whole_whatever_it_drops(transport, wait, two_networks):
     options = ["--transport", transport, "--wait", wait, "--bytes", "20000", "--touch", "write"]
     options += [] if transport == "tcp" else ["--drop-every", "20"]
     options += ["--iterations", "60", "--json"]
@@ -567,9 +561,7 @@ def test_messages_cross_a_network_once_and_whole_whatever_it_drops(
 
 
 @pytest.mark.parametrize("transport", INTERNET)
-def test_a_machine_that_loses_its_network_is_given_up_after_the_time_given(
-    transport: str, two_networks: list[list[str]]
-) -> None:
+def test_a_machine_that_loses_its_network_is_given_up_after_the_time_given(transport, two_networks):
     options = ["--transport", transport, "--wait", "block", "--iterations", "1000000"]
     options += ["--wait-for", "1"]
     with started(two_networks[0], "0", "--listen", "7718", *options) as listener:
@@ -586,9 +578,7 @@ def test_a_machine_that_loses_its_network_is_given_up_after_the_time_given(
 @pytest.mark.parametrize(
     ("option", "one", "other"), [("bytes", "100", "200"), ("wait", "spin", "block")]
 )
-def test_both_programs_refuse_to_measure_different_things(
-    port: int, option: str, one: str, other: str
-) -> None:
+def test_both_programs_refuse_to_measure_different_things(port, option, one, other):
     with listening(port, "--transport", "tcp", f"--{option}", other) as process:
         words = ("--connect", f"127.0.0.1:{port}", "--transport", "tcp", f"--{option}", one)
         assert_one_line(run("transport", *words), "transport", harness.FAILED)
@@ -598,7 +588,7 @@ def test_both_programs_refuse_to_measure_different_things(
     assert len({re.findall(rf"\b{option}=(\w+)", text)[0] for text in told}) == 2
 
 
-def test_a_port_in_use_is_said() -> None:
+def test_a_port_in_use_is_said():
     with socket.socket() as taken:
         taken.bind(("0.0.0.0", 0))
         taken.listen()
@@ -608,7 +598,7 @@ def test_a_port_in_use_is_said() -> None:
     assert f"port {number}" in done.err and "in use" in done.err
 
 
-def test_nobody_there_is_said_after_the_time_given(port: int) -> None:
+def test_nobody_there_is_said_after_the_time_given(port):
     limit = ("--transport", "tcp", "--wait-for", "1")
     for words in (("--listen", str(port)), ("--connect", f"127.0.0.1:{port}")):
         done = run("transport", *words, *limit)
@@ -616,7 +606,7 @@ def test_nobody_there_is_said_after_the_time_given(port: int) -> None:
         assert str(port) in done.err and 0.9 < done.seconds < 10
 
 
-def test_a_stranger_at_the_port_is_no_peer(port: int) -> None:
+def test_a_stranger_at_the_port_is_no_peer(port):
     with listening(port, "--transport", "udp", "--wait-for", "2") as process:
         with connected(port) as stranger:
             stranger.sendall(b"GET / HTTP/1.0\r\n\r\n" + 300 * b"x")
@@ -627,9 +617,7 @@ VICTIMS = combined(INTERNET, ["spin", "block"], ["listener", "connector"])
 
 
 @pytest.mark.parametrize("transport, wait, victim", VICTIMS)
-def test_a_program_that_vanishes_in_mid_message_is_told_by_the_other(
-    transport: str, wait: str, victim: str, port: int
-) -> None:
+def test_a_program_that_vanishes_in_mid_message_is_told_by_the_other(transport, wait, victim, port):
     options = ("--transport", transport, "--wait", wait, "--bytes", "8000000")
     many = ("--iterations", "100000")
     with listening(port, *options, *many) as listener:
@@ -646,8 +634,8 @@ def test_a_program_that_vanishes_in_mid_message_is_told_by_the_other(
 
 @pytest.mark.parametrize("transport, wait, victim", VICTIMS)
 def test_a_program_that_falls_silent_in_mid_message_is_given_up_after_the_time_given(
-    transport: str, wait: str, victim: str, port: int
-) -> None:
+    transport, wait, victim, port
+):
     """As a machine that loses its network: nothing says that it is gone."""
     options = ["--transport", transport, "--wait", wait, "--bytes", "8000000", "--wait-for", "1"]
     options += ["--iterations", "100000"]
@@ -671,7 +659,7 @@ def test_a_program_that_falls_silent_in_mid_message_is_given_up_after_the_time_g
     assert 0.4 < waited < 4, f"{waited:.1f} s\n{done}"
 
 
-def test_a_spinner_that_nothing_comes_for_pauses(port: int) -> None:
+def test_a_spinner_that_nothing_comes_for_pauses(port):
     """Or it would keep the kernel's own thread, of no real-time priority, from what it waits for."""
     options = ("--transport", "tcp", "--wait", "spin", "--wait-for", "3")
     with listening(port, *options) as process, connected(port) as peer:
@@ -686,7 +674,7 @@ def test_a_spinner_that_nothing_comes_for_pauses(port: int) -> None:
         assert_one_line(done_of(process), "transport", harness.FAILED)
 
 
-def test_a_spinner_does_not_pause_where_a_message_may_be_due() -> None:
+def test_a_spinner_does_not_pause_where_a_message_may_be_due():
     """A message that came meanwhile would look slower than it is."""
     options = ("--transport", "udp", "--wait", "spin", "--rate", "95")
     with harness.Running("transport", *options, "--iterations", "100000") as running:
@@ -713,9 +701,7 @@ SAYS = [
 
 
 @pytest.mark.parametrize("says, wait", combined(SAYS, ["spin", "block"]))
-def test_a_peer_that_says_no_more_is_given_up_after_the_time_given(
-    says: tuple[int, str], wait: str, port: int
-) -> None:
+def test_a_peer_that_says_no_more_is_given_up_after_the_time_given(says, wait, port):
     said, about = says
     options = ("--transport", "tcp", "--wait", wait, "--bytes", "100000", "--wait-for", "1")
     with listening(port, *options) as process, connected(port) as peer:
@@ -730,7 +716,7 @@ def test_a_peer_that_says_no_more_is_given_up_after_the_time_given(
         assert about in done.err and time.monotonic() - since < 3, str(done)
 
 
-def test_a_block_that_nobody_touches_has_no_throughput(two_cpus: None) -> None:
+def test_a_block_that_nobody_touches_has_no_throughput(two_cpus):
     def shown(*options: str) -> bool:
         return "mb_per_s" in json_of(works("transport", *options, "--json"))["evidence"]["counts"]
 

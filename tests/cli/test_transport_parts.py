@@ -5,13 +5,13 @@ from __future__ import annotations
 import socket
 import struct
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import harness
 import pytest
 from harness import json_of, path_of
+from test_transport import connected
 
 DATA, REPAIR, NAK, STATUS = range(4)
 GROUP = "239.255.77.17"
@@ -34,7 +34,8 @@ class Peer:
     """The initiator: of ordinary messages, and at last of one that a test sends part by part."""
 
     def __init__(self, transport: str, port: int) -> None:
-        self.control = self.meet(port)
+        self.control = connected(port)
+        self.control.settimeout(5)
         self.control.sendall(self.control.recv(256, socket.MSG_WAITALL))
         self.incoming = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self.outgoing = self.incoming
@@ -55,16 +56,6 @@ class Peer:
                 self.send(DATA, index)
             assert self.answer() == 0
         self.number = MESSAGES
-
-    @staticmethod
-    def meet(port: int) -> socket.socket:
-        deadline = time.monotonic() + 5
-        while True:
-            try:
-                return socket.create_connection(("127.0.0.1", port), timeout=5)
-            except ConnectionRefusedError:
-                assert time.monotonic() < deadline, f"nobody listens on port {port}"
-                time.sleep(0.02)
 
     def send(self, kind: int, index: int = 0, attempt: int = 0) -> None:
         part = DATAGRAM - HEADER
@@ -152,9 +143,7 @@ both_waits = pytest.mark.parametrize("wait", ["spin", "block"])
     ],
     ids=str,
 )
-def test_a_message_is_the_parts_of_one_attempt_each_in_its_place(
-    order: list[tuple[int, int]], repeated: int, outdated: int, wait: str
-) -> None:
+def test_a_message_is_the_parts_of_one_attempt_each_in_its_place(order, repeated, outdated, wait):
     with listener("udp", wait) as (peer, listens):
         for attempt, index in order[:-1]:
             peer.send(DATA, index, attempt)
@@ -168,7 +157,7 @@ def test_a_message_is_the_parts_of_one_attempt_each_in_its_place(
 
 
 @both_waits
-def test_an_answer_that_is_lost_is_given_again(wait: str) -> None:
+def test_an_answer_that_is_lost_is_given_again(wait):
     with listener("udp", wait) as (peer, listens):
         for attempt in (0, 1):
             for index in range(PARTS):
@@ -182,7 +171,7 @@ def test_an_answer_that_is_lost_is_given_again(wait: str) -> None:
 
 
 @both_waits
-def test_a_hole_is_asked_for_once_and_repaired(wait: str) -> None:
+def test_a_hole_is_asked_for_once_and_repaired(wait):
     with listener("multicast", wait) as (peer, listens):
         peer.send(DATA, 0)
         peer.send(DATA, 2)
@@ -197,7 +186,7 @@ def test_a_hole_is_asked_for_once_and_repaired(wait: str) -> None:
 
 
 @both_waits
-def test_what_is_lost_at_the_end_is_asked_for_when_a_status_says_so(wait: str) -> None:
+def test_what_is_lost_at_the_end_is_asked_for_when_a_status_says_so(wait):
     with listener("multicast", wait) as (peer, listens):
         peer.send(DATA, 0)
         assert peer.silence()
@@ -222,7 +211,7 @@ def test_what_is_lost_at_the_end_is_asked_for_when_a_status_says_so(wait: str) -
 
 
 @both_waits
-def test_nothing_at_all_came_and_a_status_tells(wait: str) -> None:
+def test_nothing_at_all_came_and_a_status_tells(wait):
     with listener("multicast", wait) as (peer, listens):
         peer.send(STATUS)
         assert peer.receive() == (0, NAK | PARTS << 8, 0)

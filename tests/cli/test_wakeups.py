@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 
 import pytest
 from harness import json_of, measured, until
@@ -35,9 +34,7 @@ def counts(program: str, *arguments: str) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("command, wakeups", SLEEPING.items(), ids=lambda value: str(value))
-def test_every_wakeup_from_another_cpu_is_counted(
-    command: tuple[str, ...], wakeups: int, two_cpus: None
-) -> None:
+def test_every_wakeup_from_another_cpu_is_counted(command, wakeups, two_cpus):
     found = counts(*command)
     expected = wakeups * (ITERATIONS + WARMUP)
     assert 0.98 * expected <= found["wakeups"] <= expected + EDGES
@@ -47,13 +44,11 @@ def test_every_wakeup_from_another_cpu_is_counted(
 @pytest.mark.parametrize(
     "command", [("pipes", "--cpus", "1,1"), ("transport", "--wait", "spin")], ids=str
 )
-def test_a_run_without_such_wakeups_has_no_such_counts(
-    command: tuple[str, ...], two_cpus: None
-) -> None:
+def test_a_run_without_such_wakeups_has_no_such_counts(command, two_cpus):
     assert not {"wakeups", "wake_interrupts"} & counts(*command).keys()
 
 
-def test_what_polled_got_no_interrupt(tracing: Path, two_cpus: None) -> None:
+def test_what_polled_got_no_interrupt(tracing, two_cpus):
     """By the kernel's own event for a wakeup without an interrupt, whether this machine lets CPUs
     poll now or not. The event counts what happens before and after the iterations, too."""
     events = "events/sched/sched_wake_idle_without_ipi/enable"

@@ -7,7 +7,7 @@ import io
 from pathlib import Path
 
 import pytest
-from written_sessions import RT, Klat, NewSession, write_label
+from written_sessions import RT, write_label
 
 from klat.report.tables.cells import cells, text
 
@@ -31,19 +31,17 @@ from klat.report.tables.cells import cells, text
         ("-1.5\u0663", "'-1.5\u0663"),
     ],
 )
-def test_a_formula_gets_an_apostrophe_and_nothing_else_does(cell: str, shown: str) -> None:
+def test_a_formula_gets_an_apostrophe_and_nothing_else_does(cell, shown):
     assert text(cell) == shown
 
 
-def test_numbers_stay_numbers() -> None:
+def test_numbers_stay_numbers():
     row = {"a": -1.5, "b": None, "c": -3, "d": "=x"}
     assert cells(row) == {"a": -1.5, "b": None, "c": -3, "d": "'=x"}
 
 
 @pytest.mark.parametrize("command", ["summary", "compare"])
-def test_a_label_that_is_a_formula_is_text_in_csv(
-    new_session: NewSession, klat: Klat, command: str
-) -> None:
+def test_a_label_that_is_a_formula_is_text_in_csv(new_session, klat, command):
     stock: Path = write_label(new_session, "=1+2")
     paths = [stock, write_label(new_session, "rt", **RT)] if command == "compare" else [stock]
     rows = list(csv.DictReader(io.StringIO(klat(command, *paths, "--format", "csv")[1])))

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
 from sweep_figures import blocks, figures, found, needs_gnuplot, nothing_published, point, summary
-from written_sessions import Klat, NewSession, SyntheticSession
 
 from klat.compare import sweeps
 from klat.compare.published import Published
@@ -18,7 +16,7 @@ from klat.stats.descriptive import mean_interval
 pytestmark = pytest.mark.usefixtures("nothing_published")
 
 
-def test_choices_stand_from_the_lowest_figure_to_the_highest(writer: SyntheticSession) -> None:
+def test_choices_stand_from_the_lowest_figure_to_the_highest(writer):
     for kind, median in (("pipe", 5_200), ("futex", 2_600), ("queue", 7_800)):
         point(writer, f"kind={kind};size=1", median, median + 520)
     (sweep,) = found(writer.path)
@@ -30,7 +28,7 @@ def test_choices_stand_from_the_lowest_figure_to_the_highest(writer: SyntheticSe
     ]
 
 
-def test_a_number_that_is_swept_too_is_the_axis(writer: SyntheticSession) -> None:
+def test_a_number_that_is_swept_too_is_the_axis(writer):
     for kind in "abcd":
         for size in (1, 2):
             point(writer, f"kind={kind};size={size}", 2_600)
@@ -38,14 +36,14 @@ def test_a_number_that_is_swept_too_is_the_axis(writer: SyntheticSession) -> Non
     assert (sweep.option, sweep.by, sweep.choices) == ("size", ("kind",), ())
 
 
-def test_choices_beside_a_sweep_of_one_of_them_are_shown_too(writer: SyntheticSession) -> None:
+def test_choices_beside_a_sweep_of_one_of_them_are_shown_too(writer):
     for size in (1, 2):
         point(writer, f"kind=a;size={size}", 2_600)
     point(writer, "kind=b;size=1", 5_200)
     assert [sweep.option for sweep in found(writer.path)] == ["size", "kind"]
 
 
-def test_of_two_options_the_one_with_more_choices_is_the_axis(writer: SyntheticSession) -> None:
+def test_of_two_options_the_one_with_more_choices_is_the_axis(writer):
     for kind in "abc":
         for side in ("near", "far"):
             point(writer, f"side={side};kind={kind}", 2_600)
@@ -54,20 +52,20 @@ def test_of_two_options_the_one_with_more_choices_is_the_axis(writer: SyntheticS
     assert {line.name for line in sweep.lines} == {"near", "far"}
 
 
-def test_an_obtained_policy_is_not_a_choice(writer: SyntheticSession) -> None:
+def test_an_obtained_policy_is_not_a_choice(writer):
     point(writer, "kind=a", 2_600, policy="caller=fifo:50")
     point(writer, "kind=a", 2_600, policy="caller=other:0")
     assert found(writer.path) == []
 
 
-def test_a_choice_without_a_usable_run_is_left_out(writer: SyntheticSession) -> None:
+def test_a_choice_without_a_usable_run_is_left_out(writer):
     for kind in "ab":
         point(writer, f"kind={kind}", 2_600)
     point(writer, "kind=c", 2_600, status="invalid", reason="moved")
     assert [sweep.choices for sweep in found(writer.path)] == [("a", "b")]
 
 
-def test_the_table_names_the_choices(writer: SyntheticSession, klat: Klat) -> None:
+def test_the_table_names_the_choices(writer, klat):
     for kind, median in (("pipe", 5_200), ("futex", 2_600)):
         point(writer, f"kind={kind};size=1", median, median + 520, evidence="calls_per_item=3")
     rows = [line.split() for line in summary(klat, writer.path).splitlines()]
@@ -79,9 +77,7 @@ def test_the_table_names_the_choices(writer: SyntheticSession, klat: Klat) -> No
     assert [p["x"] for p in points] == ["futex", "pipe"]
 
 
-def test_published_figures_of_no_choice_stand_below_the_table(
-    writer: SyntheticSession, klat: Klat, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_published_figures_of_no_choice_stand_below_the_table(writer, klat, monkeypatch):
     rows = (
         Published("item", "size=1", 16_000, "ns", "another machine"),
         Published("item", "size=2", 1, "ns", "another size"),
@@ -97,7 +93,7 @@ def test_published_figures_of_no_choice_stand_below_the_table(
     assert out.count("published,") == 2
 
 
-def test_the_interval_of_a_mean_is_students() -> None:
+def test_the_interval_of_a_mean_is_students():
     """Of 10, 12, 11, 13, 9, in which there is no positive correlation: t of 4 degrees is 2.776."""
     values = np.array([10.0, 12.0, 11.0, 13.0, 9.0])
     interval = mean_interval(values)
@@ -107,7 +103,7 @@ def test_the_interval_of_a_mean_is_students() -> None:
     assert mean_interval(np.array([1.0])) is None
 
 
-def test_runs_of_several_boots_have_no_interval(new_session: NewSession) -> None:
+def test_runs_of_several_boots_have_no_interval(new_session):
     first, second = new_session("stock/1"), new_session("stock/2", boot_id="another")
     for writer in (first, second):
         for kind in "ab":
@@ -118,7 +114,7 @@ def test_runs_of_several_boots_have_no_interval(new_session: NewSession) -> None
     assert both.lines[0].interval(both.lines[0].points[0]) is None
 
 
-def test_the_figure_has_each_run_the_mean_and_its_interval(writer: SyntheticSession) -> None:
+def test_the_figure_has_each_run_the_mean_and_its_interval(writer):
     for kind, median in (("pipe", 5_200), ("futex", 2_600)):
         point(writer, f"kind={kind}", median, median + 520, median + 260)
     (figure,) = figures(writer.path)
@@ -132,9 +128,7 @@ def test_the_figure_has_each_run_the_mean_and_its_interval(writer: SyntheticSess
 
 
 @needs_gnuplot
-def test_every_kind_of_choice_can_be_drawn(
-    writer: SyntheticSession, klat: Klat, tmp_path: Path
-) -> None:
+def test_every_kind_of_choice_can_be_drawn(writer, klat, tmp_path):
     for number, kind in enumerate(("a", "it's b", "c" * 60)):
         for side in ("near", "far"):
             counts = f"calls_per_item={number};empty_per_item=0"

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
-from written_sessions import CPU, RT, Klat, SideWriter, again, samples, words
+from written_sessions import CPU, RT, again, samples, words
 
 from klat.lab import kernels
 
@@ -59,9 +58,7 @@ UNLIKE: list[tuple[str, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("key", "change"), UNLIKE)
-def test_a_condition_that_differs_is_refused_by_name_until_it_is_allowed(
-    side: SideWriter, klat: Klat, key: str, change: dict[str, Any]
-) -> None:
+def test_a_condition_that_differs_is_refused_by_name_until_it_is_allowed(side, klat, key, change):
     stock = side("stock", environment=SET_AS_USUAL, **PROCESS_AS_USUAL)
     environment = SET_AS_USUAL | change.get("environment", {})
     rt = side("rt", 1.2, **{**RT, **PROCESS_AS_USUAL, **change, "environment": environment})
@@ -99,22 +96,20 @@ def test_a_condition_that_differs_is_refused_by_name_until_it_is_allowed(
          "less strict than its own request", "stricter than its own request", "a kernel that mitigates each filter", "asked for", "the kernel's own",
          "a kernel without huge pages", "huge pages disabled"],
 )  # fmt: skip
-def test_what_a_process_inherits_counts_where_it_has_an_effect(
-    side: SideWriter, klat: Klat, base: dict[str, Any], new: dict[str, Any], refused: bool
-) -> None:
+def test_what_a_process_inherits_counts_where_it_has_an_effect(side, klat, base, new, refused):
     status, out, _ = klat("compare", side("stock", **base), side("rt", **{**RT, **new}))
     assert status == (4 if refused else 0), out
     assert ("process." in out) == refused
 
 
 @pytest.mark.parametrize("mode", ["0", "2"])
-def test_the_rules_of_a_seccomp_filter_are_unknown(side: SideWriter, klat: Klat, mode: str) -> None:
+def test_the_rules_of_a_seccomp_filter_are_unknown(side, klat, mode):
     filtered = {"inherited": PROCESS | {"Seccomp": mode}}
     _, out, _ = klat("compare", side("stock", **filtered), side("rt", **RT, **filtered))
     assert ("under a seccomp filter" in words(out)) == (mode == "2")
 
 
-def test_sides_without_a_machine_id_may_be_of_two_machines(side: SideWriter, klat: Klat) -> None:
+def test_sides_without_a_machine_id_may_be_of_two_machines(side, klat):
     stock, rt = side("stock", machine_id=None), side("rt", 1.2, **RT, machine_id=None)
     status, out, _ = klat("compare", stock, rt)
     assert status == 4 and "slower" not in out
@@ -123,7 +118,7 @@ def test_sides_without_a_machine_id_may_be_of_two_machines(side: SideWriter, kla
     assert klat("compare", stock, rt, "--allow", "machine")[0] == 1
 
 
-def test_counted_sides_need_no_machine_id(side: SideWriter, klat: Klat) -> None:
+def test_counted_sides_need_no_machine_id(side, klat):
     counted = {"mode": "counted", "unit": "instructions", "machine_id": None}
     stock, rt = side("stock", **counted), side("rt", 1.2, **RT, **counted)
     assert klat("compare", stock, rt)[0] == 1
@@ -131,7 +126,7 @@ def test_counted_sides_need_no_machine_id(side: SideWriter, klat: Klat) -> None:
     assert "machine: no session has a machine id" in words(klat("compare", stock, one)[1])
 
 
-def test_a_sweep_over_a_condition_is_paired_value_by_value(side: SideWriter, klat: Klat) -> None:
+def test_a_sweep_over_a_condition_is_paired_value_by_value(side, klat):
     stock, rt = side("stock"), side("rt", **RT)
     for label, median in (("stock", 5_000), ("rt", 6_000)):
         side.add(label, "woken", 9_000, params="x=1;dma-latency=100", start_ns=100)
@@ -144,7 +139,7 @@ def test_a_sweep_over_a_condition_is_paired_value_by_value(side: SideWriter, kla
     assert named == ["woken same-llc dma-latency=0", "woken same-llc dma-latency=100"]
 
 
-def test_allow_accepts_one_condition_only(side: SideWriter, klat: Klat) -> None:
+def test_allow_accepts_one_condition_only(side, klat):
     stock = side("stock", environment=SET_AS_USUAL)
     off = {f"{CPU}/vulnerabilities/mds": "Not affected", "proc/cmdline": "mitigations=off"}
     rt = side("rt", environment=SET_AS_USUAL | off, **RT)
@@ -155,7 +150,7 @@ def test_allow_accepts_one_condition_only(side: SideWriter, klat: Klat) -> None:
     assert klat("compare", stock, rt, *both)[0] == 0
 
 
-def test_kernel_parameters_of_an_experiment_are_under_test(side: SideWriter, klat: Klat) -> None:
+def test_kernel_parameters_of_an_experiment_are_under_test(side, klat):
     def given(append: str, experiment: str = "e") -> dict[str, Any]:
         return {"facts": {"under_test": {"experiment": experiment, "append": append}}}
 
@@ -178,7 +173,7 @@ def test_kernel_parameters_of_an_experiment_are_under_test(side: SideWriter, kla
     assert klat("compare", stock, elsewhere)[0] == 4
 
 
-def test_the_unit_cannot_be_allowed(side: SideWriter, klat: Klat) -> None:
+def test_the_unit_cannot_be_allowed(side, klat):
     stock = side("stock")
     rt = side("rt", mode="counted", unit="instructions", **RT)
     status, out, _ = klat("compare", stock, rt, "--allow", "mode")
@@ -191,9 +186,7 @@ def test_the_unit_cannot_be_allowed(side: SideWriter, klat: Klat) -> None:
 
 
 @pytest.mark.parametrize("shares", [(1, 3), (2, 2)])
-def test_a_condition_that_varies_within_a_side_is_refused(
-    side: SideWriter, klat: Klat, shares: tuple[int, int]
-) -> None:
+def test_a_condition_that_varies_within_a_side_is_refused(side, klat, shares):
     sides = side("stock", runs=1), side("rt", runs=1)
     for path, share in zip(sides, shares):
         for boot in range(5):
@@ -216,17 +209,15 @@ def test_a_condition_that_varies_within_a_side_is_refused(
     ],
 )
 def test_a_change_of_version_and_preemption_together_is_named_first(
-    side: SideWriter, klat: Klat, release: str, preemption: str, warned: bool
-) -> None:
+    side, klat, release, preemption, warned
+):
     stock = side("stock", kernel_release="6.1.0-56-amd64")
     rt = side("rt", kernel_release=release, preemption=preemption)
     first = "".join(klat("compare", stock, rt)[1].splitlines(keepends=True)[:8])
     assert ("version and preemption model changed together" in words(first)) == warned
 
 
-def test_the_scheduler_is_in_the_head_and_under_test_where_it_was_declared(
-    side: SideWriter, klat: Klat
-) -> None:
+def test_the_scheduler_is_in_the_head_and_under_test_where_it_was_declared(side, klat):
     files = {
         "sched_ext/state": "enabled",
         "sched_ext/root/ops": "lavd",
@@ -269,9 +260,7 @@ def test_the_scheduler_is_in_the_head_and_under_test_where_it_was_declared(
         ),
     ],
 )
-def test_the_cure_names_kernels_that_exist(
-    side: SideWriter, klat: Klat, one: tuple[str, str], two: tuple[str, str], cure: str
-) -> None:
+def test_the_cure_names_kernels_that_exist(side, klat, one, two, cure):
     sides = [side(r, kernel_release=r, preemption=p, runs=1) for r, p in (one, two)]
     assert f"compare BASE with {cure}" in words(klat("compare", *sides)[1])
 
@@ -309,8 +298,8 @@ def release_of(build: str) -> str:
     ],
 )
 def test_the_cure_has_a_command_where_the_lab_can_boot_the_kernels(
-    side: SideWriter, klat: Klat, builds: Sequence[str], models: Sequence[str], command: str
-) -> None:
+    side, klat, builds, models, command
+):
     sides = [
         side(
             release,
@@ -327,9 +316,7 @@ def test_the_cure_has_a_command_where_the_lab_can_boot_the_kernels(
         kernels.parse(kernel)
 
 
-def test_a_model_from_the_command_line_changes_together_with_nothing(
-    side: SideWriter, klat: Klat
-) -> None:
+def test_a_model_from_the_command_line_changes_together_with_nothing(side, klat):
     sides = [
         side(model, preemption=model, facts={"under_test": {"experiment": "x", "append": append}})
         for model, append in (("voluntary", ""), ("full", "preempt=full"))
@@ -338,9 +325,7 @@ def test_a_model_from_the_command_line_changes_together_with_nothing(
     assert "preempt=full in NEW" in said and "changed together" not in said
 
 
-def test_one_missing_environment_does_not_hide_a_difference_in_others(
-    side: SideWriter, klat: Klat
-) -> None:
+def test_one_missing_environment_does_not_hide_a_difference_in_others(side, klat):
     governor = f"{CPU}/cpu0/cpufreq/scaling_governor"
     stock = side("stock", environment={governor: "performance"})
     rt = side("rt", environment={governor: "powersave"}, **RT)
@@ -349,15 +334,13 @@ def test_one_missing_environment_does_not_hide_a_difference_in_others(
     assert status == 4 and "performance in BASE and powersave in NEW" in words(out)
 
 
-def test_times_of_an_emulator_are_refused(side: SideWriter, klat: Klat) -> None:
+def test_times_of_an_emulator_are_refused(side, klat):
     stock, rt = side("stock", mode="emulated"), side("rt", mode="emulated", **RT)
     status, out, _ = klat("compare", stock, rt)
     assert status == 4 and "no valid times" in words(out)
 
 
-def test_a_side_without_environment_is_refused_until_it_is_allowed(
-    side: SideWriter, klat: Klat
-) -> None:
+def test_a_side_without_environment_is_refused_until_it_is_allowed(side, klat):
     stock, rt = side("stock", environment={f"{CPU}/smt/control": "off"}), side("rt", **RT)
     for path in rt.glob("*/environment"):
         shutil.rmtree(path)
@@ -368,7 +351,7 @@ def test_a_side_without_environment_is_refused_until_it_is_allowed(
     assert status == 0 and "the environment of NEW was not captured" in words(out)
 
 
-def test_the_kernel_itself_is_listed_and_not_refused(side: SideWriter, klat: Klat) -> None:
+def test_the_kernel_itself_is_listed_and_not_refused(side, klat):
     stock = side("stock", environment={"boot/config-6.1.0": "CONFIG_HZ=250\n"})
     rt = side("rt", environment={"boot/config-6.1.0-rt": "CONFIG_HZ=1000\n"}, **RT)
     status, out, _ = klat("compare", stock, rt)
@@ -383,9 +366,7 @@ def test_the_kernel_itself_is_listed_and_not_refused(side: SideWriter, klat: Kla
         ("same-llc:atom+core", "writer=5;reader=0"),
     ],
 )
-def test_another_placement_is_refused_until_it_is_allowed(
-    side: SideWriter, klat: Klat, placement: str, cpus: str
-) -> None:
+def test_another_placement_is_refused_until_it_is_allowed(side, klat, placement, cpus):
     """The types of cores are part of the placement."""
     stock = side("stock", run={"placement": "same-llc:core"})
     rt = side("rt", 1.2, run={"placement": placement, "cpus": cpus}, **RT)
@@ -410,9 +391,7 @@ def test_another_placement_is_refused_until_it_is_allowed(
         ({"placement": "cross-node:core"}, {}, False),
     ],
 )
-def test_kernels_name_the_types_of_one_machines_cores_differently(
-    side: SideWriter, klat: Klat, run: dict[str, str], info: dict[str, str], is_alike: bool
-) -> None:
+def test_kernels_name_the_types_of_one_machines_cores_differently(side, klat, run, info, is_alike):
     """Linux before 5.13 does not list the types of Intel's cores."""
     base = side("stock", mode=info.get("mode", "hardware"))
     new = side("rt", run={"placement": "same-llc:core"} | run, **{**RT, "mode": "hardware"} | info)
@@ -421,7 +400,7 @@ def test_kernels_name_the_types_of_one_machines_cores_differently(
     assert ("median: same" in out) == is_alike
 
 
-def test_placements_are_compared_each_with_its_own(side: SideWriter, klat: Klat) -> None:
+def test_placements_are_compared_each_with_its_own(side, klat):
     sides = side("stock"), side("rt", **RT)
     for label in ("stock", "rt"):
         moved = {"placement": "one-cpu", "cpus": "writer=1;reader=1"}
@@ -430,7 +409,7 @@ def test_placements_are_compared_each_with_its_own(side: SideWriter, klat: Klat)
     assert status == 0 and "2 same" in out and "placement:" not in out
 
 
-def test_traced_runs_are_not_compared_with_untraced_ones(side: SideWriter, klat: Klat) -> None:
+def test_traced_runs_are_not_compared_with_untraced_ones(side, klat):
     plain = side("plain")
     traced = side("traced", 1.2, run={"params": "bytes=1;traced=100000"})
     untraced = side("untraced", 1.2, run={"params": "bytes=1"})

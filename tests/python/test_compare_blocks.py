@@ -17,7 +17,6 @@ from written_sessions import (
     COLUMNS,
     CPU,
     RT,
-    Klat,
     NewSession,
     SideWriter,
     again,
@@ -31,9 +30,7 @@ from written_sessions import (
 MEDIAN = ("--quantile", "median")
 
 
-def test_two_settings_in_one_boot_without_blocks_cannot_be_attributed(
-    side: SideWriter, klat: Klat
-) -> None:
+def test_two_settings_in_one_boot_without_blocks_cannot_be_attributed(side, klat):
     stock, rt = side("stock", boots=1, prefix="x"), side("rt", 1.5, boots=1, prefix="x")
     status, out, _ = klat("compare", stock, rt)
     assert status == 3 and "in one boot and declare no blocks" in words(out)
@@ -43,13 +40,13 @@ def test_two_settings_in_one_boot_without_blocks_cannot_be_attributed(
     assert shown in words(out) and "two boots" not in words(out)
 
 
-def test_sides_that_share_some_boots_are_inconclusive(side: SideWriter, klat: Klat) -> None:
+def test_sides_that_share_some_boots_are_inconclusive(side, klat):
     stock, rt = side("stock", boots=3, prefix="x"), side("rt", 1.5, boots=4, prefix="x")
     status, out, _ = klat("compare", stock, rt)
     assert status == 3 and "some boots are on both sides" in words(out)
 
 
-def test_shared_boots_are_pairs_if_the_order_alternates(side: SideWriter, klat: Klat) -> None:
+def test_shared_boots_are_pairs_if_the_order_alternates(side, klat):
     stock = side("stock", boots=6, prefix="x", seed=1, noise=0.004)
     rt = side("rt", 1.05, boots=6, prefix="x", seed=2, noise=0.004, begun=[-9, 9] * 3)
     status, out, _ = klat("compare", stock, rt)
@@ -66,7 +63,7 @@ def blocks(experiment: str, count: int = 6) -> dict[str, Any]:
     return {"pairing": {"experiment": experiment, "pairs": pairs}}
 
 
-def test_blocks_are_the_unit_of_two_settings_in_one_boot(side: SideWriter, klat: Klat) -> None:
+def test_blocks_are_the_unit_of_two_settings_in_one_boot(side, klat):
     shared: dict[str, Any] = {"boots": 1, "runs": 12, "prefix": "x", "facts": blocks("e")}
     idle = {f"{CPU}/cpuidle/current_governor": "menu"}
     idle |= {"sys/kernel/sched_ext/state": "enabled", "sys/kernel/sched_ext/root/ops": "lavd"}
@@ -79,7 +76,7 @@ def test_blocks_are_the_unit_of_two_settings_in_one_boot(side: SideWriter, klat:
     assert klat("compare", a, other)[0] == 3
 
 
-def test_a_setting_may_take_cpus_offline(side: SideWriter, klat: Klat) -> None:
+def test_a_setting_may_take_cpus_offline(side, klat):
     shared: dict[str, Any] = {"boots": 1, "runs": 12, "prefix": "x", "facts": blocks("e")}
     control = f"{CPU}/smt/control"
     a = side("a", environment={control: "on"}, cpus_online=4, **shared)
@@ -89,7 +86,7 @@ def test_a_setting_may_take_cpus_offline(side: SideWriter, klat: Klat) -> None:
     assert "cpus_online: 4 | 2" in out and "smt/control: on | off" in words(out)
 
 
-def test_what_would_settle_blocks_is_given_in_options_of_ab(side: SideWriter, klat: Klat) -> None:
+def test_what_would_settle_blocks_is_given_in_options_of_ab(side, klat):
     shared: dict[str, Any] = {"boots": 1, "runs": 12, "prefix": "x", "facts": blocks("e")}
     sides = side("a", noise=0.03, **shared), side("b", 1.04, noise=0.03, **shared)
     document = json.loads(klat("compare", *sides, "--format", "json")[1])
@@ -111,9 +108,7 @@ def second_experiment(side: Path, **more: Any) -> None:
     session.runs_csv.write_text("".join([",".join(COLUMNS) + "\n", *later]))
 
 
-def test_blocks_of_several_experiments_in_one_boot_are_pairs_each(
-    side: SideWriter, klat: Klat
-) -> None:
+def test_blocks_of_several_experiments_in_one_boot_are_pairs_each(side, klat):
     shared: dict[str, Any] = {"boots": 1, "runs": 12, "prefix": "x"}
     a = side("a", facts=blocks("e"), **shared)
     b = side("b", 1.1, facts=blocks("e") | {"prefix": "setarch -R"}, **shared)
@@ -127,7 +122,7 @@ def test_blocks_of_several_experiments_in_one_boot_are_pairs_each(
     assert status == 4 and "prefix is none in BASE and setarch -R | nice in NEW" in words(out)
 
 
-def test_blocks_of_several_boots_are_judged_together(side: SideWriter, klat: Klat) -> None:
+def test_blocks_of_several_boots_are_judged_together(side, klat):
     sides = [side(label, ratio, boots=6, runs=12, prefix="x") for label, ratio in (("a", 1), ("b", 1.1))]  # fmt: skip
     for path in sides:
         for boot in range(6):
@@ -140,9 +135,7 @@ def test_blocks_of_several_boots_are_judged_together(side: SideWriter, klat: Kla
 
 
 @pytest.mark.parametrize("ratio", [1.0, 1.1])
-def test_more_boots_of_blocks_show_no_less_than_one(
-    side: SideWriter, klat: Klat, ratio: float
-) -> None:
+def test_more_boots_of_blocks_show_no_less_than_one(side, klat, ratio):
     said = []
     for boots in (1, 4):
         sides = [
@@ -193,15 +186,13 @@ def took_turns(
 
 
 @pytest.mark.parametrize("boots", [1, 6])
-def test_without_a_complete_block_a_drift_is_no_difference(
-    side: SideWriter, klat: Klat, new_session: NewSession, boots: int
-) -> None:
+def test_without_a_complete_block_a_drift_is_no_difference(side, klat, new_session, boots):
     half = took_turns(side, new_session, boots, 8, lambda name, _, turn: (name, turn) != ("a", 1))
     status, out, _ = klat("compare", *half)
     assert status == 3 and "slower" not in out and "complete" in out, out
 
 
-def test_only_complete_blocks_count(side: SideWriter, klat: Klat, new_session: NewSession) -> None:
+def test_only_complete_blocks_count(side, klat, new_session):
     sides = took_turns(side, new_session, 6, 4, lambda name, block, turn: block > 0 or turn == 0 or name == "b")  # fmt: skip
     _, out, _ = klat("compare", *sides, "--format", "json", *MEDIAN)
     (result,) = (r for r in json.loads(out)["against"][0]["cells"][0]["results"] if r["tested"])
@@ -209,15 +200,13 @@ def test_only_complete_blocks_count(side: SideWriter, klat: Klat, new_session: N
     assert result["judgement"]["ratio"] == pytest.approx(1, abs=0.003)
 
 
-def test_incomplete_blocks_are_counted_as_left_out(
-    side: SideWriter, klat: Klat, new_session: NewSession
-) -> None:
+def test_incomplete_blocks_are_counted_as_left_out(side, klat, new_session):
     sides = took_turns(side, new_session, 1, 12, lambda name, block, turn: block < 4 or turn == 0)
     _, out, _ = klat("compare", *sides, "--margin", "0.05%")
     assert "8 blocks left out" in words(out) and "now 4" in words(out)
 
 
-def test_sides_that_took_turns_with_others_are_inconclusive(side: SideWriter, klat: Klat) -> None:
+def test_sides_that_took_turns_with_others_are_inconclusive(side, klat):
     shared: dict[str, Any] = {"boots": 1, "runs": 12, "prefix": "x"}
     a, b = side("a", facts=blocks("e"), **shared), side("b", 1.1, facts=blocks("e"), **shared)
     second_experiment(a)
@@ -226,7 +215,7 @@ def test_sides_that_took_turns_with_others_are_inconclusive(side: SideWriter, kl
     assert klat("compare", a / "0", b)[0] == 1
 
 
-def test_declared_pairs_of_boots_are_pairs(side: SideWriter, klat: Klat) -> None:
+def test_declared_pairs_of_boots_are_pairs(side, klat):
     stock, rt = side("stock", boots=6), side("rt", 1.1, boots=6, **RT)
     for label in ("stock", "rt"):
         for boot in range(6):

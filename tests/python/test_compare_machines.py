@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from written_sessions import CPU, RT, Klat, NewSession, samples, words, write_environment
+from written_sessions import CPU, RT, NewSession, samples, words, write_environment
 
 Fleet = Callable[..., tuple[Path, Path]]
 MEDIAN = ("--quantile", "median")
@@ -51,7 +51,7 @@ def fleet(new_session: NewSession, tmp_path: Path) -> Fleet:
 SLOWER = (1.08, 1.10, 1.07, 1.09, 1.12, 1.08, 1.10)
 
 
-def test_each_machine_has_a_line_and_one_is_over_machines(fleet: Fleet, klat: Klat) -> None:
+def test_each_machine_has_a_line_and_one_is_over_machines(fleet, klat):
     status, out, _ = klat("compare", *fleet([*SLOWER, None], boots=5), *MEDIAN)
     assert status == 1
     lines = [line.split() for line in out.splitlines() if line.startswith("    0")]
@@ -65,7 +65,7 @@ def test_each_machine_has_a_line_and_one_is_over_machines(fleet: Fleet, klat: Kl
     assert max(map(len, out.splitlines())) <= 80
 
 
-def test_the_ratio_over_machines_is_the_geometric_mean(fleet: Fleet, klat: Klat) -> None:
+def test_the_ratio_over_machines_is_the_geometric_mean(fleet, klat):
     _, out, _ = klat("compare", *fleet([*SLOWER, None]), *MEDIAN, "--format", "json")
     document = json.loads(out)
     (over,) = document["over_machines"]
@@ -85,28 +85,28 @@ def test_the_ratio_over_machines_is_the_geometric_mean(fleet: Fleet, klat: Klat)
 
 @pytest.mark.parametrize(("ratios", "said"), [((1.023,) * 6, False), ((1.01, 1.03) * 3, True)])
 def test_a_change_may_lie_within_the_margin_only_if_the_interval_reaches_it(
-    fleet: Fleet, klat: Klat, ratios: Sequence[float], said: bool
-) -> None:
+    fleet, klat, ratios, said
+):
     _, out, _ = klat("compare", *fleet(ratios), *MEDIAN)
     change = "on average NEW is longer beyond chance; the change may lie within the margin"
     assert (change in words(out)) is said
 
 
-def test_a_machine_with_one_boot_has_only_its_own_verdict(fleet: Fleet, klat: Klat) -> None:
+def test_a_machine_with_one_boot_has_only_its_own_verdict(fleet, klat):
     changes = {1: {"rt": {"boots": 1}}}
     status, out, _ = klat("compare", *fleet([1.0] * 7, boots=6, changes=changes), *MEDIAN)
     assert status == 3 and "1 same, 1 cannot be attributed: inconclusive" in out
     assert "over 6 machines" in out and "01ffffff: NEW is one boot" in words(out)
 
 
-def test_few_machines_have_only_their_own_verdicts(fleet: Fleet, klat: Klat) -> None:
+def test_few_machines_have_only_their_own_verdicts(fleet, klat):
     status, out, _ = klat("compare", *fleet([1.0, 1.1, 1.0]), *MEDIAN)
     assert status == 1 and "2 same, 1 slower: regression" in out
     assert "too few machines for a verdict over machines: 3 of 6" in words(out)
     assert "over 3 machines" not in out
 
 
-def test_one_slower_machine_of_many_does_not_decide(fleet: Fleet, klat: Klat) -> None:
+def test_one_slower_machine_of_many_does_not_decide(fleet, klat):
     ratios = [1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.05]
     status, out, _ = klat("compare", *fleet(ratios, boots=6), *MEDIAN)
     assert status == 0 and "1 same: no regression" in out
@@ -115,7 +115,7 @@ def test_one_slower_machine_of_many_does_not_decide(fleet: Fleet, klat: Klat) ->
     )
 
 
-def test_sides_without_a_common_machine_are_refused(fleet: Fleet, klat: Klat) -> None:
+def test_sides_without_a_common_machine_are_refused(fleet, klat):
     stock, rt = fleet([1.0, None, 1.0])
     for session in (rt / "2-0").parent.glob("[02]-*"):
         document = json.loads((session / "session.json").read_text())
@@ -125,13 +125,13 @@ def test_sides_without_a_common_machine_are_refused(fleet: Fleet, klat: Klat) ->
     assert status == 4 and "--allow machine" in words(out)
 
 
-def test_machines_that_may_differ_count_as_one_machine(fleet: Fleet, klat: Klat) -> None:
+def test_machines_that_may_differ_count_as_one_machine(fleet, klat):
     keys = [word for key in ("machine", "cpu") for word in ("--allow", key)]
     _, out, _ = klat("compare", *fleet([1.0, 1.0]), *MEDIAN, *keys)
     assert "allowed, though it differs: machine:" in words(out)
 
 
-def test_a_condition_that_differs_on_one_machine_leaves_it_out(fleet: Fleet, klat: Klat) -> None:
+def test_a_condition_that_differs_on_one_machine_leaves_it_out(fleet, klat):
     governor = f"{CPU}/cpu0/cpufreq/scaling_governor"
     changes = {
         2: {
@@ -153,9 +153,7 @@ def test_a_condition_that_differs_on_one_machine_leaves_it_out(fleet: Fleet, kla
         ({"info": {"kernel_release": "6.2"}}, "the machines of BASE differ in kernel_release"),
     ],
 )
-def test_machines_that_differ_in_a_setting_have_no_verdict_over_machines(
-    fleet: Fleet, klat: Klat, own: dict[str, Any], said: str
-) -> None:
+def test_machines_that_differ_in_a_setting_have_no_verdict_over_machines(fleet, klat, own, said):
     other = {"facts": own["facts"]} if "facts" in own else {}
     sides = fleet([1.0] * 7, changes={3: {"stock": own, "rt": other}})
     _, out, _ = klat("compare", *sides, *MEDIAN)
@@ -165,9 +163,7 @@ def test_machines_that_differ_in_a_setting_have_no_verdict_over_machines(
     assert "over 7 machines" in out
 
 
-def test_machines_of_two_architectures_have_no_verdict_over_machines(
-    fleet: Fleet, klat: Klat
-) -> None:
+def test_machines_of_two_architectures_have_no_verdict_over_machines(fleet, klat):
     other = {"info": {"architecture": "aarch64"}}
     sides = fleet([1.0] * 7, changes={3: {"stock": other, "rt": other}})
     _, out, _ = klat("compare", *sides, *MEDIAN)
@@ -175,14 +171,14 @@ def test_machines_of_two_architectures_have_no_verdict_over_machines(
     assert "the machines of BASE differ in architecture" in words(out)
 
 
-def test_sessions_without_a_machine_id_are_left_out(fleet: Fleet, klat: Klat) -> None:
+def test_sessions_without_a_machine_id_are_left_out(fleet, klat):
     changes = {1: {"stock": {"info": {"machine_id": None}}, "rt": {"info": {"machine_id": None}}}}
     _, out, _ = klat("compare", *fleet([1.0, 1.0, 1.0], changes=changes), *MEDIAN)
     assert "2 machines with both sides" in out
     assert "left out: sessions (4 of BASE without a machine id)" in out
 
 
-def test_csv_has_the_machine_of_each_line(fleet: Fleet, klat: Klat) -> None:
+def test_csv_has_the_machine_of_each_line(fleet, klat):
     _, out, _ = klat("compare", *fleet([*SLOWER, None]), *MEDIAN, "--format", "csv")
     tested = [row for row in csv.DictReader(io.StringIO(out)) if row["tested"] != "0"]
     assert [row["machine"][:2] for row in tested] == [f"{n:02d}" for n in range(7)] + ["ov", "07"]
@@ -192,14 +188,14 @@ def test_csv_has_the_machine_of_each_line(fleet: Fleet, klat: Klat) -> None:
     assert tested[-1]["verdict"] == "left out"
 
 
-def test_a_limit_is_judged_machine_by_machine(fleet: Fleet, klat: Klat) -> None:
+def test_a_limit_is_judged_machine_by_machine(fleet, klat):
     _, out, _ = klat("compare", *fleet([1.0, 1.0, None]), "--limit", "1ms")
     assert "Machine 00ffffff: CPU 0" in out and "Machine 01ffffff: CPU 1" in out
     assert "left out: machine 02ffffff (only in BASE)" in out
     assert "there is none over machines" in words(out)
 
 
-def test_a_verdict_over_machines_is_the_test_of_a_build(fleet: Fleet, klat: Klat) -> None:
+def test_a_verdict_over_machines_is_the_test_of_a_build(fleet, klat):
     ratios = [1.0] * 9 + [1.05]
     sides = fleet(ratios, boots=6)
     _, out, _ = klat("export", *sides, "--quantile", "median", "--format", "junit")
@@ -214,7 +210,7 @@ def test_a_verdict_over_machines_is_the_test_of_a_build(fleet: Fleet, klat: Klat
     assert "ok 1 over machines: pipes.round_trip rt: median" in out
 
 
-def test_the_page_has_a_forest_plot(fleet: Fleet, klat: Klat, tmp_path: Path) -> None:
+def test_the_page_has_a_forest_plot(fleet, klat, tmp_path):
     import shutil
 
     pytest.importorskip("jinja2")

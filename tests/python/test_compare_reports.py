@@ -11,24 +11,20 @@ from pathlib import Path
 import pytest
 
 from klat.report import comparison_columns
-from written_sessions import CPU, RT, Klat, NewSession, SideWriter, samples, words
+from written_sessions import CPU, RT, SideWriter, words
 
 
 def big(side: SideWriter) -> tuple[Path, Path]:
     return side("stock"), side("rt", 1.2, environment={"proc/cmdline": "log_buf_len=1 " * 20}, **RT)
 
 
-def test_the_text_fits_into_100_columns_and_has_no_colour_in_a_file(
-    side: SideWriter, klat: Klat
-) -> None:
+def test_the_text_fits_into_100_columns_and_has_no_colour_in_a_file(side, klat):
     _, out, _ = klat("compare", *big(side))
     assert max(map(len, out.splitlines())) <= 100
     assert "\033" not in out
 
 
-def test_a_terminal_gets_colour_unless_it_is_not_wanted(
-    side: SideWriter, klat: Klat, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_terminal_gets_colour_unless_it_is_not_wanted(side, klat, monkeypatch):
     sides = big(side)
     plain = klat("compare", *sides)[1]
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
@@ -40,7 +36,7 @@ def test_a_terminal_gets_colour_unless_it_is_not_wanted(
     assert klat("compare", *sides)[1] == plain
 
 
-def test_json_holds_the_verdict_and_all_it_rests_on(side: SideWriter, klat: Klat) -> None:
+def test_json_holds_the_verdict_and_all_it_rests_on(side, klat):
     _, out, _ = klat("compare", *big(side), "--format", "json")
     document = json.loads(out)
     assert document["status"] == 1 and document["verdicts"] == {"slower": 2}
@@ -53,7 +49,7 @@ def test_json_holds_the_verdict_and_all_it_rests_on(side: SideWriter, klat: Klat
     assert against["base"]["label"] == "stock" and cell["base_worst"]["samples"] == 12_000
 
 
-def test_csv_has_a_line_for_each_estimand(side: SideWriter, klat: Klat) -> None:
+def test_csv_has_a_line_for_each_estimand(side, klat):
     _, out, _ = klat("compare", *big(side), "--format", "csv")
     rows = list(csv.DictReader(io.StringIO(out)))
     assert [row["estimand"] for row in rows] == ["median", "mean", "p90", "p99"]
@@ -66,9 +62,7 @@ def test_csv_has_a_line_for_each_estimand(side: SideWriter, klat: Klat) -> None:
     assert row["verdict"] == "not comparable" and "machine" in row["reason"]
 
 
-def test_a_column_that_is_described_once_is_in_every_report(
-    side: SideWriter, klat: Klat, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_column_that_is_described_once_is_in_every_report(side, klat, tmp_path, monkeypatch):
     """The relative error, as a newcomer would add it."""
     error = comparison_columns.Column(
         {"relative_error": lambda j: j.error}, "error", lambda j: f"±{j.error:.6f}"
@@ -88,9 +82,7 @@ def test_a_column_that_is_described_once_is_in_every_report(
         assert "error" in report and all(f"±{value:.6f}" in report for value in values)
 
 
-def test_a_page_gives_the_reason_if_one_metric_is_not_comparable(
-    side: SideWriter, klat: Klat, tmp_path: Path
-) -> None:
+def test_a_page_gives_the_reason_if_one_metric_is_not_comparable(side, klat, tmp_path):
     other = side("other", run={"policy": "writer=rr:50;reader=rr:50"}, **RT)
     page = tmp_path / "page.html"
     status, out, _ = klat("compare", side("stock"), other, "--html", page)
@@ -98,7 +90,7 @@ def test_a_page_gives_the_reason_if_one_metric_is_not_comparable(
     assert status == 4 and reason in words(out) and reason in words(page.read_text())
 
 
-def test_markdown_tables_stay_tables_whatever_the_names_hold(side: SideWriter, klat: Klat) -> None:
+def test_markdown_tables_stay_tables_whatever_the_names_hold(side, klat):
     run = {"params": "text=a|b*c<script>"}
     stock, rt = side("stock", run=run), side("rt", 1.2, run=run, **RT)
     _, out, _ = klat("compare", stock, rt, "--format", "markdown")
@@ -107,7 +99,7 @@ def test_markdown_tables_stay_tables_whatever_the_names_hold(side: SideWriter, k
     assert "**slower**" in out and "<script>" not in out
 
 
-def test_lists_and_paragraphs_are_apart_in_markdown(side: SideWriter, klat: Klat) -> None:
+def test_lists_and_paragraphs_are_apart_in_markdown(side, klat):
     stock = side("stock", environment={f"{CPU}/cpuidle/current_governor": "menu"})
     rt = side("rt", run={"params": "x=2"}, **RT)
     lines = klat("compare", stock, rt, "--format", "markdown")[1].splitlines()
@@ -117,9 +109,7 @@ def test_lists_and_paragraphs_are_apart_in_markdown(side: SideWriter, klat: Klat
     assert not any(lines[i - 1].startswith("- ") for i in paragraphs)
 
 
-def test_bad_input_is_one_sentence_and_status_2(
-    side: SideWriter, klat: Klat, new_session: NewSession, tmp_path: Path
-) -> None:
+def test_bad_input_is_one_sentence_and_status_2(side, klat, new_session, tmp_path):
     stock = side("stock")
     side("two/a"), side("two/b")
     newer = new_session("newer/1")
@@ -134,6 +124,7 @@ def test_bad_input_is_one_sentence_and_status_2(
         (newer.path, "use a newer klat"),
         (side.root / "two", "holds 2 labels, two/a, two/b"),
         (stock / "0" / "runs.csv", "is a file"),
+        (stock / "0", "is on both sides"),
     ):
         for sides in ((stock, path), (path, stock)):
             status, out, err = klat("compare", *sides)
@@ -141,28 +132,7 @@ def test_bad_input_is_one_sentence_and_status_2(
             assert re.fullmatch(r"klat compare: [^\n]+\n", err) and said in err
 
 
-def test_a_wrong_option_is_one_line(side: SideWriter, klat: Klat) -> None:
-    sides = side("stock", boots=2), side("rt", boots=2)
-    for option, values in {
-        "--margin": ["1", "nan"],
-        "--alpha": ["1"],
-        "--quantile": ["p100", "max"],
-        "--metric": ["speed"],
-        "--allow": ["everything"],
-        "--correction": ["none"],
-    }.items():
-        for value in values:
-            status, out, err = klat("compare", *sides, option, value)
-            assert (status, out, err.count("\n")) == (2, "", 1), option
-
-
-def test_a_session_on_both_sides_is_refused(side: SideWriter, klat: Klat) -> None:
-    stock = side("stock")
-    status, out, err = klat("compare", stock, stock / "0")
-    assert (status, out) == (2, "") and re.fullmatch(r"klat compare: .*is on both sides\n", err)
-
-
-def test_damaged_rows_are_left_out_and_named(side: SideWriter, klat: Klat) -> None:
+def test_damaged_rows_are_left_out_and_named(side, klat):
     stock, rt = side("stock"), side("rt", **RT)
     runs = rt / "0" / "runs.csv"
     lines = runs.read_text().splitlines(keepends=True)
@@ -174,9 +144,7 @@ def test_damaged_rows_are_left_out_and_named(side: SideWriter, klat: Klat) -> No
 
 
 @pytest.mark.parametrize("runs", [1, 4])
-def test_reading_in_pieces_changes_no_figure(
-    side: SideWriter, klat: Klat, monkeypatch: pytest.MonkeyPatch, runs: int
-) -> None:
+def test_reading_in_pieces_changes_no_figure(side, klat, monkeypatch, runs):
     asked = [side("stock", boots=3, runs=runs), side("rt", 1.1, boots=3, runs=runs, **RT)]
     asked += ["--quantile", "p98.5", "--within-runs"]
     whole = klat("compare", *asked)
@@ -184,3 +152,27 @@ def test_reading_in_pieces_changes_no_figure(
         monkeypatch.setattr(f"klat.{module}.PART", 64)
     assert klat("compare", *asked) == whole
     assert "p98.5 of a single run" in whole[1]
+
+
+WRONG = [
+    *(("compare", option, value, "") for option, value in (
+        ("--margin", "1"), ("--margin", "nan"), ("--alpha", "1"), ("--quantile", "p100"),
+        ("--quantile", "max"), ("--metric", "speed"), ("--allow", "everything"), ("--correction", "none"),
+    )),
+    ("history", "--metric", "nothing", "there is no metric 'nothing'; there are round_trip"),
+    ("history", "--quantile", "p0", "--quantile: 'p0' must be median"),
+    ("plan", "--change", "0", "between 0 and 1"),
+    ("plan", "--change", "2%", "within the margin of 2%"),
+    ("plan", "--margin", "1", "between 0 and 1"),
+    ("plan", "--power", "1", "between 0 and 1"),
+    ("plan", "--boot-seconds", "-1", "must be a number of seconds"),
+    ("plan", "--quantile", "max", "--quantile"),
+    ("plan", "--metric", "speed", "there is no metric 'speed'"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("command, option, value, said", WRONG)
+def test_a_wrong_option_is_one_line(side, klat, command, option, value, said):
+    labels = ("stock", "rt") if command == "compare" else ("stock",)
+    status, out, err = klat(command, *(side(label, boots=2) for label in labels), option, value)
+    assert (status, out, err.count("\n")) == (2, "", 1) and said in err

@@ -56,34 +56,24 @@ def report(klat: Klat, form: str, sides: list[Path], file: Path) -> tuple[int, s
 FORMS = ["text", "json", "csv", "markdown", "html", "junit", "ktap"]
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_every_report_names_a_metric_that_new_failed_to_measure_and_why(
-    both: SideWriter, klat: Klat, tmp_path: Path, form: str
-) -> None:
-    sides = [with_cv(both, "stock"), without_cv(both, "rt", "error", "no such device")]
-    status, text = report(klat, form, sides, tmp_path / "file")
-    assert status == 3 and "handoff" in text
-    assert "no run of NEW counts: 5 error (no such device)" in words(text).replace("\\", "")
+# What stock and rt do about cv, the status, and what every report says.
+ONE_SIDE = {
+    "NEW failed": (with_cv, lambda both, label: without_cv(both, label, "error", "no such device"), 3,
+                   "no run of NEW counts: 5 error (no such device)"),
+    "only NEW measured": (lambda both, label: without_cv(both, label, "skipped", NEEDS_2), with_cv, 0,
+                          f"5 skipped ({NEEDS_2})"),
+    "NEW did not deliver": (with_cv, undelivered, 5, f"not delivered by NEW: {STARVED}"),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_every_report_lists_a_metric_that_only_new_measured(
-    both: SideWriter, klat: Klat, tmp_path: Path, form: str
-) -> None:
-    without_cv(both, "stock", "skipped", NEEDS_2)
-    sides = [both.root / "stock", with_cv(both, "rt")]
+@pytest.mark.parametrize("case", ONE_SIDE)
+def test_every_report_names_a_metric_of_one_side_and_why(both, klat, tmp_path, form, case):
+    base, new, expected, said = ONE_SIDE[case]
+    sides = [base(both, "stock"), new(both, "rt")]
     status, text = report(klat, form, sides, tmp_path / "file")
-    assert status == 0 and "handoff" in text and f"5 skipped ({NEEDS_2})" in words(text)
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_what_new_did_not_deliver_is_a_result(
-    both: SideWriter, klat: Klat, tmp_path: Path, form: str
-) -> None:
-    sides = [with_cv(both, "stock"), undelivered(both, "rt")]
-    status, text = report(klat, form, sides, tmp_path / "file")
-    assert status == 5
-    assert f"not delivered by NEW: {STARVED}" in words(text).replace("\\", "")
+    assert status == expected and "handoff" in text or expected == 5
+    assert said in words(text).replace("\\", "")
 
 
 @pytest.mark.parametrize(
@@ -93,9 +83,7 @@ def test_what_new_did_not_deliver_is_a_result(
         ("", "not measured in NEW"),
     ],
 )
-def test_what_only_base_measured_is_inconclusive(
-    both: SideWriter, klat: Klat, status: str, said: str
-) -> None:
+def test_what_only_base_measured_is_inconclusive(both, klat, status, said):
     sides = with_cv(both, "stock"), both.root / "rt"
     if status:
         without_cv(both, "rt", status, NEEDS_2)
@@ -112,8 +100,8 @@ def test_what_only_base_measured_is_inconclusive(
     ],
 )
 def test_what_only_new_measured_is_inconclusive_only_where_base_failed(
-    both: SideWriter, klat: Klat, tried: str, expected: int, said: str
-) -> None:
+    both, klat, tried, expected, said
+):
     if tried:
         without_cv(both, "stock", tried, NEEDS_2)
     sides = both.root / "stock", with_cv(both, "rt")
@@ -127,15 +115,15 @@ def test_what_only_new_measured_is_inconclusive_only_where_base_failed(
 
 @pytest.mark.parametrize(("status", "expected"), [("skipped", 0), ("error", 3)])
 def test_what_neither_side_measured_is_listed_and_inconclusive_after_an_error(
-    both: SideWriter, klat: Klat, status: str, expected: int
-) -> None:
+    both, klat, status, expected
+):
     sides = [without_cv(both, name, status, NEEDS_2) for name in ("stock", "rt")]
     found, out, _ = klat("compare", *sides)
     assert found == expected
     assert f"BASE: 5 {status} ({NEEDS_2}); NEW: 5 {status} ({NEEDS_2})" in words(out)
 
 
-def test_new_without_any_figure_is_inconclusive(side: SideWriter, klat: Klat) -> None:
+def test_new_without_any_figure_is_inconclusive(side, klat):
     stock, rt = side("stock"), side("rt", runs=0, **RT)
     for boot in range(5):
         again(rt / str(boot)).run(status="error", reason="no such device", **NOT_RUN)
@@ -143,14 +131,14 @@ def test_new_without_any_figure_is_inconclusive(side: SideWriter, klat: Klat) ->
     assert status == 3 and "no run of NEW counts: 5 error (no such device)" in words(out)
 
 
-def test_a_metric_that_was_not_asked_for_does_not_count(both: SideWriter, klat: Klat) -> None:
+def test_a_metric_that_was_not_asked_for_does_not_count(both, klat):
     sides = with_cv(both, "stock"), without_cv(both, "rt", "error", "no such device")
     status, out, _ = klat("compare", *sides, "--metric", "round_trip", "--quantile", "median")
     assert status == 0 and "cv" not in out and "over 1 test;" in words(out)
     assert klat("compare", *sides, "--metric", "handoff")[0] == 3
 
 
-def test_a_regression_outweighs_what_was_not_measured(side: SideWriter, klat: Klat) -> None:
+def test_a_regression_outweighs_what_was_not_measured(side, klat):
     side("stock"), side("rt", 1.2, **RT)
     sides = with_cv(side, "stock"), side.root / "rt"
     status, out, _ = klat("compare", *sides, "--quantile", "median")
@@ -160,9 +148,7 @@ def test_a_regression_outweighs_what_was_not_measured(side: SideWriter, klat: Kl
 @pytest.mark.parametrize(
     ("change", "expected"), [({"ratio": 1.2}, 1), ({"boots": 1}, 3), ({"machine_id": "x"}, 4)]
 )
-def test_every_other_status_outweighs_not_delivered(
-    side: SideWriter, klat: Klat, change: dict[str, Any], expected: int
-) -> None:
+def test_every_other_status_outweighs_not_delivered(side, klat, change, expected):
     side("stock"), side("rt", **RT, **change)
     sides = with_cv(side, "stock"), side.root / "rt"
     for path in sides[1].iterdir():
@@ -170,13 +156,13 @@ def test_every_other_status_outweighs_not_delivered(
     assert klat("compare", *sides)[0] == expected
 
 
-def test_what_base_did_not_deliver_does_not_change_the_status(both: SideWriter, klat: Klat) -> None:
+def test_what_base_did_not_deliver_does_not_change_the_status(both, klat):
     sides = [undelivered(both, "stock"), with_cv(both, "rt")]
     status, out, _ = klat("compare", *sides)
     assert status == 0 and f"not delivered by BASE: {STARVED}" in words(out)
 
 
-def test_what_neither_delivered_does_not_change_the_status(both: SideWriter, klat: Klat) -> None:
+def test_what_neither_delivered_does_not_change_the_status(both, klat):
     status, out, _ = klat("compare", undelivered(both, "stock"), undelivered(both, "rt"))
     for which in ("BASE", "NEW"):
         assert f"{which}: 5 skipped (not delivered: {STARVED})" in words(out)
@@ -184,17 +170,13 @@ def test_what_neither_delivered_does_not_change_the_status(both: SideWriter, kla
 
 
 @pytest.mark.parametrize("other", [{"reason": "a thread moved"}, {"status": "invalid"}])
-def test_not_delivered_in_some_runs_and_failed_in_others_is_inconclusive(
-    both: SideWriter, klat: Klat, other: dict[str, str]
-) -> None:
+def test_not_delivered_in_some_runs_and_failed_in_others_is_inconclusive(both, klat, other):
     undelivered(both, "rt")
     sides = with_cv(both, "stock"), undelivered(both, "rt", **other)
     assert klat("compare", *sides)[0] == 3
 
 
-def test_a_failure_of_both_in_another_placement_is_inconclusive(
-    both: SideWriter, klat: Klat
-) -> None:
+def test_a_failure_of_both_in_another_placement_is_inconclusive(both, klat):
     sides = both.root / "stock", both.root / "rt"
     for path in sides:
         for boot in range(5):
@@ -203,7 +185,7 @@ def test_a_failure_of_both_in_another_placement_is_inconclusive(
     assert status == 3 and "crashed" in out and "cross-llc" in out
 
 
-def test_a_placement_that_new_did_not_measure_is_inconclusive(both: SideWriter, klat: Klat) -> None:
+def test_a_placement_that_new_did_not_measure_is_inconclusive(both, klat):
     sides = both.root / "stock", both.root / "rt"
     both.add("stock", "round_trip", 20_000, placement="one-cpu")
     again(sides[1] / "0").run(status="error", reason="in the other", placement="same-llc")
@@ -214,9 +196,7 @@ def test_a_placement_that_new_did_not_measure_is_inconclusive(both: SideWriter, 
     assert "no run of NEW counts: 1 error (in this)" in klat("compare", *sides)[1]
 
 
-def test_sides_with_nothing_in_common_are_not_comparable_and_both_are_listed(
-    side: SideWriter, klat: Klat, tmp_path: Path
-) -> None:
+def test_sides_with_nothing_in_common_are_not_comparable_and_both_are_listed(side, klat, tmp_path):
     stock, rt = side("stock", run={"params": "x=1"}), side("rt", run={"params": "x=2"}, **RT)
     page = tmp_path / "page.html"
     status, out, _ = klat("compare", stock, rt, "--html", page)

@@ -4,21 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from written_sessions import (
-    RT,
-    Klat,
-    NewSession,
-    SideWriter,
-    again,
-    samples,
-    words,
-    write_environment,
-)
+from written_sessions import RT, NewSession, again, samples, words, write_environment
 
 
 # Only one test a metric.
@@ -33,24 +23,20 @@ MEDIAN = ("--quantile", "median")
         (0.8, 0, "round_trip, median: faster"),
     ],
 )
-def test_the_verdict_decides_the_exit_status(
-    side: SideWriter, klat: Klat, ratio: float, status: int, said: str
-) -> None:
+def test_the_verdict_decides_the_exit_status(side, klat, ratio, status, said):
     found = klat("compare", side("stock"), side("rt", ratio, **RT))
     assert (found[0], found[2]) == (status, "")
     assert said in found[1] and f"(status {status})" in found[1]
 
 
-def test_an_inconclusive_verdict_says_what_would_settle_it(side: SideWriter, klat: Klat) -> None:
+def test_an_inconclusive_verdict_says_what_would_settle_it(side, klat):
     status, out, _ = klat("compare", side("stock", noise=0.015, boots=4), side("rt", boots=4, noise=0.015, **RT))  # fmt: skip
     assert status == 3
     assert "round_trip, median: inconclusive" in out
     assert re.search(r"would be settled as \w+ by [\d,]+ boots a side \(now 4 and 4\)", words(out))
 
 
-def test_a_change_that_may_lie_within_the_margin_is_inconclusive_with_its_direction(
-    side: SideWriter, klat: Klat
-) -> None:
+def test_a_change_that_may_lie_within_the_margin_is_inconclusive_with_its_direction(side, klat):
     status, out, _ = klat("compare", side("stock"), side("rt", 1.021, **RT), *MEDIAN)
     assert status == 3
     text = words(out)
@@ -58,7 +44,7 @@ def test_a_change_that_may_lie_within_the_margin_is_inconclusive_with_its_direct
     assert "Fix the number of boots or blocks before you measure" in text
 
 
-def test_p99_is_tested_where_the_samples_support_it(side: SideWriter, klat: Klat) -> None:
+def test_p99_is_tested_where_the_samples_support_it(side, klat):
     for label, n in (("stock", 600), ("rt", 600), ("short", 499)):
         path = side(label)
         for boot in range(5):
@@ -71,7 +57,7 @@ def test_p99_is_tested_where_the_samples_support_it(side: SideWriter, klat: Klat
         assert [r["estimand"] for r in cell["results"] if r["tested"]] == expected
 
 
-def test_one_boot_a_side_cannot_be_attributed_to_the_kernel(side: SideWriter, klat: Klat) -> None:
+def test_one_boot_a_side_cannot_be_attributed_to_the_kernel(side, klat):
     stock, rt = side("stock", boots=1), side("rt", 1.5, boots=1, **RT)
     status, out, _ = klat("compare", stock, rt)
     assert status == 3
@@ -81,7 +67,7 @@ def test_one_boot_a_side_cannot_be_attributed_to_the_kernel(side: SideWriter, kl
     assert "slower" not in out and "faster" not in out
 
 
-def test_two_sessions_of_one_boot_are_one_boot(side: SideWriter, klat: Klat) -> None:
+def test_two_sessions_of_one_boot_are_one_boot(side, klat):
     stock = side("stock", boots=4, boot_id="the-same")
     status, out, _ = klat("compare", stock, side("rt", 1.5, **RT))
     assert status == 3
@@ -89,7 +75,7 @@ def test_two_sessions_of_one_boot_are_one_boot(side: SideWriter, klat: Klat) -> 
     assert "BASE is one boot" in out
 
 
-def test_identical_boots_are_judged_exactly(side: SideWriter, klat: Klat) -> None:
+def test_identical_boots_are_judged_exactly(side, klat):
     counted = {"mode": "counted", "unit": "instructions"}
     stock = side("stock", noise=0, **counted)
     rt = side("rt", 1.1, noise=0, **counted, **RT)
@@ -112,9 +98,7 @@ def alike(new_session: NewSession, **samples: list[int]) -> None:
                 session.run({"call": values}, run=run)
 
 
-def test_a_difference_below_the_counters_granularity_is_not_claimed(
-    side: SideWriter, klat: Klat, new_session: NewSession
-) -> None:
+def test_a_difference_below_the_counters_granularity_is_not_claimed(side, klat, new_session):
     alike(new_session, stock=[338] * 100, rt=[364] * 100)
     status, out, _ = klat("compare", side.root / "stock", side.root / "rt")
     assert status == 3 and "granularity" in out and "--quantile mean" in out
@@ -141,14 +125,8 @@ TAIL = [104] * 8 + [130] * 7
     ],
 )
 def test_a_mean_is_finer_than_a_step_only_if_its_samples_began_anywhere(
-    stock: list[int],
-    rt: list[int],
-    status: int,
-    said: str,
-    side: SideWriter,
-    klat: Klat,
-    new_session: NewSession,
-) -> None:
+    stock, rt, status, said, side, klat, new_session
+):
     alike(new_session, stock=stock, rt=rt)
     found, out, _ = klat("compare", side.root / "stock", side.root / "rt", "--quantile", "mean")
     assert found == status and said in words(out), out
@@ -166,13 +144,7 @@ def rounded(ticks: float) -> int:
         pytest.param((999.0, 1003.0), dict.fromkeys(range(0, 60, 2), 400.0), id="two states"),
     ],
 )
-def test_runs_off_the_grid_do_not_make_the_counter_finer(
-    side: SideWriter,
-    klat: Klat,
-    new_session: NewSession,
-    true: tuple[float, float],
-    odd: dict[int, float],
-) -> None:
+def test_runs_off_the_grid_do_not_make_the_counter_finer(side, klat, new_session, true, odd):
     for label, ticks in zip(("stock", "rt"), true):
         for boot in range(10):
             session = new_session(f"{label}/{boot}", label=label, boot_id=f"{label}{boot}")
@@ -183,9 +155,7 @@ def test_runs_off_the_grid_do_not_make_the_counter_finer(
     assert status == 3 and "granularity" in out, out
 
 
-def test_noise_larger_than_a_step_resolves_less_than_a_step(
-    side: SideWriter, klat: Klat, new_session: NewSession
-) -> None:
+def test_noise_larger_than_a_step_resolves_less_than_a_step(side, klat, new_session):
     draw = np.random.default_rng(1)
     for label, ticks in (("stock", 1000.0), ("rt", 1040.0)):
         for boot in range(10):
@@ -200,7 +170,7 @@ def test_noise_larger_than_a_step_resolves_less_than_a_step(
     assert judgement["verdict"] == "slower" and judgement["ratio"] == pytest.approx(1.04, abs=0.01)
 
 
-def test_the_margin_decides_what_is_the_same(side: SideWriter, klat: Klat) -> None:
+def test_the_margin_decides_what_is_the_same(side, klat):
     stock, rt = side("stock"), side("rt", 1.05, **RT)
     assert klat("compare", stock, rt)[0] == 1
     for margin in ("10%", "0.1"):
@@ -209,14 +179,14 @@ def test_the_margin_decides_what_is_the_same(side: SideWriter, klat: Klat) -> No
         assert "longer beyond chance, but within the margin" in words(out)
 
 
-def test_several_kernels_share_one_correction(side: SideWriter, klat: Klat) -> None:
+def test_several_kernels_share_one_correction(side, klat):
     stock, rt, new = side("stock"), side("rt", 1.2, **RT), side("next", kernel_release="6.2")
     status, out, _ = klat("compare", stock, rt, new, *MEDIAN)
     assert status == 1 and "by Holm over 2 tests" in words(out)
     assert out.count("BASE  stock") == 2 and "1 same, 1 slower: regression" in out  # fmt: skip
 
 
-def test_quantile_chooses_the_estimands_that_are_tested(side: SideWriter, klat: Klat) -> None:
+def test_quantile_chooses_the_estimands_that_are_tested(side, klat):
     stock, rt = side("stock"), side("rt", 1.2, **RT)
     args = ("--quantile", "p99", "--quantile", "mean", "--quantile", "p95", "--format", "json")
     _, out, _ = klat("compare", stock, rt, *args)
@@ -229,18 +199,14 @@ def test_quantile_chooses_the_estimands_that_are_tested(side: SideWriter, klat: 
     assert all(r["judgement"]["verdict"] is None for r in results if not r["tested"])
 
 
-def test_the_times_are_compared_where_counters_differ_in_frequency(
-    side: SideWriter, klat: Klat
-) -> None:
+def test_the_times_are_compared_where_counters_differ_in_frequency(side, klat):
     tsc = {"khz": 5_200_000.0, "quantum": 26}
     rt = side("rt", 2.0, tsc=tsc, **RT)
     status, out, _ = klat("compare", side("stock"), rt, "--allow", "counter")
     assert status == 0 and "round_trip, median: same" in out
 
 
-def test_invalid_runs_are_counted_and_not_judged(
-    side: SideWriter, klat: Klat, new_session: NewSession
-) -> None:
+def test_invalid_runs_are_counted_and_not_judged(side, klat, new_session):
     stock, rt = side("stock"), side("rt", **RT)
     spoiled = new_session("rt/spoiled", label="rt", boot_id="rt-boot-0", **RT)
     write_environment(spoiled, {})
@@ -249,12 +215,12 @@ def test_invalid_runs_are_counted_and_not_judged(
     assert status == 0 and "runs of NEW: 20 ok, 1 invalid" in out
 
 
-def test_a_run_of_zero_ticks_has_no_ratio(side: SideWriter, klat: Klat) -> None:
+def test_a_run_of_zero_ticks_has_no_ratio(side, klat):
     status, out, _ = klat("compare", side("stock"), side("rt", 0.0, **RT))
     assert status == 3 and "is 0, so there is no ratio" in words(out)
 
 
-def test_the_maximum_has_no_interval(side: SideWriter, klat: Klat) -> None:
+def test_the_maximum_has_no_interval(side, klat):
     _, out, _ = klat("compare", side("stock"), side("rt", 1.5, **RT))
     (line,) = [
         line for line in out.splitlines() if line.split()[:1] == ["max"] and "of" not in line
@@ -262,7 +228,7 @@ def test_the_maximum_has_no_interval(side: SideWriter, klat: Klat) -> None:
     assert " to " not in line and "max of 12,000 and 12,000 samples" in out
 
 
-def test_rows_suffice_where_samples_are_lost(side: SideWriter, klat: Klat) -> None:
+def test_rows_suffice_where_samples_are_lost(side, klat):
     stock, rt = side("stock"), side("rt", 1.2, **RT)
     for path in rt.glob("*/samples/*.u64"):
         path.unlink()
@@ -271,7 +237,7 @@ def test_rows_suffice_where_samples_are_lost(side: SideWriter, klat: Klat) -> No
     assert (status, out) == (2, "") and re.fullmatch(r"klat compare: .*pipes\.u64.*\n", err)
 
 
-def test_a_side_measured_before_the_other_is_named_first(side: SideWriter, klat: Klat) -> None:
+def test_a_side_measured_before_the_other_is_named_first(side, klat):
     for mode, unit, said in (("virtual", "ticks", True), ("counted", "instructions", False)):
         whats = {"mode": mode, "unit": unit}
         stock = side(f"stock-{mode}", **whats, created="2026-01-01T00:00:00Z")
@@ -289,9 +255,7 @@ def test_a_side_measured_before_the_other_is_named_first(side: SideWriter, klat:
     assert "precede" not in klat("compare", timed, side.root / "rt-virtual")[1]
 
 
-def test_dates_of_a_clock_that_was_not_set_say_nothing_on_the_order(
-    side: SideWriter, klat: Klat
-) -> None:
+def test_dates_of_a_clock_that_was_not_set_say_nothing_on_the_order(side, klat):
     stock = side("stock", created="1970-01-01T00:00:15Z")
     rt = side("rt", created="2026-01-02T00:00:00Z", **RT)
     status, out, _ = klat("compare", stock, rt)
@@ -299,9 +263,7 @@ def test_dates_of_a_clock_that_was_not_set_say_nothing_on_the_order(
     assert "note: the clock was not set in some boots" in words(out)
 
 
-def test_more_failures_on_one_side_than_by_chance_are_named_first(
-    side: SideWriter, klat: Klat, new_session: NewSession
-) -> None:
+def test_more_failures_on_one_side_than_by_chance_are_named_first(side, klat, new_session):
     stock, rt = side("stock"), side("rt", **RT)
 
     def spoil(label: str, boots: int, runs: int) -> str:
@@ -319,9 +281,7 @@ def test_more_failures_on_one_side_than_by_chance_are_named_first(
     assert "beyond chance; find out" not in spoil("stock", 5, 2)
 
 
-def test_a_sentence_that_many_results_have_is_printed_once_and_marked_at_each(
-    side: SideWriter, klat: Klat, tmp_path: Path
-) -> None:
+def test_a_sentence_that_many_results_have_is_printed_once_and_marked_at_each(side, klat, tmp_path):
     sides = side("stock", boots=4), side("rt", 1.2, boots=4, **RT)
     for number in range(16):
         for place, label in enumerate(("stock", "rt")):

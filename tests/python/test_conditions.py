@@ -76,9 +76,7 @@ def keys(found: list[Condition]) -> list[str]:
 
 
 @pytest.mark.parametrize("machine", MACHINES)
-def test_every_pair_of_kernels_of_one_machine_compares_in_both_directions(
-    captured: Captured, machine: str
-) -> None:
+def test_every_pair_of_kernels_of_one_machine_compares_in_both_directions(captured, machine):
     held = {kernel: captured(machine, kernel) for kernel in MACHINES[machine]["kernels"]}
     for one, two in permutations(held, 2):
         assert disagreements([held[one]], [held[two]]) == [], (one, two)
@@ -143,9 +141,7 @@ OLD_AND_NEW = [pair for pair in neighbours() if pair[0] in ("skylake", "amd")]
 
 
 @pytest.mark.parametrize("word", GIVEN)
-def test_a_word_of_one_command_line_alone_is_refused_by_its_own_key(
-    captured: Captured, word: str
-) -> None:
+def test_a_word_of_one_command_line_alone_is_refused_by_its_own_key(captured, word):
     name = word.partition("=")[0].replace("-", "_")
     for machine, one, two in OLD_AND_NEW:
         line = f"{files_of(machine, two)['proc/cmdline']} {word}"
@@ -168,9 +164,7 @@ def test_a_word_of_one_command_line_alone_is_refused_by_its_own_key(
         ("idle=poll", {f"{CPU}/cpu0/cpuidle/state1/name": ("C1", "")}),
     ],
 )
-def test_the_effect_of_a_word_is_not_refused_beside_the_word(
-    captured: Captured, word: str, files: dict[str, tuple[str, str]]
-) -> None:
+def test_the_effect_of_a_word_is_not_refused_beside_the_word(captured, word, files):
     without = {name: texts[0] for name, texts in files.items()}
     effects = {name: texts[1] or None for name, texts in files.items()}
     line = f"{files_of('skylake', '6.1')['proc/cmdline']} {word}"
@@ -182,7 +176,7 @@ def test_the_effect_of_a_word_is_not_refused_beside_the_word(
     assert disagreements([base], [captured("skylake", "6.1", effects)])
 
 
-def test_a_word_with_the_name_of_a_condition_hides_nothing(captured: Captured) -> None:
+def test_a_word_with_the_name_of_a_condition_hides_nothing(captured):
     line = {"proc/cmdline": f"{files_of('skylake', '6.1')['proc/cmdline']} machine=a"}
     other = captured("skylake", "6.1", line, machine_id="other")
     assert keys(disagreements([captured("skylake", "6.1")], [other])) == [
@@ -196,9 +190,7 @@ def opposite(text: str) -> str:
 
 
 @pytest.mark.parametrize(("key", "file", "value"), SET)
-def test_a_setting_of_one_side_is_refused_with_both_values(
-    captured: Captured, key: str, file: str, value: str | None
-) -> None:
+def test_a_setting_of_one_side_is_refused_with_both_values(captured, key, file, value):
     tried = 0
     for machine, one, two in neighbours():
         texts = [files_of(machine, kernel).get(file) for kernel in (one, two)]
@@ -216,9 +208,7 @@ def test_a_setting_of_one_side_is_refused_with_both_values(
 
 
 @pytest.mark.parametrize(("mode", "refused"), [("hardware", False), ("virtual", True)])
-def test_the_kernels_lists_of_affected_cpus_differ(
-    captured: Captured, mode: str, refused: bool
-) -> None:
+def test_the_kernels_lists_of_affected_cpus_differ(captured, mode, refused):
     """On hardware the CPU is the same. A hypervisor can show another."""
     file = f"{CPU}/vulnerabilities/spectre_v2"
     old = captured("amd", "6.12", {file: "Not affected"}, mode=mode)
@@ -227,7 +217,7 @@ def test_the_kernels_lists_of_affected_cpus_differ(
         assert keys(disagreements([old], [new])) == ["vulnerability.spectre_v2"] * is_set
 
 
-def test_the_same_values_on_other_cpus_were_set_differently(captured: Captured) -> None:
+def test_the_same_values_on_other_cpus_were_set_differently(captured):
     name = "sys/devices/system/cpu/cpu{}/cpufreq/scaling_governor"
     for kernel in ("6.1", "6.12"):
         sides = []
@@ -240,9 +230,7 @@ def test_the_same_values_on_other_cpus_were_set_differently(captured: Captured) 
         assert found.new == "powersave (CPU 0,2-3), performance (CPU 1)"
 
 
-def test_a_refusal_shows_where_two_long_texts_differ(
-    captured: Captured,
-) -> None:
+def test_a_refusal_shows_where_two_long_texts_differ(captured):
     driver, governor = f"{FREQUENCY}/scaling_driver", f"{FREQUENCY}/scaling_governor"
     base = captured("intel", "6.1", {driver: "intel_pstate", governor: "powersave"})
     new = captured("intel", "6.12", {driver: "intel_cpufreq", governor: "powersave"})
@@ -254,13 +242,13 @@ def test_a_refusal_shows_where_two_long_texts_differ(
 
 
 @pytest.mark.parametrize("key", RECORDED)
-def test_another_machine_or_mode_is_refused(captured: Captured, key: str) -> None:
+def test_another_machine_or_mode_is_refused(captured, key):
     for machine, one, two in OLD_AND_NEW:
         found = disagreements([captured(machine, one)], [captured(machine, two, **RECORDED[key])])
         assert keys(found) == [key]
 
 
-def test_of_two_architectures_nothing_else_is_told(captured: Captured) -> None:
+def test_of_two_architectures_nothing_else_is_told(captured):
     other = {"architecture": "aarch64", "machine_id": "other", "cpu_model": "other"}
     found = disagreements([captured("intel", "6.1")], [captured("intel", "6.12", **other)])
     assert keys(found) == ["architecture"]
@@ -270,7 +258,7 @@ def test_of_two_architectures_nothing_else_is_told(captured: Captured) -> None:
 UNKNOWN = {"huge-pages": "always [madvise] never", "sysctl.numa_balancing": "0"}
 
 
-def test_between_sides_of_one_kernel_every_difference_was_set(captured: Captured) -> None:
+def test_between_sides_of_one_kernel_every_difference_was_set(captured):
     for key, name, value in (
         ("idle-driver", f"{CPU}/cpuidle/current_driver", "acpi_idle"),
         ("idle-governor", f"{CPU}/cpuidle/current_governor", "ladder"),
@@ -344,8 +332,8 @@ COST, LATENCY = "sys/kernel/debug/sched/migration_cost_ns", "proc/sys/kernel/sch
     ],
 )
 def test_a_value_was_set_if_its_own_kernel_has_another_by_default(
-    captured: Captured, key: str, file: str, one: Pair, two: Pair, is_set: bool
-) -> None:
+    captured, key, file, one, two, is_set
+):
     cpus = 2 if key == "base-slice" else 1
     sides = [captured("counted", k, {file: value}, cpus_online=cpus) for k, value in (one, two)]
     for base, new in permutations(sides):
@@ -377,9 +365,7 @@ MEMORY: Files = {"proc/meminfo": "MemTotal: 700000 kB"}  # 5,600,000 is 1/128 of
         (f"{NET}ipv4/tcp_window_scaling", ("6.1", "1"), ("7.3", "0"), True),
     ],
 )
-def test_sysctls_of_the_network_count_for_transport(
-    captured: Captured, file: str, one: Pair, two: Pair, is_set: bool
-) -> None:
+def test_sysctls_of_the_network_count_for_transport(captured, file, one, two, is_set):
     for program in ("transport", "pipes"):
         base, new = (
             captured("counted", kernel, {**MEMORY, file: value}, programs={program: "0"})
@@ -426,9 +412,7 @@ BALANCED = "balance_performance"
         (("6.12", INTEL, "powersave", BALANCED), ("6.18", INTEL, "powersave", "power"), [0]),
     ],
 )
-def test_an_energy_preference_that_the_kernel_brings_is_not_refused(
-    captured: Captured, one: Any, two: Any, refused: list[int]
-) -> None:
+def test_an_energy_preference_that_the_kernel_brings_is_not_refused(captured, one, two, refused):
     sides = []
     for kernel, *values in (one, two):
         by_default = "PERFORMANCE" if kernel == "6.6" and two[0] == "6.12" else "SCHEDUTIL"
@@ -475,9 +459,7 @@ CHOICES = ("[always] madvise never", "always [madvise] never", "always madvise [
         )
     ],
 )
-def test_some_defaults_follow_from_the_configuration(
-    captured: Captured, key: str, file: str, one: Any, two: Any, is_set: bool
-) -> None:
+def test_some_defaults_follow_from_the_configuration(captured, key, file, one, two, is_set):
     sides = []
     for kernel, (option, value) in (("6.1", one), ("6.12", two)):
         text = CHOICES[value] if isinstance(value, int) else value
@@ -488,7 +470,7 @@ def test_some_defaults_follow_from_the_configuration(
         assert keys(disagreements([base], [new])) == [key] * is_set
 
 
-def test_huge_pages_are_off_by_default_where_memory_is_little(captured: Captured) -> None:
+def test_huge_pages_are_off_by_default_where_memory_is_little(captured):
     file = "sys/kernel/mm/transparent_hugepage/enabled"
     little: Files = {"proc/meminfo": "MemTotal: 430000 kB", file: CHOICES[2]}
     config = "CONFIG_TRANSPARENT_HUGEPAGE_ALWAYS=y"
@@ -496,21 +478,19 @@ def test_huge_pages_are_off_by_default_where_memory_is_little(captured: Captured
     assert disagreements([old], [captured("intel", "6.12", {file: CHOICES[0]})]) == []
 
 
-def test_a_side_whose_command_line_was_not_recorded_is_refused(captured: Captured) -> None:
+def test_a_side_whose_command_line_was_not_recorded_is_refused(captured):
     base, unread = captured("intel", "6.1"), captured("intel", "6.12", {"proc/cmdline": None})
     assert "environment" in keys(disagreements([base], [unread]))
 
 
-def test_files_of_debugfs_say_nothing_where_they_were_not_recorded(
-    captured: Captured,
-) -> None:
+def test_files_of_debugfs_say_nothing_where_they_were_not_recorded(captured):
     files = files_of("counted", "7.3")
     unread = captured("counted", "7.3", {name: None for name in files if "kernel/debug" in name})
     for kernel in ("6.18", "7.3"):
         assert disagreements([captured("counted", kernel)], [unread]) == []
 
 
-def test_the_server_of_a_cpu_that_came_up_late_says_nothing_yet(captured: Captured) -> None:
+def test_the_server_of_a_cpu_that_came_up_late_says_nothing_yet(captured):
     late = {
         SERVER.replace("cpu0", "cpu1").replace("runtime", f): "0" for f in ("runtime", "period")
     }
@@ -520,9 +500,7 @@ def test_the_server_of_a_cpu_that_came_up_late_says_nothing_yet(captured: Captur
     assert keys(disagreements([old], [off])) == ["fair-server"]
 
 
-def test_in_a_guest_of_the_lab_the_kernel_brings_all_that_its_command_line_does_not_set(
-    captured: Captured,
-) -> None:
+def test_in_a_guest_of_the_lab_the_kernel_brings_all_that_its_command_line_does_not_set(captured):
     lab = {"lab": {"mode": "kvm"}}
     files = {RUNTIME: "900000", CLOCK: "new", f"{CPU}/isolated": "1"}
     old, new = captured("counted", "6.1", facts=lab), captured("counted", "7.3", files, facts=lab)
@@ -534,7 +512,7 @@ def test_in_a_guest_of_the_lab_the_kernel_brings_all_that_its_command_line_does_
     assert "rt-throttling" in keys(disagreements([old], boots))
 
 
-def test_what_a_kernel_brings_must_agree_within_a_side(captured: Captured) -> None:
+def test_what_a_kernel_brings_must_agree_within_a_side(captured):
     name = "sys/kernel/mm/transparent_hugepage/enabled"
     boots = [captured("intel", "6.1", {name: f"{text} madvise"}) for text in ("[always]", "always")]
     other = captured("intel", "6.12", {name: "[always] madvise"})
@@ -542,7 +520,7 @@ def test_what_a_kernel_brings_must_agree_within_a_side(captured: Captured) -> No
     assert disagreements(boots[1:], [other]) == []
 
 
-def test_a_loaded_scheduler_is_another_kernel_in_effect(captured: Captured) -> None:
+def test_a_loaded_scheduler_is_another_kernel_in_effect(captured):
     def loaded(kernel: str, operations: str, **files: str) -> Values:
         held = {"state": "enabled", "root/ops": operations, "switch_all": "1"} | files
         return captured(
@@ -558,7 +536,7 @@ def test_a_loaded_scheduler_is_another_kernel_in_effect(captured: Captured) -> N
         assert keys(disagreements([lavd], [other])) == ["sched-ext"]
 
 
-def test_an_idle_state_that_the_driver_disables_was_not_set(captured: Captured) -> None:
+def test_an_idle_state_that_the_driver_disables_was_not_set(captured):
     state = f"{CPU}/cpu0/cpuidle/state2"
     by_driver = {f"{state}/disable": "1", f"{state}/default_status": "disabled"}
     old, new = captured("intel", "6.1"), captured("intel", "6.18", by_driver)
@@ -569,7 +547,7 @@ def test_an_idle_state_that_the_driver_disables_was_not_set(captured: Captured) 
     assert keys(disagreements([old], [by_hand])) == ["idle-state.C1E"]
 
 
-def test_a_governor_was_set_if_the_configuration_names_another(captured: Captured) -> None:
+def test_a_governor_was_set_if_the_configuration_names_another(captured):
     def configured(
         kernel: str, driver: str, governor: str, built_in: str, profile: str | None = None
     ) -> Values:
@@ -602,7 +580,7 @@ def test_a_governor_was_set_if_the_configuration_names_another(captured: Capture
         assert keys(disagreements([stock], [server])) == ["governor"] * refused
 
 
-def test_a_clock_source_was_set_if_the_kernel_rates_another_higher(captured: Captured) -> None:
+def test_a_clock_source_was_set_if_the_kernel_rates_another_higher(captured):
     rated = CLOCK.replace("current", "available")
     kvm = captured("intel", "6.1", {CLOCK: "kvm-clock", rated: "kvm-clock tsc acpi_pm"})
     for chosen, order, is_set in (
@@ -614,7 +592,7 @@ def test_a_clock_source_was_set_if_the_kernel_rates_another_higher(captured: Cap
         assert keys(disagreements([kvm], [other])) == ["clocksource"] * is_set
 
 
-def test_a_boot_by_kexec_is_another_kind_of_boot(captured: Captured) -> None:
+def test_a_boot_by_kexec_is_another_kind_of_boot(captured):
     """The numbers are those of GRUB, of the kernel's EFI stub, and of kexec."""
     file = "proc/sys/kernel/bootloader_type"
     grub, stub, kexec = (captured("intel", "6.1", {file: n}) for n in ("114", "33", "208"))
@@ -640,16 +618,14 @@ def test_a_boot_by_kexec_is_another_kind_of_boot(captured: Captured) -> None:
         ("-- --port 7 systemd.cpu-affinity=0", {"systemd.cpu_affinity": "0"}),
     ],
 )
-def test_a_line_is_read_as_the_kernel_reads_it(
-    captured: Captured, words: str, found: dict[str, str]
-) -> None:
+def test_a_line_is_read_as_the_kernel_reads_it(captured, words, found):
     line = files_of("intel", "6.1")["proc/cmdline"]
     other = captured("intel", "6.1", {"proc/cmdline": f"{line} {words}"})
     held = disagreements([captured("intel", "6.1")], [other])
     assert {c.key.removeprefix("cmdline."): c.new for c in held} == found
 
 
-def test_an_idle_governor_that_both_kernels_have_was_set(captured: Captured) -> None:
+def test_an_idle_governor_that_both_kernels_have_was_set(captured):
     governor = f"{CPU}/cpuidle/current_governor"
     ladder = captured("intel", "6.1", {governor: "ladder"})
     assert keys(disagreements([captured("intel", "6.12")], [ladder])) == ["idle-governor"]
@@ -668,9 +644,7 @@ def test_an_idle_governor_that_both_kernels_have_was_set(captured: Captured) -> 
         ("Not affected", "Vulnerable", 2),
     ],
 )
-def test_a_vulnerability_counts_by_class(
-    captured: Captured, one: str, two: str, classes: int
-) -> None:
+def test_a_vulnerability_counts_by_class(captured, one, two, classes):
     """1: refused between sides of one kernel; 2: also refused between sides of two kernels."""
     file = f"{CPU}/vulnerabilities/odd"
     base = captured("intel", "6.1", {file: one})
@@ -679,7 +653,7 @@ def test_a_vulnerability_counts_by_class(
         assert keys(found) == ["vulnerability.odd"] * refused, kernel
 
 
-def test_whether_a_cpu_has_threads_is_for_the_kernel_to_say(captured: Captured) -> None:
+def test_whether_a_cpu_has_threads_is_for_the_kernel_to_say(captured):
     control = f"{CPU}/smt/control"
     for silent in ("notsupported", "notimplemented"):
         base = captured("intel", "6.1", {control: silent})
@@ -687,24 +661,24 @@ def test_whether_a_cpu_has_threads_is_for_the_kernel_to_say(captured: Captured) 
         assert keys(disagreements([base], [captured("intel", "6.1")])) == ["smt"]
 
 
-def test_one_more_file_of_one_kernel_is_listed(captured: Captured) -> None:
+def test_one_more_file_of_one_kernel_is_listed(captured):
     more = captured("intel", "6.1", {f"{CPU}/vulnerabilities/new": "Vulnerable"})
     assert disagreements([captured("intel", "6.1")], [more]) == []
 
 
-def test_a_default_on_the_command_line_is_not_a_difference(captured: Captured) -> None:
+def test_a_default_on_the_command_line_is_not_a_difference(captured):
     aloud = captured("intel", "6.1", {"proc/cmdline": "quiet mitigations=auto"})
     assert disagreements([captured("intel", "6.1")], [aloud]) == []
 
 
-def test_a_word_that_klat_does_not_know_is_refused(captured: Captured) -> None:
+def test_a_word_that_klat_does_not_know_is_refused(captured):
     aloud = {"proc/cmdline": "quiet module-x.odd=1"}
     for kernel in ("6.1", "6.12"):
         found = disagreements([captured("intel", kernel)], [captured("intel", "6.1", aloud)])
         assert keys(found) == ["cmdline.module_x.odd"] and is_allowable(found[0].key)
 
 
-def test_words_without_effect_on_what_is_timed_are_never_refused(captured: Captured) -> None:
+def test_words_without_effect_on_what_is_timed_are_never_refused(captured):
     line = (
         "BOOT_IMAGE=/vmlinuz root=UUID=2 rw rootwait console=ttyAMA0,115200 earlycon loglevel=3"
         " ip=10.0.0.2::10.0.0.1 nfsroot=/job/2 systemd.unit=a panic=10 klat.campaign=rt preempt=none"
@@ -717,7 +691,7 @@ def test_words_without_effect_on_what_is_timed_are_never_refused(captured: Captu
         assert disagreements([captured("intel", "6.1")], [other]) == []
 
 
-def test_each_difference_has_a_key_of_its_own(captured: Captured) -> None:
+def test_each_difference_has_a_key_of_its_own(captured):
     line = {"proc/cmdline": "mitigations=off spectre_v2=off idle=poll processor.max_cstate=1"}
     found = disagreements([captured("intel", "6.1")], [captured("intel", "6.12", line)])
     assert keys(found) == [
@@ -732,7 +706,7 @@ def declared(experiment: str, append: str) -> Mapping[str, Any]:
     return {"under_test": {"experiment": experiment, "append": append}}
 
 
-def test_words_are_under_test_only_between_labels_of_one_experiment(captured: Captured) -> None:
+def test_words_are_under_test_only_between_labels_of_one_experiment(captured):
     plain = captured("intel", "6.1", facts=declared("e", ""))
     off = captured("intel", "6.1", facts=declared("e", "mitigations=off"))
     assert words_under_test([plain], [off]) == ("", "mitigations=off")
@@ -744,7 +718,7 @@ def test_words_are_under_test_only_between_labels_of_one_experiment(captured: Ca
         assert words_under_test([captured("intel", "6.1", facts=facts)], [off]) is None
 
 
-def test_two_architectures_are_refused_with_the_reason_and_cannot_be_allowed() -> None:
+def test_two_architectures_are_refused_with_the_reason_and_cannot_be_allowed():
     condition = Condition("architecture", "architecture", "x86_64", "aarch64")
     assert condition.refusal() == (
         "architecture: architecture is x86_64 in BASE and aarch64 in NEW; programs and kernels have"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from written_sessions import Klat, SideWriter, SyntheticSession, again, words
+from written_sessions import SyntheticSession, again, words
 
 COMMANDS = [
     ("summary",),
@@ -44,9 +44,7 @@ SAME_SAMPLES = "4 rows have exactly the samples of another run"
 
 
 @pytest.mark.parametrize("words_of", COMMANDS, ids=lambda command: command[0])
-def test_a_copied_session_counts_once(
-    words_of: tuple[str, ...], side: SideWriter, klat: Klat
-) -> None:
+def test_a_copied_session_counts_once(words_of, side, klat):
     command, *options = words_of
     more = [side("rt", 1.2, seed=9)] if command == "compare" else []
     stock = side("stock")
@@ -70,14 +68,14 @@ def test_a_copied_session_counts_once(
     ],
 )
 def test_a_copy_with_edited_rows_is_known_by_its_start_or_its_samples(
-    changes: dict[str, int], sentence: str, side: SideWriter, klat: Klat
-) -> None:
+    changes, sentence, side, klat
+):
     stock = side("stock")
     edited(copied(stock) / "copy", **changes)
     assert sentence.format(stock / "0") in words(klat("summary", stock)[2])
 
 
-def test_one_run_again_in_its_own_session_is_said(side: SideWriter, klat: Klat) -> None:
+def test_one_run_again_in_its_own_session_is_said(side, klat):
     stock = side("stock")
     session = again(stock / "0")
     (metric, first, n) = (session.lines()[0].split(",")[place] for place in (5, 9, 10))
@@ -90,20 +88,20 @@ def test_one_run_again_in_its_own_session_is_said(side: SideWriter, klat: Klat) 
     ) in err
 
 
-def test_a_path_given_twice_or_through_a_link_is_one(side: SideWriter, klat: Klat) -> None:
+def test_a_path_given_twice_or_through_a_link_is_one(side, klat):
     stock = side("stock")
     (stock.parent / "link").symlink_to(stock)
     once = klat("summary", stock)
     assert klat("summary", stock, stock, stock.parent / "link") == once
 
 
-def test_a_label_given_twice_as_new_is_refused(side: SideWriter, klat: Klat) -> None:
+def test_a_label_given_twice_as_new_is_refused(side, klat):
     stock, rt = side("stock"), side("rt", 1.2)
     status, _, err = klat("compare", stock, rt, rt)
     assert status == 2 and "is given twice as NEW" in err
 
 
-def test_a_run_on_both_sides_is_refused(side: SideWriter, klat: Klat, tmp_path: Path) -> None:
+def test_a_run_on_both_sides_is_refused(side, klat, tmp_path):
     stock, rt = side("stock"), side("rt", 1.2)
     session: SyntheticSession = again(Path(shutil.copytree(stock / "1", rt / "copy")))
     session.info["label"] = "rt"

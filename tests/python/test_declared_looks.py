@@ -35,7 +35,7 @@ def compared(klat: Klat, *words: object) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("boots, level", [(10, FIRST), (20, LAST)])
-def test_a_look_has_its_level(side: SideWriter, klat: Klat, boots: int, level: float) -> None:
+def test_a_look_has_its_level(side, klat, boots, level):
     sides = campaign(side, boots)
     rules = compared(klat, *sides)["options"]["rules"]
     assert rules["alpha"] == pytest.approx(level)
@@ -47,7 +47,7 @@ def test_a_look_has_its_level(side: SideWriter, klat: Klat, boots: int, level: f
     assert "looks were planned" not in words(out)
 
 
-def test_a_change_must_be_clearer_at_an_early_look(side: SideWriter, klat: Klat) -> None:
+def test_a_change_must_be_clearer_at_an_early_look(side, klat):
     """The same boots have a verdict if their number was fixed."""
     sides = campaign(side, 10, ratio=1.05, noise=0.025, seed=11)
     assert klat("compare", *sides)[0] == 3
@@ -57,7 +57,7 @@ def test_a_change_must_be_clearer_at_an_early_look(side: SideWriter, klat: Klat)
     assert status == 1 and "all looks" not in out
 
 
-def test_a_number_of_rounds_without_a_look_is_said(side: SideWriter, klat: Klat) -> None:
+def test_a_number_of_rounds_without_a_look_is_said(side, klat):
     sides = campaign(side, 14)
     found = compared(klat, *sides)
     level = Look(14, (10, 20), 0.05).level()
@@ -67,7 +67,7 @@ def test_a_number_of_rounds_without_a_look_is_said(side: SideWriter, klat: Klat)
     assert "This is an unplanned look, after 14 of 20 rounds" in out
 
 
-def test_a_side_that_lacks_a_round_has_not_reached_the_look(side: SideWriter, klat: Klat) -> None:
+def test_a_side_that_lacks_a_round_has_not_reached_the_look(side, klat):
     stock, rt = campaign(side, 10)
     longer = declare(side("longer", boots=11))
     assert compared(klat, longer, rt)["options"]["rules"]["look"]["units"] == 10
@@ -76,9 +76,7 @@ def test_a_side_that_lacks_a_round_has_not_reached_the_look(side: SideWriter, kl
 
 
 @pytest.mark.parametrize("looks, experiment", [(None, "e"), ([16, 20], "e"), (LOOKS, "f")])
-def test_looks_of_several_campaigns_are_no_looks(
-    side: SideWriter, klat: Klat, looks: list[int] | None, experiment: str
-) -> None:
+def test_looks_of_several_campaigns_are_no_looks(side, klat, looks, experiment):
     stock, rt = campaign(side, 10)
     declare(rt, looks, experiment)
     rules = compared(klat, stock, rt)["options"]["rules"]
@@ -88,13 +86,13 @@ def test_looks_of_several_campaigns_are_no_looks(
     )
 
 
-def test_a_limit_is_judged_at_the_level_of_the_look(side: SideWriter, klat: Klat) -> None:
+def test_a_limit_is_judged_at_the_level_of_the_look(side, klat):
     status, out, _ = klat("compare", *campaign(side, 10), "--limit", "1ms")
     assert "This is look 1 of 2" in words(out)
     assert "Verdicts: alpha 0.305 %" in words(out)
 
 
-def test_looks_out_of_range_are_refused(side: SideWriter, klat: Klat) -> None:
+def test_looks_out_of_range_are_refused(side, klat):
     stock, rt = campaign(side, 10)
     declare(rt, [0, 20])
     status, _, err = klat("compare", stock, rt)

@@ -24,9 +24,7 @@ PARTS = {
 
 @pytest.mark.parametrize("together", [1, 1 << 18])  # counted in a table, or sorted
 @pytest.mark.parametrize("name", PARTS)
-def test_it_answers_as_the_sorted_samples_do(
-    name: str, together: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_answers_as_the_sorted_samples_do(name, together, monkeypatch):
     monkeypatch.setattr("klat.stats.distribution._TOGETHER", together)
     parts = [np.asarray(part).astype(np.uint64) for part in PARTS[name]]
     ordered = np.sort(np.concatenate(parts))
@@ -46,7 +44,7 @@ def test_it_answers_as_the_sorted_samples_do(
     assert counted.deviation() == pytest.approx(ordered.astype(float).std(), rel=1e-9)
 
 
-def test_parts_counted_at_different_times_are_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parts_counted_at_different_times_are_one(monkeypatch):
     parts = [np.array(part, dtype=np.uint64) for part in ([2**64 - 1], [0, 5], [2**64 - 1, 5])]
     monkeypatch.setattr("klat.stats.distribution._TOGETHER", 1)
     counted = Distribution.of_parts(parts)
@@ -54,12 +52,12 @@ def test_parts_counted_at_different_times_are_one(monkeypatch: pytest.MonkeyPatc
     assert counted.quantile(Fraction(1, 2)) is None
 
 
-def test_nothing_is_nothing() -> None:
+def test_nothing_is_nothing():
     counted = Distribution.of_parts([])
     assert counted.n == 0 and counted.quantile(Fraction(1, 2)) is None
 
 
-def test_distributions_of_two_lengths_of_a_tick_join_by_value() -> None:
+def test_distributions_of_two_lengths_of_a_tick_join_by_value():
     one, two = Distribution.of_parts([np.array([2, 4, 4], dtype=np.uint64)]).times(
         0.5
     ), Distribution.of_parts([np.array([1, 8], dtype=np.uint64)]).times(0.25)
@@ -68,25 +66,25 @@ def test_distributions_of_two_lengths_of_a_tick_join_by_value() -> None:
     assert merged.counts.tolist() == [1, 1, 3]
 
 
-def test_its_size_is_the_number_of_distinct_values() -> None:
+def test_its_size_is_the_number_of_distinct_values():
     parts = (np.full(100_000, 26 * (i % 50), dtype=np.uint64) for i in range(100))
     counted = Distribution.of_parts(parts)
     assert counted.n == 10**7 and len(counted.values) == 50
 
 
 @pytest.mark.parametrize("name", PARTS)
-def test_its_statistics_are_those_of_the_samples(name: str) -> None:
+def test_its_statistics_are_those_of_the_samples(name):
     samples = np.concatenate([np.asarray(part).astype(np.uint64) for part in PARTS[name]])
     assert Distribution.of(samples).exact_row() == exact_row(samples)
 
 
-def test_a_sample_is_above_a_limit_only_if_it_is_larger() -> None:
+def test_a_sample_is_above_a_limit_only_if_it_is_larger():
     found = Distribution.of(np.array([2**64 - 1, 2**64 - 2, 7, 7, 0], dtype=np.uint64))
     limits = (-1, 0, 6.9, 7, 2**64 - 3, 2**64 - 2, 2**64 - 1, 2.0**70)
     assert [found.above(limit) for limit in limits] == [5, 4, 4, 2, 2, 1, 0, 0]
 
 
-def test_many_distributions_merge_as_their_samples_do(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_distributions_merge_as_their_samples_do(monkeypatch):
     monkeypatch.setattr("klat.stats.distribution._HELD", 100)
     parts = [RNG.integers(0, 99, 50).astype(np.uint64) for _ in range(20)]
     merged = Distribution.merged(map(Distribution.of, parts))

@@ -25,7 +25,7 @@ def tails(boots: list[list[list[int]]], limit: float) -> Exceedance:
 
 
 @pytest.mark.parametrize(("x", "n"), [(0, 20), (1, 20), (10, 20), (20, 20), (3, 100_000)])
-def test_the_bounds_of_independent_samples_agree_with_scipy(x: int, n: int) -> None:
+def test_the_bounds_of_independent_samples_agree_with_scipy(x, n):
     found = Exceedance(x, n)
     for side, bound in (("less", found.upper(0.05)), ("greater", found.lower(0.05))):
         theirs = stats.binomtest(x, n, alternative=side).proportion_ci(0.95, "exact")
@@ -33,7 +33,7 @@ def test_the_bounds_of_independent_samples_agree_with_scipy(x: int, n: int) -> N
 
 
 @pytest.mark.parametrize(("x", "n", "share"), [(0, 3_000, 1e-3), (3, 20, 0.5), (19, 20, 0.5)])
-def test_p_agrees_with_scipy(x: int, n: int, share: float) -> None:
+def test_p_agrees_with_scipy(x, n, share):
     found = Exceedance(x, n)
     below = stats.binomtest(x, n, share, alternative="less").pvalue
     above = stats.binomtest(x, n, share, alternative="greater").pvalue
@@ -41,13 +41,13 @@ def test_p_agrees_with_scipy(x: int, n: int, share: float) -> None:
     assert found.p_above(share) == (approx(above, rel=1e-5) if above < 0.5 else 1.0)
 
 
-def test_the_rule_of_three() -> None:
+def test_the_rule_of_three():
     assert Exceedance(0, 3_000).upper(0.05) == approx(3 / 3_000, rel=0.01)
     # ln 0.05 / ln (1 - 1e-4)
     assert units_to_show(Exceedance(0, 1), 1, 1e-4, 0.05) == approx(29_956, abs=2)
 
 
-def test_samples_that_come_in_fives_count_a_fifth() -> None:
+def test_samples_that_come_in_fives_count_a_fifth():
     """Many clusters, each of one value, are as many independent samples."""
     assert design_effect([5] * 30 + [0] * 70, [5] * 100) == approx(5, rel=0.02)
     found = Exceedance(0, 30_000, (Grouping(10_000, 5.0, 1.0),))
@@ -55,7 +55,7 @@ def test_samples_that_come_in_fives_count_a_fifth() -> None:
     assert units_to_show(found, 10_000, 1e-4, 0.05) == approx(50_000, rel=0.01)
 
 
-def test_the_bounds_are_the_most_cautious() -> None:
+def test_the_bounds_are_the_most_cautious():
     loose, tight = Grouping(50, 4.0, 0.01), Grouping(4, 1.0, 0.01)
     both = Exceedance(100, 10_000, (loose, tight))
     for other in (
@@ -66,12 +66,12 @@ def test_the_bounds_are_the_most_cautious() -> None:
         assert both.lower(0.05) <= other.lower(0.05)
 
 
-def test_clusters_that_never_vary_give_no_more_than_all_samples() -> None:
+def test_clusters_that_never_vary_give_no_more_than_all_samples():
     even = Exceedance(100, 10_000, (Grouping(1_000, 0.0, 0.01),))
     assert even.upper(0.05) == Exceedance(100, 10_000).upper(0.05)
 
 
-def test_few_samples_above_cluster_like_those_of_a_lower_threshold() -> None:
+def test_few_samples_above_cluster_like_those_of_a_lower_threshold():
     """Above 1,000 there is none; the samples above 100 are all in one boot, or in all."""
     short, long = [10] * 990, [200] * 10
     spread = tails([[short + long] for _ in range(10)], 1_000)
@@ -80,7 +80,7 @@ def test_few_samples_above_cluster_like_those_of_a_lower_threshold() -> None:
     assert burst.upper(0.05) > 20 * spread.upper(0.05)
 
 
-def test_consecutive_runs_of_one_boot_are_a_cluster() -> None:
+def test_consecutive_runs_of_one_boot_are_a_cluster():
     """The same runs: the disturbed ones follow each other, or are spread."""
     quiet, disturbed = [10] * 100, [10] * 90 + [200] * 10
     together = tails([[disturbed] * 10 + [quiet] * 90], 100)
@@ -89,32 +89,30 @@ def test_consecutive_runs_of_one_boot_are_a_cluster() -> None:
     assert together.upper(0.05) > 1.5 * spread.upper(0.05)
 
 
-def test_a_sample_of_the_limit_is_not_above_it() -> None:
+def test_a_sample_of_the_limit_is_not_above_it():
     ticks = Distribution.of(np.array([260_000, 260_001], dtype=np.uint64))
     assert Tail.of(ticks, 100_000.0, 1e6 / 2.6e6).above == 1
 
 
-def test_more_samples_of_a_share_at_the_limit_show_nothing() -> None:
+def test_more_samples_of_a_share_at_the_limit_show_nothing():
     assert units_to_show(Exceedance(10, 10_000, (Grouping(10, 1.0, 1.0),)), 10, 1e-3, 0.05) is None
 
 
-def test_p_of_units_without_variance_is_that_of_their_order() -> None:
+def test_p_of_units_without_variance_is_that_of_their_order():
     """Four boots a side that never vary: by chance, one side has all of the larger ones."""
     assert p_equal_means([0.0] * 4, [0.5] * 4, False) == approx(2 / 4**4)
     assert p_equal_means([0.01, 0.02, 0.015, 0.018], [0.012, 0.019, 0.016, 0.017], False) > 0.5
     assert p_equal_means([1e-9] * 4, [2e-9] * 4, False) == approx(2 / 4**4)
 
 
-def test_units_without_a_sample_above_the_limit_do_not_differ() -> None:
+def test_units_without_a_sample_above_the_limit_do_not_differ():
     """The samples above the limit can all be in a unit without partner, which is left out."""
     assert p_equal_means([0.0] * 6, [0.0] * 6, True) == approx(1)
 
 
 @pytest.mark.parametrize("runs, burst", [(1, 1), (5, 1), (5, 5)])
 @pytest.mark.parametrize("sizes", [(1_000, 10_000), (10_000, 1_000)])
-def test_equal_sides_of_unequal_length_rarely_differ(
-    runs: int, burst: int, sizes: tuple[int, int]
-) -> None:
+def test_equal_sides_of_unequal_length_rarely_differ(runs, burst, sizes):
     """The short side often has no sample above, and then does not vary. Samples come in bursts."""
     draw, different = np.random.default_rng(5), 0
     for _ in range(300):
@@ -127,25 +125,25 @@ def test_equal_sides_of_unequal_length_rarely_differ(
     assert different <= 24  # of 300 at 5 %, but for a chance of 1 in 100
 
 
-def test_sides_of_unequal_length_differ_if_the_counts_show_it() -> None:
+def test_sides_of_unequal_length_differ_if_the_counts_show_it():
     few, many = [[(1, 1_000)] * 5] * 4, [[(100, 10_000), (90, 10_000)]] * 4
     assert p_equal(few, many, False) < 0.01
 
 
-def test_the_share_of_all_samples_must_not_contradict_the_units() -> None:
+def test_the_share_of_all_samples_must_not_contradict_the_units():
     """The boots of NEW have more, but for a long one; all its samples together have fewer."""
     base = [[(2, 200)]] * 3 + [[(400, 20_000)]] * 2
     new = [[(6, 200)]] * 3 + [[(7, 200)], [(600, 40_000)]]
     assert p_equal(base, new, False) == p_equal(new, base, False) == 1
 
 
-def test_the_counts_of_independent_samples_are_tested_exactly() -> None:
+def test_the_counts_of_independent_samples_are_tested_exactly():
     """5 of 5 fall on the longer side by chance once in 32, two-sided in 16; nearly, because the
     samples are few of many."""
     assert p_by_counts([[(0, 10**6)]], [[(5, 10**6)]], True) == approx(2 / 2**5, rel=1e-3)
 
 
-def test_the_upper_bound_of_clustered_samples_is_missed_in_at_most_5_percent() -> None:
+def test_the_upper_bound_of_clustered_samples_is_missed_in_at_most_5_percent():
     """Negative binomial counts: boots differ by a factor with a coefficient of variation of 1."""
     draw = np.random.default_rng(4)
     misses, n, share = 0, 5_000, 2e-3

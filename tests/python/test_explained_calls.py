@@ -52,7 +52,7 @@ def chains(root: Node) -> dict[str, tuple[int, int]]:
 CALL = [at("far", 0x40), at("middle"), at("far", 0x50)]
 
 
-def test_a_call_and_its_return() -> None:
+def test_a_call_and_its_return():
     tree = tree_of(*CALL)
     assert chains(tree.root) == {"far": (8, 0), "far;middle": (4, 1)}
     assert (tree.path, tree.stack) == ([(2, "middle")], ("far",))
@@ -63,15 +63,13 @@ def test_a_call_and_its_return() -> None:
     [(0, 1, {"entry": (1, 0), "entry_label": (3, 0)}), (2, 1, {"entry_label": (2, 0)}),
      (0, 3, {"entry": (3, 0), "entry_label": (9, 0)})],
 )  # fmt: skip
-def test_each_instruction_of_a_block_counts_for_its_own_label(
-    first: int, times: int, own: dict[str, tuple[int, int]]
-) -> None:
+def test_each_instruction_of_a_block_counts_for_its_own_label(first, times, own):
     block = Block(PLACES["entry_label"] - 4, SIZES)
     tree = tree_of(Executed(block, first, LENGTH - first, times))
     assert chains(tree.root) == own
 
 
-def test_a_function_that_calls_itself_counts_once_with_its_callees() -> None:
+def test_a_function_that_calls_itself_counts_once_with_its_callees():
     tree = tree_of(
         at("far", 0x40), at("middle"), at("middle", 0x40), at("leaf"), at("middle", 0x50)
     )
@@ -84,19 +82,19 @@ def test_a_function_that_calls_itself_counts_once_with_its_callees() -> None:
     assert (found.own["far"], found.with_callees["far"]) == (12, 20)
 
 
-def test_a_jump_to_another_function_ends_with_the_return_of_the_call_before() -> None:
+def test_a_jump_to_another_function_ends_with_the_return_of_the_call_before():
     tree = tree_of(at("far", 0x40), at("middle"), at("leaf"), at("far", 0x50))
     assert tree.stack == ("far",)
     assert chains(tree.root) == {"far": (8, 0), "far;middle": (4, 1), "far;middle;leaf": (4, 1)}
 
 
-def test_a_label_within_assembler_code_goes_on_in_the_same_frame() -> None:
+def test_a_label_within_assembler_code_goes_on_in_the_same_frame():
     tree = tree_of(at("far", 0x40), at("entry"), at("entry_label", 0x20), at("far", 0x50))
     assert tree.stack == ("far",)
     assert chains(tree.root) == {"far": (8, 0), "far;entry": (4, 1), "far;entry_label": (4, 0)}
 
 
-def test_an_interrupt_returns_to_where_it_came() -> None:
+def test_an_interrupt_returns_to_where_it_came():
     tree = tree_of(*CALL[:2], at("interrupt"), at("leaf"), at("interrupt", 0x10), at("middle", 8))
     assert tree.stack == ("far", "middle")
     assert chains(tree.root) == {
@@ -105,7 +103,7 @@ def test_an_interrupt_returns_to_where_it_came() -> None:
     }  # fmt: skip
 
 
-def test_an_interrupt_before_the_first_instruction_of_a_function_is_no_caller_of_it() -> None:
+def test_an_interrupt_before_the_first_instruction_of_a_function_is_no_caller_of_it():
     tree = tree_of(
         at("far", 0x40), at(INTERRUPT), at("leaf"), at(RETURN), at("middle"), at("far", 0x50)
     )
@@ -114,12 +112,12 @@ def test_an_interrupt_before_the_first_instruction_of_a_function_is_no_caller_of
     assert (found[f"far;{INTERRUPT}"], tree.stack) == ((4, 1), ("far",))
 
 
-def test_an_interrupt_right_after_a_return_instruction_returns_to_the_caller() -> None:
+def test_an_interrupt_right_after_a_return_instruction_returns_to_the_caller():
     tree = tree_of(*CALL[:2], at(INTERRUPT), at(RETURN), at("far", 0x50))
     assert (chains(tree.root)["far"], tree.stack) == ((8, 0), ("far",))
 
 
-def test_a_fault_in_the_first_instruction_of_a_function_is_no_call_of_it() -> None:
+def test_a_fault_in_the_first_instruction_of_a_function_is_no_call_of_it():
     tree = tree_of(*CALL[:2], at(INTERRUPT), at(RETURN), *CALL[1:])
     assert chains(tree.root)["far;middle"] == (8, 1)
 
@@ -132,7 +130,7 @@ VECTORED = [
 ]  # fmt: skip
 
 
-def test_an_interrupt_through_a_vector_table_returns_to_the_interrupted_function() -> None:
+def test_an_interrupt_through_a_vector_table_returns_to_the_interrupted_function():
     tree = tree_of(*CALL[:2], *VECTORED, at("middle", 0x10))
     assert tree.stack == ("far", "middle")
     found = chains(tree.root)
@@ -141,13 +139,13 @@ def test_an_interrupt_through_a_vector_table_returns_to_the_interrupted_function
     assert found["far;middle;el1h_64_irq;ret_to_kernel"] == (8, 1)
 
 
-def test_an_interrupt_through_a_vector_table_before_a_functions_first_instruction() -> None:
+def test_an_interrupt_through_a_vector_table_before_a_functions_first_instruction():
     tree = tree_of(at("far", 0x40), *VECTORED, at("middle"), at("far", 0x50))
     found = chains(tree.root)
     assert (found["far"], found["far;middle"], tree.stack) == ((8, 0), (4, 1), ("far",))
 
 
-def test_firmware_returns_to_the_function_that_called_it_or_that_it_interrupted() -> None:
+def test_firmware_returns_to_the_function_that_called_it_or_that_it_interrupted():
     """Its code has one name, and is entered anywhere."""
     firmware = [at("firmware", 0x340), at("firmware", 0x10)]
     tree = tree_of(*CALL[:2], *firmware, at("middle", 0x10), at("far", 0x50))
@@ -156,12 +154,12 @@ def test_firmware_returns_to_the_function_that_called_it_or_that_it_interrupted(
     assert tree.stack == ("far",)
 
 
-def test_a_function_called_through_a_thunk_is_called_by_the_caller() -> None:
+def test_a_function_called_through_a_thunk_is_called_by_the_caller():
     tree = tree_of(at("far", 0x40), at(THUNK), at("middle"), at("far", 0x50))
     assert chains(tree.root)["far;middle"] == (4, 1)
 
 
-def test_each_task_has_its_own_calls() -> None:
+def test_each_task_has_its_own_calls():
     tree = tree_of(
         Switched(1, "a"), at("far", 0x40), at("middle"), Switched(2, "b"),
         at("leaf"), at("scheduler"), Switched(1, "a"), at("middle", 0x10), at("far", 0x50),
@@ -171,12 +169,12 @@ def test_each_task_has_its_own_calls() -> None:
     assert chains(tree.root)["far;middle"] == (8, 1)
 
 
-def test_a_block_that_a_fault_broke_off_goes_on_in_its_function() -> None:
+def test_a_block_that_a_fault_broke_off_goes_on_in_its_function():
     tree = tree_of(at("far", 0x40), at("middle", first=3))
     assert chains(tree.root) == {"far": (5, 0)}
 
 
-def test_uncounted_items_only_show_which_functions_are_active() -> None:
+def test_uncounted_items_only_show_which_functions_are_active():
     tree = CallTree(SYMBOLS)
     tree.add(CALL[:2], counted=False)
     tree.add([at("middle", 0x10)])
@@ -205,7 +203,7 @@ def executed(items: Sequence[Item]) -> int:
 
 
 @pytest.mark.parametrize("seed", range(100))
-def test_own_instructions_always_add_up_to_those_executed(seed: int) -> None:
+def test_own_instructions_always_add_up_to_those_executed(seed):
     chance = random.Random(seed)
     before, items = random_items(chance, 50), random_items(chance, 400)
     sample = explanation.explain([Content(before, items, 7)], SYMBOLS, executed(items) + 7)
@@ -215,5 +213,5 @@ def test_own_instructions_always_add_up_to_those_executed(seed: int) -> None:
         assert own <= sample.functions.with_callees[name] <= executed(items)
 
 
-def test_what_no_function_accounts_for_is_the_residual() -> None:
+def test_what_no_function_accounts_for_is_the_residual():
     assert explanation.explain([Content([], CALL, 0)], SYMBOLS, 15).residual == 3

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -74,35 +73,31 @@ def handled(b: Blocks) -> list[int]:
     return words_of(b.fault, b.handler, b.iret)
 
 
-def test_a_fault_within_a_block(made: MadeTrace, b: Blocks, tmp_path: Path) -> None:
+def test_a_fault_within_a_block(made, b, tmp_path):
     after = [*handled(b), *whole(b.user_second)]
     assert counted(made, tmp_path, *part(b.user, 0, 2), *after) == [*part(b.user, 0, 1), *after]
 
 
-def test_a_fault_at_the_first_instruction(made: MadeTrace, b: Blocks, tmp_path: Path) -> None:
+def test_a_fault_at_the_first_instruction(made, b, tmp_path):
     after = [*handled(b), *whole(b.user_second)]
     assert counted(made, tmp_path, *part(b.user_second, 0, 1), *after) == after
 
 
 @pytest.mark.parametrize("earlier", [0, 1, 3])
-def test_a_fault_at_the_end_of_a_block(
-    made: MadeTrace, b: Blocks, tmp_path: Path, earlier: int
-) -> None:
+def test_a_fault_at_the_end_of_a_block(made, b, tmp_path, earlier):
     after = [*handled(b), *whole(b.user_last, 9)]
     kept = [*(whole(b.user, earlier) if earlier else ()), *part(b.user, 0, 3)]
     assert counted(made, tmp_path, *whole(b.user, earlier + 1), *after) == [*kept, *after]
 
 
-def test_two_faults_of_one_instruction(made: MadeTrace, b: Blocks, tmp_path: Path) -> None:
+def test_two_faults_of_one_instruction(made, b, tmp_path):
     again = [*handled(b), *whole(b.user_last), *handled(b), *whole(b.user_last)]
     once = [*handled(b), *handled(b), *whole(b.user_last)]
     found = counted(made, tmp_path, *whole(b.user), *again)
     assert found == [*part(b.user, 0, 3), *once]
 
 
-def test_a_jump_to_a_missing_page_does_not_start_again(
-    made: MadeTrace, b: Blocks, tmp_path: Path
-) -> None:
+def test_a_jump_to_a_missing_page_does_not_start_again(made, b, tmp_path):
     # Later, an interrupt returns to the jump.
     interrupted = words_of(b.interrupt, b.iret, b.user_last)
     words = [*whole(b.user), *handled(b), *whole(b.user_next), *interrupted]
@@ -110,9 +105,7 @@ def test_a_jump_to_a_missing_page_does_not_start_again(
 
 
 @pytest.mark.parametrize("before_return", [True, False])
-def test_an_interrupt_between_the_fault_and_the_restart(
-    made: MadeTrace, b: Blocks, tmp_path: Path, before_return: bool
-) -> None:
+def test_an_interrupt_between_the_fault_and_the_restart(made, b, tmp_path, before_return):
     interrupted = [b.interrupt, b.iret]
     if before_return:
         after = words_of(b.fault, *interrupted, b.handler, b.iret, b.user_last)
@@ -121,9 +114,7 @@ def test_an_interrupt_between_the_fault_and_the_restart(
     assert counted(made, tmp_path, *whole(b.user), *after) == [*part(b.user, 0, 3), *after]
 
 
-def test_a_return_of_another_task_decides_nothing(
-    made: MadeTrace, b: Blocks, tmp_path: Path
-) -> None:
+def test_a_return_of_another_task_decides_nothing(made, b, tmp_path):
     faulted = [*switch(16, "one"), *whole(b.user), *words_of(b.fault, b.handler)]
     other = [*switch(32, "two"), *words_of(b.iret, b.user_last)]
     jumped = [*switch(16, "one"), *words_of(b.iret, b.user_next)]
@@ -131,23 +122,17 @@ def test_a_return_of_another_task_decides_nothing(
 
 
 @pytest.mark.parametrize("before", [(), switch(16, "one"), idle()])
-def test_a_fault_without_a_previous_instruction(
-    made: MadeTrace, b: Blocks, tmp_path: Path, before: Sequence[int]
-) -> None:
+def test_a_fault_without_a_previous_instruction(made, b, tmp_path, before):
     words = [*before, *handled(b), *whole(b.user_last)]
     assert counted(made, tmp_path, *words) == words
 
 
-def test_a_path_that_ends_before_the_handler_returns_stays(
-    made: MadeTrace, b: Blocks, tmp_path: Path
-) -> None:
+def test_a_path_that_ends_before_the_handler_returns_stays(made, b, tmp_path):
     words = [*whole(b.user), *words_of(b.fault, b.handler)]
     assert counted(made, tmp_path, *words) == words
 
 
-def test_stamps_count_the_instructions_of_their_paths(
-    made: MadeTrace, b: Blocks, tmp_path: Path
-) -> None:
+def test_stamps_count_the_instructions_of_their_paths(made, b, tmp_path):
     fault = made.path(*whole(b.user), *handled(b), *whole(b.user_last))
     other = made.path(*whole(b.user))
     made.stamp(BEGIN, 0, 50)
@@ -163,26 +148,20 @@ def aborted(b: Blocks, *within: int) -> list[int]:
     return words_of(b.sync, b.handler, *within, b.abort, *b.to_user)
 
 
-def test_a_page_fault_with_the_entry_of_a_system_call(
-    made: MadeTrace, b: Blocks, tmp_path: Path
-) -> None:
+def test_a_page_fault_with_the_entry_of_a_system_call(made, b, tmp_path):
     after = [*aborted(b), *whole(b.user_second)]
     assert counted(made, tmp_path, *part(b.user, 0, 2), *after) == [*part(b.user, 0, 1), *after]
 
 
 @pytest.mark.parametrize("interrupted", [False, True])
-def test_such_a_page_fault_at_the_end_of_a_block(
-    made: MadeTrace, b: Blocks, tmp_path: Path, interrupted: bool
-) -> None:
+def test_such_a_page_fault_at_the_end_of_a_block(made, b, tmp_path, interrupted):
     """An interrupt can come after the entry."""
     after = [*aborted(b, *([b.irq, b.to_kernel] if interrupted else ())), *whole(b.user_last)]
     assert counted(made, tmp_path, *whole(b.user), *after) == [*part(b.user, 0, 3), *after]
 
 
 @pytest.mark.parametrize("again", ["user_last", "user_next"])
-def test_a_system_call_is_no_page_fault(
-    made: MadeTrace, b: Blocks, tmp_path: Path, again: str
-) -> None:
+def test_a_system_call_is_no_page_fault(made, b, tmp_path, again):
     """The kernel can restart a system call. Its instruction then counts twice."""
     called = words_of(b.user, b.sync, b.handler, *b.to_user, getattr(b, again))
     later = [*part(b.user, 0, 2), *aborted(b), *whole(b.user_second)]

@@ -17,7 +17,7 @@ PROGRAMS = [path.parent for path in programs.nested(ROOT, ".c")]
 
 
 @pytest.mark.parametrize("folder", [p for p in PROGRAMS if p.name != "load"], ids=lambda p: p.name)
-def test_every_function_that_a_metric_names_has_a_stamp_of_its_kind(folder: Path) -> None:
+def test_every_function_that_a_metric_names_has_a_stamp_of_its_kind(folder):
     program = folder / folder.name
     assert program.exists(), f"{program} is not built: run the tests by 'make test'"
     words = [program, "--print-benchmark"]
@@ -34,17 +34,17 @@ def test_every_function_that_a_metric_names_has_a_stamp_of_its_kind(folder: Path
         assert bounds.ends_in and set(bounds.ends_in) <= held[False], metric["name"]
 
 
-def test_a_metric_without_such_functions_is_refused_with_those_that_have_them() -> None:
+def test_a_metric_without_such_functions_is_refused_with_those_that_have_them():
     with pytest.raises(KlatError, match=r"^pipes\.one_way cannot be explained.*has round_trip$"):
         stamps.bounds(ROOT / "pipes/pipes", "one_way")
 
 
-def test_a_misspelt_metric_is_refused_with_those_that_can_be_explained() -> None:
+def test_a_misspelt_metric_is_refused_with_those_that_can_be_explained():
     with pytest.raises(KlatError, match=r"^pipes\.rond_trip .*round_trip$"):
         stamps.bounds(ROOT / "pipes/pipes", "rond_trip")
 
 
-def test_the_table_of_an_earlier_program_has_the_present_names(tmp_path: Path) -> None:
+def test_the_table_of_an_earlier_program_has_the_present_names(tmp_path):
     """A boot is repeated with the programs that it ran."""
     row = {"name": "wakeup", "begins_in": "a", "ends_in": "b", "mean_of": 1, "from_deadline": False}
     program = tmp_path / "network"

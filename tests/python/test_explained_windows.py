@@ -35,7 +35,7 @@ def made() -> MadeTrace:
     return MadeTrace()
 
 
-def test_one_window_a_sample(made: MadeTrace, tmp_path: Path) -> None:
+def test_one_window_a_sample(made, tmp_path):
     for length in (9, 9, 30, 31, 8, 32, 30):
         made.window(length)
     # First run: two warm-up iterations and three samples. Second run: one of each.
@@ -45,9 +45,7 @@ def test_one_window_a_sample(made: MadeTrace, tmp_path: Path) -> None:
     assert rows(found) == [[[5], [7], [9]], [[13]]]
 
 
-def test_runs_of_the_same_samples_have_windows_of_their_own(
-    made: MadeTrace, tmp_path: Path
-) -> None:
+def test_runs_of_the_same_samples_have_windows_of_their_own(made, tmp_path):
     # Three further windows for two runs: klat cannot know where the second run begins.
     for length in (30, 30, 30, 30, 7, 7, 7):
         made.window(length)
@@ -56,15 +54,13 @@ def test_runs_of_the_same_samples_have_windows_of_their_own(
 
 
 @pytest.mark.parametrize("sample", [31, 29])
-def test_a_sample_that_is_off_by_one_instruction_is_not_found(
-    made: MadeTrace, tmp_path: Path, sample: int
-) -> None:
+def test_a_sample_that_is_off_by_one_instruction_is_not_found(made, tmp_path, sample):
     for length in (30, 30, 30):
         made.window(length)
     assert windows.find(stamps_of(made.read(tmp_path)), [run(30, sample)], 1) is None
 
 
-def test_the_mean_of_two_windows_is_rounded_down(made: MadeTrace, tmp_path: Path) -> None:
+def test_the_mean_of_two_windows_is_rounded_down(made, tmp_path):
     for length in (5, 6, 10, 13, 7, 7):
         made.window(length)
     found = windows.find(stamps_of(made.read(tmp_path)), [run(11, 7, warmup=1)], 2)
@@ -72,14 +68,14 @@ def test_the_mean_of_two_windows_is_rounded_down(made: MadeTrace, tmp_path: Path
     assert found and [sample.ticks for sample in found[0]] == [23, 14]
 
 
-def test_ends_without_a_begin_are_no_windows(made: MadeTrace, tmp_path: Path) -> None:
+def test_ends_without_a_begin_are_no_windows(made, tmp_path):
     for number in range(4):
         made.stamp(END, 0, 20 + number)
     assert windows.find(stamps_of(made.read(tmp_path)), [run(20)], 2) is None
     assert windows.from_deadline(stamps_of(made.read(tmp_path)), [run(20)]) is None
 
 
-def test_windows_of_other_series_lie_between(made: MadeTrace, tmp_path: Path) -> None:
+def test_windows_of_other_series_lie_between(made, tmp_path):
     for length in (30, 31, 32):
         made.window(length)
         made.window(1000)
@@ -87,7 +83,7 @@ def test_windows_of_other_series_lie_between(made: MadeTrace, tmp_path: Path) ->
     assert rows(found) == [[[1], [5], [9]]]
 
 
-def test_a_window_goes_on_over_the_stamps_of_other_metrics(made: MadeTrace, tmp_path: Path) -> None:
+def test_a_window_goes_on_over_the_stamps_of_other_metrics(made, tmp_path):
     for site, instructions in (
         (BEGIN, 0), (OTHER_END, 3), (OTHER_BEGIN, 4), (END, 5),
         (BEGIN, 100), (OTHER_END, 3), (END, 6), (OTHER_END, 50),
@@ -101,9 +97,7 @@ def test_a_window_goes_on_over_the_stamps_of_other_metrics(made: MadeTrace, tmp_
 
 
 @pytest.mark.parametrize("sample, earlier", [(7, 0), (17, 1), (27, 2)])
-def test_a_sample_can_begin_at_an_earlier_stamp_of_a_spinner(
-    made: MadeTrace, tmp_path: Path, sample: int, earlier: int
-) -> None:
+def test_a_sample_can_begin_at_an_earlier_stamp_of_a_spinner(made, tmp_path, sample, earlier):
     made.stamp(BEGIN, 0, 0)
     made.stamp(BEGIN, 0, 10, 100)
     made.stamp(END, 0, 7)
@@ -115,14 +109,14 @@ def test_a_sample_can_begin_at_an_earlier_stamp_of_a_spinner(
     assert stamps.ordinals(window) == (100 - earlier, 101)
 
 
-def test_no_sample_begins_before_a_pause(made: MadeTrace, tmp_path: Path) -> None:
+def test_no_sample_begins_before_a_pause(made, tmp_path):
     made.window(10)
     made.window(7)
     # 17 would be both.
     assert windows.find(stamps_of(made.read(tmp_path)), [run(17)], 1) is None
 
 
-def test_what_idle_time_skipped_completes_a_sample(made: MadeTrace, tmp_path: Path) -> None:
+def test_what_idle_time_skipped_completes_a_sample(made, tmp_path):
     block = made.block(0x1000, 7)
     halting = made.path(*whole(block), *idle(), *whole(block))
     made.window(14, halting)
@@ -134,7 +128,7 @@ def test_what_idle_time_skipped_completes_a_sample(made: MadeTrace, tmp_path: Pa
     assert windows.find(stamps, [run(13)], 1) is None
 
 
-def test_a_path_that_was_not_kept_is_known_as_such(made: MadeTrace, tmp_path: Path) -> None:
+def test_a_path_that_was_not_kept_is_known_as_such(made, tmp_path):
     block = made.block(0x1000, 7)
     made.window(7, made.path(*whole(block)))
     made.window(7)
@@ -143,7 +137,7 @@ def test_a_path_that_was_not_kept_is_known_as_such(made: MadeTrace, tmp_path: Pa
     assert found and [stamps.kept(sample.windows[0]) for sample in found[0]] == [True, False]
 
 
-def test_idle_time_is_known_of_a_path_that_was_not_kept(made: MadeTrace, tmp_path: Path) -> None:
+def test_idle_time_is_known_of_a_path_that_was_not_kept(made, tmp_path):
     made.window(14)
     made.window(14, NOT_KEPT_HALTED)
     found = windows.find(stamps_of(made.read(tmp_path)), [run(1000)], 1)
@@ -176,9 +170,7 @@ def executed(items: Sequence[Executed | Idle | Switched]) -> list[tuple[int, int
 
 
 @pytest.mark.parametrize("sample", range(29))
-def test_a_sample_is_cut_at_its_deadline_to_the_instruction(
-    made: MadeTrace, tmp_path: Path, sample: int
-) -> None:
+def test_a_sample_is_cut_at_its_deadline_to_the_instruction(made, tmp_path, sample):
     content = deadline_content(made, tmp_path, sample)
     a, b, c = (range(length) for length in LENGTHS)
     everything = [(0x1000, i) for _ in range(4) for i in a]
@@ -188,7 +180,7 @@ def test_a_sample_is_cut_at_its_deadline_to_the_instruction(
     assert (len(executed(content.items)), content.idle) == (sample, 0)
 
 
-def test_a_deadline_in_idle_time_takes_the_rest_from_it(made: MadeTrace, tmp_path: Path) -> None:
+def test_a_deadline_in_idle_time_takes_the_rest_from_it(made, tmp_path):
     block = made.block(0x1000, 7)
     made.window(21, made.path(*whole(block), *idle(), *whole(block, 2)))
     stamps = stamps_of(made.read(tmp_path))
@@ -202,9 +194,7 @@ def test_a_deadline_in_idle_time_takes_the_rest_from_it(made: MadeTrace, tmp_pat
     )
 
 
-def test_the_typical_sample_is_the_commonest_path_of_the_median_length(
-    made: MadeTrace, tmp_path: Path
-) -> None:
+def test_the_typical_sample_is_the_commonest_path_of_the_median_length(made, tmp_path):
     short, one, other, long = (made.block(0x1000 * n, n) for n in (6, 7, 7, 8))
     paths = [made.path(*whole(block)) for block in (short, one, other, long)]
     lengths = (6, 7, 7, 8)
@@ -219,9 +209,7 @@ def test_the_typical_sample_is_the_commonest_path_of_the_median_length(
     assert [(kind.ticks, kind.count) for kind in kinds] == [(8, 4), (7, 3), (6, 2), (7, 1)]
 
 
-def test_the_typical_sample_of_two_windows_has_the_median_as_their_mean(
-    made: MadeTrace, tmp_path: Path
-) -> None:
+def test_the_typical_sample_of_two_windows_has_the_median_as_their_mean(made, tmp_path):
     path = made.path(*whole(made.block(0x1000, 5)))
     for length in (5, 6, 5, 5, 9, 9):
         made.window(length, path)
@@ -235,8 +223,8 @@ def test_the_typical_sample_of_two_windows_has_the_median_as_their_mean(
 @pytest.mark.parametrize("paths", [(1, 2), (1, 1), (2, 1)])
 @pytest.mark.parametrize("behind", [0, 1, 2])
 def test_a_sample_is_in_doubt_if_a_window_of_another_path_can_be_the_sample(
-    made: MadeTrace, tmp_path: Path, paths: tuple[int, int], behind: int
-) -> None:
+    made, tmp_path, paths, behind
+):
     for address in (0x1000, 0x2000):
         made.path(*whole(made.block(address, 30)))
     for path in paths:
@@ -259,8 +247,8 @@ def test_a_sample_is_in_doubt_if_a_window_of_another_path_can_be_the_sample(
     [((30, 7, 30, 7), False), ((7, 30, 30, 7), True), ((30, 30, 7, 7), True)],
 )
 def test_the_number_of_windows_decides_only_if_the_samples_are_the_first_ones(
-    made: MadeTrace, tmp_path: Path, lengths: Sequence[int], doubted: bool
-) -> None:
+    made, tmp_path, lengths, doubted
+):
     """A trace of four windows. klat's workers execute two iterations after the two samples."""
     paths = [made.path(*whole(made.block(address, 30))) for address in (0x1000, 0x2000)]
     for length in lengths:
@@ -271,9 +259,7 @@ def test_the_number_of_windows_decides_only_if_the_samples_are_the_first_ones(
     assert bool(explanation.doubt(stamps, found[0][0], SYMBOLS, False)) == doubted
 
 
-def test_metrics_that_share_stamps_keep_their_place_in_an_iteration(
-    made: MadeTrace, tmp_path: Path
-) -> None:
+def test_metrics_that_share_stamps_keep_their_place_in_an_iteration(made, tmp_path):
     """An iteration has windows of three metrics, and klat's workers execute two more iterations. The second
     metric's samples fit the windows of other iterations too, and these took other paths."""
     paths = [made.path(*whole(made.block(0x1000 * number, 30))) for number in range(1, 5)]
@@ -288,9 +274,7 @@ def test_metrics_that_share_stamps_keep_their_place_in_an_iteration(
     assert not explanation.doubt(stamps, found[0][0], SYMBOLS, False)
 
 
-def test_samples_in_idle_time_that_fit_in_several_ways_are_in_doubt(
-    made: MadeTrace, tmp_path: Path
-) -> None:
+def test_samples_in_idle_time_that_fit_in_several_ways_are_in_doubt(made, tmp_path):
     blocks = [made.block(0x1000 * number, 10 + number) for number in range(1, 4)]
     for number, block in enumerate(blocks, start=1):
         made.window(10 + number, made.path(*whole(block), *idle()))
@@ -318,15 +302,7 @@ PAGES, TIMER = 0x1010, 0x2000
         ([PAGES], True, [PAGES, TIMER], 60, True),
     ],
 )
-def test_an_interrupt_must_follow_a_deadline(
-    made: MadeTrace,
-    tmp_path: Path,
-    before: Sequence[int],
-    idles: bool,
-    after: Sequence[int],
-    sample: int,
-    doubted: bool,
-) -> None:
+def test_an_interrupt_must_follow_a_deadline(made, tmp_path, before, idles, after, sample, doubted):
     words = [word for address in before for word in whole(made.block(address, 7))]
     words += idle() if idles else ()
     words += [word for address in after for word in whole(made.block(address, 7))]
@@ -339,8 +315,8 @@ def test_an_interrupt_must_follow_a_deadline(
 
 @pytest.mark.parametrize("switches", [False, True])
 def test_a_kernel_that_halts_with_interrupts_masked_runs_on_before_the_interrupt(
-    made: MadeTrace, tmp_path: Path, switches: bool
-) -> None:
+    made, tmp_path, switches
+):
     pages, timer = (whole(made.block(address, 7)) for address in (PAGES, TIMER))
     switched = switch(2, "other") if switches else []
     made.window(21, made.path(*pages, *idle(), *pages, *switched, *timer))
@@ -351,9 +327,7 @@ def test_a_kernel_that_halts_with_interrupts_masked_runs_on_before_the_interrupt
     assert bool(doubt) == switches
 
 
-def test_deadlines_are_not_found_among_windows_of_other_series(
-    made: MadeTrace, tmp_path: Path
-) -> None:
+def test_deadlines_are_not_found_among_windows_of_other_series(made, tmp_path):
     for _ in range(3):
         made.window(28)
     stamps = stamps_of(made.read(tmp_path))

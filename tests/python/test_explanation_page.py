@@ -37,7 +37,7 @@ def rows(source: str) -> dict[str, list[int]]:
     }
 
 
-def test_the_table_has_the_numbers_of_the_explanation() -> None:
+def test_the_table_has_the_numbers_of_the_explanation():
     found = page_of(BASE, NEW)
     assert rows(found.source) == {
         f.name: [*f.own, f.difference, *f.calls, *f.with_callees] for f in differences(BASE, NEW)
@@ -45,7 +45,7 @@ def test_the_table_has_the_numbers_of_the_explanation() -> None:
     assert "idle time, skipped 50 0 -50 sum 497 1,110 +613" in found.text
 
 
-def test_boxes_lie_on_one_scale_and_have_their_instructions() -> None:
+def test_boxes_lie_on_one_scale_and_have_their_instructions():
     source = page_of(BASE, NEW).source
     drawn = re.findall(r'x="([\d.]+)%" y="(\d+)" width="([\d.]+)%" .*?data-box="\d+ \d+ (\d+)"><title>(.*?)\n', source)  # fmt: skip
     widths = {(name, int(y)): (float(w), int(size)) for _, y, w, size, name in drawn}
@@ -61,20 +61,20 @@ def test_boxes_lie_on_one_scale_and_have_their_instructions() -> None:
             )
 
 
-def test_a_tooltip_has_the_difference_on_this_chain_and_from_all_callers() -> None:
+def test_a_tooltip_has_the_difference_on_this_chain_and_from_all_callers():
     titles = page_of(BASE, side("rt", {"read;lock": 90, "exit;lock": 5})).text
     assert "lock own 90, with callees 90, calls 1 NEW-BASE: own +50, with callees +43" in titles
     assert "own from all callers: BASE 40, NEW 95, NEW-BASE +55" in titles
 
 
-def test_one_side_has_a_neutral_picture_and_no_difference() -> None:
+def test_one_side_has_a_neutral_picture_and_no_difference():
     found = page_of(NEW)
     assert set(re.findall(r'<svg class="(\w+)" x=', found.source)) == {"equal"}
     assert "NEW-BASE" not in found.text.partition("use strict")[0]
     assert rows(found.source)["migrate"] == [600, 1, 600]
 
 
-def test_a_box_is_coloured_by_the_sign_and_the_size_of_the_difference() -> None:
+def test_a_box_is_coloured_by_the_sign_and_the_size_of_the_difference():
     shades = icicle.Shades(differences(BASE, NEW))
     assert [shades.of(name) for name in ("migrate", "rt_lock", "read", "exit", "lock")] == [
         "more3", "more2", "more1", "equal", "less1",
@@ -84,7 +84,7 @@ def test_a_box_is_coloured_by_the_sign_and_the_size_of_the_difference() -> None:
     assert all(low == high + 1 for (_, high), (low, _) in zip(ranges, ranges[1:]))
 
 
-def test_a_large_sample_folds_the_narrowest_boxes_and_keeps_its_sums() -> None:
+def test_a_large_sample_folds_the_narrowest_boxes_and_keeps_its_sums():
     many = side("many", {f"f{n % 50}_{'x' * 20};g{n}_{'y' * 20};h{n}": n for n in range(1, 1500)})
     drawn = icicle.icicles([many])[0]
     assert len(drawn.boxes) <= icicle.MOST_BOXES
@@ -99,7 +99,7 @@ def test_a_large_sample_folds_the_narrowest_boxes_and_keeps_its_sums() -> None:
     assert f"{drawn.folded:,} more boxes are too narrow to draw" in found.text
 
 
-def test_the_page_fetches_nothing_and_runs_only_its_own_script() -> None:
+def test_the_page_fetches_nothing_and_runs_only_its_own_script():
     found = page_of(BASE, NEW)
     assert found.count("link") == 1 and found.count("script") == 1
     assert not re.search(r"(?:src|href)\s*=\s*[\"'](?!data:)|url\(|@import|https?:", found.source)
@@ -107,7 +107,7 @@ def test_the_page_fetches_nothing_and_runs_only_its_own_script() -> None:
     assert re.search(r"default-src 'none'; script-src 'sha256-[\w+/]{43}='; ", policy)
 
 
-def test_names_are_escaped_wherever_they_stand() -> None:
+def test_names_are_escaped_wherever_they_stand():
     found = page_of(
         side(HOSTILE, {f"{HOSTILE};callee": 5, "long": 900}), side("b", {f"{HOSTILE}b": 9})
     )
@@ -116,14 +116,14 @@ def test_names_are_escaped_wherever_they_stand() -> None:
     assert f"{HOSTILE}: 905 instructions" in found.text
 
 
-def test_what_is_not_explained_is_said_first() -> None:
+def test_what_is_not_explained_is_said_first():
     found = page_of(BASE, side("rt", {"read": 100}, missing=-4))
     assert found.text.index("NEW -4 instructions belong to no function") < found.text.index(
         "By call"
     )
 
 
-def test_what_ran_is_told_as_in_the_text() -> None:
+def test_what_ran_is_told_as_in_the_text():
     from klat.report.html.explanation_page import explanation_page
 
     story = ["", "what ran, in order:", f"  600  {HOSTILE}"]
@@ -131,7 +131,7 @@ def test_what_ran_is_told_as_in_the_text() -> None:
     assert f"What ran what ran, in order: 600 {HOSTILE} By call chain" in found.text
 
 
-def test_the_calls_in_order_are_a_diff() -> None:
+def test_the_calls_in_order_are_a_diff():
     source = page_of(BASE, NEW).source
     calls = re.findall(r"<span(?: class=\"\w+\")?>([-+ ] .*?)</span>", source.partition("<pre")[2])
     assert calls == [
@@ -139,7 +139,7 @@ def test_the_calls_in_order_are_a_diff() -> None:
     ]  # fmt: skip
 
 
-def test_the_diff_of_calls_that_repeat_thousands_of_times_has_both_sides() -> None:
+def test_the_diff_of_calls_that_repeat_thousands_of_times_has_both_sides():
     from klat.explain.explanation import calls_in_order
 
     sides = [side(name, {"loop": 1}) for name in "ab"]
@@ -158,7 +158,7 @@ def luminance(colour: str) -> float:
 
 
 @pytest.mark.parametrize("scheme", [0, 1], ids=["light", "dark"])
-def test_a_label_can_be_read_on_every_colour(scheme: int) -> None:
+def test_a_label_can_be_read_on_every_colour(scheme):
     def colours(sheet: str) -> dict[str, str]:
         return dict(re.findall(r"--(\w+): (#\w{6})", sheet.split("prefers-color-scheme: dark")[scheme]))  # fmt: skip
 
@@ -172,9 +172,7 @@ def test_a_label_can_be_read_on_every_colour(scheme: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("width", [400, 1400])
-def test_in_a_browser_a_search_adds_up_and_a_click_zooms_both_sides(
-    tmp_path: Path, width: int
-) -> None:
+def test_in_a_browser_a_search_adds_up_and_a_click_zooms_both_sides(tmp_path, width):
     source = page_of(BASE, NEW).source
     script = """
       const word = (text) => { search.value = text; find(); return said.textContent; };
@@ -207,7 +205,7 @@ def test_in_a_browser_a_search_adds_up_and_a_click_zooms_both_sides(
 
 
 @pytest.mark.slow
-def test_a_browser_runs_the_script_under_the_policy_of_the_page(tmp_path: Path) -> None:
+def test_a_browser_runs_the_script_under_the_policy_of_the_page(tmp_path):
     file = tmp_path / "page.html"
     file.write_text(page_of(BASE, NEW).source)
     done = browse(file, tmp_path, "--dump-dom")

@@ -27,14 +27,14 @@ def table(least: int | None, *sides: Side) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("sides", [(LONG,), (LONG, NEW), (BASE, LONG), (BASE, NEW)])
-def test_lines_fit_80_columns(sides: tuple[Side, ...]) -> None:
+def test_lines_fit_80_columns(sides):
     found = explanation(*sides)
     lines = [*explanation_text.heading(found), *explanation_text.table(found, 20)]
     lines += explanation_text.path(found)
     assert max(map(len, lines)) <= WIDTH == 80
 
 
-def test_one_side_has_its_functions_by_size_and_the_sum() -> None:
+def test_one_side_has_its_functions_by_size_and_the_sum():
     lines = table(20, BASE)
     assert [words[:4] for words in lines[1:4]] == [
         ["exit", "300", "60.4", "%"], ["read", "100", "20.1", "%"], ["lock", "40", "8.0", "%"],
@@ -45,18 +45,16 @@ def test_one_side_has_its_functions_by_size_and_the_sum() -> None:
 
 
 @pytest.mark.parametrize("small, shown", [(499, False), (500, True)])
-def test_functions_below_a_thousandth_of_a_large_sample_share_one_line(
-    small: int, shown: bool
-) -> None:
+def test_functions_below_a_thousandth_of_a_large_sample_share_one_line(small, shown):
     lines = table(None, side("label", {"large": 500_000 - small, "small": small}))
     assert any(words[0] == "small" for words in lines) is shown
 
 
-def test_functions_below_20_instructions_share_one_line() -> None:
+def test_functions_below_20_instructions_share_one_line():
     assert table(None, BASE) == table(20, BASE)
 
 
-def test_two_sides_have_the_largest_difference_first() -> None:
+def test_two_sides_have_the_largest_difference_first():
     lines = table(50, BASE, NEW)
     assert [words[0] for words in lines[2:4]] == ["migrate", "rt_lock"]
     assert lines[2][1:5] == ["*", "0", "600", "+600"]
@@ -64,7 +62,7 @@ def test_two_sides_have_the_largest_difference_first() -> None:
 
 
 @pytest.mark.parametrize("least", [0, 20, 50, 10**9])
-def test_the_lines_of_a_difference_add_up_to_the_sum(least: int) -> None:
+def test_the_lines_of_a_difference_add_up_to_the_sum(least):
     differences = [
         next(int(w.replace(",", "")) for w in words if w[0] in "+-")
         for words in table(least, BASE, NEW)
@@ -74,14 +72,14 @@ def test_the_lines_of_a_difference_add_up_to_the_sum(least: int) -> None:
 
 
 @pytest.mark.parametrize("missing", [-3, 1])
-def test_a_residual_is_shown_and_makes_it_invalid(missing: int) -> None:
+def test_a_residual_is_shown_and_makes_it_invalid(missing):
     wrong = side("rt", {"read": 100}, missing=missing)
     assert f"      NOT EXPLAINED: {missing:+,} instructions belong to no function" in heading(wrong)
     assert not explanation(BASE, wrong).valid
     assert explanation(BASE, NEW).valid and not any("NOT" in line for line in heading(BASE, NEW))
 
 
-def test_a_doubt_is_shown_and_makes_it_invalid() -> None:
+def test_a_doubt_is_shown_and_makes_it_invalid():
     doubtful = replace(NEW, sample=replace(NEW.sample, doubt="it may be another sample"))
     assert "      NOT EXPLAINED: it may be another sample" in heading(BASE, doubtful)
     assert not explanation(BASE, doubtful).valid

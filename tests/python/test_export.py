@@ -12,7 +12,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from written_sessions import RT, Klat, NewSession, samples, write_environment, write_label
+from written_sessions import RT, Klat, samples, write_environment, write_label
 from fakes import ROOT
 
 from klat.export import RUNS, VERDICTS
@@ -30,9 +30,7 @@ def export(klat: Klat, form: str, *words: object, status: int = 0) -> tuple[str,
     return out, err
 
 
-def test_gobench_has_a_line_per_run_under_the_configuration_of_its_label(
-    new_session: NewSession, klat: Klat
-) -> None:
+def test_gobench_has_a_line_per_run_under_the_configuration_of_its_label(new_session, klat):
     stock, rt = write_label(new_session), write_label(new_session, "rt", 1.1, **RT)
     out, err = export(klat, "gobench", stock, rt)
     assert err == ""
@@ -66,9 +64,7 @@ def test_gobench_has_a_line_per_run_under_the_configuration_of_its_label(
     assert list(values) == ["ns/op", "p50-ns", "p90-ns", "p99-ns", "max-ns"]
 
 
-def test_gobench_differs_between_labels_in_nothing_that_would_split_the_table(
-    new_session: NewSession, klat: Klat
-) -> None:
+def test_gobench_differs_between_labels_in_nothing_that_would_split_the_table(new_session, klat):
     configurations = []
     for path in (write_label(new_session), write_label(new_session, "rt", **RT)):
         out, _ = export(klat, "gobench", path)
@@ -101,9 +97,7 @@ def names(klat: Klat, form: str, path: Path, directory: Path) -> list[str]:
 
 @pytest.mark.parametrize("other", OTHERS)
 @pytest.mark.parametrize("form", ["gobench", "googlebench", "pyperf", "openmetrics", "hgrm"])
-def test_other_runs_of_the_label_do_not_change_a_name(
-    new_session: NewSession, tmp_path: Path, klat: Klat, form: str, other: str
-) -> None:
+def test_other_runs_of_the_label_do_not_change_a_name(new_session, tmp_path, klat, form, other):
     run = {"evidence": "wakeups=600;wake_interrupts=600", "policy": "writer=fifo:50;reader=fifo:40"}
     first = new_session("stock/1")
     first.run({"round_trip": samples(52_000)}, **run)
@@ -121,9 +115,7 @@ def test_other_runs_of_the_label_do_not_change_a_name(
 
 
 @pytest.mark.parametrize("form", ["gobench", "openmetrics", "hgrm"])
-def test_kinds_of_sessions_that_no_name_tells_apart_are_refused(
-    new_session: NewSession, tmp_path: Path, klat: Klat, form: str
-) -> None:
+def test_kinds_of_sessions_that_no_name_tells_apart_are_refused(new_session, tmp_path, klat, form):
     for number, setup in enumerate(("true", "false")):
         session = new_session(f"stock/{number}", boot_id=setup)
         session.run({"m": samples(5000)})
@@ -135,9 +127,7 @@ def test_kinds_of_sessions_that_no_name_tells_apart_are_refused(
 
 
 @pytest.mark.parametrize("form", ["gobench", "hgrm"])
-def test_figures_up_to_2_to_the_64_are_exact(
-    new_session: NewSession, klat: Klat, form: str
-) -> None:
+def test_figures_up_to_2_to_the_64_are_exact(new_session, klat, form):
     session = new_session(mode="counted", unit="instructions")
     session.run({"m": [*range(600), 2**64 - 1]})
     out, _ = export(klat, form, session.path)
@@ -145,15 +135,13 @@ def test_figures_up_to_2_to_the_64_are_exact(
     assert "18446744073709551616" not in out
 
 
-def test_a_gobench_name_never_ends_in_a_number_of_cpus(new_session: NewSession, klat: Klat) -> None:
+def test_a_gobench_name_never_ends_in_a_number_of_cpus(new_session, klat):
     new_session(programs={}).run({"m": samples(5000)}, cpus="a b/c-16")
     out, _ = export(klat, "gobench", new_session("stock/2").path.parent)
     assert re.search(r"^BenchmarkPipes/.*/cpus=a%20b%2Fc%2D16 600 ", out, re.MULTILINE)
 
 
-def test_googlebench_has_an_entry_per_run_and_aggregates_over_them(
-    new_session: NewSession, klat: Klat
-) -> None:
+def test_googlebench_has_an_entry_per_run_and_aggregates_over_them(new_session, klat):
     document = json.loads(export(klat, "googlebench", write_label(new_session))[0])
     assert document["context"]["label"] == "stock"
     assert document["context"]["mhz_per_cpu"] == 2600
@@ -173,7 +161,7 @@ def test_googlebench_has_an_entry_per_run_and_aggregates_over_them(
         assert entry["run_name"] == runs[0]["name"]
 
 
-def test_pyperf_has_one_value_per_run_in_seconds(new_session: NewSession, klat: Klat) -> None:
+def test_pyperf_has_one_value_per_run_in_seconds(new_session, klat):
     document = json.loads(export(klat, "pyperf", write_label(new_session))[0])
     assert document["version"] == "1.0"
     (benchmark,) = document["benchmarks"]
@@ -191,9 +179,7 @@ def distribution(text: str) -> list[list[float]]:
     return [[float(word) for word in line.split()] for line in lines[2:] if line[0] != "#"]
 
 
-def test_hgrm_holds_exact_percentiles_of_all_samples_and_names_its_unit(
-    new_session: NewSession, klat: Klat
-) -> None:
+def test_hgrm_holds_exact_percentiles_of_all_samples_and_names_its_unit(new_session, klat):
     out, _ = export(klat, "hgrm", write_label(new_session, boots=1))
     pool = sorted(x for run in range(1, 5) for x in samples(52_000 + 26 * run))
     rows = distribution(out)
@@ -208,9 +194,7 @@ def test_hgrm_holds_exact_percentiles_of_all_samples_and_names_its_unit(
     assert re.search(r"^#\[Max .*Total count    =  *2400\]$", out, re.MULTILINE)
 
 
-def test_hgrm_of_several_distributions_needs_a_directory(
-    new_session: NewSession, tmp_path: Path, klat: Klat
-) -> None:
+def test_hgrm_of_several_distributions_needs_a_directory(new_session, tmp_path, klat):
     session = new_session()
     for responders in (1, 2):
         params = f"responders={responders};pages=1"
@@ -224,9 +208,7 @@ def test_hgrm_of_several_distributions_needs_a_directory(
     ]
 
 
-def test_openmetrics_is_a_summary_in_seconds_and_ends_with_eof(
-    new_session: NewSession, klat: Klat
-) -> None:
+def test_openmetrics_is_a_summary_in_seconds_and_ends_with_eof(new_session, klat):
     path = write_label(new_session, ODD, boots=1)
     out, _ = export(klat, "openmetrics", path)
     pool = sorted(x for run in range(1, 5) for x in samples(52_000 + 26 * run))
@@ -245,9 +227,7 @@ def test_openmetrics_is_a_summary_in_seconds_and_ends_with_eof(
 MEDIAN = ("--quantile", "median")
 
 
-def test_junit_fails_slower_and_skips_inconclusive_with_the_reason(
-    new_session: NewSession, klat: Klat
-) -> None:
+def test_junit_fails_slower_and_skips_inconclusive_with_the_reason(new_session, klat):
     stock = write_label(new_session)
     outcomes = {}
     others = {
@@ -297,7 +277,7 @@ def ktap(text: str) -> list[tuple[str, str]]:
     return found
 
 
-def test_ktap_follows_the_grammar_also_for_odd_labels(new_session: NewSession, klat: Klat) -> None:
+def test_ktap_follows_the_grammar_also_for_odd_labels(new_session, klat):
     stock = write_label(new_session)
     odd = write_label(new_session, ODD, 1.2, **RT)
     other = write_label(new_session, "x # SKIP y", cpu_model="Another # CPU")
@@ -309,9 +289,7 @@ def test_ktap_follows_the_grammar_also_for_odd_labels(new_session: NewSession, k
     assert skipped[1].endswith(r"and Another \x23 CPU in NEW; measure both alike, or --allow cpu")
 
 
-def test_nothing_in_common_is_a_skipped_test_and_no_empty_file(
-    new_session: NewSession, klat: Klat
-) -> None:
+def test_nothing_in_common_is_a_skipped_test_and_no_empty_file(new_session, klat):
     stock = write_label(new_session)
     other = new_session("rt/1", label="rt", boot_id="rt")
     write_environment(other, {})
@@ -325,9 +303,7 @@ def test_nothing_in_common_is_a_skipped_test_and_no_empty_file(
 
 
 @pytest.mark.parametrize("form", TEXT)
-def test_instructions_and_emulated_ticks_are_never_called_a_time(
-    new_session: NewSession, klat: Klat, form: str
-) -> None:
+def test_instructions_and_emulated_ticks_are_never_called_a_time(new_session, klat, form):
     for mode, unit in (("counted", "instructions"), ("emulated", "ticks")):
         session = new_session(f"{mode}/1", label=mode, mode=mode, unit=unit)
         session.run({"round_trip": samples(5000)})
@@ -343,9 +319,7 @@ def test_instructions_and_emulated_ticks_are_never_called_a_time(
 
 
 @pytest.mark.parametrize("form", TEXT)
-def test_only_usable_runs_are_exported_and_the_others_counted(
-    new_session: NewSession, klat: Klat, form: str
-) -> None:
+def test_only_usable_runs_are_exported_and_the_others_counted(new_session, klat, form):
     session = new_session()
     session.run({"round_trip": samples(5000)}, run=1)
     session.run({"round_trip": samples(5000)}, run=2, status="disturbed", reason="steal")
@@ -361,9 +335,7 @@ def test_only_usable_runs_are_exported_and_the_others_counted(
 
 
 @pytest.mark.parametrize("form", [*TEXT, *VERDICTS])
-def test_the_same_record_gives_the_same_bytes(
-    new_session: NewSession, tmp_path: Path, form: str
-) -> None:
+def test_the_same_record_gives_the_same_bytes(new_session, tmp_path, form):
     paths = [write_label(new_session, ODD)]
     if form in VERDICTS:
         paths.append(write_label(new_session, "rt", 1.2, **RT))
@@ -378,9 +350,7 @@ def test_the_same_record_gives_the_same_bytes(
     assert "\x1b" not in text and "\u2028" not in text
 
 
-def test_a_file_is_there_whole_or_as_before(
-    new_session: NewSession, tmp_path: Path, klat: Klat
-) -> None:
+def test_a_file_is_there_whole_or_as_before(new_session, tmp_path, klat):
     path = write_label(new_session)
     file = tmp_path / "out" / "file"
     file.parent.mkdir()
@@ -396,9 +366,7 @@ def test_a_file_is_there_whole_or_as_before(
     assert list(file.parent.iterdir()) == [file]
 
 
-def test_without_pyarrow_parquet_says_what_to_install(
-    new_session: NewSession, monkeypatch: pytest.MonkeyPatch, klat: Klat, tmp_path: Path
-) -> None:
+def test_without_pyarrow_parquet_says_what_to_install(new_session, monkeypatch, klat, tmp_path):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     file = tmp_path / "x.parquet"
     _, err = export(klat, "parquet", write_label(new_session), "-o", file, status=2)
@@ -407,15 +375,13 @@ def test_without_pyarrow_parquet_says_what_to_install(
 
 
 @pytest.mark.parametrize("form", ["googlebench", "pyperf"])
-def test_a_file_that_holds_one_label_is_not_given_two(
-    new_session: NewSession, klat: Klat, form: str
-) -> None:
+def test_a_file_that_holds_one_label_is_not_given_two(new_session, klat, form):
     paths = write_label(new_session, boots=1), write_label(new_session, "rt", boots=1, **RT)
     _, err = export(klat, form, *paths, status=2)
     assert "there are 2: stock on Linux 6.1.0-test, rt on Linux 6.1.0-rt" in err
 
 
-def test_bad_input_is_one_sentence(new_session: NewSession, tmp_path: Path, klat: Klat) -> None:
+def test_bad_input_is_one_sentence(new_session, tmp_path, klat):
     path = write_label(new_session, boots=1)
     empty = new_session("empty/1", label="empty").path
     spoilt = new_session("spoilt/1", label="spoilt")
@@ -445,9 +411,7 @@ def test_bad_input_is_one_sentence(new_session: NewSession, tmp_path: Path, klat
         export(klat, form, with_zero.path)
 
 
-def test_verdicts_are_held_to_the_rules_that_compare_takes(
-    new_session: NewSession, klat: Klat
-) -> None:
+def test_verdicts_are_held_to_the_rules_that_compare_takes(new_session, klat):
     paths = write_label(new_session), write_label(new_session, "rt", 1.05, **RT)
     assert ktap(export(klat, "ktap", *paths, *MEDIAN)[0]) == [("not ok", "")]
     assert ktap(export(klat, "ktap", *paths, *MEDIAN, "--margin", "10%")[0]) == [("ok", "")]
@@ -455,7 +419,7 @@ def test_verdicts_are_held_to_the_rules_that_compare_takes(
     assert [result for result, _ in ktap(out)] == ["not ok", "not ok"]
 
 
-def test_completion_and_documentation_know_every_format() -> None:
+def test_completion_and_documentation_know_every_format():
     formats = [*RUNS, *VERDICTS]
     assert f'"{" ".join(formats)}"' in (ROOT / "scripts/completion.bash").read_text()
     table = re.findall(r"^\| `(\w+)`", (ROOT / "docs/exporting.md").read_text(), re.MULTILINE)

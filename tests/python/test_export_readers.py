@@ -89,9 +89,7 @@ def asked(python: str, program: str, *files: Path) -> Any:
     return json.loads(checked([python, "-c", program, *map(str, files)]))
 
 
-def test_pyperf_reads_runs_and_compares_labels(
-    python: str, export: Export, new_session: NewSession
-) -> None:
+def test_pyperf_reads_runs_and_compares_labels(python, export, new_session):
     base = export("pyperf", write_label(new_session, ODD))
     new = export("pyperf", write_label(new_session, "rt", 1.2, **RT))
     program = """
@@ -108,9 +106,7 @@ print(json.dumps([bench.get_nrun(), bench.get_nvalue(), bench.mean(), bench.get_
     assert "1.20x slower" in told
 
 
-def test_hgrm_agrees_with_hdrhistogram_line_by_line(
-    python: str, export: Export, new_session: NewSession
-) -> None:
+def test_hgrm_agrees_with_hdrhistogram_line_by_line(python, export, new_session):
     """With five significant digits, samples below 2^17 have a bucket each. The Python port does not
     truncate the power of two that its originals in Java and C truncate; here it does."""
     session = new_session(mode="emulated")
@@ -146,9 +142,7 @@ print(json.dumps(out.getvalue().decode()))
     assert rows(ours) == rows(theirs)
 
 
-def test_the_reference_parser_reads_openmetrics(
-    python: str, export: Export, new_session: NewSession
-) -> None:
+def test_the_reference_parser_reads_openmetrics(python, export, new_session):
     write_label(new_session, ODD)
     new_session("sim/1", label="sim", mode="counted", unit="instructions").run(
         {"round_trip": samples(5000)}
@@ -179,9 +173,7 @@ def verdicts(export: Export, new_session: NewSession) -> Path:
     return export("ktap", *paths, write_label(new_session, "x # TODO", boots=1, **RT), *MEDIAN)
 
 
-def test_the_kernels_own_parser_takes_ktap(
-    tmp_path: Path, export: Export, new_session: NewSession
-) -> None:
+def test_the_kernels_own_parser_takes_ktap(tmp_path, export, new_session):
     source = "linux-source-6.1"
     tried(["apt-get", "download", source], source, cwd=tmp_path)
     (package,) = tmp_path.glob("*.deb")
@@ -206,9 +198,7 @@ json.dump(tests(found), sys.__stdout__)
     assert [test[1] for test in found] == ["FAILURE", "SKIPPED"]
 
 
-def test_google_benchmarks_compare_reads_both_labels(
-    export: Export, new_session: NewSession, tmp_path: Path
-) -> None:
+def test_google_benchmarks_compare_reads_both_labels(export, new_session, tmp_path):
     if not shutil.which("apt-get"):
         pytest.skip("its compare.py comes from Debian's libbenchmark-tools, and there is no apt")
     tried(["apt-get", "download", "libbenchmark-tools"], "libbenchmark-tools", cwd=tmp_path)
@@ -228,9 +218,7 @@ def test_google_benchmarks_compare_reads_both_labels(
     assert mean["measurements"][0]["time"] == pytest.approx(0.2, abs=0.001)
 
 
-def test_benchstat_compares_two_labels_in_one_table(
-    export: Export, new_session: NewSession, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_benchstat_compares_two_labels_in_one_table(export, new_session, tmp_path_factory):
     go = shutil.which("go") or "/usr/local/go/bin/go"
     if not Path(go).exists():
         pytest.skip("no go to build benchstat with")
@@ -258,9 +246,7 @@ def test_benchstat_compares_two_labels_in_one_table(
     assert "instructions/op" in told and "sec/op" not in told
 
 
-def test_pyarrow_reads_every_sample(
-    export: Export, new_session: NewSession, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_pyarrow_reads_every_sample(export, new_session, tmp_path_factory):
     python = str(venv(tmp_path_factory.mktemp("arrow") / "venv", "pyarrow", "numpy", "scipy"))
     write_label(new_session, boots=2)
     sim = new_session("sim/1", label="sim", mode="counted", unit="instructions")

@@ -285,7 +285,7 @@ def _try_batch(kind: str, numbers: range) -> list[str]:
 
 
 @pytest.mark.parametrize("kind", SHARES)
-def test_a_few_changed_inputs_end_in_a_sentence_at_worst(kind: str) -> None:
+def test_a_few_changed_inputs_end_in_a_sentence_at_worst(kind):
     failures = _try_batch(kind, range(SHARES[kind] // 400))
     assert not failures, "\n".join(failures[:3])
 
@@ -307,11 +307,11 @@ def _try_many(first: int, divisor: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", ["fixed", "fresh"])
-def test_many_changed_inputs_end_in_a_sentence_at_worst(seed: str) -> None:
+def test_many_changed_inputs_end_in_a_sentence_at_worst(seed):
     """A failure prints the number of its input."""
     _try_many(0 if seed == "fixed" else 10**6 * secrets.randbelow(10**6), 25)
 
 
 @pytest.mark.long
-def test_a_million_changed_inputs_end_in_a_sentence_at_worst() -> None:
+def test_a_million_changed_inputs_end_in_a_sentence_at_worst():
     _try_many(0, 1)

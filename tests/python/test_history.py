@@ -50,19 +50,19 @@ def klat_history(klat: Klat, *args: object) -> tuple[int, str, str]:
     return status, out, err
 
 
-def test_a_planted_shift_is_found_where_it_is() -> None:
+def test_a_planted_shift_is_found_where_it_is():
     series = np.random.default_rng(1).normal(0, 1, 40) + 4 * (np.arange(40) >= 17)
     (found,) = changes(series.tolist(), 0.05, 1)
     assert (found.at, found.p) == (17, pytest.approx(0.001))
 
 
-def test_several_shifts_are_found_up_and_down() -> None:
+def test_several_shifts_are_found_up_and_down():
     at = np.arange(60)
     series = np.random.default_rng(2).normal(0, 1, 60) + 5 * (at >= 15) - 9 * (at >= 40)
     assert [change.at for change in changes(series.tolist(), 0.05, 1)] == [15, 40]
 
 
-def test_where_nothing_changed_marks_are_as_rare_as_was_said() -> None:
+def test_where_nothing_changed_marks_are_as_rare_as_was_said():
     """Also with heavy tails: a permutation assumes no distribution."""
     draw, level, count = np.random.default_rng(3), 0.05, 300
     false = sum(bool(changes(draw.standard_t(2, 16).tolist(), level, i)) for i in range(count))
@@ -72,7 +72,7 @@ def test_where_nothing_changed_marks_are_as_rare_as_was_said() -> None:
     assert sum(d is not None and d.p <= level for d in drifts) <= binom.ppf(0.9999, count, level)
 
 
-def test_too_few_values_show_no_change() -> None:
+def test_too_few_values_show_no_change():
     for level in (0.05, 0.01, 0.001):
         n = needed(level)
         step = [0.0] * (n // 2) + [1.0] * (n - n // 2)
@@ -82,7 +82,7 @@ def test_too_few_values_show_no_change() -> None:
     assert [change.at for change in changes([0, 0, 0, 0, 0.1, 1, 1, 1, 1, 1.1], 0.05, 1)] == [5]
 
 
-def test_so_many_values_beside_a_change_are_needed_as_was_said() -> None:
+def test_so_many_values_beside_a_change_are_needed_as_was_said():
     noise = np.random.default_rng(5).normal(0, 1e-3, 30)
     side = needed_beside(30, 0.001)
     assert 2 / math.comb(30, side) <= 0.001 < 2 / math.comb(30, side - 1)
@@ -92,7 +92,7 @@ def test_so_many_values_beside_a_change_are_needed_as_was_said() -> None:
     assert changes(early.tolist(), 0.001, 1) == []
 
 
-def test_the_statistic_is_that_of_the_paper_term_by_term() -> None:
+def test_the_statistic_is_that_of_the_paper_term_by_term():
     from klat.stats.change_points import _statistics
 
     values = np.random.default_rng(4).normal(size=9)
@@ -106,13 +106,13 @@ def test_the_statistic_is_that_of_the_paper_term_by_term() -> None:
         assert found[place] == pytest.approx(m * n / (m + n) * (between - left - right))
 
 
-def test_a_line_is_not_taken_for_steps() -> None:
+def test_a_line_is_not_taken_for_steps():
     noise = np.random.default_rng(6).normal(0, 1, 40)
     assert is_line((noise + 0.5 * np.arange(40)).tolist(), [13, 27])
     assert not is_line((noise + 10 * (np.arange(40) >= 20)).tolist(), [20])
 
 
-def test_a_change_is_shown_with_its_date_and_size(boots: Callable[..., Path], klat: Klat) -> None:
+def test_a_change_is_shown_with_its_date_and_size(boots, klat):
     status, out, err = klat_history(klat, boots(lambda b: 1.08 if b >= 10 else 1.0))
     assert (status, err) == (0, "")
     assert re.search(r"^changed +\+[78]\.\d+ % +round_trip: pipes", out, re.MULTILINE)
@@ -121,28 +121,26 @@ def test_a_change_is_shown_with_its_date_and_size(boots: Callable[..., Path], kl
     assert out.count("at boot ") == 1
 
 
-def test_a_slow_drift_is_not_a_change_at_a_boot(boots: Callable[..., Path], klat: Klat) -> None:
+def test_a_slow_drift_is_not_a_change_at_a_boot(boots, klat):
     status, out, _ = klat_history(klat, boots(lambda b: 1 + 0.003 * b))
     assert status == 0
     assert re.search(r"^drifts +\+[67](\.\d+)? % +round_trip", out, re.MULTILINE)
     assert "at boot " not in out and "% a boot" in out
 
 
-def test_a_label_that_stays_has_no_change_found(boots: Callable[..., Path], klat: Klat) -> None:
+def test_a_label_that_stays_has_no_change_found(boots, klat):
     status, out, _ = klat_history(klat, boots(lambda b: 1.0))
     assert status == 0 and "no change found" in out and "at boot " not in out
 
 
-def test_too_few_boots_say_how_many_are_needed(boots: Callable[..., Path], klat: Klat) -> None:
+def test_too_few_boots_say_how_many_are_needed(boots, klat):
     status, out, _ = klat_history(klat, boots(lambda b: 1 + (b > 2), count=5))
     assert status == 3
     assert "5 boots: too few to find a change" in out and "needs 9 boots" in " ".join(out.split())
     assert "changed" not in out.split("A point is")[0]
 
 
-def test_sessions_of_one_boot_are_one_point(
-    new_session: NewSession, tmp_path: Path, klat: Klat
-) -> None:
+def test_sessions_of_one_boot_are_one_point(new_session, tmp_path, klat):
     for number in range(20):
         session = new_session(f"stock/{number:02d}")
         session.run({"round_trip": [50_000 + 900 * number + i for i in range(100)]}, run=number + 1)
@@ -150,9 +148,7 @@ def test_sessions_of_one_boot_are_one_point(
     assert status == 3 and "1 boot: too few to find a change" in out
 
 
-def test_the_same_input_and_seed_give_the_same_output(
-    boots: Callable[..., Path], klat: Klat, tmp_path: Path
-) -> None:
+def test_the_same_input_and_seed_give_the_same_output(boots, klat, tmp_path):
     if not shutil.which("gnuplot"):
         pytest.skip("gnuplot is not installed")
     pytest.importorskip("jinja2")
@@ -165,21 +161,6 @@ def test_the_same_input_and_seed_give_the_same_output(
     assert sorted(f.name for f in plots.iterdir()) == ["pipes-round_trip-history.png", "pipes-round_trip-history.svg"]  # fmt: skip
     assert "changed" in text and "at boot 16 of 24" in text and "default-src" in text
     assert not re.search(r"https?:|<script|url\(|@import", text)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (("--metric", "nothing"), "there is no metric 'nothing'; there are round_trip"),
-        (("--quantile", "p0"), "--quantile: 'p0' must be median"),
-    ],
-)
-def test_a_wrong_option_is_one_line_and_status_2(
-    boots: Callable[..., Path], klat: Klat, arguments: tuple[str, ...], said: str
-) -> None:
-    status, out, err = klat_history(klat, boots(lambda b: 1.0, count=2), *arguments)
-    assert (status, out) == (2, "")
-    assert said in err and err.count("\n") == 1
 
 
 @pytest.fixture
@@ -202,9 +183,7 @@ def coarse(new_session: NewSession, tmp_path: Path) -> Callable[..., Path]:
     return write
 
 
-def test_a_change_that_rounding_alone_can_make_is_within_one_step(
-    coarse: Callable[..., Path], klat: Klat, tmp_path: Path
-) -> None:
+def test_a_change_that_rounding_alone_can_make_is_within_one_step(coarse, klat, tmp_path):
     pytest.importorskip("jinja2")
     page = tmp_path / "page.html"
     path = coarse(*[5] * 8, *[6] * 8)
@@ -228,26 +207,20 @@ def test_a_change_that_rounding_alone_can_make_is_within_one_step(
         assert ">changed" not in text
 
 
-def test_changes_within_one_step_can_add_up_to_a_change(
-    coarse: Callable[..., Path], klat: Klat
-) -> None:
+def test_changes_within_one_step_can_add_up_to_a_change(coarse, klat):
     out = klat_history(klat, coarse(*[5] * 8, *[6] * 8, *[7] * 8))[1]
     assert re.search(r"^changed +\+\d", out, re.MULTILINE)
     assert out.count("at boot ") == 2 and out.count("counter's step can cause") == 1
 
 
-def test_a_change_of_two_steps_is_found_on_a_coarse_counter(
-    coarse: Callable[..., Path], klat: Klat
-) -> None:
+def test_a_change_of_two_steps_is_found_on_a_coarse_counter(coarse, klat):
     out = klat_history(klat, coarse(*[5] * 8, *[7] * 8))[1]
     assert re.search(r"^changed +\+40 %", out, re.MULTILINE)
     # 4.5 to 5.5 us became 6.5 to 7.5 us. As logs, both ends of a step are as far away as the lower.
     assert "+40 % (p 0.001); rounded to the counter's step it may be +17" in " ".join(out.split())
 
 
-def test_a_drift_that_rounding_alone_can_make_is_within_one_step(
-    coarse: Callable[..., Path], klat: Klat
-) -> None:
+def test_a_drift_that_rounding_alone_can_make_is_within_one_step(coarse, klat):
     mixed = [5, 5, 5, 5, 5, 6, 6, 5, 6, 5, 5, 6, 6, 6, 5, 6, 6, 6, 6, 6]
     out = klat_history(klat, coarse(*mixed))[1]
     assert re.search(r"^within one step", out, re.MULTILINE) and "there is a drift" in out
@@ -275,30 +248,24 @@ def without_battery(new_session: NewSession, tmp_path: Path) -> Callable[..., Pa
     return write
 
 
-def test_boots_without_a_date_have_no_order(
-    without_battery: Callable[..., Path], klat: Klat
-) -> None:
+def test_boots_without_a_date_have_no_order(without_battery, klat):
     status, out, err = klat_history(klat, without_battery(16))
     assert (status, out) == (2, "")
     assert "stock: the order of its boots is not known" in err and err.count("\n") == 1
     assert "1970-01-01T00:00:15Z" in err
 
 
-def test_one_boot_needs_no_date(without_battery: Callable[..., Path], klat: Klat) -> None:
+def test_one_boot_needs_no_date(without_battery, klat):
     status, out, _ = klat_history(klat, without_battery(1))
     assert status == 3 and out.startswith("stock: 1 boot, no date; Linux")
 
 
-def test_boots_of_a_campaign_are_in_the_order_of_their_rounds(
-    without_battery: Callable[..., Path], klat: Klat
-) -> None:
+def test_boots_of_a_campaign_are_in_the_order_of_their_rounds(without_battery, klat):
     status, out, _ = klat_history(klat, without_battery(16, ("c1",)))
     assert status == 0 and out.startswith("stock: 16 boots, no date; Linux")
     assert re.search(r"^changed +\+10\.\d %", out, re.MULTILINE)
     assert "at boot 9 of 16, no date " in out
 
 
-def test_two_campaigns_without_dates_have_no_order(
-    without_battery: Callable[..., Path], klat: Klat
-) -> None:
+def test_two_campaigns_without_dates_have_no_order(without_battery, klat):
     assert klat_history(klat, without_battery(16, ("c1", "c2")))[0] == 2

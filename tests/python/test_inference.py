@@ -26,7 +26,7 @@ def approx(value: float) -> object:
     return pytest.approx(value, rel=1e-9, abs=1e-12)
 
 
-def test_welch_agrees_with_scipy() -> None:
+def test_welch_agrees_with_scipy():
     found = welch(A, B)
     assert found is not None
     theirs = stats.ttest_ind(B, A, equal_var=False)
@@ -38,7 +38,7 @@ def test_welch_agrees_with_scipy() -> None:
     assert 2 * stats.t.sf(abs(theirs.statistic), found.freedom) == approx(theirs.pvalue)
 
 
-def test_equivalence_is_the_larger_of_two_one_sided_tests_of_scipy() -> None:
+def test_equivalence_is_the_larger_of_two_one_sided_tests_of_scipy():
     found = welch(A, B)
     assert found is not None
     for margin in (0.1, 1.0, 2.5):
@@ -49,17 +49,17 @@ def test_equivalence_is_the_larger_of_two_one_sided_tests_of_scipy() -> None:
         assert found.p_changed(margin) == approx(min(1, beyond.pvalue + lower.pvalue))
 
 
-def test_pairs_agree_with_scipy() -> None:
+def test_pairs_agree_with_scipy():
     found = paired([b - a for a, b in zip(A, B)])
     assert found is not None
     assert found.p_changed(0) == approx(stats.ttest_rel(B, A[:4]).pvalue)
 
 
-def test_one_value_is_not_a_sample() -> None:
+def test_one_value_is_not_a_sample():
     assert welch([1.0], B) is None and welch(A, [1.0]) is None and paired([0.5]) is None
 
 
-def test_constants_are_exact() -> None:
+def test_constants_are_exact():
     third = [math.log(3)] * 7
     same = welch(third, third)
     other = welch(third, [math.log(3.3)] * 3)
@@ -70,12 +70,12 @@ def test_constants_are_exact() -> None:
     assert variance([0.1] * 10) == 0.0 and mean([0.1] * 10) == 0.1
 
 
-def test_tiny_variances_do_not_lose_their_degrees_of_freedom() -> None:
+def test_tiny_variances_do_not_lose_their_degrees_of_freedom():
     found = welch([1e-150, 3e-150], [2e-150, 5e-150, 9e-150])
     assert found is not None and math.isfinite(found.freedom)
 
 
-def test_resolution_widens_the_interval_and_is_held_against_every_claim() -> None:
+def test_resolution_widens_the_interval_and_is_held_against_every_claim():
     plain, coarse = MeanDifference(0.03, 0.01, 8), MeanDifference(0.03, 0.01, 8, resolution=0.02)
     assert coarse.interval(0.95)[0] == approx(plain.interval(0.95)[0] - 0.02)
     assert coarse.p_changed(0) > plain.p_changed(0)
@@ -90,7 +90,7 @@ PIGMENT = """40 39 30 30  26 28 25 26  29 28 14 15  30 31 24 24  19 20 17 17  33
 34 34 29 29  27 27 31 31  13 16 27 24  25 23 25 27  29 29 31 32  19 20 29 30  23 24 25 25  39 37 26 28"""
 
 
-def test_variance_components_agree_with_a_published_example() -> None:
+def test_variance_components_agree_with_a_published_example():
     values = [float(x) for x in PIGMENT.split()]
     tree = [[values[i : i + 2], values[i + 2 : i + 4]] for i in range(0, 60, 4)]
     tests, samples, batches = variance_components(tree, 3)
@@ -104,7 +104,7 @@ def test_variance_components_agree_with_a_published_example() -> None:
     assert batches.own == approx(batches.observed - samples.observed / 2)
 
 
-def test_variance_components_are_unbiased_with_unequal_boots() -> None:
+def test_variance_components_are_unbiased_with_unequal_boots():
     draw = np.random.default_rng(5)
     sizes = [2, 3, 9, 30]
     own = []
@@ -115,11 +115,11 @@ def test_variance_components_are_unbiased_with_unequal_boots() -> None:
     assert np.mean(own, axis=0) == EXACT(np.array([9, 4]), rel=0.06)
 
 
-def test_boots_have_equal_weight() -> None:
+def test_boots_have_equal_weight():
     assert branch_means([[1.0], [3.0, 3.0, 3.0]]) == [1.0, 3.0]
 
 
-def test_holm_agrees_with_a_worked_example() -> None:
+def test_holm_agrees_with_a_worked_example():
     # Wright, Biometrics 48 (1992), and Holm's own procedure by hand.
     p, adjusted = [0.01, 0.04, 0.03, 0.005], [0.03, 0.06, 0.06, 0.02]
     assert multiplicity.holm(p).tolist() == EXACT(adjusted)
@@ -127,7 +127,7 @@ def test_holm_agrees_with_a_worked_example() -> None:
     assert multiplicity.holm([]).tolist() == []
 
 
-def test_corrections_agree_with_the_example_of_benjamini_and_hochberg() -> None:
+def test_corrections_agree_with_the_example_of_benjamini_and_hochberg():
     p = [0.0001, 0.0004, 0.0019, 0.0095, 0.0201, 0.0278, 0.0298, 0.0344, 0.0459, 0.3240, 0.4262]
     p += [0.5719, 0.6528, 0.7590, 1.0]
     rejected = {name: sum(x <= 0.05 for x in f(p)) for name, f in multiplicity.CORRECTIONS.items()}
@@ -137,18 +137,18 @@ def test_corrections_agree_with_the_example_of_benjamini_and_hochberg() -> None:
 
 
 @pytest.mark.parametrize(("x", "n"), [(0, 20), (1, 20), (10, 20), (20, 20), (3, 1000)])
-def test_the_interval_of_a_proportion_agrees_with_scipy(x: int, n: int) -> None:
+def test_the_interval_of_a_proportion_agrees_with_scipy(x, n):
     theirs = stats.binomtest(x, n).proportion_ci(0.95, "exact")
     assert clopper_pearson(x, n, 0.95) == (approx(theirs.low), approx(theirs.high))
 
 
-def test_fishers_exact_test_agrees_with_scipy() -> None:
+def test_fishers_exact_test_agrees_with_scipy():
     for x, n, y, m in ((0, 20, 12, 32), (3, 5, 1, 9), (0, 4, 0, 7), (5, 5, 0, 3)):
         theirs = stats.fisher_exact([[x, n - x], [y, m - y]]).pvalue
         assert proportion.fisher(x, n, y, m) == approx(theirs)
 
 
-def test_power_agrees_with_r() -> None:
+def test_power_agrees_with_r():
     # power.t.test(n = 20, delta = 1, sd = 1) of R's manual: 0.8689528
     design = power.Design(20, 1.0, 1.0)
     assert power.power_of_change(design, 1.0, 0.0, 0.05) == EXACT(0.8689528, abs=0.001)
@@ -164,9 +164,7 @@ def test_power_agrees_with_r() -> None:
         (12, False, 3.0, 0.005),
     ],
 )
-def test_the_power_of_a_change_agrees_with_a_simulation(
-    units: int, pairs: bool, margin: float, alpha: float
-) -> None:
+def test_the_power_of_a_change_agrees_with_a_simulation(units, pairs, margin, alpha):
     draw = np.random.default_rng(6)
     design = power.Design(units, 1.0, 0.0 if pairs else 1.0, pairs)
     effect = margin + 0.3
@@ -182,7 +180,7 @@ def test_the_power_of_a_change_agrees_with_a_simulation(
     assert expected == EXACT(hits / 1_500, abs=0.04)
 
 
-def test_a_change_within_the_margin_or_of_too_few_units_has_no_power() -> None:
+def test_a_change_within_the_margin_or_of_too_few_units_has_no_power():
     exact = power.Design(5, 0.0, 0.0, resolution=0.01)
     powers = [power.power_of_change(exact, x, 0.02, 0.05) for x in (0.02, 0.029, 0.031)]
     assert powers == [0.0, 0.0, 1.0]
@@ -193,7 +191,7 @@ def test_a_change_within_the_margin_or_of_too_few_units_has_no_power() -> None:
 
 @pytest.mark.parametrize("freedom", [3, 6, 18])
 @pytest.mark.parametrize("margin", [0.0, 0.3, 0.6, 1.0, 3.0])
-def test_the_three_sided_test_keeps_its_level_at_the_margin(freedom: int, margin: float) -> None:
+def test_the_three_sided_test_keeps_its_level_at_the_margin(freedom, margin):
     draw = np.random.default_rng(2)
     count = 40_000
     values = margin + draw.standard_normal(count)
@@ -209,7 +207,7 @@ def test_the_three_sided_test_keeps_its_level_at_the_margin(freedom: int, margin
         assert said >= 0.8 * alpha  # and gives little of it away
 
 
-def test_the_fewest_units_that_chance_does_not_line_up() -> None:
+def test_the_fewest_units_that_chance_does_not_line_up():
     assert (enough_units.fewest(0.05), enough_units.fewest(0.05, pairs=True)) == (4, 6)
     assert (
         enough_units.by_arrangement(4, 4) == 2 / 70 and enough_units.by_arrangement(2, 9) == 2 / 55
@@ -217,7 +215,7 @@ def test_the_fewest_units_that_chance_does_not_line_up() -> None:
     assert enough_units.by_arrangement(6, 6, pairs=True) == 2 / 64
 
 
-def test_units_in_two_states_are_tested_exactly() -> None:
+def test_units_in_two_states_are_tested_exactly():
     assert enough_units.by_states(4, 4, 0, 4) == approx(2 / 4**4)
     assert enough_units.by_paired_states(6, 6, 0) == approx(2 / 4**6)
     # For the worst share of states, whatever it is.
@@ -238,7 +236,7 @@ def test_units_in_two_states_are_tested_exactly() -> None:
     ) == approx(1)
 
 
-def test_the_power_of_equivalence_agrees_with_a_simulation() -> None:
+def test_the_power_of_equivalence_agrees_with_a_simulation():
     draw = np.random.default_rng(4)
     design = power.Design(8, 1.0, 1.0)
     hits = 0
@@ -248,13 +246,13 @@ def test_the_power_of_equivalence_agrees_with_a_simulation() -> None:
     assert power.power_of_equivalence(design, 0.3, 1.8, 0.05) == EXACT(hits / 2_000, abs=0.04)
 
 
-def test_the_smallest_count_is_found() -> None:
+def test_the_smallest_count_is_found():
     assert power.smallest(lambda n: n >= 137, 3, 1_000) == 137
     assert power.smallest(lambda n: n >= 3, 3, 1_000) == 3
     assert power.smallest(lambda n: n > 1_000, 3, 1_000) is None
 
 
-def test_an_interval_of_a_difference_from_those_of_its_parts() -> None:
+def test_an_interval_of_a_difference_from_those_of_its_parts():
     assert from_intervals(1.0, (0.6, 1.3), 2.0, (1.6, 2.4)) == (
         EXACT(0.5),
         EXACT(1 + math.sqrt(0.32)),
@@ -263,9 +261,7 @@ def test_an_interval_of_a_difference_from_those_of_its_parts() -> None:
 
 @pytest.mark.parametrize("q", [Fraction(1, 2), Fraction(9, 10)])
 @pytest.mark.parametrize("memory", [0.0, 0.9])
-def test_the_interval_of_a_run_covers_also_where_samples_remember(
-    q: Fraction, memory: float
-) -> None:
+def test_the_interval_of_a_run_covers_also_where_samples_remember(q, memory):
     draw = np.random.default_rng(3)
     truth = 100_000 + 1000 * float(stats.norm.ppf(float(q)))
     covered = 0
@@ -278,9 +274,7 @@ def test_the_interval_of_a_run_covers_also_where_samples_remember(
     assert covered / 300 >= 0.91
 
 
-def test_the_ranks_of_an_interval_are_those_of_the_binomial(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_ranks_of_an_interval_are_those_of_the_binomial(monkeypatch):
     samples = np.random.default_rng(1).permutation(np.arange(1, 101, dtype=np.uint64))
     monkeypatch.setattr(autocorrelation, "correlation_time", lambda _: 1.0)
     found = autocorrelation.run_quantile(samples, Fraction(1, 2))
@@ -293,12 +287,12 @@ def test_the_ranks_of_an_interval_are_those_of_the_binomial(
     assert autocorrelation.run_quantile(samples[:9], Fraction(1, 2)) is None
 
 
-def test_a_constant_run_has_no_memory() -> None:
+def test_a_constant_run_has_no_memory():
     found = autocorrelation.run_quantile(np.full(1_000, 7, dtype=np.uint64), Fraction(1, 2))
     assert found is not None and found.effective == 1_000 and found.interval == (7, 7)
 
 
-def test_granularity_limits_the_power_of_any_number_of_units() -> None:
+def test_granularity_limits_the_power_of_any_number_of_units():
     fine, coarse = (power.Design(1_000, 1e-6, 1e-6, resolution=r) for r in (0.0, 0.02))
     assert power.power_of_change(fine, 0.01, 0.0, 0.05) > 0.99
     assert power.power_of_change(coarse, 0.01, 0.0, 0.05) == 0
@@ -319,15 +313,13 @@ FEW: Sequence[tuple[int, int, list[str], bool, int | None]] = [
 
 
 @pytest.mark.parametrize(("units", "sides", "words", "pairs", "needed"), FEW)
-def test_too_few_boots_for_a_verdict_are_said(
-    units: int, sides: int, words: list[str], pairs: bool, needed: int | None
-) -> None:
+def test_too_few_boots_for_a_verdict_are_said(units, sides, words, pairs, needed):
     sets = [("pipes", (word,)) for word in words]
     lines = list(too_few_units("--boots", units, sides, sets, pairs))
     assert [line.rpartition("need ")[2] for line in lines] == [f"--boots {needed}"] * bool(needed)
 
 
-def test_fewer_units_than_said_cannot_give_a_verdict() -> None:
+def test_fewer_units_than_said_cannot_give_a_verdict():
     for tests in (1, 14, 36, 126):
         units = enough_units.fewest_of_tests(tests, 0.05)
         chances = [tests * enough_units.by_states(n, n, 0, n) for n in (units, units - 1)]

@@ -15,19 +15,19 @@ def bounds(levels: Sequence[float]) -> list[float]:
     return [float(stats.norm.isf(level / 2)) for level in levels]
 
 
-def test_the_published_boundaries() -> None:
+def test_the_published_boundaries():
     # Five equal looks at 5 %, spending of the O'Brien-Fleming type: DeMets and Lan, Statist. Med. 13 (1994).
     found = bounds(look_levels(0.05, (0.2, 0.4, 0.6, 0.8, 1.0)))
     assert found == pytest.approx([4.877, 3.357, 2.680, 2.290, 2.031], abs=2e-3)
     assert bounds(look_levels(0.05, (0.5, 1.0))) == pytest.approx([2.963, 1.969], abs=2e-3)
 
 
-def test_one_look_has_the_whole_level() -> None:
+def test_one_look_has_the_whole_level():
     assert look_levels(0.05, (1.0,)) == pytest.approx([0.05], rel=1e-9)
     assert spent(0.05, 1.0) == pytest.approx(0.05)
 
 
-def test_all_looks_together_keep_the_level() -> None:
+def test_all_looks_together_keep_the_level():
     shares = (0.3, 0.5, 0.9, 1.0)
     limits = np.array(bounds(look_levels(0.1, shares)))
     draw = np.random.default_rng(5)
@@ -38,12 +38,12 @@ def test_all_looks_together_keep_the_level() -> None:
 
 
 @pytest.mark.parametrize("shares", [(), (0.5, 0.4, 1.0), (0.0, 1.0), (0.5, 1.2)])
-def test_wrong_shares(shares: tuple[float, ...]) -> None:
+def test_wrong_shares(shares):
     with pytest.raises(ValueError, match="increase"):
         look_levels(0.05, shares)
 
 
-def test_students_t_of_few_pairs_keeps_the_level() -> None:
+def test_students_t_of_few_pairs_keeps_the_level():
     """Without its own information, t would err in 5.4 % by a two-sided test at these looks."""
     planned = (10, 12, 14, 16, 18, 20)
     values = np.random.default_rng(7).standard_normal((200_000, planned[-1]))
@@ -59,7 +59,7 @@ def test_students_t_of_few_pairs_keeps_the_level() -> None:
     assert max(one.mean(), two.mean()) > 0.045
 
 
-def test_a_look_that_was_not_planned_and_one_of_many_tests_have_levels() -> None:
+def test_a_look_that_was_not_planned_and_one_of_many_tests_have_levels():
     planned = (10, 20)
     levels = [Look(units, planned, 0.05).level() for units in (1, 4, 10, 14, 20)]
     assert levels == sorted(levels) and levels[0] > 0

@@ -36,15 +36,15 @@ def compiled(directory: Path, files: dict[str, str]) -> list[Path]:
     ],
 )
 def test_a_planted_upward_call_is_reported_with_both_symbols_and_files(
-    caller: str, callee: str, text: str, user: str, tmp_path: Path
-) -> None:
+    caller, callee, text, user, tmp_path
+):
     files = {f"lib/{caller}/low.c": text, f"lib/{callee}/high.c": HIGH}
     (found,) = violations(compiled(tmp_path, files))
     assert f"lib/{caller}/low.c: {user} of" in found
     assert f"uses high of lib/{callee}/high.c" in found
 
 
-def test_downward_calls_are_accepted(tmp_path: Path) -> None:
+def test_downward_calls_are_accepted(tmp_path):
     files = {"lib/cli/low.c": LOW, "lib/base/high.c": HIGH}
     assert not list(violations(compiled(tmp_path, files)))
 
@@ -58,14 +58,12 @@ def test_downward_calls_are_accepted(tmp_path: Path) -> None:
         ("lib/run/run.h", "{\n" + "\n" * (FUNCTION_LINES - 1) + "}\n", "function of"),
     ],
 )
-def test_a_planted_violation_in_a_source_is_reported(
-    name: str, text: str, expected: str, tmp_path: Path
-) -> None:
+def test_a_planted_violation_in_a_source_is_reported(name, text, expected, tmp_path):
     (found,) = violations([written(tmp_path, name, text)])
     assert expected in found
 
 
-def test_an_allowed_source_is_accepted(tmp_path: Path) -> None:
+def test_an_allowed_source_is_accepted(tmp_path):
     benchmark = '#include "klat.h"\n#include "sync/sync.h"\n#include "queue.h"\n'
     function = "{\n" + "\n" * (FUNCTION_LINES - 2) + "}\n"
     files = {"lib/run/run.c": '#include "base/base.h"\n' + function, "pipes/pipes.c": benchmark}

@@ -11,16 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from written_sessions import (
-    RT,
-    SOAK,
-    Klat,
-    NewSession,
-    SyntheticSession,
-    again,
-    words,
-    write_environment,
-)
+from written_sessions import RT, SOAK, NewSession, again, words, write_environment
 
 ROOT = Path(__file__).resolve().parents[2]
 ONE_MHZ = {"khz": 1000.0, "quantum": 1}
@@ -74,7 +65,7 @@ def row(out: str, name: str) -> list[str]:
     return line.split()[1:]
 
 
-def test_a_side_without_samples_above_is_within(limited: LimitSide, klat: Klat) -> None:
+def test_a_side_without_samples_above_is_within(limited, klat):
     stock = limited("stock", [[40, 50, 45, 45]] * 4)
     rt = limited("rt", clean(), **RT)
     status, out, err = klat("compare", stock, rt, "--limit", "100us")
@@ -89,7 +80,7 @@ def test_a_side_without_samples_above_is_within(limited: LimitSide, klat: Klat) 
     assert out.endswith("1 exceeded (status 1)\n")
 
 
-def test_few_samples_cannot_tell_and_say_how_many_would(limited: LimitSide, klat: Klat) -> None:
+def test_few_samples_cannot_tell_and_say_how_many_would(limited, klat):
     stock, rt = limited("stock", clean(4, 1)), limited("rt", clean(4, 1), **RT)
     status, out, _ = klat("compare", stock, rt, "--limit", "100us", "--share", "1e-4")
     assert status == 3 and "1 cannot tell (status 3)" in out
@@ -99,7 +90,7 @@ def test_few_samples_cannot_tell_and_say_how_many_would(limited: LimitSide, klat
     assert status == 0 and row(out, "round_trip")[-1] == "within"
 
 
-def test_with_a_share_of_0_one_sample_exceeds(limited: LimitSide, klat: Klat) -> None:
+def test_with_a_share_of_0_one_sample_exceeds(limited, klat):
     one = limited("one", [[0, 0, 0, 1], *clean(3)])
     assert klat("summary", one, "--limit", "100us", "--share", "0")[0] == 1
     none = limited("none", clean())
@@ -107,7 +98,7 @@ def test_with_a_share_of_0_one_sample_exceeds(limited: LimitSide, klat: Klat) ->
     assert status == 3 and "no number of samples shows that none" in words(out)
 
 
-def test_samples_above_in_one_boot_widen_the_bounds(limited: LimitSide, klat: Klat) -> None:
+def test_samples_above_in_one_boot_widen_the_bounds(limited, klat):
     spread = limited("spread", [[5, 5, 5, 5]] * 4)
     burst = limited("burst", [[20, 20, 20, 20], *clean(3)])
     _, even, _ = klat("summary", spread, "--limit", "100us")
@@ -118,20 +109,20 @@ def test_samples_above_in_one_boot_widen_the_bounds(limited: LimitSide, klat: Kl
     assert row(uneven, "round_trip")[-2:] == ["cannot", "tell"]
 
 
-def test_one_boot_is_named(limited: LimitSide, klat: Klat) -> None:
+def test_one_boot_is_named(limited, klat):
     stock, rt = limited("stock", clean(1, 20)), limited("rt", [[9] * 20], **RT)
     status, out, _ = klat("compare", stock, rt, "--limit", "100us")
     assert status == 1 and "one boot: the verdict is about this boot" in words(out)
     assert "one boot a side can differ by chance alone" in words(out)
 
 
-def test_one_run_shows_how_its_samples_cluster(limited: LimitSide, klat: Klat) -> None:
+def test_one_run_shows_how_its_samples_cluster(limited, klat):
     """The samples above the limit are the last of the run."""
     _, out, _ = klat("summary", limited("one", [[100]], n=10_000), "--limit", "100us")
     assert "samples cluster" in out and float(row(out, "round_trip")[5]) > 0.03
 
 
-def test_a_soak_is_judged_by_its_segments(writer: SyntheticSession, klat: Klat) -> None:
+def test_a_soak_is_judged_by_its_segments(writer, klat):
     for run in range(1, 101):
         long = run % 2
         samples = [52_000] * 500 + [78_000] * (500 - long) + [300_000] * long
@@ -145,7 +136,7 @@ def test_a_soak_is_judged_by_its_segments(writer: SyntheticSession, klat: Klat) 
         assert (limit["boots"], limit["runs"], limit["noun"]) == (1, 100, "segment")
 
 
-def test_boots_that_repeat_each_other_count_once(limited: LimitSide, klat: Klat) -> None:
+def test_boots_that_repeat_each_other_count_once(limited, klat):
     """Boots of one seed in counted mode repeat each other."""
     same = limited("same", clean(), again=True, **COUNTED)
     _, out, _ = klat("summary", same, "--limit", "100000")
@@ -153,7 +144,7 @@ def test_boots_that_repeat_each_other_count_once(limited: LimitSide, klat: Klat)
     assert "left out: 3 boots with the same samples as another boot" in words(out)
 
 
-def test_every_format_has_the_same_figures(limited: LimitSide, klat: Klat) -> None:
+def test_every_format_has_the_same_figures(limited, klat):
     stock, rt = limited("stock", [[40, 50, 45, 45]] * 4), limited("rt", clean(), **RT)
     asked = ["compare", stock, rt, "--limit", "100us", "--format"]
     status, out, _ = klat(*asked, "json")
@@ -176,9 +167,7 @@ def test_every_format_has_the_same_figures(limited: LimitSide, klat: Klat) -> No
     assert (line["above"], line["verdict"]) == ("0", "within")
 
 
-def test_a_metric_of_a_summary_is_judged_without_the_others(
-    new_session: NewSession, klat: Klat
-) -> None:
+def test_a_metric_of_a_summary_is_judged_without_the_others(new_session, klat):
     session = new_session("two")
     for number in range(1, 9):
         values = {"late": [520_000] * 500, "early": [52_000 + i for i in range(500)]}
@@ -192,7 +181,7 @@ def test_a_metric_of_a_summary_is_judged_without_the_others(
     assert status == 2 and "no metric 'lates'; there are late, early" in err
 
 
-def test_a_limit_that_does_not_fit_is_one_line(limited: LimitSide, klat: Klat) -> None:
+def test_a_limit_that_does_not_fit_is_one_line(limited, klat):
     timed, counted = limited("timed", clean()), limited("counted", clean(), **COUNTED)
     emulated = limited("emulated", clean(), mode="emulated")
     for path, limit, said in (
@@ -221,14 +210,14 @@ def test_a_limit_that_does_not_fit_is_one_line(limited: LimitSide, klat: Klat) -
         assert (status, out, err.count("\n")) == (2, "", 1), words_
 
 
-def test_a_limit_on_lost_samples_names_their_file(limited: LimitSide, klat: Klat) -> None:
+def test_a_limit_on_lost_samples_names_their_file(limited, klat):
     side = limited("stock", clean())
     (side / "0/samples/pipes.u64").unlink()
     status, out, err = klat("summary", side, "--limit", "100us")
     assert status == 2 and out == "" and "pipes.u64" in err
 
 
-def test_what_a_user_types_works_on_the_recorded_session() -> None:
+def test_what_a_user_types_works_on_the_recorded_session():
     done = subprocess.run(
         [ROOT / "klat", "summary", "results/reference", "--limit", "1ms", "--share", "10%"],
         cwd=ROOT, capture_output=True, text=True, timeout=120,
@@ -239,7 +228,7 @@ def test_what_a_user_types_works_on_the_recorded_session() -> None:
     assert done.returncode == status
 
 
-def test_blocks_of_one_boot_are_paired(new_session: NewSession, tmp_path: Path, klat: Klat) -> None:
+def test_blocks_of_one_boot_are_paired(new_session, tmp_path, klat):
     """klat ab: both settings share the boot, and a block is a pair."""
     for label, above in (("a", 1), ("b", 30)):
         pairs = [[4 * i + 1, 4 * i + 4, str(i)] for i in range(8)]
@@ -261,8 +250,8 @@ def test_blocks_of_one_boot_are_paired(new_session: NewSession, tmp_path: Path, 
     [(1, "cannot tell", 3), (2, "cannot tell", 3), (3, "exceeded", 1), (0, "within", 0)],
 )
 def test_a_sample_may_be_a_step_longer_or_shorter_than_its_reading(
-    new_session: NewSession, tmp_path: Path, klat: Klat, ticks: int, verdict: str, status: int
-) -> None:
+    new_session, tmp_path, klat, ticks, verdict, status
+):
     """A counter of 1 MHz, which rounds 1.9 us to 1 us, and a limit of 1.5 us."""
     for label, value in (("base", 1), ("new", ticks)):
         for boot in range(5):
@@ -281,7 +270,7 @@ def test_a_sample_may_be_a_step_longer_or_shorter_than_its_reading(
     assert "10,000 samples are within one step of the counter of the limit" in words(out)
 
 
-def test_equal_sides_do_not_differ_and_say_what_would(limited: LimitSide, klat: Klat) -> None:
+def test_equal_sides_do_not_differ_and_say_what_would(limited, klat):
     a = limited("a", [[3, 1], [2, 4], [0, 1], [5, 2], [1, 1]])
     b = limited("bb", [[2, 4], [1, 1], [6, 2], [1, 3], [2, 5]], **RT)
     _, out, _ = klat("compare", a, b, "--limit", "100us")
@@ -289,7 +278,7 @@ def test_equal_sides_do_not_differ_and_say_what_would(limited: LimitSide, klat: 
     assert re.search(r"\d+ boots a side would show this difference", words(out))
 
 
-def test_several_sides_share_one_correction(limited: LimitSide, klat: Klat) -> None:
+def test_several_sides_share_one_correction(limited, klat):
     sides = [limited(name, [[40, 50]] * 4) for name in ("a", "bb", "ccc")]
     _, out, _ = klat("compare", *sides, "--limit", "100us", "--format", "json")
     document = json.loads(out)
@@ -299,14 +288,14 @@ def test_several_sides_share_one_correction(limited: LimitSide, klat: Klat) -> N
     assert first["base"] == second["base"]
 
 
-def test_runs_that_do_not_count_are_named(limited: LimitSide, klat: Klat) -> None:
+def test_runs_that_do_not_count_are_named(limited, klat):
     stock, rt = limited("stock", clean()), limited("rt", clean(), **RT)
     again(rt / "0").run({"round_trip": [900_000] * 9}, status="invalid", reason="moved")
     status, out, _ = klat("compare", stock, rt, "--limit", "100us")
     assert status == 0 and "runs of NEW: 16 ok, 1 invalid" in out
 
 
-def test_summary_says_that_runs_left_out_are_above(limited: LimitSide, klat: Klat) -> None:
+def test_summary_says_that_runs_left_out_are_above(limited, klat):
     path = limited("rt", clean())
     broken = again(path / "0")
     for longest in (900_000, 100):
@@ -315,7 +304,7 @@ def test_summary_says_that_runs_left_out_are_above(limited: LimitSide, klat: Kla
     assert "left out: 1 run with samples above the limit" in words(out)
 
 
-def test_periods_without_a_sample_are_named(limited: LimitSide, klat: Klat) -> None:
+def test_periods_without_a_sample_are_named(limited, klat):
     path = limited("rt", clean())
     late = again(path / "0")
     for missed in (7, 4_000):
@@ -324,14 +313,12 @@ def test_periods_without_a_sample_are_named(limited: LimitSide, klat: Klat) -> N
     assert "round_trip: 4,007 periods without a sample" in words(out)
 
 
-def test_an_asked_share_is_told_once(limited: LimitSide, klat: Klat) -> None:
+def test_an_asked_share_is_told_once(limited, klat):
     _, out, _ = klat("summary", limited("rt", clean()), "--limit", "100us", "--share", "1e-6")
     assert words(out).count("share below 1e-06") == 1
 
 
-def test_a_limit_judges_all_runs_however_the_sleeper_was_woken(
-    limited: LimitSide, klat: Klat
-) -> None:
+def test_a_limit_judges_all_runs_however_the_sleeper_was_woken(limited, klat):
     """The few runs woken in another way hold the samples above the limit."""
     stock, rt = limited("stock", clean(4, 12)), limited("rt", clean(4, 12), **RT)
     for path, counts in ((stock, (500, 500, 500)), (rt, (500, 500, 0))):

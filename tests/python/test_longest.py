@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from written_sessions import SOAK, Klat, NewSession, SyntheticSession
+from written_sessions import SOAK, Klat, SyntheticSession
 
 from klat.record.longest import longest_samples
 from klat.record.session import SessionError, read_session
@@ -42,32 +42,32 @@ def found(writer: SyntheticSession, count: int = 5) -> tuple[list[int], list[str
     return [sample.value for samples in kept.values() for sample in samples], problems
 
 
-def test_the_longest_come_first_whatever_their_order(soaked: SyntheticSession) -> None:
+def test_the_longest_come_first_whatever_their_order(soaked):
     written(soaked, line(200), line(400), line(100), line(300), line(400))
     assert found(soaked, 3) == ([400, 400, 300], [])
 
 
-def test_a_kept_sample_has_its_time_and_its_state(soaked: SyntheticSession) -> None:
+def test_a_kept_sample_has_its_time_and_its_state(soaked):
     written(soaked, line(400, index=7))
     ((sample,),) = longest_samples(read_session(soaked.path), 5, []).values()
     assert (sample.index, sample.time_ns, sample.cpu) == (7, 1795419640149442048, 1)
     assert (sample.involuntary, sample.steal_ticks, sample.smi) == (2, 3, None)
 
 
-def test_samples_of_a_segment_without_a_row_do_not_count(soaked: SyntheticSession) -> None:
+def test_samples_of_a_segment_without_a_row_do_not_count(soaked):
     path = written(soaked, line(400), line(9000, run=2))
     with path.open("a") as file:
         file.write("pipes,1,m,0,17954")  # killed while writing
     assert found(soaked) == ([400], [])
 
 
-def test_samples_of_an_invalid_segment_do_not_count(soaked: SyntheticSession) -> None:
+def test_samples_of_an_invalid_segment_do_not_count(soaked):
     soaked.run({"m": SAMPLES}, params=SOAK, run=2, status="invalid", reason="was suspended")
     written(soaked, line(400), line(300, run=2))
     assert found(soaked) == ([400], [])
 
 
-def test_a_file_that_was_cut_off_is_named(soaked: SyntheticSession) -> None:
+def test_a_file_that_was_cut_off_is_named(soaked):
     """The longest sample of the second segment is missing."""
     soaked.run({"m": [100, 500]}, params=SOAK, run=2)
     path = written(soaked, line(300), line(400))
@@ -76,7 +76,7 @@ def test_a_file_that_was_cut_off_is_named(soaked: SyntheticSession) -> None:
     assert problem.startswith(f"{path}: lacks the longest sample of 1 segment")
 
 
-def test_the_time_tells_two_soaks_of_a_session_apart(soaked: SyntheticSession) -> None:
+def test_the_time_tells_two_soaks_of_a_session_apart(soaked):
     """Their segments have the same numbers."""
     first = soaked.start_ns
     soaked.run({"m": [100, 900]}, params=SOAK, run=1)
@@ -97,7 +97,7 @@ DAMAGED = [
 
 
 @pytest.mark.parametrize("damaged", DAMAGED)
-def test_a_damaged_line_is_left_out_and_named(soaked: SyntheticSession, damaged: str) -> None:
+def test_a_damaged_line_is_left_out_and_named(soaked, damaged):
     path = written(soaked, line(400), damaged, line(100))
     values, problems = found(soaked)
     assert values == [400, 100]
@@ -105,7 +105,7 @@ def test_a_damaged_line_is_left_out_and_named(soaked: SyntheticSession, damaged:
     assert problem.startswith(f"{path}: ignored ") and "the first is line 3" in problem
 
 
-def test_a_file_that_is_not_klats_is_one_sentence(soaked: SyntheticSession, klat: Klat) -> None:
+def test_a_file_that_is_not_klats_is_one_sentence(soaked, klat):
     path = soaked.path / "samples" / "longest.csv"
     path.write_text("a,b\n1,2\n")
     status, out, err = klat("summary", soaked.path)
@@ -113,7 +113,7 @@ def test_a_file_that_is_not_klats_is_one_sentence(soaked: SyntheticSession, klat
     assert "pipes" in out
 
 
-def test_a_pipe_in_its_place_does_not_block(soaked: SyntheticSession) -> None:
+def test_a_pipe_in_its_place_does_not_block(soaked):
     path = soaked.path / "samples" / "longest.csv"
     path.unlink()
     os.mkfifo(path)
@@ -121,9 +121,7 @@ def test_a_pipe_in_its_place_does_not_block(soaked: SyntheticSession) -> None:
         found(soaked)
 
 
-def test_each_table_has_the_longest_of_its_own_segments(
-    writer: SyntheticSession, klat: Klat
-) -> None:
+def test_each_table_has_the_longest_of_its_own_segments(writer, klat):
     """Segments whose sleepers were woken in another way are another table."""
     states = {500_000: "wakeups=9;wake_interrupts=9", 400_000: "wakeups=9;wake_interrupts=0"}
     for run, (longest, evidence) in enumerate(states.items(), start=1):
@@ -148,7 +146,7 @@ def drifting(writer: SyntheticSession) -> SyntheticSession:
 DRIFT = "last quarter of 4 segments: median"
 
 
-def test_summary_shows_them_with_the_drift(drifting: SyntheticSession, klat: Klat) -> None:
+def test_summary_shows_them_with_the_drift(drifting, klat):
     status, out, _ = klat("summary", drifting.path)
     said = " ".join(out.split())
     assert status == 0
@@ -162,7 +160,7 @@ def metrics(klat: Klat, path: Path) -> dict[str, Any]:
     return {m["metric"]: m for m in json.loads(out)["labels"][0]["settings"][0]["metrics"]}
 
 
-def test_json_has_the_drift_and_the_longest(drifting: SyntheticSession, klat: Klat) -> None:
+def test_json_has_the_drift_and_the_longest(drifting, klat):
     (soak,) = metrics(klat, drifting.path)["m"]["soaks"]
     drift = {each.pop("figure"): (each["first"], each["last"]) for each in soak["drift"]}
     assert drift == {"median": (1019, 1119), "p99.9": (1039, 1139), "max": (1039, 1139)}
@@ -173,7 +171,7 @@ def test_json_has_the_drift_and_the_longest(drifting: SyntheticSession, klat: Kl
     assert [longest[name] for name in shown] == [1139, 1795419640149442048, 1, 4, 5, 1, 2, 3]
 
 
-def test_csv_agrees_with_json(drifting: SyntheticSession, klat: Klat) -> None:
+def test_csv_agrees_with_json(drifting, klat):
     _, out, _ = klat("summary", drifting.path, "--format", "csv")
     (row,) = csv.DictReader(io.StringIO(out))
     (soak,) = metrics(klat, drifting.path)["m"]["soaks"]
@@ -186,9 +184,7 @@ def test_csv_agrees_with_json(drifting: SyntheticSession, klat: Klat) -> None:
         assert int(row[f"longest_{name}"]) == soak["longest"][0][name]
 
 
-def test_a_csv_line_of_two_soaks_has_the_figures_of_neither(
-    drifting: SyntheticSession, new_session: NewSession, klat: Klat
-) -> None:
+def test_a_csv_line_of_two_soaks_has_the_figures_of_neither(drifting, new_session, klat):
     new_session("stock/2", boot_id="other").run({"m": SAMPLES}, params=SOAK, run=1)
     _, out, _ = klat("summary", drifting.path.parent, "--format", "csv")
     (row,) = csv.DictReader(io.StringIO(out))
@@ -197,16 +193,14 @@ def test_a_csv_line_of_two_soaks_has_the_figures_of_neither(
     assert [soak["segments"] for soak in found] == [4, 1]
 
 
-def test_runs_have_no_columns_of_soaks(writer: SyntheticSession, klat: Klat) -> None:
+def test_runs_have_no_columns_of_soaks(writer, klat):
     writer.run({"m": SAMPLES})
     _, out, _ = klat("summary", writer.path, "--format", "csv")
     assert "soaked_s" not in out and "soaks" not in metrics(klat, writer.path)["m"]
 
 
 @pytest.mark.parametrize("lacks", ["is missing", "is empty"])
-def test_without_longest_samples_summary_shows_all_else(
-    lacks: str, drifting: SyntheticSession, klat: Klat
-) -> None:
+def test_without_longest_samples_summary_shows_all_else(lacks, drifting, klat):
     path = drifting.path / "samples" / "longest.csv"
     path.unlink()
     if lacks == "is empty":
@@ -219,13 +213,13 @@ def test_without_longest_samples_summary_shows_all_else(
     assert soak["longest"] is None and len(soak["drift"]) == 3
 
 
-def test_a_damaged_file_does_not_hide_the_drift(drifting: SyntheticSession, klat: Klat) -> None:
+def test_a_damaged_file_does_not_hide_the_drift(drifting, klat):
     (drifting.path / "samples" / "longest.csv").write_text("a,b\n")
     status, out, _ = klat("summary", drifting.path)
     assert status == 2 and DRIFT in " ".join(out.split())
 
 
-def test_samples_of_one_delay_are_one_line(writer: SyntheticSession, klat: Klat) -> None:
+def test_samples_of_one_delay_are_one_line(writer, klat):
     writer.run({"m": [1000 + i for i in range(300)]}, params=SOAK, run=1)
     written(writer, *(line(1000 + i, index=i) for i in (9, 7, 8, 5, 200)))
     _, out, _ = klat("summary", writer.path)
@@ -233,9 +227,7 @@ def test_samples_of_one_delay_are_one_line(writer: SyntheticSession, klat: Klat)
     assert [row[1:] for row in delays] == [["1", "1", "1"], ["3", "1", "1"], ["1", "1", "1"]]
 
 
-def test_the_usual_samples_of_a_short_soak_do_not_join_its_delays(
-    writer: SyntheticSession, klat: Klat
-) -> None:
+def test_the_usual_samples_of_a_short_soak_do_not_join_its_delays(writer, klat):
     values = [100 + i % 7 for i in range(150)]
     values[20], values[90] = 5000, 4000
     writer.run({"m": values}, params=SOAK, run=1)
@@ -246,9 +238,7 @@ def test_the_usual_samples_of_a_short_soak_do_not_join_its_delays(
 
 
 @pytest.mark.parametrize(("apart_ns", "said"), [(0, "common causes"), (10**7, "no common cause")])
-def test_delays_on_two_cpus_at_the_same_times_have_common_causes(
-    apart_ns: int, said: str, writer: SyntheticSession, klat: Klat
-) -> None:
+def test_delays_on_two_cpus_at_the_same_times_have_common_causes(apart_ns, said, writer, klat):
     lines = []
     for cpu in (0, 1):
         own = f"{SOAK};together=2;cpus={cpu}"
@@ -263,7 +253,7 @@ def test_delays_on_two_cpus_at_the_same_times_have_common_causes(
 
 
 @pytest.mark.parametrize("cpus", [2, 3])
-def test_more_cpus_need_a_smaller_p(cpus: int, writer: SyntheticSession, klat: Klat) -> None:
+def test_more_cpus_need_a_smaller_p(cpus, writer, klat):
     """One delay on each CPU in 4 s, two at the same time: by chance once in 2,000."""
     lines = []
     for cpu in range(cpus):
@@ -275,9 +265,7 @@ def test_more_cpus_need_a_smaller_p(cpus: int, writer: SyntheticSession, klat: K
     assert ("they have common causes" in " ".join(out.split())) == (cpus == 2)
 
 
-def test_a_clock_that_was_set_is_said_and_hides_no_common_cause(
-    writer: SyntheticSession, klat: Klat
-) -> None:
+def test_a_clock_that_was_set_is_said_and_hides_no_common_cause(writer, klat):
     """On CPU 0 the delays are after the setting and in the next segment, on CPU 1 they are in the same
     segment."""
     hour, lines = 3600 * 10**9, []

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from written_sessions import Klat, NewSession, SyntheticSession
+from written_sessions import NewSession, SyntheticSession
 from klat.record.session import read_session
 
 COUNTED = {"mode": "counted", "unit": "instructions"}
@@ -27,7 +27,7 @@ def without_number(writer: SyntheticSession, run: int = 1, **values: Any) -> Non
 
 
 @pytest.mark.parametrize("mode", [COUNTED, EMULATED])
-def test_a_row_without_a_number_is_read(new_session: NewSession, mode: dict[str, str]) -> None:
+def test_a_row_without_a_number_is_read(new_session, mode):
     writer = new_session(**mode)
     without_number(writer)
     session = read_session(writer.path)
@@ -35,21 +35,19 @@ def test_a_row_without_a_number_is_read(new_session: NewSession, mode: dict[str,
     assert not any(session.measurable(row) or row.usable for row in session.rows)
 
 
-def test_where_there_is_time_a_row_without_a_number_is_damaged(writer: SyntheticSession) -> None:
+def test_where_there_is_time_a_row_without_a_number_is_damaged(writer):
     without_number(writer)
     assert read_session(writer.path).rows == []
 
 
-def test_figures_without_samples_are_not_believed(new_session: NewSession) -> None:
+def test_figures_without_samples_are_not_believed(new_session):
     writer = new_session(**COUNTED)
     without_number(writer, mean="12.000")
     session = read_session(writer.path)
     assert session.rows == [] and "has figures, but no samples" in session.problems[0]
 
 
-def test_summary_shows_the_evidence_in_place_of_figures(
-    new_session: NewSession, klat: Klat
-) -> None:
+def test_summary_shows_the_evidence_in_place_of_figures(new_session, klat):
     writer = new_session(**EMULATED)
     without_number(writer, 1)
     without_number(writer, 5, status="disturbed", reason="other shootdowns")
@@ -61,7 +59,7 @@ def test_summary_shows_the_evidence_in_place_of_figures(
     assert "2 runs: 1 ok, 1 disturbed" in out
 
 
-def test_a_sweep_without_numbers_has_no_table(new_session: NewSession, klat: Klat) -> None:
+def test_a_sweep_without_numbers_has_no_table(new_session, klat):
     writer = new_session(**EMULATED)
     for responders in (1, 2, 79):
         without_number(writer, params=FLUSH.replace("79", str(responders)))
@@ -70,7 +68,7 @@ def test_a_sweep_without_numbers_has_no_table(new_session: NewSession, klat: Kla
     assert "T(k)" not in out and "sweep" not in out
 
 
-def test_a_table_of_other_programs_has_empty_fields(new_session: NewSession, klat: Klat) -> None:
+def test_a_table_of_other_programs_has_empty_fields(new_session, klat):
     import csv
 
     writer = new_session(**EMULATED)
@@ -99,9 +97,7 @@ def pair(new_session: NewSession, **mode: str) -> list[Path]:
 
 
 @pytest.mark.parametrize("form", ["text", "markdown"])
-def test_compare_names_metrics_that_are_not_measurable(
-    new_session: NewSession, klat: Klat, form: str
-) -> None:
+def test_compare_names_metrics_that_are_not_measurable(new_session, klat, form):
     sides = pair(new_session, **COUNTED)
     status, out, _ = klat("compare", "--format", form, *sides)
     assert status == 0, out
@@ -110,9 +106,7 @@ def test_compare_names_metrics_that_are_not_measurable(
     assert "instructions counted by an" in out and "NEW takes more instructions" in out
 
 
-def test_compare_of_nothing_measurable_is_not_comparable(
-    new_session: NewSession, klat: Klat, tmp_path: Path
-) -> None:
+def test_compare_of_nothing_measurable_is_not_comparable(new_session, klat, tmp_path):
     sides = pair(new_session, **EMULATED)
     for words in ([], ["--format", "json"], ["--format", "csv"], ["--html", tmp_path / "c.html"]):
         status, out, _ = klat("compare", *words, *sides)
@@ -121,9 +115,7 @@ def test_compare_of_nothing_measurable_is_not_comparable(
 
 
 @pytest.mark.parametrize("form", ["junit", "ktap"])
-def test_metrics_that_are_not_measurable_are_skipped_test_cases(
-    new_session: NewSession, klat: Klat, tmp_path: Path, form: str
-) -> None:
+def test_metrics_that_are_not_measurable_are_skipped_test_cases(new_session, klat, tmp_path, form):
     file = tmp_path / "cases"
     sides = pair(new_session, **COUNTED)
     assert klat("export", "--format", form, "-o", file, *sides)[0] == 0
@@ -140,12 +132,8 @@ def test_metrics_that_are_not_measurable_are_skipped_test_cases(
     ],
 )
 def test_nothing_measurable_is_one_sentence_and_no_traceback(
-    new_session: NewSession,
-    klat: Klat,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    words: list[str],
-) -> None:
+    new_session, klat, monkeypatch, tmp_path, words
+):
     monkeypatch.chdir(tmp_path)
     stock, _ = pair(new_session, **EMULATED)
     status, out, err = klat(*words, stock)

@@ -18,9 +18,7 @@ from klat.report.text.numbers import ratio_digits, whole
         (90.0, 110.0, 1),
     ],
 )
-def test_a_ratio_has_the_digits_that_its_interval_supports(
-    low: float, high: float, digits: int
-) -> None:
+def test_a_ratio_has_the_digits_that_its_interval_supports(low, high, digits):
     assert ratio_digits(low, high) == digits
 
 
@@ -29,5 +27,5 @@ def test_a_ratio_has_the_digits_that_its_interval_supports(
     [(None, "n/a"), (2.0**49, "562,949,953,421,312"), (2.0**60, "1.15292150461e+18")]
     + [(2**60 + 1, "1,152,921,504,606,846,977")],
 )
-def test_a_number_has_no_digit_that_is_not_known(value: float | None, text: str) -> None:
+def test_a_number_has_no_digit_that_is_not_known(value, text):
     assert whole(value) == text

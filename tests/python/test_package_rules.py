@@ -14,7 +14,7 @@ def long_function(lines: int) -> str:
     return "def long():\n" + "    x = 1\n" * (lines - 1)
 
 
-def test_the_package_has_no_violation() -> None:
+def test_the_package_has_no_violation():
     assert not list(violations(TREE / "scripts/klat"))
 
 
@@ -32,14 +32,12 @@ def test_the_package_has_no_violation() -> None:
         ({"base/files.py": long_function(FUNCTION_LINES + 1)}, "function long of"),
     ],
 )
-def test_each_planted_violation_is_reported(
-    files: dict[str, str], expected: str, tmp_path: Path
-) -> None:
+def test_each_planted_violation_is_reported(files, expected, tmp_path):
     (found,) = violations(package(tmp_path, files))
     assert expected in found
 
 
-def test_downward_imports_and_lengths_at_the_limit_are_accepted(tmp_path: Path) -> None:
+def test_downward_imports_and_lengths_at_the_limit_are_accepted(tmp_path):
     files = {
         "cli.py": "from klat import commands\nfrom klat.base import files\n",
         "base/files.py": "\n" * MODULE_LINES,

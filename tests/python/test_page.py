@@ -84,9 +84,7 @@ def page_of(klat: Klat, tmp_path: Path) -> Pages:
     return make
 
 
-def test_the_page_has_the_verdict_of_the_text_and_every_figure(
-    side: SideWriter, klat: Klat, page_of: Pages
-) -> None:
+def test_the_page_has_the_verdict_of_the_text_and_every_figure(side, klat, page_of):
     stock, rt = side("stock"), side("rt", 1.2, **RT)
     out = klat("compare", stock, rt)[1]
     status, page = page_of(stock, rt)
@@ -103,9 +101,7 @@ def test_the_page_has_the_verdict_of_the_text_and_every_figure(
 
 
 @pytest.mark.parametrize("limit", [(), ("--limit", "50us")])
-def test_the_page_draws_the_segments_of_soaks(
-    limit: tuple[str, ...], side: SideWriter, page_of: Pages
-) -> None:
+def test_the_page_draws_the_segments_of_soaks(limit, side, page_of):
     soak: dict[str, Any] = {"run": {"params": SOAK}}
     _, page = page_of(side("stock", **soak), side("rt", **soak, **RT), *limit)
     for title in ("Median of each segment", "Maximum of each segment"):
@@ -114,7 +110,7 @@ def test_the_page_draws_the_segments_of_soaks(
     assert ("the line is the limit, 50us" in page.text) == bool(limit)
 
 
-def test_the_maximum_of_each_segment_is_that_of_its_row(side: SideWriter) -> None:
+def test_the_maximum_of_each_segment_is_that_of_its_row(side):
     dataset = read_dataset(side("stock", boots=2, runs=3, run={"params": SOAK}))
     (cell,) = dataset.cells.values()
     found = maxima_of(_side(cell, Units()).units)
@@ -122,7 +118,7 @@ def test_the_maximum_of_each_segment_is_that_of_its_row(side: SideWriter) -> Non
     assert len(found) == 6
 
 
-def test_the_page_judges_a_limit_like_the_text(side: SideWriter, page_of: Pages) -> None:
+def test_the_page_judges_a_limit_like_the_text(side, page_of):
     stock, rt = side("stock", 2.0), side("rt", **RT)
     status, page = page_of(stock, rt, "--limit", "100us", "--share", "5%")
     assert status == 0 and page.text.index("1 within") < page.text.index("= within")
@@ -141,9 +137,7 @@ def counted(side: SideWriter) -> tuple[Path, Path]:
     return side("stock", noise=0.0001, **counted), side("rt", 1.2, noise=0.0001, **counted, **RT)
 
 
-def test_the_unit_stands_in_the_head_and_digits_are_those_that_the_interval_supports(
-    side: SideWriter, page_of: Pages
-) -> None:
+def test_the_unit_stands_in_the_head_and_digits_are_those_that_the_interval_supports(side, page_of):
     _, page = page_of(*counted(side))
     assert "BASE instructions NEW instructions" in page.text
     tables = " ".join(re.findall(r"<table.*?</table>", page.source, re.S))
@@ -151,9 +145,7 @@ def test_the_unit_stands_in_the_head_and_digits_are_those_that_the_interval_supp
     assert not re.search(r"\d\.\d{5}", tables)
 
 
-def test_the_page_fetches_nothing_and_says_so_to_the_browser(
-    side: SideWriter, page_of: Pages
-) -> None:
+def test_the_page_fetches_nothing_and_says_so_to_the_browser(side, page_of):
     _, page = page_of(side("stock"), side("rt", 1.2, **RT))
     assert page.count("script") == page.count("img") == page.count("iframe") == 0
     for _, attributes in page.elements:
@@ -163,7 +155,7 @@ def test_the_page_fetches_nothing_and_says_so_to_the_browser(
     assert "default-src 'none'" in page.source
 
 
-def test_every_reference_within_the_page_leads_somewhere(side: SideWriter, page_of: Pages) -> None:
+def test_every_reference_within_the_page_leads_somewhere(side, page_of):
     _, page = page_of(side("stock"), side("rt", 1.2, **RT), side("other", **RT))
     ids = [a["id"] for _, a in page.elements if a.get("id")]
     assert len(ids) == len(set(ids))
@@ -171,7 +163,7 @@ def test_every_reference_within_the_page_leads_somewhere(side: SideWriter, page_
     assert used and used <= set(ids)
 
 
-def test_every_colour_of_a_figure_has_one_for_the_dark(side: SideWriter, page_of: Pages) -> None:
+def test_every_colour_of_a_figure_has_one_for_the_dark(side, page_of):
     _, page = page_of(side("stock"), side("rt", 1.2, **RT))
     style, body = page.source.split("</style>", 1)
     used = set(re.findall(r'(stroke|fill|color) ?= ?["\'](#[0-9A-F]{6}|rgb\([^)]*\))', body))
@@ -180,7 +172,7 @@ def test_every_colour_of_a_figure_has_one_for_the_dark(side: SideWriter, page_of
         assert f'[{attribute}="{colour}"]' in style, (attribute, colour)
 
 
-def test_the_same_input_makes_the_same_page(side: SideWriter, page_of: Pages) -> None:
+def test_the_same_input_makes_the_same_page(side, page_of):
     sides = side("stock"), side("rt", 1.01, **RT)
     first = page_of(*sides)[1].source
     assert page_of(*sides)[1].source == first
@@ -195,7 +187,7 @@ def hostile(label: Path) -> Path:
     return label
 
 
-def test_labels_and_names_are_text_whatever_they_hold(side: SideWriter, page_of: Pages) -> None:
+def test_labels_and_names_are_text_whatever_they_hold(side, page_of):
     setting = {"params": "mode=<u>\"'", "placement": "p<q>"}
     stock = side("stock", run=setting)
     plain = page_of(stock, side("rt", 1.2, run=setting, **RT))[1]
@@ -210,7 +202,7 @@ def test_labels_and_names_are_text_whatever_they_hold(side: SideWriter, page_of:
     assert "--allow cmdline.q\\x07" in refused.text and "\x07" not in refused.source
 
 
-def test_a_refused_comparison_is_named_and_not_drawn(side: SideWriter, page_of: Pages) -> None:
+def test_a_refused_comparison_is_named_and_not_drawn(side, page_of):
     rt = side("rt", 1.2, **RT, cpu_model="Another CPU")
     status, page = page_of(side("stock"), rt)
     assert status == 4
@@ -222,9 +214,7 @@ def test_a_refused_comparison_is_named_and_not_drawn(side: SideWriter, page_of: 
     assert "allowed, though it differs: cpu" in page.text
 
 
-def test_one_boot_a_side_and_one_run_a_side_still_make_a_page(
-    side: SideWriter, page_of: Pages
-) -> None:
+def test_one_boot_a_side_and_one_run_a_side_still_make_a_page(side, page_of):
     for runs in (1, 3):
         stock, rt = side(f"stock{runs}", boots=1, runs=runs), side(f"rt{runs}", 1.5, boots=1, runs=runs, **RT)  # fmt: skip
         status, page = page_of(stock, rt)
@@ -234,9 +224,7 @@ def test_one_boot_a_side_and_one_run_a_side_still_make_a_page(
         assert "n/a ns" not in page.text
 
 
-def test_samples_that_are_gone_leave_the_verdict_and_a_reason(
-    side: SideWriter, page_of: Pages
-) -> None:
+def test_samples_that_are_gone_leave_the_verdict_and_a_reason(side, page_of):
     stock, rt = side("stock"), side("rt", 1.2, **RT)
     (rt / "0" / "samples" / "pipes.u64").unlink()
     status, page = page_of(stock, rt, said="not verified: the samples of 4 rows")
@@ -245,9 +233,7 @@ def test_samples_that_are_gone_leave_the_verdict_and_a_reason(
     assert page.count("figure") == 1
 
 
-def test_an_unwritable_page_is_an_error_and_changes_nothing(
-    side: SideWriter, klat: Klat, tmp_path: Path
-) -> None:
+def test_an_unwritable_page_is_an_error_and_changes_nothing(side, klat, tmp_path):
     stock, rt = side("stock"), side("rt", **RT)
     status, _, err = klat("compare", stock, rt, "--html", tmp_path / "nowhere" / "a.html")
     assert status == 2 and "cannot write" in err and "No such file or directory" in err
@@ -258,9 +244,7 @@ def test_an_unwritable_page_is_an_error_and_changes_nothing(
     assert list(directory.iterdir()) == []
 
 
-def test_without_its_template_library_it_says_what_to_install(
-    side: SideWriter, klat: Klat, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_its_template_library_it_says_what_to_install(side, klat, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "jinja2", None)
     status, out, err = klat("compare", side("stock"), side("rt"), "--html", tmp_path / "a.html")
     assert (status, out) == (2, "")
@@ -300,9 +284,7 @@ def measured(tmp_path: Path, script: str, *options: str) -> str:
 
 
 @pytest.mark.slow
-def test_a_browser_shows_the_verdict_and_asks_for_nothing(
-    side: SideWriter, page_of: Pages, tmp_path: Path
-) -> None:
+def test_a_browser_shows_the_verdict_and_asks_for_nothing(side, page_of, tmp_path):
     browser()
     page_of(side("stock"), hostile(side("odd", 1.2, **RT)))
     log = tmp_path / "net.json"
@@ -318,9 +300,7 @@ def test_a_browser_shows_the_verdict_and_asks_for_nothing(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_the_page_has_a_light_and_a_dark_form(
-    side: SideWriter, page_of: Pages, tmp_path: Path, scheme: str
-) -> None:
+def test_the_page_has_a_light_and_a_dark_form(side, page_of, tmp_path, scheme):
     browser()
     page_of(side("stock"), side("rt", 1.2, **RT))
     script = (
@@ -336,9 +316,7 @@ def test_the_page_has_a_light_and_a_dark_form(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("width", [400, 800, 1400])
-def test_a_name_keeps_its_line_and_nothing_is_wider_than_the_window(
-    side: SideWriter, page_of: Pages, tmp_path: Path, width: int
-) -> None:
+def test_a_name_keeps_its_line_and_nothing_is_wider_than_the_window(side, page_of, tmp_path, width):
     browser()
     page_of(*counted(side))
     script = (

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from sweep_figures import blocks, needs_gnuplot
-from written_sessions import Klat, NewSession, SyntheticSession, stepped
+from written_sessions import SyntheticSession, stepped
 
 from klat.report.plot.reduction import (
     Band,
@@ -42,7 +42,7 @@ def figures(*paths: Path) -> tuple[Figure | None, Figure | None]:
     return distribution(overlay, axis), run_series(overlay, axis)
 
 
-def test_the_distribution_keeps_both_extremes_and_true_shares() -> None:
+def test_the_distribution_keeps_both_extremes_and_true_shares():
     ordered = np.sort(np.random.default_rng(1).integers(1_000, 9_000, 300_000).astype(np.uint64))
     ordered[-1] = 10**12
     curve = cumulative(Distribution.of_parts([ordered]))
@@ -54,7 +54,7 @@ def test_the_distribution_keeps_both_extremes_and_true_shares() -> None:
         assert np.mean(ordered >= value) == pytest.approx(10**-nines)
 
 
-def test_bins_are_multiples_of_the_counters_step() -> None:
+def test_bins_are_multiples_of_the_counters_step():
     values = (26 * np.random.default_rng(2).integers(100, 400, 50_000)).astype(np.uint64)
     values[7] += 1  # one sample off the grid must not hide it
     step = granularity(Distribution.of_parts([values]))
@@ -71,7 +71,7 @@ def test_bins_are_multiples_of_the_counters_step() -> None:
 
 
 @needs_gnuplot
-def test_instructions_one_apart_are_in_bins_of_their_own(new_session: NewSession) -> None:
+def test_instructions_one_apart_are_in_bins_of_their_own(new_session):
     writer = new_session(mode="counted", unit="instructions")  # its counter has steps of 26
     writer.run({"round_trip": [1966] * 300 + [1967] * 300})
     drawn, _ = figures(writer.path)
@@ -80,7 +80,7 @@ def test_instructions_one_apart_are_in_bins_of_their_own(new_session: NewSession
     assert sorted(set(outline[:, 1])) == [0, 50]
 
 
-def test_thinning_keeps_the_lowest_and_the_highest_run() -> None:
+def test_thinning_keeps_the_lowest_and_the_highest_run():
     n = 12_345
     draw = np.random.default_rng(3)
     band = Band(np.arange(n) + 1.0, draw.random(n), draw.random(n) + 1, draw.random(n) + 2)
@@ -91,7 +91,7 @@ def test_thinning_keeps_the_lowest_and_the_highest_run() -> None:
     assert thinned(band, n) is band
 
 
-def test_marks_keep_the_smallest_and_the_largest() -> None:
+def test_marks_keep_the_smallest_and_the_largest():
     values = np.random.default_rng(4).random(5_000)
     kept = spread_out(values, 60)
     assert len(kept) <= 60 and {values.min(), values.max()} <= set(kept)
@@ -100,19 +100,19 @@ def test_marks_keep_the_smallest_and_the_largest() -> None:
 @pytest.mark.parametrize(
     ("low", "high"), [(0.01, 500), (20, 90), (1, 10**9), (999, 1001), (4.8, 6.2), (5e4, 5e4 + 7)]
 )
-def test_every_axis_has_a_readable_number_of_tics(low: float, high: float) -> None:
+def test_every_axis_has_a_readable_number_of_tics(low, high):
     assert 2 <= linear_tics(low, high).count(",  ") + linear_tics(low, high).count("' ") <= 12
     if high > 4 * low:
         assert 2 <= logarithmic_tics(low, high).count("' ") <= 12
 
 
-def test_counts_have_whole_tics() -> None:
+def test_counts_have_whole_tics():
     for most in (1, 9, 20, 500, 12_345):
         places = re.findall(r"' ([0-9.]+)", whole_tics(0.5, most + 0.5))
         assert places and all(float(place).is_integer() for place in places)
 
 
-def test_a_distribution_shows_the_longest_sample_of_all_runs(writer: SyntheticSession) -> None:
+def test_a_distribution_shows_the_longest_sample_of_all_runs(writer):
     fill(writer)
     writer.run({"round_trip": [*stepped(52_000), 26_000_000]}, status="disturbed", reason="steal")
     figure, _ = figures(writer.path)
@@ -124,7 +124,7 @@ def test_a_distribution_shows_the_longest_sample_of_all_runs(writer: SyntheticSe
         assert said in text
 
 
-def test_invalid_runs_are_marked_and_in_no_distribution(writer: SyntheticSession) -> None:
+def test_invalid_runs_are_marked_and_in_no_distribution(writer):
     fill(writer)
     writer.run({"round_trip": stepped(99_000)}, status="invalid", reason="moved")
     writer.run({"round_trip": stepped(60_000)}, status="disturbed", reason="steal")
@@ -139,9 +139,7 @@ def test_invalid_runs_are_marked_and_in_no_distribution(writer: SyntheticSession
     assert invalid.tolist() == [[13, pytest.approx(99_000 / 2600)]]
 
 
-def test_runs_are_drawn_in_the_order_taken_whatever_the_clock_says(
-    writer: SyntheticSession,
-) -> None:
+def test_runs_are_drawn_in_the_order_taken_whatever_the_clock_says(writer):
     later = writer.start_ns + 10**12
     writer.run({"round_trip": stepped(9_100)}, start_ns=later)
     for median in (5_200, 5_460):
@@ -151,7 +149,7 @@ def test_runs_are_drawn_in_the_order_taken_whatever_the_clock_says(
     assert blocks(series)[0][:, 2].tolist() == pytest.approx([3.5, 2.0, 2.1])
 
 
-def test_labels_and_sessions_are_laid_over_each_other(new_session: NewSession) -> None:
+def test_labels_and_sessions_are_laid_over_each_other(new_session):
     one = fill(new_session("stock/monday"))
     two = fill(new_session("rt/1", label="rt"), median=60_000)
     for figure in figures(one.path, two.path):
@@ -165,7 +163,7 @@ def test_labels_and_sessions_are_laid_over_each_other(new_session: NewSession) -
     assert "stock/monday" in text and "stock/tuesday" in text
 
 
-def test_emulated_ticks_are_drawn_as_ticks(new_session: NewSession) -> None:
+def test_emulated_ticks_are_drawn_as_ticks(new_session):
     writer = fill(new_session(mode="emulated"))
     spread, _ = figures(writer.path)
     assert spread is not None
@@ -174,9 +172,7 @@ def test_emulated_ticks_are_drawn_as_ticks(new_session: NewSession) -> None:
 
 
 @needs_gnuplot
-def test_files_have_predictable_names_and_both_kinds(
-    writer: SyntheticSession, klat: Klat, tmp_path: Path
-) -> None:
+def test_files_have_predictable_names_and_both_kinds(writer, klat, tmp_path):
     fill(writer)
     for count in (0, 2):
         for run in range(3):
@@ -213,9 +209,7 @@ def test_files_have_predictable_names_and_both_kinds(
     "label",
     ["", "it's \"%s{}^_", "`id`$(id)", "x\\n\\", "\x1b[31m\n", "ø漢\udcff", "L" * 300],
 )
-def test_odd_labels_are_drawn_as_they_are(
-    new_session: NewSession, klat: Klat, tmp_path: Path, label: str
-) -> None:
+def test_odd_labels_are_drawn_as_they_are(new_session, klat, tmp_path, label):
     writer = fill(new_session(label=label, kernel_release=label))
     status, _, err = klat("plot", writer.path, "-o", tmp_path / "plots")
     assert (status, err) == (0, "")
@@ -225,9 +219,7 @@ def test_odd_labels_are_drawn_as_they_are(
 @pytest.mark.parametrize(
     "kind", ["one run", "few samples", "constant", "coarse", "zero", "huge", "largest", "invalid"]
 )
-def test_scarce_and_extreme_data_are_drawn_without_a_complaint(
-    writer: SyntheticSession, klat: Klat, tmp_path: Path, kind: str
-) -> None:
+def test_scarce_and_extreme_data_are_drawn_without_a_complaint(writer, klat, tmp_path, kind):
     data = {
         "one run": [stepped(5_000)],
         "few samples": [[52], [78, 26]],
@@ -246,9 +238,7 @@ def test_scarce_and_extreme_data_are_drawn_without_a_complaint(
 
 
 @needs_gnuplot
-def test_a_cut_samples_file_does_not_stop_the_other_figures(
-    writer: SyntheticSession, klat: Klat, tmp_path: Path
-) -> None:
+def test_a_cut_samples_file_does_not_stop_the_other_figures(writer, klat, tmp_path):
     fill(writer)
     writer.run({"handoff": stepped(8_000)}, benchmark="cv", params="")
     writer.samples_file("pipes").write_bytes(bytes(80))
@@ -258,9 +248,7 @@ def test_a_cut_samples_file_does_not_stop_the_other_figures(
     assert (tmp_path / "plots" / "cv-handoff-distribution.svg").exists()
 
 
-def test_without_gnuplot_one_line_says_how_to_get_it(
-    writer: SyntheticSession, klat: Klat, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_gnuplot_one_line_says_how_to_get_it(writer, klat, tmp_path, monkeypatch):
     fill(writer)
     monkeypatch.setenv("PATH", str(tmp_path))
     status, out, err = klat("plot", writer.path, "-o", tmp_path / "plots")
@@ -276,9 +264,8 @@ def test_without_gnuplot_one_line_says_how_to_get_it(
     ],
 )
 def test_a_gnuplot_that_draws_nothing_is_one_line(
-    new_session: NewSession, klat: Klat, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-    does: str, said: str,
-) -> None:  # fmt: skip
+    new_session, klat, tmp_path, monkeypatch, does, said
+):
     writer = fill(new_session())
     fake = tmp_path / "bin" / "gnuplot"
     fake.parent.mkdir()
@@ -289,9 +276,7 @@ def test_a_gnuplot_that_draws_nothing_is_one_line(
     assert status == 2 and said in err and err.count("\n") == 1
 
 
-def test_labels_that_share_no_axis_are_refused_by_name(
-    new_session: NewSession, klat: Klat, tmp_path: Path
-) -> None:
+def test_labels_that_share_no_axis_are_refused_by_name(new_session, klat, tmp_path):
     one = fill(new_session("stock/1"))
     two = fill(new_session("icount/1", label="icount", mode="counted", unit="instructions"))
     status, _, err = klat("plot", one.path, two.path, "-o", tmp_path / "plots")
@@ -300,7 +285,7 @@ def test_labels_that_share_no_axis_are_refused_by_name(
     assert not (tmp_path / "plots").exists()
 
 
-def test_nothing_to_draw_is_one_line(writer: SyntheticSession, klat: Klat, tmp_path: Path) -> None:
+def test_nothing_to_draw_is_one_line(writer, klat, tmp_path):
     writer.run(status="skipped", reason="needs 2 CPUs")
     status, _, err = klat("plot", writer.path, "-o", tmp_path / "plots")
     assert status == 2

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from written_sessions import RT, Klat, NewSession, words, write_environment
+from written_sessions import RT, NewSession, words, write_environment
 
 from klat.compare.dataset import read_dataset
 from klat.compare.estimands import parse
@@ -65,9 +65,7 @@ def boots(new_session: NewSession) -> Boots:
     return Boots(new_session)
 
 
-def test_runs_of_a_boot_are_pooled_for_a_quantile_that_none_of_them_has(
-    boots: Boots, klat: Klat
-) -> None:
+def test_runs_of_a_boot_are_pooled_for_a_quantile_that_none_of_them_has(boots, klat):
     stock, rt = boots("stock", 4, 6), boots("rt", 4, 6, ratio=1.5, **RT)
     status, out, err = klat("compare", stock, rt, "--quantile", "p99.9")
     assert (status, err) == (1, "") and "round_trip, p99.9: slower" in out
@@ -79,7 +77,7 @@ def test_runs_of_a_boot_are_pooled_for_a_quantile_that_none_of_them_has(
     assert (first["judgement"]["pooled"], first["judgement"]["base"]["units"]) == (True, 4)
 
 
-def test_the_figure_of_a_boot_is_that_of_its_samples_together(boots: Boots) -> None:
+def test_the_figure_of_a_boot_is_that_of_its_samples_together(boots):
     stock = boots("stock", 2, 6)
     (cell,) = read_dataset(stock).cells.values()
     (found,) = observe_sides([cell], parse("p99.9"), [Units()])
@@ -89,20 +87,20 @@ def test_the_figure_of_a_boot_is_that_of_its_samples_together(boots: Boots) -> N
         assert np.exp(unit.logs[0]) == pytest.approx(np.sqrt(held[5993] * held[5994]) / 2.6)
 
 
-def test_runs_that_are_long_enough_are_not_pooled(boots: Boots, klat: Klat) -> None:
+def test_runs_that_are_long_enough_are_not_pooled(boots, klat):
     stock, rt = boots("stock", 4, 2, n=5000), boots("rt", 4, 2, n=5000, ratio=1.5, **RT)
     out = klat("compare", stock, rt, "--quantile", "p99.9")[1]
     assert "pooled" not in out and "p99.9" in out
 
 
-def test_one_run_that_is_too_short_pools_both_sides(boots: Boots) -> None:
+def test_one_run_that_is_too_short_pools_both_sides(boots):
     long, short = boots("long", 2, 2, n=5000), boots("short", 2, 6)
     cells = [cell for path in (long, short) for cell in read_dataset(path).cells.values()]
     found = observe_sides(cells, parse("p99.9"), [Units(), Units()])
     assert [(side.pooled, side.runs) for side in found] == [(True, 2), (True, 2)]
 
 
-def test_boots_that_are_too_short_are_groups(boots: Boots, klat: Klat) -> None:
+def test_boots_that_are_too_short_are_groups(boots, klat):
     stock, rt = boots("stock", 13, 2), boots("rt", 13, 2, ratio=1.5, **RT)
     status, out, _ = klat("compare", stock, rt, "--quantile", "p99.9")
     assert status == 1 and "Welch over boot groups" in out
@@ -112,7 +110,7 @@ def test_boots_that_are_too_short_are_groups(boots: Boots, klat: Klat) -> None:
     assert found.noun == "boot group" and [len(unit.name.split(" and ")) for unit in found.units] == [3, 3, 3, 4]  # fmt: skip
 
 
-def test_groups_of_pairs_hold_the_same_pairs_on_both_sides(boots: Boots, klat: Klat) -> None:
+def test_groups_of_pairs_hold_the_same_pairs_on_both_sides(boots, klat):
     facts = {"pairing": {"experiment": "e", "pair": "BOOT"}}
     stock = boots("stock", 13, 4, facts=facts)
     rt = boots("rt", 13, 2, ratio=1.5, facts=facts, **RT)
@@ -121,20 +119,20 @@ def test_groups_of_pairs_hold_the_same_pairs_on_both_sides(boots: Boots, klat: K
     assert "left out" not in out
 
 
-def test_too_few_samples_say_how_many_are_needed(boots: Boots, klat: Klat) -> None:
+def test_too_few_samples_say_how_many_are_needed(boots, klat):
     stock, rt = boots("stock", 2, 2), boots("rt", 2, 2, **RT)
     status, out, _ = klat("compare", stock, rt, "--quantile", "p99.9")
     assert status == 3 and "this figure needs 5,000 samples, and BASE has 4,000" in words(out)
 
 
-def test_history_has_a_point_for_each_boot_with_enough_samples(boots: Boots, klat: Klat) -> None:
+def test_history_has_a_point_for_each_boot_with_enough_samples(boots, klat):
     out = klat("history", boots("stock", 3, 5), "--quantile", "p99.9")[1]
     assert "the p99.9 of all samples of a boot, because single runs are too short" in words(out)
     out = klat("history", boots("rt", 3, 4), "--quantile", "p99.9")[1]
     assert "no boot has the 5,000 samples that p99.9 needs" in words(out)
 
 
-def test_a_figure_without_a_test_needs_no_samples(boots: Boots, klat: Klat) -> None:
+def test_a_figure_without_a_test_needs_no_samples(boots, klat):
     stock, rt = boots("stock", 4, 6, n=300), boots("rt", 4, 6, n=300, **RT)
     assert "p99 pooled" in klat("compare", stock, rt)[1]
     for path in rt.glob("*/samples/*.u64"):
@@ -143,12 +141,12 @@ def test_a_figure_without_a_test_needs_no_samples(boots: Boots, klat: Klat) -> N
     assert status == 0 and "pooled" not in out
 
 
-def test_the_maximum_is_refused_and_the_limit_is_named(boots: Boots, klat: Klat) -> None:
+def test_the_maximum_is_refused_and_the_limit_is_named(boots, klat):
     status, out, err = klat("compare", boots("stock", 1, 1), "x", "--quantile", "max")
     assert (status, out) == (2, "") and "max has no interval" in err and "--limit" in err
 
 
-def test_the_pooled_figure_does_not_depend_on_the_number_of_samples() -> None:
+def test_the_pooled_figure_does_not_depend_on_the_number_of_samples():
     rng = np.random.default_rng(1)
     means = []
     for n, count in ((5000, 3000), (25_000, 1000)):
@@ -171,7 +169,7 @@ def of_a_long_tail(rng: np.random.Generator, n: int) -> Distribution:
     )
 
 
-def test_equal_kernels_with_unequal_numbers_of_runs_are_rarely_said_to_differ() -> None:
+def test_equal_kernels_with_unequal_numbers_of_runs_are_rarely_said_to_differ():
     rng = np.random.default_rng(1)
     false = 0
     for _ in range(400):

@@ -94,17 +94,13 @@ def runs_of_figures(stock: Path) -> list[int]:
 
 
 @pytest.mark.parametrize("second", ALIKE)
-def test_sessions_that_compare_combines_are_one_figure(
-    boot: Boot, stock: Path, second: dict[str, Any]
-) -> None:
+def test_sessions_that_compare_combines_are_one_figure(boot, stock, second):
     boot(1), boot(2, **second)
     assert runs_of_figures(stock) == [4]
 
 
 @pytest.mark.parametrize("second", REFUSED + OTHER)
-def test_sessions_that_compare_does_not_combine_are_separate_figures(
-    boot: Boot, stock: Path, klat: Klat, second: dict[str, Any]
-) -> None:
+def test_sessions_that_compare_does_not_combine_are_separate_figures(boot, stock, klat, second):
     boots = boot(1), boot(2, **second)
     assert runs_of_figures(stock) == [2, 2]
     if second in REFUSED:
@@ -112,7 +108,7 @@ def test_sessions_that_compare_does_not_combine_are_separate_figures(
         assert klat("compare", *(each[0].path.parent for each in (boots, other)))[0] == 4
 
 
-def test_pools_are_of_all_their_boots_and_not_of_neighbours_only(boot: Boot, stock: Path) -> None:
+def test_pools_are_of_all_their_boots_and_not_of_neighbours_only(boot, stock):
     """Sessions that alternate between two conditions are two pools."""
     for number in range(1, 7):
         boot(number, facts={"load": "populate"} if number % 2 else None)
@@ -120,7 +116,7 @@ def test_pools_are_of_all_their_boots_and_not_of_neighbours_only(boot: Boot, sto
     assert [label.boots for label in labels] == [3, 3]
 
 
-def test_the_summary_separates_the_pools_of_a_label(boot: Boot, stock: Path, klat: Klat) -> None:
+def test_the_summary_separates_the_pools_of_a_label(boot, stock, klat):
     boot(1, facts={"load": "populate"})
     boot(2)
     status, out, _ = klat("summary", stock)
@@ -135,23 +131,19 @@ def test_the_summary_separates_the_pools_of_a_label(boot: Boot, stock: Path, kla
     assert [label["conditions"] for label in held] == [{"load": "populate"}, {"load": "none"}]
 
 
-def test_the_summary_names_the_load_of_a_label_that_has_one(
-    boot: Boot, stock: Path, klat: Klat
-) -> None:
+def test_the_summary_names_the_load_of_a_label_that_has_one(boot, stock, klat):
     boot(1, facts={"load": "populate"})
     out = klat("summary", stock)[1]
     assert "under     load: populate" in out and "apart" not in out
 
 
-def test_settings_on_different_cpus_name_them(boot: Boot, stock: Path, klat: Klat) -> None:
+def test_settings_on_different_cpus_name_them(boot, stock, klat):
     boot(1), boot(2, row={"cpus": "writer=0;reader=1"})
     out = klat("summary", stock)[1]
     assert "cpus=writer=1/reader=0" in out and "cpus=writer=0/reader=1" in out
 
 
-def test_no_export_gives_two_pools_one_name(
-    boot: Boot, stock: Path, tmp_path: Path, klat: Klat
-) -> None:
+def test_no_export_gives_two_pools_one_name(boot, stock, tmp_path, klat):
     boot(1, facts={"load": "populate"}), boot(2)
     status, out, err = klat("export", "--format", "gobench", stock)
     assert status == 0
@@ -177,16 +169,12 @@ def woken(interrupts: int) -> str:
     ("interrupts", "state"),
     [(0, "polling"), (10, "polling"), (11, "mixed"), (89, "mixed"), (90, "interrupt")],
 )
-def test_the_state_of_a_run_is_as_the_record_defines_it(
-    boot: Boot, interrupts: int, state: str
-) -> None:
+def test_the_state_of_a_run_is_as_the_record_defines_it(boot, interrupts, state):
     session = boot(1, row={"evidence": woken(interrupts)})
     assert {state_of(row) for row in read_session(session.path).rows} == {f"woken={state}"}
 
 
-def test_runs_woken_in_another_way_have_a_line_of_their_own(
-    boot: Boot, stock: Path, klat: Klat
-) -> None:
+def test_runs_woken_in_another_way_have_a_line_of_their_own(boot, stock, klat):
     session = boot(1, row={"evidence": woken(102)})
     session.run({"round_trip": samples(9_000)}, run=3, evidence=woken(0))
     session.run({"round_trip": samples(9_000)}, run=4, status="invalid", evidence="slept=9")
@@ -197,7 +185,7 @@ def test_runs_woken_in_another_way_have_a_line_of_their_own(
     assert re.search(r"woken=polling,.*\n  1 run of 100 samples, ok", text)
 
 
-def test_a_stray_run_of_another_state_does_not_rename_the_others(boot: Boot, stock: Path) -> None:
+def test_a_stray_run_of_another_state_does_not_rename_the_others(boot, stock):
     """Figures lay the same setting of several labels over each other, by its params."""
     session = boot(1, row={"evidence": woken(100)})
     for run in range(3, 20):
@@ -207,9 +195,7 @@ def test_a_stray_run_of_another_state_does_not_rename_the_others(boot: Boot, sto
     assert [setting.params.get("woken") for setting in label.settings] == [None, "polling"]
 
 
-def test_boots_are_those_in_which_the_metric_was_measured(
-    boot: Boot, stock: Path, klat: Klat
-) -> None:
+def test_boots_are_those_in_which_the_metric_was_measured(boot, stock, klat):
     for number in (1, 2, 3, 4):
         session = boot(number)
         if number < 3:
@@ -231,9 +217,7 @@ def lab_facts(number: int, created: str, experiment: str = "e1") -> dict[str, An
     }
 
 
-def test_boots_of_an_experiment_are_in_the_order_of_their_numbers(
-    new_session: NewSession, stock: Path
-) -> None:
+def test_boots_of_an_experiment_are_in_the_order_of_their_numbers(new_session, stock):
     """Every guest's clock is set to the same second, and the host may store boots out of order."""
     for directory, number, stored in (("c", 1, "30"), ("a", 2, "10"), ("b", 10, "20")):
         session = new_session(
@@ -285,7 +269,7 @@ def ratios(against: dict[str, Any]) -> list[float]:
     return [cell["results"][0]["judgement"]["ratio"] for cell in against["cells"]]
 
 
-def test_states_of_both_sides_are_compared_each_with_its_own(boot: Boot, klat: Klat) -> None:
+def test_states_of_both_sides_are_compared_each_with_its_own(boot, klat):
     paths = labels_woken(boot, [100, 100, 0, 0], [100, 100, 0, 0], 1.1)
     against = compared(klat, *paths)
     assert ratios(against) == pytest.approx([1.1, 1.1], abs=0.02)
@@ -295,9 +279,7 @@ def test_states_of_both_sides_are_compared_each_with_its_own(boot: Boot, klat: K
 
 
 @pytest.mark.parametrize("swapped", [False, True])
-def test_a_kernel_that_wakes_in_the_slow_way_more_often_is_slower(
-    boot: Boot, klat: Klat, swapped: bool
-) -> None:
+def test_a_kernel_that_wakes_in_the_slow_way_more_often_is_slower(boot, klat, swapped):
     """Each way takes as long as before, so only all runs together show it."""
     paths = labels_woken(boot, [100, 0, 0, 0], [100, 100, 100, 0])
     paths = paths[::-1] if swapped else paths
@@ -308,7 +290,7 @@ def test_a_kernel_that_wakes_in_the_slow_way_more_often_is_slower(
     assert klat("compare", *paths)[0] == (0 if swapped else 1)
 
 
-def test_a_mix_that_differs_by_chance_is_not_compared(boot: Boot, klat: Klat) -> None:
+def test_a_mix_that_differs_by_chance_is_not_compared(boot, klat):
     """In one boot of NEW all sleepers polled; the other boots of both sides are alike."""
     base, new = labels_woken(boot, [100, 100, 0], [100, 100, 0])
     session = boot(6, label="rt", row={"evidence": woken(0)})
@@ -319,7 +301,7 @@ def test_a_mix_that_differs_by_chance_is_not_compared(boot: Boot, klat: Klat) ->
     assert "do not differ beyond chance" in " ".join(against["cautions"])
 
 
-def test_a_few_runs_of_another_state_are_left_out_and_counted(boot: Boot, klat: Klat) -> None:
+def test_a_few_runs_of_another_state_are_left_out_and_counted(boot, klat):
     paths = labels_woken(boot, [100] * 19 + [0], [100] * 20, 1.1)
     against = compared(klat, *paths)
     assert ratios(against) == pytest.approx([1.1], abs=0.01)
@@ -330,9 +312,7 @@ def test_a_few_runs_of_another_state_are_left_out_and_counted(boot: Boot, klat: 
 
 
 @pytest.mark.parametrize("swapped", [False, True])
-def test_a_state_that_one_side_alone_is_often_in_stays_open(
-    boot: Boot, klat: Klat, swapped: bool
-) -> None:
+def test_a_state_that_one_side_alone_is_often_in_stays_open(boot, klat, swapped):
     """Else NEW could be five times slower in some of its boots and called the same."""
     paths = labels_woken(boot, [0, 0], [0, 0])
     session = boot(6, label="rt", row={"evidence": woken(100)})
@@ -344,7 +324,7 @@ def test_a_state_that_one_side_alone_is_often_in_stays_open(
     assert f"sleepers were woken by interrupt in {'BASE' if swapped else 'NEW'} alone" in out
 
 
-def test_sides_without_a_common_state_are_compared_with_a_note(boot: Boot, klat: Klat) -> None:
+def test_sides_without_a_common_state_are_compared_with_a_note(boot, klat):
     """A kernel that polls while idle is faster because of it, and compare includes that gain."""
     against = compared(klat, *labels_woken(boot, [100, 100], [0, 0]))
     assert ratios(against) == pytest.approx([0.2], abs=0.01)
@@ -354,9 +334,7 @@ def test_sides_without_a_common_state_are_compared_with_a_note(boot: Boot, klat:
     )
 
 
-def test_a_block_with_another_state_in_a_turn_is_left_out(
-    new_session: NewSession, klat: Klat
-) -> None:
+def test_a_block_with_another_state_in_a_turn_is_left_out(new_session, klat):
     """Of a block without one of its turns a drift does not cancel."""
     sides = {}
     for name in ("a", "b"):
@@ -381,9 +359,7 @@ def test_a_block_with_another_state_in_a_turn_is_left_out(
     assert "8 of 64 runs of BASE left out: in another turn of their block" in text
 
 
-def test_a_history_has_a_series_for_each_pool_whatever_the_kernel(
-    boot: Boot, stock: Path, klat: Klat
-) -> None:
+def test_a_history_has_a_series_for_each_pool_whatever_the_kernel(boot, stock, klat):
     for number in range(1, 13):
         facts = {"load": "populate"} if number % 2 else None
         boot(number, facts=facts, kernel_release=f"6.{number}.0", kernel_version=f"#{number}")
@@ -392,9 +368,7 @@ def test_a_history_has_a_series_for_each_pool_whatever_the_kernel(
     assert "load: populate" in out and "load: none" in out
 
 
-def test_a_history_has_a_series_for_each_build_and_state(
-    boot: Boot, stock: Path, klat: Klat
-) -> None:
+def test_a_history_has_a_series_for_each_build_and_state(boot, stock, klat):
     for number in range(1, 5):
         boot(number, programs={"pipes": f"{number % 2}" * 64}, row={"evidence": woken(100)})
     boot(5, programs={"pipes": "0" * 64}, row={"evidence": woken(0)})
@@ -404,9 +378,7 @@ def test_a_history_has_a_series_for_each_build_and_state(
     assert "5 boots: too few to find a change. For 3 series" in out
 
 
-def test_a_plan_is_not_made_from_boots_that_compare_would_not_pool(
-    boot: Boot, stock: Path, klat: Klat
-) -> None:
+def test_a_plan_is_not_made_from_boots_that_compare_would_not_pool(boot, stock, klat):
     for number in range(1, 5):
         boot(number, facts={"load": "populate"} if number == 4 else None)
     status, out, err = klat("plan", stock)
@@ -414,9 +386,7 @@ def test_a_plan_is_not_made_from_boots_that_compare_would_not_pool(
     assert "2 kinds that compare does not pool (load: none | load: populate)" in err
 
 
-def test_a_plan_counts_boots_by_metric_and_leaves_out_other_states(
-    boot: Boot, stock: Path, klat: Klat
-) -> None:
+def test_a_plan_counts_boots_by_metric_and_leaves_out_other_states(boot, stock, klat):
     for number in range(1, 5):
         session = boot(number, row={"evidence": woken(100)})
         if number < 3:
@@ -429,9 +399,7 @@ def test_a_plan_counts_boots_by_metric_and_leaves_out_other_states(
     assert "left out: 1 of 9 runs of pipes, which are of another kind (woken: polling)" in out
 
 
-def test_a_history_over_kernels_that_bring_files_of_their_own_is_one_series(
-    boot: Boot, stock: Path, klat: Klat
-) -> None:
+def test_a_history_over_kernels_that_bring_files_of_their_own_is_one_series(boot, stock, klat):
     """What one kernel has and another lacks is what a history is about."""
     polls = {"sys/module/haltpoll/parameters/guest_halt_poll_ns": "200000\n"}
     old = {f"{CPU}/cpuidle/current_governor_ro": "menu\n"}

@@ -48,9 +48,7 @@ def lengthen(place: int, quantile: float = 1) -> Callable[[Samples], None]:
     [(20, [500], 1), (3, [50], 1), (20, [200], 500), (10, [20, 37, 500], 1), (2, [1], 1)],
     ids=str,
 )
-def test_chance_stands_out_no_more_often_than_the_level(
-    runs: int, lengths: list[int], granularity: int
-) -> None:
+def test_chance_stands_out_no_more_often_than_the_level(runs, lengths, granularity):
     level, sessions = 0.05, 300
     alarms = sum(
         bool(standouts(drawn(seed, runs, lengths, leave, granularity), level))
@@ -61,51 +59,47 @@ def test_chance_stands_out_no_more_often_than_the_level(
 
 
 @pytest.mark.parametrize("place", [0, 1, 123, -1])
-def test_a_place_that_always_holds_the_longest_is_found_from_four_runs_on(place: int) -> None:
+def test_a_place_that_always_holds_the_longest_is_found_from_four_runs_on(place):
     (found,) = standouts(drawn(1, 4, [500], lengthen(place)))
     assert (found.place, found.runs, found.of) == (place, 4, 4)
     assert found.expected == pytest.approx(4 / 500)
 
 
-def test_the_end_is_found_where_runs_differ_in_length() -> None:
+def test_the_end_is_found_where_runs_differ_in_length():
     (found,) = standouts(drawn(1, 9, [100, 500, 700], lengthen(-1)))
     assert (found.place, found.runs, found.of) == (-1, 9, 9)
 
 
 @pytest.mark.parametrize("place", [0, -1])
 @pytest.mark.parametrize("quantile, shorter", [(0.95, False), (0.05, True)])
-def test_an_edge_that_is_only_somewhat_long_or_short_is_found(
-    place: int, quantile: float, shorter: bool
-) -> None:
+def test_an_edge_that_is_only_somewhat_long_or_short_is_found(place, quantile, shorter):
     (found,) = standouts(drawn(1, 20, [500], lengthen(place, quantile)))
     assert (found.place, found.shorter, found.runs) == (place, shorter, 0)
     share = quantile if shorter else 1 - quantile
     assert found.typical == pytest.approx(share, abs=0.01)
 
 
-def test_equal_samples_have_no_standout() -> None:
+def test_equal_samples_have_no_standout():
     same = Order.of(np.full(500, 340, dtype=np.uint64))
     assert standouts([same] * 100) == []
 
 
 @pytest.mark.parametrize("place", [0, 123, -1])
 @pytest.mark.parametrize("added, found", [(10, 0), (30, 1)])
-def test_a_place_that_hardly_changes_its_sample_is_left_out(
-    place: int, added: int, found: int
-) -> None:
+def test_a_place_that_hardly_changes_its_sample_is_left_out(place, added, found):
     samples = np.full(500, 1_000, dtype=np.uint64)
     samples[place] += added
     assert len(standouts([Order.of(samples)] * 20)) == found
 
 
-def test_too_few_runs_have_no_standout() -> None:
+def test_too_few_runs_have_no_standout():
     assert standouts([]) == []
     assert standouts(drawn(1, 1, [500], lengthen(-1))) == []
     assert standouts(drawn(1, 2, [500], lengthen(7))) == []
     assert standouts(drawn(1, 100, [1])) == []
 
 
-def test_of_several_series_the_longest_of_an_iteration_counts() -> None:
+def test_of_several_series_the_longest_of_an_iteration_counts():
     series = np.array([[1, 9, 3, 4], [5, 6, 7, 8]], dtype=np.uint64)
     order = Order.of(series.reshape(-1), series=2)
     assert (order.n, order.longest) == (4, (1,))
@@ -138,7 +132,7 @@ def warnings(klat: Klat, session: SyntheticSession) -> str:
     return out.partition("warning: ")[2]
 
 
-def test_the_summary_warns_of_a_place_that_stands_out(new_session: NewSession, klat: Klat) -> None:
+def test_the_summary_warns_of_a_place_that_stands_out(new_session, klat):
     said = warnings(klat, written(new_session, "a/1", -1))
     assert said.startswith(
         "round_trip: the last sample is the longest in 10 of 10 runs (0.05 by chance);"
@@ -148,25 +142,19 @@ def test_the_summary_warns_of_a_place_that_stands_out(new_session: NewSession, k
     assert said.startswith("round_trip: sample 43 is the longest")
 
 
-def test_the_summary_does_not_warn_of_chance_or_of_an_injection(
-    new_session: NewSession, klat: Klat
-) -> None:
+def test_the_summary_does_not_warn_of_chance_or_of_an_injection(new_session, klat):
     assert warnings(klat, written(new_session, "a/1", None)) == ""
     assert warnings(klat, written(new_session, "b/1", -1, inject="50")) == ""
 
 
-def test_the_summary_warns_over_boots_with_too_few_runs_each(
-    new_session: NewSession, klat: Klat
-) -> None:
+def test_the_summary_warns_over_boots_with_too_few_runs_each(new_session, klat):
     for boot in range(1, 6):
         session = written(new_session, f"a/{boot}", -1, runs=2, seed=boot)
     session.path = session.path.parent
     assert "the last sample is the longest in 10 of 10 runs" in warnings(klat, session)
 
 
-def test_boots_that_repeat_each_other_to_the_byte_are_one(
-    new_session: NewSession, klat: Klat
-) -> None:
+def test_boots_that_repeat_each_other_to_the_byte_are_one(new_session, klat):
     for boot in range(1, 6):
         session = written(new_session, f"a/{boot}", -1, runs=2)
     session.path = session.path.parent

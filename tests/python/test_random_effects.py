@@ -35,7 +35,7 @@ def log_risk_ratios() -> tuple[list[float], list[float]]:
     return effects, errors
 
 
-def test_the_variance_between_trials_is_that_of_metafor() -> None:
+def test_the_variance_between_trials_is_that_of_metafor():
     effects, errors = log_risk_ratios()
     assert [round(effects[0], 4), round(errors[0] ** 2, 4)] == [
         -0.8893,
@@ -44,11 +44,11 @@ def test_the_variance_between_trials_is_that_of_metafor() -> None:
     assert round(between_variance(effects, errors), 4) == 0.3286  # rma(method="HE")
 
 
-def test_errors_that_explain_the_whole_spread_leave_a_negative_estimate() -> None:
+def test_errors_that_explain_the_whole_spread_leave_a_negative_estimate():
     assert between_variance([0.0, 0.1], [1.0, 1.0]) == pytest.approx(0.005 - 1.0)
 
 
-def test_one_more_group_is_expected_around_the_mean() -> None:
+def test_one_more_group_is_expected_around_the_mean():
     # Of 1, 2 and 3: 2 -+ t(2; 0.975) * sqrt(1 + 1/3).
     low, high = next_effect([1.0, 2.0, 3.0], 0.95)
     assert (low + high) / 2 == pytest.approx(2.0)
@@ -56,7 +56,7 @@ def test_one_more_group_is_expected_around_the_mean() -> None:
 
 
 @pytest.mark.parametrize("spread", [0.0, 1.0])
-def test_the_interval_over_groups_of_unequal_errors_covers_the_mean(spread: float) -> None:
+def test_the_interval_over_groups_of_unequal_errors_covers_the_mean(spread):
     draw = np.random.default_rng(7)
     errors = np.exp(draw.normal(0, 1, (2_000, 6)))
     effects = draw.normal(0, 1, errors.shape) * np.sqrt(errors**2 + spread**2)

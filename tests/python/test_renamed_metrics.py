@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from written_sessions import Klat, SideWriter, SyntheticSession
+from written_sessions import SideWriter
 
 from klat.record.session import read_session
 
@@ -20,9 +20,7 @@ NETWORK = "low-priority=19;remote={}"
         ("pipes", "no", "one-cpu", "wakeup"),
     ],
 )
-def test_a_row_has_the_present_name_of_its_event(
-    writer: SyntheticSession, benchmark: str, remote: str, placement: str, name: str
-) -> None:
+def test_a_row_has_the_present_name_of_its_event(writer, benchmark, remote, placement, name):
     writer.run(
         {"wakeup": SAMPLES},
         benchmark=benchmark,
@@ -39,9 +37,7 @@ def network_side(side: SideWriter, label: str, metric: str) -> str:
     return str(side.add(label, metric, 50_000, run=9, order=9, **run))
 
 
-def test_the_old_name_and_the_new_one_of_an_event_are_compared(
-    side: SideWriter, klat: Klat
-) -> None:
+def test_the_old_name_and_the_new_one_of_an_event_are_compared(side, klat):
     old, new = (network_side(side, *each) for each in (("a", "wakeup"), ("b", "timer_to_read")))
     status, out, _ = klat("compare", old, new, "--metric", "timer_to_read")
     assert status in (0, 3) and "median of network timer_to_read one-cpu" in out
@@ -49,9 +45,7 @@ def test_the_old_name_and_the_new_one_of_an_event_are_compared(
 
 @pytest.mark.parametrize("command", ["compare", "history", "plan", "summary", "export"])
 @pytest.mark.parametrize("asked", ["network.timer_to_read", "pipes.timer_to_read"])
-def test_a_metric_of_one_program_only(
-    side: SideWriter, klat: Klat, command: str, asked: str
-) -> None:
+def test_a_metric_of_one_program_only(side, klat, command, asked):
     paths = [network_side(side, label, "timer_to_read") for label in ("a", "b")]
     words = {"export": ["--format=gobench"]}.get(command, [])
     taken = paths if command == "compare" else paths[:1]
@@ -65,9 +59,7 @@ def test_a_metric_of_one_program_only(
     "command", [("compare", "--metric"), ("history", "--metric"), ("plan", "--metric"),
                 ("export", "--format=gobench", "--metric")],
 )  # fmt: skip
-def test_a_command_answers_an_old_name_with_the_present_one(
-    side: SideWriter, klat: Klat, command: tuple[str, ...]
-) -> None:
+def test_a_command_answers_an_old_name_with_the_present_one(side, klat, command):
     paths = [network_side(side, "a", "wakeup")]
     if command[0] == "compare":
         paths.append(network_side(side, "b", "wakeup"))
@@ -83,8 +75,6 @@ def test_a_command_answers_an_old_name_with_the_present_one(
         ("lab", "explain", "results", "--metric", "network.wakeup"),
     ],
 )
-def test_a_command_on_one_program_answers_an_old_name_too(
-    klat: Klat, command: tuple[str, ...]
-) -> None:
+def test_a_command_on_one_program_answers_an_old_name_too(klat, command):
     status, out, err = klat(*command)
     assert (status, out) == (2, "") and "now named 'interrupt_to_read'" in err

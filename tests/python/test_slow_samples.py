@@ -92,7 +92,7 @@ def told(parts: Sequence[Part]) -> list[tuple[str, int]]:
     return [(part.cause, part.ticks) for part in parts]
 
 
-def test_a_round_trip_over_two_idle_cpus_is_split_along_its_wakeups() -> None:
+def test_a_round_trip_over_two_idle_cpus_is_split_along_its_wakeups():
     run = kept(
         [
             waking(1, 1010, WRITER, READER),
@@ -132,7 +132,7 @@ STRANGE = (
 
 
 @pytest.mark.parametrize("line", STRANGE)
-def test_a_trace_that_klat_does_not_understand_is_refused(line: str) -> None:
+def test_a_trace_that_klat_does_not_understand_is_refused(line):
     whole = [switch(1, 1000 + n, WRITER, 0) for n in range(999)]
     run = kept(whole, 1000, 3000, odd=[line])
     assert len(run.samples[0].cpus[1].events) == len(whole)
@@ -143,7 +143,7 @@ def test_a_trace_that_klat_does_not_understand_is_refused(line: str) -> None:
     assert line.strip() in str(refused.value)
 
 
-def test_what_interrupts_the_thread_is_named() -> None:
+def test_what_interrupts_the_thread_is_named():
     run = kept(
         [
             (1, 1010, WRITER, "local_timer_entry: vector=236"),
@@ -169,7 +169,7 @@ def test_what_interrupts_the_thread_is_named() -> None:
     ]
 
 
-def test_a_task_can_have_the_name_of_a_field() -> None:
+def test_a_task_can_have_the_name_of_a_field():
     text = (
         "sched_switch: prev_comm=prev_state=R prev_pid=7 prev_prio=49 prev_state=S"
         " ==> next_comm=next_pid=x next_pid=8 next_prio=49",
@@ -184,7 +184,7 @@ def test_a_task_can_have_the_name_of_a_field() -> None:
     assert woken.value("pid") == "8"
 
 
-def test_a_task_that_preempts_the_thread_is_named() -> None:
+def test_a_task_that_preempts_the_thread_is_named():
     run = kept(
         [switch(1, 1010, WRITER, HOG, "R+"), switch(1, 1510, HOG, WRITER, "S")],
         1000,
@@ -197,7 +197,7 @@ def test_a_task_that_preempts_the_thread_is_named() -> None:
     ]
 
 
-def test_a_task_on_the_peers_cpu_is_named() -> None:
+def test_a_task_on_the_peers_cpu_is_named():
     run = kept(
         [
             waking(1, 1010, WRITER, READER),
@@ -219,7 +219,7 @@ def test_a_task_on_the_peers_cpu_is_named() -> None:
     ]
 
 
-def test_ksoftirqd_and_the_work_of_a_kworker_are_named() -> None:
+def test_ksoftirqd_and_the_work_of_a_kworker_are_named():
     names = {401: "ksoftirqd/1", 402: "kworker/1:0"}
     NAMES.update(names)
     run = kept(
@@ -245,7 +245,7 @@ def test_ksoftirqd_and_the_work_of_a_kworker_are_named() -> None:
     ]
 
 
-def test_a_timers_lateness_begins_before_its_interrupt() -> None:
+def test_a_timers_lateness_begins_before_its_interrupt():
     run = kept(
         [
             (1, 1100, HOG, "local_timer_entry: vector=236"),
@@ -264,17 +264,17 @@ def test_a_timers_lateness_begins_before_its_interrupt() -> None:
     ]
 
 
-def test_time_of_the_thread_beyond_the_usual_is_the_residual() -> None:
+def test_time_of_the_thread_beyond_the_usual_is_the_residual():
     run = kept([waking(1, 1010, WRITER, HOG)], 1000, 1500)
     assert told(parts_of(run, usual=40)) == [("the event itself", 40), ("residual", 460)]
 
 
-def test_what_was_overwritten_is_the_residual() -> None:
+def test_what_was_overwritten_is_the_residual():
     run = kept([switch(1, 1400, HOG, WRITER, "S")], 1000, 1500, overwritten=9)
     assert [(part.kind, part.ticks) for part in parts_of(run)][0] == (RESIDUAL, 400)
 
 
-def test_the_thread_ran_at_its_end_stamp_even_if_the_kernel_lost_the_switch() -> None:
+def test_the_thread_ran_at_its_end_stamp_even_if_the_kernel_lost_the_switch():
     """Some kernels lose the events of an idle task."""
     run = kept(
         [
@@ -298,7 +298,7 @@ def test_the_thread_ran_at_its_end_stamp_even_if_the_kernel_lost_the_switch() ->
     ]
 
 
-def test_a_thread_whose_switch_was_lost_did_not_run_before_its_wakeup() -> None:
+def test_a_thread_whose_switch_was_lost_did_not_run_before_its_wakeup():
     run = kept(
         [
             waking(1, 1010, WRITER, READER),
@@ -317,7 +317,7 @@ def test_a_thread_whose_switch_was_lost_did_not_run_before_its_wakeup() -> None:
     ]
 
 
-def test_the_causes_of_all_samples_add_up() -> None:
+def test_the_causes_of_all_samples_add_up():
     run = kept([switch(1, 1010, WRITER, HOG, "R"), switch(1, 1510, HOG, WRITER)], 1000, 1520)
     found = causes([split_of(run)] * 3)
     assert [(cause.name, cause.ticks, cause.samples, cause.longest) for cause in found] == [
@@ -326,7 +326,7 @@ def test_the_causes_of_all_samples_add_up() -> None:
     ]
 
 
-def test_the_report_names_the_largest_cause_and_folds_short_interruptions() -> None:
+def test_the_report_names_the_largest_cause_and_folds_short_interruptions():
     ticks = [
         (1, time, HOG, f"local_timer_{end}: vector=236")
         for start in range(1100, 4000, 100)
@@ -358,25 +358,25 @@ def report_of(run: TracedRun, statuses: Sequence[tuple[str, str]] = ()) -> str:
     return " ".join(" ".join(report(session_of(run, statuses), 1000, 1)).split())
 
 
-def test_a_report_without_slow_samples_suggests_a_lower_limit() -> None:
+def test_a_report_without_slow_samples_suggests_a_lower_limit():
     run = kept([], 1000, 1500)
     run.slow = 0
     found = replace(session_of(run), samples=[])
     assert "a lower limit finds more samples" in "\n".join(report(found, 1000, 1))
 
 
-def test_stolen_time_and_smis_stand_beside_the_residual() -> None:
+def test_stolen_time_and_smis_stand_beside_the_residual():
     text = report_of(kept([switch(1, 1400, HOG, WRITER)], 1000, 1500))
     assert "12 ms stolen by a hypervisor" in text and "system-management interrupts: 3" in text
 
 
-def test_a_sample_whose_trace_has_lost_events_is_counted_and_marked() -> None:
+def test_a_sample_whose_trace_has_lost_events_is_counted_and_marked():
     text = report_of(kept([switch(1, 1400, HOG, WRITER)], 1000, 1500, overwritten=9))
     assert "the traces of 1 have lost events" in text
     assert "sample 7; its trace has lost events" in text
 
 
-def test_events_before_the_lost_ones_show_nothing_of_the_sample() -> None:
+def test_events_before_the_lost_ones_show_nothing_of_the_sample():
     """The kernel does not overwrite the page that was read last."""
     lines = [
         f"  {NAMES[HOG]}-{HOG} [001] d..2. 900: page_fault_user: address=1",
@@ -391,13 +391,13 @@ def test_events_before_the_lost_ones_show_nothing_of_the_sample() -> None:
     )
 
 
-def test_a_sample_that_began_after_the_lost_events_is_complete() -> None:
+def test_a_sample_that_began_after_the_lost_events_is_complete():
     event = [(cpu, 990, 0, f"cpu_idle: state=1 cpu_id={cpu}") for cpu in (0, 1)]
     text = report_of(kept([*event, switch(1, 1400, 0, WRITER)], 1000, 1500, overwritten=9))
     assert "lost" not in text
 
 
-def test_reasons_that_differ_in_numbers_share_a_line() -> None:
+def test_reasons_that_differ_in_numbers_share_a_line():
     text = report_of(
         kept([switch(1, 1400, HOG, WRITER)], 1000, 1500),
         [("invalid", "in 4 of 56 iterations"), ("invalid", "in 5 of 56 iterations")],
@@ -406,21 +406,21 @@ def test_reasons_that_differ_in_numbers_share_a_line() -> None:
     assert "in 5" not in text
 
 
-def test_samples_whose_traces_were_not_kept_are_counted_with_the_limits() -> None:
+def test_samples_whose_traces_were_not_kept_are_counted_with_the_limits():
     run = kept([switch(1, 1400, HOG, WRITER)], 1000, 1500)
     run.slow = 9  # of each of two runs, with one trace
     text = report_of(run)
     assert "17 have no trace: klat keeps 100 traces of each run, and 200 MB of each session" in text
 
 
-def test_traced_runs_that_are_all_invalid_refute_the_explanation() -> None:
+def test_traced_runs_that_are_all_invalid_refute_the_explanation():
     run = kept([switch(1, 1400, HOG, WRITER)], 1000, 1500)
     invalid = ("invalid", "the writer did not sleep")
     assert session_of(run, [invalid, invalid]).refuted
     assert not session_of(run, [invalid, ("ok", "")]).refuted
 
 
-def test_samples_of_invalid_runs_are_counted_and_marked() -> None:
+def test_samples_of_invalid_runs_are_counted_and_marked():
     run = kept([switch(1, 1400, HOG, WRITER)], 1000, 1500)
     found = replace(session_of(run), invalid=frozenset({0}))
     text = " ".join(" ".join(report(found, 1000, 1)).split())
@@ -431,14 +431,12 @@ def test_samples_of_invalid_runs_are_counted_and_marked() -> None:
 @pytest.mark.parametrize(
     "line", ["sample 7 1000", "sample 7 1000 11 1 x", "worker 101", "slow 5 ", "end"]
 )
-def test_a_cut_line_of_the_traces_is_an_error_in_one_line(line: str) -> None:
+def test_a_cut_line_of_the_traces_is_an_error_in_one_line(line):
     with pytest.raises(KlatError, match=f"run 3 are cut at '{line.strip()}'"):
         parse_run(3, ["metric round_trip", line])
 
 
-def test_a_machine_without_a_clock_of_its_counter_is_refused(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_machine_without_a_clock_of_its_counter_is_refused(monkeypatch):
     monkeypatch.setattr("platform.machine", lambda: "riscv64")
     with pytest.raises(KlatError, match="riscv64 .* no trace clock") as refused:
         instance.clock()

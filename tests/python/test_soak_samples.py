@@ -36,18 +36,7 @@ HELD = [
 ]
 
 
-def test_a_soak_reads_back_as_the_distribution_of_its_samples(writer: SyntheticSession) -> None:
-    for held in HELD:
-        writer.run({"m": held}, params=SOAK)
-    session = read_session(writer.path)
-    for row, held in zip(session.rows, HELD):
-        found = SampleFiles(session).distribution(row)
-        assert np.repeat(found.values, found.counts).tolist() == sorted(held)
-
-
-def test_a_soak_and_a_run_of_one_program_lie_in_files_of_their_own(
-    writer: SyntheticSession,
-) -> None:
+def test_a_soak_and_a_run_of_one_program_lie_in_files_of_their_own(writer):
     writer.run({"m": [4, 2, 2, 4]}, params=SOAK)
     writer.run({"m": [9, 8, 8]})
     session = read_session(writer.path)
@@ -59,9 +48,7 @@ def test_a_soak_and_a_run_of_one_program_lie_in_files_of_their_own(
 
 @pytest.mark.parametrize("column", ["mean", "stddev", "min", "p50", "p90", "p99", "max"])
 @pytest.mark.parametrize("held", HELD, ids=["few", "extremes", "many"])
-def test_a_row_counts_only_if_every_digit_is_that_of_its_pairs(
-    writer: SyntheticSession, column: str, held: list[int]
-) -> None:
+def test_a_row_counts_only_if_every_digit_is_that_of_its_pairs(writer, column, held):
     told = statistics_of(held)[column]
     wrong = told[:-1] + str((int(told[-1]) + 9) % 10) if told else "7"
     writer.run({"m": held}, params=SOAK)
@@ -81,7 +68,7 @@ DAMAGED = {
 
 
 @pytest.mark.parametrize("what", DAMAGED)
-def test_pairs_that_are_not_of_the_row_refute_it(writer: SyntheticSession, what: str) -> None:
+def test_pairs_that_are_not_of_the_row_refute_it(writer, what):
     writer.run({"m": [5, 5, 7, 7, 7, 7]}, params=SOAK)
     file = writer.histogram_file("pipes")
     file.write_bytes(as_words(DAMAGED[what]))
@@ -91,9 +78,7 @@ def test_pairs_that_are_not_of_the_row_refute_it(writer: SyntheticSession, what:
 
 
 @pytest.mark.parametrize("kept", [0, 8, 16, 24])
-def test_pairs_that_were_cut_off_are_said_to_lack_samples(
-    writer: SyntheticSession, kept: int
-) -> None:
+def test_pairs_that_were_cut_off_are_said_to_lack_samples(writer, kept):
     writer.run({"m": [5, 5, 7, 7, 7, 7]}, params=SOAK)
     file = writer.histogram_file("pipes")
     file.write_bytes(file.read_bytes()[:kept])
@@ -102,16 +87,14 @@ def test_pairs_that_were_cut_off_are_said_to_lack_samples(
     assert found.refuted == {} and f"lack {lacking} of 6 samples" in found.unread[2]
 
 
-def test_only_one_of_two_rows_that_share_a_pair_counts(writer: SyntheticSession) -> None:
+def test_only_one_of_two_rows_that_share_a_pair_counts(writer):
     writer.run({"m": [5, 5, 7]}, params=SOAK)
     writer.run({"m": [7]}, params=SOAK, first_sample=1)
     found = verify(read_session(writer.path))
     assert found.refuted == {3: ["it shares samples with line 2"]}
 
 
-def test_more_pairs_than_a_soak_can_hold_are_not_read(
-    writer: SyntheticSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_more_pairs_than_a_soak_can_hold_are_not_read(writer, monkeypatch):
     monkeypatch.setattr(samples, "MOST_PAIRS", 4)
     monkeypatch.setattr(samples, "_PAIRS", 2)
     writer.run({"m": range(6)}, params=SOAK)
@@ -120,12 +103,10 @@ def test_more_pairs_than_a_soak_can_hold_are_not_read(
         SampleFiles(session).distribution(session.rows[0])
 
 
-@pytest.mark.parametrize("pairs_at_once", [1, 2, 3])
-def test_pairs_are_read_in_pieces(
-    writer: SyntheticSession, monkeypatch: pytest.MonkeyPatch, pairs_at_once: int
-) -> None:
+@pytest.mark.parametrize("pairs_at_once", [1, 2, 3, samples._PAIRS])
+def test_a_soak_reads_back_as_the_distribution_of_its_samples(writer, monkeypatch, pairs_at_once):
     monkeypatch.setattr(samples, "_PAIRS", pairs_at_once)
-    rows: Sequence[Sequence[int]] = ([1, 1, 2, 3, 9], [1, 4, 6])
+    rows: Sequence[Sequence[int]] = ([1, 1, 2, 3, 9], [1, 4, 6], *HELD)
     for held in rows:
         writer.run({"m": held}, params=SOAK)
     session = read_session(writer.path)
@@ -134,7 +115,7 @@ def test_pairs_are_read_in_pieces(
         assert np.repeat(found.values, found.counts).tolist() == sorted(held)
 
 
-def test_the_order_of_a_soak_cannot_be_read(writer: SyntheticSession) -> None:
+def test_the_order_of_a_soak_cannot_be_read(writer):
     writer.run({"m": [5, 5, 7]}, params=SOAK)
     session = read_session(writer.path)
     with pytest.raises(SessionError, match="line 2 of runs.csv are those of a soak"):
@@ -167,7 +148,7 @@ def without_columns_of_soaks(table: str) -> str:
     return "\n".join(",".join(row[name] for name in kept) for row in rows)
 
 
-def test_a_soak_is_reported_as_the_runs_with_the_same_samples(klat: Klat, tmp_path: Path) -> None:
+def test_a_soak_is_reported_as_the_runs_with_the_same_samples(klat, tmp_path):
     soaks = as_reported(klat, tmp_path / "soaks", SOAK)
     runs = as_reported(klat, tmp_path / "runs", PIPES)
     assert list(map(without_soak, soaks)) == list(map(without_soak, runs))
@@ -178,7 +159,7 @@ def without_soak(report: str) -> str:
     return re.sub(r"[\s;/]*soak=60|\s+", "", report)
 
 
-def test_a_comparison_of_soaks_speaks_of_segments(side: SideWriter, klat: Klat) -> None:
+def test_a_comparison_of_soaks_speaks_of_segments(side, klat):
     soak: dict[str, Any] = {"run": {"params": SOAK, "policy": "fifo:50"}}
     stock, rt = side("stock", **soak), side("rt", 1.01, noise=0.05, **soak, **RT)
     for extra in ((), ("--limit", "50us")):
@@ -186,7 +167,7 @@ def test_a_comparison_of_soaks_speaks_of_segments(side: SideWriter, klat: Klat) 
         assert "segments: 20 ok" in out and not re.search(r"\bruns?\b", out)
 
 
-def test_soaks_compare_whatever_the_length_of_their_segments(side: SideWriter, klat: Klat) -> None:
+def test_soaks_compare_whatever_the_length_of_their_segments(side, klat):
     minutes, seconds = (
         side(f"{length}s", run={"params": f"{PIPES};soak={length}", "policy": "fifo:50"})
         for length in (60, 10)
@@ -197,14 +178,14 @@ def test_soaks_compare_whatever_the_length_of_their_segments(side: SideWriter, k
     assert "the option soak is given in BASE and absent in NEW" in " ".join(out.split())
 
 
-def test_runs_and_segments_of_a_side_are_counted_apart(side: SideWriter, klat: Klat) -> None:
+def test_runs_and_segments_of_a_side_are_counted_apart(side, klat):
     stock = side("stock")
     side.add("stock", "round_trip", 52_000, params=SOAK)
     _, out, _ = klat("compare", stock, side("rt", **RT))
     assert "runs: 20 ok; segments of soaks: 5 ok" in " ".join(out.split())
 
 
-def test_export_refuses_a_soak_in_a_table_of_samples(klat: Klat, writer: SyntheticSession) -> None:
+def test_export_refuses_a_soak_in_a_table_of_samples(klat, writer):
     writer.run({"m": [5, 5, 7]}, params=SOAK)
     status, _, err = klat("export", "--format", "parquet", writer.path)
     assert status == 2 and "pipes m of label stock is a soak" in err and "hgrm" in err

@@ -2,12 +2,10 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Sequence
-from fractions import Fraction
 
 import numpy as np
 import pytest
-from written_sessions import SyntheticSession, statistics_of
+from written_sessions import statistics_of
 from scipy import stats
 
 from klat.record.samples import SampleFiles
@@ -53,19 +51,19 @@ TOP = 2**64 - 1
         [2**53 + 1, 2**53 + 2, 2**53 + 4],
     ],
 )
-def test_a_row_equals_the_formulas_digit_for_digit_at_the_edges(samples: list[int]) -> None:
+def test_a_row_equals_the_formulas_digit_for_digit_at_the_edges(samples):
     assert as_text(samples) == statistics_of(samples)
 
 
 @pytest.mark.parametrize("bits", [3, 14, 31, 33, 50, 64])
-def test_a_row_equals_the_formulas_digit_for_digit_on_random_samples(bits: int) -> None:
+def test_a_row_equals_the_formulas_digit_for_digit_on_random_samples(bits):
     draw = random.Random(bits)
     for n in (1, 2, 9, 10, 49, 50, 499, 500, 1000):
         samples = [draw.getrandbits(bits) for _ in range(n)]
         assert as_text(samples) == statistics_of(samples), n
 
 
-def test_thousandths_keep_their_zeros_and_every_digit() -> None:
+def test_thousandths_keep_their_zeros_and_every_digit():
     assert [str(thousandths(v)) for v in (0, 5, 1200, 2**64 * 1000 + 1)] == [
         "0.000",
         "0.005",
@@ -78,18 +76,18 @@ def test_thousandths_keep_their_zeros_and_every_digit() -> None:
     ("n", "q", "answer"),
     [(9, P50, False), (10, P50, True), (499, P99, False), (500, P99, True)],
 )
-def test_a_quantile_needs_five_samples_beyond_it(n: int, q: Fraction, answer: bool) -> None:
+def test_a_quantile_needs_five_samples_beyond_it(n, q, answer):
     assert supports(n, q) is answer
     assert (quantiles(np.arange(n, dtype=np.uint64), [q])[0] is not None) is answer
 
 
-def test_a_quantile_is_a_sample_at_the_inverse_of_the_distribution() -> None:
+def test_a_quantile_is_a_sample_at_the_inverse_of_the_distribution():
     samples = np.arange(1000, 0, -1, dtype=np.uint64)
     assert quantiles(samples, [P50, P99]) == [500, 990]
     assert samples[0] == 1000, "the caller's samples keep their order"
 
 
-def test_autocorrelation_is_found_and_shrinks_the_effective_size() -> None:
+def test_autocorrelation_is_found_and_shrinks_the_effective_size():
     draw = np.random.default_rng(2)
     noise = draw.normal(size=20_000)
     series = np.empty_like(noise)
@@ -103,16 +101,16 @@ def test_autocorrelation_is_found_and_shrinks_the_effective_size() -> None:
 
 
 @pytest.mark.parametrize("value", [0.0, 1e9 + 0.1, 55_000.123])
-def test_constants_have_no_autocorrelation(value: float) -> None:
+def test_constants_have_no_autocorrelation(value):
     assert lag1_autocorrelation(np.full(100, value)) == 0.0
     assert effective_size(np.full(100, value)) == 100
 
 
-def test_alternation_does_not_raise_the_effective_size_above_n() -> None:
+def test_alternation_does_not_raise_the_effective_size_above_n():
     assert effective_size(np.array([1.0, 2.0] * 50)) == 100
 
 
-def test_the_interval_of_a_median_has_the_tabulated_ranks() -> None:
+def test_the_interval_of_a_median_has_the_tabulated_ranks():
     # Ranks from 1, two-sided 95 %: Conover, Practical Nonparametric Statistics, table A3.
     draw = np.random.default_rng(3)
     for n, low in ((6, 1), (10, 2), (20, 6), (50, 18)):
@@ -123,11 +121,11 @@ def test_the_interval_of_a_median_has_the_tabulated_ranks() -> None:
 
 
 @pytest.mark.parametrize("n", range(6))
-def test_too_few_runs_give_no_interval(n: int) -> None:
+def test_too_few_runs_give_no_interval(n):
     assert median_interval(np.arange(float(n))) is None
 
 
-def test_the_interval_of_a_median_covers_it_also_under_drift() -> None:
+def test_the_interval_of_a_median_covers_it_also_under_drift():
     draw = np.random.default_rng(4)
     for r in (0.0, 0.6):
         hits = 0
@@ -143,7 +141,7 @@ def test_the_interval_of_a_median_covers_it_also_under_drift() -> None:
         assert hits >= 360, (r, hits)
 
 
-def test_a_line_is_recovered_with_its_slope() -> None:
+def test_a_line_is_recovered_with_its_slope():
     x = np.repeat(np.arange(8.0), 30)
     y = 15_000 + 2_300 * x + np.random.default_rng(5).normal(scale=400, size=len(x))
     fit = linear_fit(x, y)
@@ -155,7 +153,7 @@ def test_a_line_is_recovered_with_its_slope() -> None:
     assert fit.interval[1] - fit.slope == pytest.approx(reach, rel=0.15)
 
 
-def test_the_standard_error_is_hc3() -> None:
+def test_the_standard_error_is_hc3():
     draw = np.random.default_rng(7)
     x = np.array([0.0, 0.0, 0.0, 1.0, 1.0, 4.0, 4.0, 9.0, 9.0])
     y = 3 + 2 * x + draw.normal(size=9) * (1 + x)
@@ -171,7 +169,7 @@ def test_the_standard_error_is_hc3() -> None:
     assert fit.interval == pytest.approx((beta[1] - reach, beta[1] + reach))
 
 
-def test_a_line_needs_two_counts_and_an_interval_more() -> None:
+def test_a_line_needs_two_counts_and_an_interval_more():
     assert linear_fit(np.array([1.0, 1.0]), np.array([1.0, 2.0])) is None
     two = linear_fit(np.array([0.0, 1.0]), np.array([1.0, 3.0]))
     assert two is not None and two.slope == 2 and two.interval is None
@@ -179,7 +177,7 @@ def test_a_line_needs_two_counts_and_an_interval_more() -> None:
     assert single is not None and single.slope == 7 and single.interval is None
 
 
-def test_samples_are_found_by_index_not_by_byte(writer: SyntheticSession) -> None:
+def test_samples_are_found_by_index_not_by_byte(writer):
     writer.run({"handoff": [1, 2, 3], "round_trip": [4, 5]}, benchmark="cv")
     writer.run({"handoff": [6], "round_trip": [7, 8]}, benchmark="cv")
     session = read_session(writer.path)
@@ -188,9 +186,7 @@ def test_samples_are_found_by_index_not_by_byte(writer: SyntheticSession) -> Non
 
 
 @pytest.mark.parametrize("keep", [None, 0, 8, 23])
-def test_a_short_samples_file_is_named_with_its_row(
-    writer: SyntheticSession, keep: int | None
-) -> None:
+def test_a_short_samples_file_is_named_with_its_row(writer, keep):
     writer.run({"round_trip": [1, 2, 3]})
     file = writer.samples_file("pipes")
     if keep is None:
@@ -202,7 +198,7 @@ def test_a_short_samples_file_is_named_with_its_row(
         SampleFiles(session).read(session.rows[0])
 
 
-def test_no_rounding_of_the_points_moves_a_slope_further_than_said() -> None:
+def test_no_rounding_of_the_points_moves_a_slope_further_than_said():
     x, y = np.array([0.0, 1.0, 1.0, 4.0]), np.array([3.0, 5.0, 6.0, 9.0])
     rounded = [0.5, 0.0, 2.0, 0.5]
     fit = linear_fit(x, y)
@@ -226,14 +222,12 @@ def test_no_rounding_of_the_points_moves_a_slope_further_than_said() -> None:
         (range(0, 2600 * 26, 5 * 26), 0.0),  # few samples at many lengths
     ],
 )
-def test_samples_of_one_length_are_rounded_alike_if_they_are_in_one_step(
-    samples: Sequence[int], share: float
-) -> None:
+def test_samples_of_one_length_are_rounded_alike_if_they_are_in_one_step(samples, share):
     assert rounded_alike(Distribution.of(np.array(samples, dtype=np.uint64)), 26.0) == share
 
 
 @pytest.mark.parametrize("n", [1, 7, 20, 21, 200])
-def test_shares_of_short_runs_do_not_depend_on_the_batch(n: int) -> None:
+def test_shares_of_short_runs_do_not_depend_on_the_batch(n):
     random = np.random.default_rng(n)
     runs = [
         np.rint(random.normal(5_000, deviation, n) / 26 + 0.3 * place).astype(np.uint64) * 26

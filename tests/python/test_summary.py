@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from written_sessions import Klat, NewSession, SyntheticSession, stepped
+from written_sessions import SyntheticSession, stepped
 
 from klat.compare.dataset import read_datasets
 from klat.compare.settings import Setting
@@ -30,9 +30,7 @@ def figures(out: str, metric: str, unit: str) -> list[str]:
     return line.split()[line.split().index(unit) + 1 :]
 
 
-def test_the_table_holds_the_published_and_the_robust_figures(
-    writer: SyntheticSession, klat: Klat
-) -> None:
+def test_the_table_holds_the_published_and_the_robust_figures(writer, klat):
     fill(writer)
     status, out, err = klat("summary", writer.path)
     pool = sorted(x for run in range(1, 5) for x in stepped(52_000 + 26 * run))
@@ -44,9 +42,7 @@ def test_the_table_holds_the_published_and_the_robust_figures(
     assert "floor 26 ticks (10 ns)" in out
 
 
-def test_a_session_that_was_killed_says_how_many_of_its_runs_it_has(
-    writer: SyntheticSession, klat: Klat
-) -> None:
+def test_a_session_that_was_killed_says_how_many_of_its_runs_it_has(writer, klat):
     for run in range(1, 5):
         writer.run({"round_trip": stepped(52_000 + 26 * run)}, run=run, order=run)
     plan = ["order,benchmark,run,arguments", *(f'{i},pipes,{i},""' for i in range(1, 11))]
@@ -58,9 +54,7 @@ def test_a_session_that_was_killed_says_how_many_of_its_runs_it_has(
     assert klat("summary", writer.path)[0] == 0
 
 
-def test_nanoseconds_have_no_digit_below_the_granularity(
-    writer: SyntheticSession, klat: Klat
-) -> None:
+def test_nanoseconds_have_no_digit_below_the_granularity(writer, klat):
     for _ in range(2):
         writer.run({"round_trip": stepped(52_016)})  # 20,006.2 ns, and the counter steps by 10
     _, out, _ = klat("summary", writer.path)
@@ -70,9 +64,7 @@ def test_nanoseconds_have_no_digit_below_the_granularity(
 
 
 @pytest.mark.parametrize(("mode", "unit"), [("emulated", "ticks"), ("counted", "instructions")])
-def test_no_time_is_shown_where_it_means_nothing(
-    new_session: NewSession, klat: Klat, mode: str, unit: str
-) -> None:
+def test_no_time_is_shown_where_it_means_nothing(new_session, klat, mode, unit):
     writer = fill(new_session(mode=mode, unit=unit))
     _, out, _ = klat("summary", writer.path)
     assert figures(out, "round_trip", unit)
@@ -82,7 +74,7 @@ def test_no_time_is_shown_where_it_means_nothing(
     assert row["median"] and row["median_ns"] == "" and row["unit"] == unit
 
 
-def test_the_text_fits_80_columns(new_session: NewSession, klat: Klat) -> None:
+def test_the_text_fits_80_columns(new_session, klat):
     writer = new_session(cpu_model="A very long name of a processor " * 4)
     for run in range(3):
         writer.run({"send_to_read": stepped(10**7) + [10**9], "wakeup": [21] * 99}, run=run)
@@ -98,7 +90,7 @@ def test_the_text_fits_80_columns(new_session: NewSession, klat: Klat) -> None:
     assert max(map(len, out.splitlines())) <= 80
 
 
-def test_disturbed_runs_count_and_invalid_ones_do_not(writer: SyntheticSession, klat: Klat) -> None:
+def test_disturbed_runs_count_and_invalid_ones_do_not(writer, klat):
     writer.run({"round_trip": stepped(1_000)})
     writer.run({"round_trip": stepped(3_000)}, status="disturbed", reason="30 ms stolen")
     writer.run({"round_trip": stepped(900_000)}, status="invalid", reason="reader moved")
@@ -119,7 +111,7 @@ def test_disturbed_runs_count_and_invalid_ones_do_not(writer: SyntheticSession, 
         assert text in out
 
 
-def test_reasons_that_differ_in_numbers_are_counted_together() -> None:
+def test_reasons_that_differ_in_numbers_are_counted_together():
     setting = Setting("pipes", {}, "same-llc")
     setting.reasons = [
         ("disturbed", "9 ms stolen on CPU 1"),
@@ -134,9 +126,7 @@ def test_reasons_that_differ_in_numbers_are_counted_together() -> None:
     ]
 
 
-def test_failures_before_placement_are_counted_with_the_runs_of_their_params(
-    writer: SyntheticSession,
-) -> None:
+def test_failures_before_placement_are_counted_with_the_runs_of_their_params(writer):
     fill(writer)
     writer.run(status="error", reason="no", placement="")
     (label,), _ = read_datasets([writer.path])
@@ -144,7 +134,7 @@ def test_failures_before_placement_are_counted_with_the_runs_of_their_params(
     assert dict(setting.statuses) == {"ok": 4, "error": 1}
 
 
-def test_policies_are_never_pooled(writer: SyntheticSession) -> None:
+def test_policies_are_never_pooled(writer):
     fill(writer)
     writer.run({"round_trip": stepped(9_000)}, policy="writer=other:0;reader=other:0")
     writer.run({"round_trip": stepped(9_000)}, policy="writer=fifo:19;reader=fifo:50")
@@ -153,9 +143,7 @@ def test_policies_are_never_pooled(writer: SyntheticSession) -> None:
     assert runs == {"fifo:50": 4, "fifo:50/fifo:19": 1, "other:0": 1}
 
 
-def test_a_run_that_lost_its_policy_is_counted_with_those_that_kept_it(
-    writer: SyntheticSession,
-) -> None:
+def test_a_run_that_lost_its_policy_is_counted_with_those_that_kept_it(writer):
     fill(writer)
     lost = "writer=other:0;reader=fifo:50"
     writer.run({"round_trip": stepped(9_000)}, status="invalid", reason="no", policy=lost)
@@ -164,9 +152,7 @@ def test_a_run_that_lost_its_policy_is_counted_with_those_that_kept_it(
     assert [s.statuses.total() for s in label.settings] == [6]
 
 
-def test_sessions_of_a_label_are_pooled_and_their_boots_counted(
-    new_session: NewSession, klat: Klat, tmp_path: Path
-) -> None:
+def test_sessions_of_a_label_are_pooled_and_their_boots_counted(new_session, klat, tmp_path):
     fill(new_session("stock/1"))
     fill(new_session("stock/2", boot_id="another"))
     _, out, _ = klat("summary", tmp_path / "results" / "stock")
@@ -174,7 +160,7 @@ def test_sessions_of_a_label_are_pooled_and_their_boots_counted(
     assert "8 runs of 630 samples" in out
 
 
-def test_one_run_of_few_samples_has_no_p99(writer: SyntheticSession, klat: Klat) -> None:
+def test_one_run_of_few_samples_has_no_p99(writer, klat):
     writer.run({"round_trip": stepped(5_200, n=60)})
     status, out, _ = klat("summary", writer.path)
     _, stdev, median, p99, maximum = figures(out, "round_trip", "ticks")
@@ -183,7 +169,7 @@ def test_one_run_of_few_samples_has_no_p99(writer: SyntheticSession, klat: Klat)
     assert "1 run of 60 samples, ok" in out
 
 
-def test_only_invalid_runs_give_counts_and_no_figures(writer: SyntheticSession, klat: Klat) -> None:
+def test_only_invalid_runs_give_counts_and_no_figures(writer, klat):
     for _ in range(3):
         writer.run({"round_trip": stepped(5_000)}, status="invalid", reason="reader moved")
     status, out, _ = klat("summary", writer.path)
@@ -193,7 +179,7 @@ def test_only_invalid_runs_give_counts_and_no_figures(writer: SyntheticSession, 
     assert "round_trip" not in out
 
 
-def test_a_sweep_prints_its_shootdown_table_and_slope(writer: SyntheticSession, klat: Klat) -> None:
+def test_a_sweep_prints_its_shootdown_table_and_slope(writer, klat):
     for count in (0, 1, 3):
         for run in range(5):
             metrics = {"initiator": stepped(15_600 + 26_000 * count + 26 * run)}
@@ -216,9 +202,7 @@ def test_a_sweep_prints_its_shootdown_table_and_slope(writer: SyntheticSession, 
 
 
 @pytest.mark.parametrize("boots", [1, 3])
-def test_a_slope_is_no_more_exact_than_the_steps_of_the_counter(
-    new_session: NewSession, klat: Klat, boots: int
-) -> None:
+def test_a_slope_is_no_more_exact_than_the_steps_of_the_counter(new_session, klat, boots):
     for boot in range(boots):
         writer = new_session(f"stock/{boot}", boot_id=f"boot-{boot}")
         for count in (0, 1):
@@ -231,9 +215,7 @@ def test_a_slope_is_no_more_exact_than_the_steps_of_the_counter(
     assert sweep["slope_interval"] == pytest.approx([0, 52], abs=1e-6)
 
 
-def test_the_slope_of_several_boots_has_the_interval_of_their_slopes(
-    new_session: NewSession, klat: Klat
-) -> None:
+def test_the_slope_of_several_boots_has_the_interval_of_their_slopes(new_session, klat):
     for boot, slope in enumerate((20_000, 26_000, 32_000)):
         writer = new_session(f"stock/{boot}", boot_id=f"boot-{boot}")
         for count in (0, 1, 2):
@@ -248,7 +230,7 @@ def test_the_slope_of_several_boots_has_the_interval_of_their_slopes(
     assert sweep["slope_interval"] == pytest.approx([26_000 - reach, 26_000 + reach], rel=1e-4)
 
 
-def test_a_sweep_on_two_choices_of_cpus_is_two(writer: SyntheticSession, klat: Klat) -> None:
+def test_a_sweep_on_two_choices_of_cpus_is_two(writer, klat):
     for count in (0, 1, 2):
         for place, cost in (("same-llc", 26_000), ("same-core", 52_000)):
             writer.run(
@@ -264,9 +246,7 @@ def test_a_sweep_on_two_choices_of_cpus_is_two(writer: SyntheticSession, klat: K
     assert [sweep["points"][0]["runs"] for sweep in found] == [2, 2]
 
 
-def test_a_sweep_stays_one_where_its_cpus_follow_from_the_responders(
-    writer: SyntheticSession, klat: Klat
-) -> None:
+def test_a_sweep_stays_one_where_its_cpus_follow_from_the_responders(writer, klat):
     for count in (1, 2, 3):
         metrics = {"initiator": stepped(15_600 * count), "interruption": stepped(4_000)}
         params = f"{FLUSH.format(count)};cpus={','.join(map(str, range(count + 1)))}"
@@ -286,16 +266,14 @@ def test_a_sweep_stays_one_where_its_cpus_follow_from_the_responders(
         ((0, 1), "invalid", "needs at least two counts"),
     ],
 )
-def test_a_sweep_names_what_it_lacks(
-    writer: SyntheticSession, klat: Klat, counts: tuple[int, ...], status: str, said: str
-) -> None:
+def test_a_sweep_names_what_it_lacks(writer, klat, counts, status, said):
     for count, of in zip(counts, ("ok", status)):
         run = {"initiator": stepped(15_600 + count)}
         writer.run(run, benchmark="tlbflush", params=FLUSH.format(count), status=of)
     assert said in klat("summary", writer.path)[1]
 
 
-def test_csv_and_json_agree_with_each_other(new_session: NewSession, klat: Klat) -> None:
+def test_csv_and_json_agree_with_each_other(new_session, klat):
     writer = fill(new_session(), runs=8)
     writer.run({"round_trip": stepped(900)}, status="invalid", reason="a, b")
     _, out, _ = klat("summary", writer.path, "--format", "csv")
@@ -310,9 +288,7 @@ def test_csv_and_json_agree_with_each_other(new_session: NewSession, klat: Klat)
     assert setting["reasons"] == [{"status": "invalid", "reason": "a, b", "count": 1}]
 
 
-def test_the_medians_interval_is_given_within_one_boot_only(
-    new_session: NewSession, klat: Klat
-) -> None:
+def test_the_medians_interval_is_given_within_one_boot_only(new_session, klat):
     def boot(name: str, **info: str) -> Path:
         writer = new_session(f"stock/{name}", label="stock", **info)
         for run in range(1, 13):
@@ -330,7 +306,7 @@ def test_the_medians_interval_is_given_within_one_boot_only(
     assert interval() == ""
 
 
-def test_verify_names_a_row_that_its_samples_refute(writer: SyntheticSession, klat: Klat) -> None:
+def test_verify_names_a_row_that_its_samples_refute(writer, klat):
     fill(writer)
     status, _, err = klat("summary", writer.path, "--verify")
     assert status == 0 and "verified 4 rows" in err
@@ -342,16 +318,14 @@ def test_verify_names_a_row_that_its_samples_refute(writer: SyntheticSession, kl
     assert "line 3 (pipes round_trip): mean is" in err and "line 2" not in err
 
 
-def test_verify_fails_for_edited_rows(writer: SyntheticSession, klat: Klat) -> None:
+def test_verify_fails_for_edited_rows(writer, klat):
     fill(writer)
     writer.runs_csv.write_text(writer.runs_csv.read_text().replace("same-llc", "one-cpu", 1))
     status, _, err = klat("summary", writer.path, "--verify")
     assert status == 1 and "1 damaged row" in err
 
 
-def test_a_cut_samples_file_does_not_hide_other_benchmarks(
-    writer: SyntheticSession, klat: Klat
-) -> None:
+def test_a_cut_samples_file_does_not_hide_other_benchmarks(writer, klat):
     fill(writer)
     writer.run({"handoff": stepped(8_000)}, benchmark="cv", params="")
     writer.samples_file("pipes").write_bytes(b"\x00" * 80)
@@ -362,7 +336,7 @@ def test_a_cut_samples_file_does_not_hide_other_benchmarks(
     assert figures(out, "handoff", "ticks")[2] == "8,000"
 
 
-def test_ignored_rows_are_named_on_stderr(writer: SyntheticSession, klat: Klat) -> None:
+def test_ignored_rows_are_named_on_stderr(writer, klat):
     fill(writer)
     with writer.runs_csv.open("ab") as out_file:
         out_file.write(b"\x00\xffnan,torn")
@@ -373,7 +347,7 @@ def test_ignored_rows_are_named_on_stderr(writer: SyntheticSession, klat: Klat) 
 
 
 @pytest.mark.parametrize("label", ["", "a b", "x'\"$`\\", "%s%n", "\x1b[31m\n", "ø漢\udcff"])
-def test_odd_labels_are_printed_harmlessly(new_session: NewSession, klat: Klat, label: str) -> None:
+def test_odd_labels_are_printed_harmlessly(new_session, klat, label):
     writer = fill(new_session(label=label))
     for form in ("text", "csv", "json"):
         status, out, _ = klat("summary", writer.path, "--format", form)

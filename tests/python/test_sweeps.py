@@ -2,11 +2,10 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 
 import pytest
 from sweep_figures import blocks, figures, found, needs_gnuplot, nothing_published, point, summary
-from written_sessions import PIPES, Klat, NewSession, SyntheticSession, stepped
+from written_sessions import PIPES, SyntheticSession, stepped
 
 from klat.compare import published, sweeps
 from klat.compare.crossings import crossings
@@ -20,9 +19,7 @@ def values(sweep: Sweep) -> dict[str, dict[float, float]]:
     return {line.name: {p.x: p.value for p in line.points} for line in sweep.lines}
 
 
-def test_the_option_with_the_most_values_is_the_axis_and_the_other_makes_lines(
-    writer: SyntheticSession,
-) -> None:
+def test_the_option_with_the_most_values_is_the_axis_and_the_other_makes_lines(writer):
     for size in (1, 10, 100):
         for depth in (4, 8):
             point(writer, f"size={size};depth={depth};kind=a", 1_000 * size + depth * 26)
@@ -32,7 +29,7 @@ def test_the_option_with_the_most_values_is_the_axis_and_the_other_makes_lines(
     assert values(sweep)["depth=4"][100] == 100_104
 
 
-def test_options_swept_one_after_the_other_are_two_sweeps(writer: SyntheticSession) -> None:
+def test_options_swept_one_after_the_other_are_two_sweeps(writer):
     for size in (1, 2, 3):
         point(writer, f"size={size};depth=4", 1_000 * size)
     for depth in (8, 16):
@@ -42,7 +39,7 @@ def test_options_swept_one_after_the_other_are_two_sweeps(writer: SyntheticSessi
     assert values(by_depth) == {"item": {4: 1_000, 8: 8_000, 16: 16_000}}
 
 
-def test_the_metrics_of_one_setting_are_lines_of_one_sweep(writer: SyntheticSession) -> None:
+def test_the_metrics_of_one_setting_are_lines_of_one_sweep(writer):
     for size in (1, 2):
         metrics = {"item": stepped(1_000 * size), "wake": stepped(500 * size)}
         writer.run(metrics, benchmark="queue", params=f"size={size}")
@@ -50,7 +47,7 @@ def test_the_metrics_of_one_setting_are_lines_of_one_sweep(writer: SyntheticSess
     assert values(sweep) == {"item": {1: 1_000, 2: 2_000}, "wake": {1: 500, 2: 1_000}}
 
 
-def test_counts_that_are_figures_are_swept_and_evidence_is_not(writer: SyntheticSession) -> None:
+def test_counts_that_are_figures_are_swept_and_evidence_is_not(writer):
     for size in (1, 2):
         counts = f"locked=1;net_ticks={-26 * size};messages_per_second={1000 * size}"
         point(writer, f"size={size}", 1_000, evidence=counts)
@@ -61,14 +58,14 @@ def test_counts_that_are_figures_are_swept_and_evidence_is_not(writer: Synthetic
     assert "locked" not in values(times)
 
 
-def test_a_parameter_that_follows_from_the_axis_is_no_line(writer: SyntheticSession) -> None:
+def test_a_parameter_that_follows_from_the_axis_is_no_line(writer):
     for count, place in ((1, "one-cpu"), (2, "same-llc"), (3, "same-llc")):
         point(writer, f"threads={count};cpus={'0,' * count}1", 1_000 * count, placement=place)
     (sweep,) = found(writer.path)
     assert values(sweep) == {"item": {1: 1_000, 2: 2_000, 3: 3_000}}
 
 
-def test_a_placement_that_is_measured_at_each_value_is_a_line(writer: SyntheticSession) -> None:
+def test_a_placement_that_is_measured_at_each_value_is_a_line(writer):
     for size in (1, 2):
         for place, factor in (("one-cpu", 1), ("same-llc", 3)):
             point(writer, f"size={size}", 1_000 * size * factor, placement=place)
@@ -76,7 +73,7 @@ def test_a_placement_that_is_measured_at_each_value_is_a_line(writer: SyntheticS
     assert values(sweep) == {"one-cpu": {1: 1_000, 2: 2_000}, "same-llc": {1: 3_000, 2: 6_000}}
 
 
-def test_runs_that_do_not_count_are_in_no_sweep(writer: SyntheticSession) -> None:
+def test_runs_that_do_not_count_are_in_no_sweep(writer):
     for size in (1, 2, 3):
         point(writer, f"size={size}", 1_000 * size)
         point(writer, f"size={size}", 9_000, status="invalid", reason="moved")
@@ -85,13 +82,13 @@ def test_runs_that_do_not_count_are_in_no_sweep(writer: SyntheticSession) -> Non
     assert values(sweep) == {"item": {1: 1_000, 2: 2_000, 3: 3_000}}
 
 
-def test_the_number_of_iterations_is_not_an_axis(writer: SyntheticSession) -> None:
+def test_the_number_of_iterations_is_not_an_axis(writer):
     for count in (500, 1_000):
         point(writer, f"size=1;iterations={count};warmup=50", 1_000)
     assert found(writer.path) == []
 
 
-def test_a_shootdown_over_responders_keeps_its_own_table(writer: SyntheticSession) -> None:
+def test_a_shootdown_over_responders_keeps_its_own_table(writer):
     for responders in (0, 1):
         for pages in (1, 33):
             params = f"responders={responders};pages={pages}"
@@ -100,7 +97,7 @@ def test_a_shootdown_over_responders_keeps_its_own_table(writer: SyntheticSessio
     assert (sweep.option, sweep.by) == ("pages", ("responders",))
 
 
-def test_labels_are_laid_over_each_other(new_session: NewSession) -> None:
+def test_labels_are_laid_over_each_other(new_session):
     one, two = new_session("stock/1"), new_session("rt/1", label="rt")
     for size in (1, 2):
         point(one, f"size={size}", 1_000 * size)
@@ -116,7 +113,7 @@ def crossing_session(writer: SyntheticSession, noise: int) -> None:
             point(writer, f"idle={idle};spin={spin}", base - noise, base, base + noise)
 
 
-def test_a_crossing_of_two_lines_is_found(writer: SyntheticSession) -> None:
+def test_a_crossing_of_two_lines_is_found(writer):
     crossing_session(writer, 26)
     (sweep,) = found(writer.path)
     (crossing,) = crossings(sweep)
@@ -124,7 +121,7 @@ def test_a_crossing_of_two_lines_is_found(writer: SyntheticSession) -> None:
     assert (crossing.high.name, crossing.since) == ("spin=0", 10_000)
 
 
-def test_a_crossing_within_the_noise_is_not_found(writer: SyntheticSession) -> None:
+def test_a_crossing_within_the_noise_is_not_found(writer):
     crossing_session(writer, 700)
     for idle in (1_000, 3_000, 10_000, 30_000):
         point(writer, f"idle={idle};spin=0", 26_000)
@@ -132,9 +129,7 @@ def test_a_crossing_within_the_noise_is_not_found(writer: SyntheticSession) -> N
     assert crossings(sweep) == []
 
 
-def test_a_crossing_within_the_variation_of_boots_is_not_found(
-    new_session: NewSession,
-) -> None:
+def test_a_crossing_within_the_variation_of_boots_is_not_found(new_session):
     # Of each boot every run is alike, and in two of three boots the lines change places.
     paths = []
     for boot, (first, last) in enumerate(((100, -100), (90, -90), (-110, 110))):
@@ -150,7 +145,7 @@ def test_a_crossing_within_the_variation_of_boots_is_not_found(
     assert len(crossings(alone)) == 1
 
 
-def test_a_crossing_within_a_step_of_the_counter_is_not_found(writer: SyntheticSession) -> None:
+def test_a_crossing_within_a_step_of_the_counter_is_not_found(writer):
     for idle, ahead in ((1, 26), (2, 26), (3, -26), (4, -26)):
         for spin in (0, 1):
             middle = 5_200 + spin * ahead
@@ -159,9 +154,7 @@ def test_a_crossing_within_a_step_of_the_counter_is_not_found(writer: SyntheticS
     assert crossings(sweep) == []
 
 
-def test_the_interval_of_a_point_has_half_a_step_of_the_counter_at_each_end(
-    writer: SyntheticSession,
-) -> None:
+def test_the_interval_of_a_point_has_half_a_step_of_the_counter_at_each_end(writer):
     for size in (1, 2):
         counts = f"net_ticks={520 * size};items_per_second={70 * size}"
         point(writer, f"size={size}", *[1_014 * size] * 3, evidence=counts)
@@ -175,9 +168,7 @@ def test_the_interval_of_a_point_has_half_a_step_of_the_counter_at_each_end(
     assert rates == [(70, 70), (140, 140)]
 
 
-def test_a_point_that_the_counter_does_not_resolve_has_no_digits_below_its_step(
-    writer: SyntheticSession, klat: Klat
-) -> None:
+def test_a_point_that_the_counter_does_not_resolve_has_no_digits_below_its_step(writer, klat):
     for size, nets in ((1, (1_000, 1_000, 1_000)), (2, (1_000, 1_060, 1_120))):
         for run, net in enumerate(nets):
             counts, held = f"net_ticks={net}", stepped(1_000)[run:]
@@ -188,7 +179,7 @@ def test_a_point_that_the_counter_does_not_resolve_has_no_digits_below_its_step(
     assert ["2", "3", "380", "408"] in rows
 
 
-def test_metrics_are_not_held_against_each_other(writer: SyntheticSession) -> None:
+def test_metrics_are_not_held_against_each_other(writer):
     for size, item in ((1, 1_000), (2, 9_000)):
         for _ in range(2):
             metrics = {"item": stepped(item), "wake": stepped(5_000)}
@@ -197,7 +188,7 @@ def test_metrics_are_not_held_against_each_other(writer: SyntheticSession) -> No
     assert crossings(sweep) == []
 
 
-def test_the_table_has_a_row_for_each_value(writer: SyntheticSession, klat: Klat) -> None:
+def test_the_table_has_a_row_for_each_value(writer, klat):
     crossing_session(writer, 26)
     out = summary(klat, writer.path)
     table = out[out.index("queue item by idle, for each spin") :].splitlines()
@@ -215,7 +206,7 @@ def test_the_table_has_a_row_for_each_value(writer: SyntheticSession, klat: Klat
     assert first == {"x": 1_000, "runs": 3, "value": 1_000} and low < 1_000 < high
 
 
-def test_a_point_that_is_missing_is_not_invented(writer: SyntheticSession, klat: Klat) -> None:
+def test_a_point_that_is_missing_is_not_invented(writer, klat):
     for size, kinds in ((1, "ab"), (2, "a"), (3, "ab")):
         for kind in kinds:
             point(writer, f"size={size};kind={kind}", 2_600 * size)
@@ -223,7 +214,7 @@ def test_a_point_that_is_missing_is_not_invented(writer: SyntheticSession, klat:
     assert ["2", "1", "2,000", "n/a"] in rows
 
 
-def test_many_lines_are_folded_into_80_columns(writer: SyntheticSession, klat: Klat) -> None:
+def test_many_lines_are_folded_into_80_columns(writer, klat):
     kinds = [f"a-long-name-{i}" for i in range(14)]
     for size in (1, 10**9):
         for kind in kinds:
@@ -236,9 +227,7 @@ def test_many_lines_are_folded_into_80_columns(writer: SyntheticSession, klat: K
 FIGURE = Published("item", "size=10;kind=a", 16_000, "ns", "another machine")
 
 
-def test_a_published_figure_stands_at_its_value_of_the_option(
-    writer: SyntheticSession, klat: Klat, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_published_figure_stands_at_its_value_of_the_option(writer, klat, monkeypatch):
     others = [
         Published("item", "kind=a", 1, "ns", "not placed"),
         Published("item", "size=10;kind=a", 2, "cycles", "of an unknown frequency"),
@@ -256,9 +245,7 @@ def test_a_published_figure_stands_at_its_value_of_the_option(
     assert out.count("published,") == 1
 
 
-def test_published_figures_come_from_the_program(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_published_figures_come_from_the_program(tmp_path, monkeypatch):
     program = tmp_path / "queue"
     row = '{"metric": "item", "params": "size=10;kind=a", "value": 16000.0, "unit": "ns", '
     row += '"about": "another machine"}'
@@ -277,7 +264,7 @@ def test_published_figures_come_from_the_program(
     published.published.cache_clear()
 
 
-def test_an_axis_over_decades_is_logarithmic_and_another_is_not(writer: SyntheticSession) -> None:
+def test_an_axis_over_decades_is_logarithmic_and_another_is_not(writer):
     for size in (1, 100, 10_000):
         point(writer, f"size={size}", 2_600)
     (figure,) = figures(writer.path)
@@ -285,7 +272,7 @@ def test_an_axis_over_decades_is_logarithmic_and_another_is_not(writer: Syntheti
     assert "set logscale x" in figure.commands and "set logscale y" not in figure.commands
 
 
-def test_the_figure_holds_each_run_and_the_mean(writer: SyntheticSession) -> None:
+def test_the_figure_holds_each_run_and_the_mean(writer):
     for size in (1, 2):
         point(writer, f"size={size}", 2_600 * size, 7_800 * size)
     (figure,) = figures(writer.path)
@@ -294,7 +281,7 @@ def test_the_figure_holds_each_run_and_the_mean(writer: SyntheticSession) -> Non
     assert means.tolist() == [[1, 2], [2, 4]]
 
 
-def test_zero_has_a_place_on_a_logarithmic_axis(writer: SyntheticSession) -> None:
+def test_zero_has_a_place_on_a_logarithmic_axis(writer):
     for size in (0, 10, 1_000):
         point(writer, f"size={size}", 2_600)
     (figure,) = figures(writer.path)
@@ -303,7 +290,7 @@ def test_zero_has_a_place_on_a_logarithmic_axis(writer: SyntheticSession) -> Non
     assert any("'0' " in command for command in figure.commands)
 
 
-def test_more_lines_than_colours_are_several_figures(writer: SyntheticSession) -> None:
+def test_more_lines_than_colours_are_several_figures(writer):
     for size in (1, 2):
         for kind in range(13):
             point(writer, f"size={size};kind=k{kind}", 2_600)
@@ -311,7 +298,7 @@ def test_more_lines_than_colours_are_several_figures(writer: SyntheticSession) -
 
 
 @needs_gnuplot
-def test_sweeps_alone_can_be_drawn(writer: SyntheticSession, klat: Klat, tmp_path: Path) -> None:
+def test_sweeps_alone_can_be_drawn(writer, klat, tmp_path):
     for size in (0, 1, 1_000):
         counts = f"messages_per_second={1000 * size};net_ticks={size - 500}"
         for kind in "ab":
@@ -325,7 +312,7 @@ def test_sweeps_alone_can_be_drawn(writer: SyntheticSession, klat: Klat, tmp_pat
     }
 
 
-def test_without_a_sweep_there_is_nothing_to_draw(writer: SyntheticSession, klat: Klat) -> None:
+def test_without_a_sweep_there_is_nothing_to_draw(writer, klat):
     writer.run({"round_trip": stepped(5_000)}, params=PIPES)
     status, _, err = klat("plot", "--sweeps", writer.path)
     assert status == 2

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
 from sweep_figures import blocks
-from written_sessions import SOAK, Klat, NewSession, SyntheticSession
+from written_sessions import SOAK, SyntheticSession
 
 from klat.compare.dataset import read_datasets
 from klat.report.plot.axis import Axis, common_axis
@@ -42,7 +41,7 @@ def curves(figure: Figure, plot: list[str]) -> list[tuple[str, np.ndarray]]:
     return found
 
 
-def test_a_curve_has_the_share_of_samples_at_or_above_each_value() -> None:
+def test_a_curve_has_the_share_of_samples_at_or_above_each_value():
     figure = Figure("x")
     plot, note = tail(figure, [drawn(BOOTS[0])], Axis("us"))
     ((_, points),) = curves(figure, plot)
@@ -52,7 +51,7 @@ def test_a_curve_has_the_share_of_samples_at_or_above_each_value() -> None:
     assert note == "all samples, to the maximum"
 
 
-def test_each_boot_has_a_thin_line_to_its_own_maximum() -> None:
+def test_each_boot_has_a_thin_line_to_its_own_maximum():
     figure = Figure("x")
     plot, note = tail(figure, [drawn(*BOOTS)], Axis("us"))
     *thin, (style, whole) = curves(figure, plot)
@@ -61,7 +60,7 @@ def test_each_boot_has_a_thin_line_to_its_own_maximum() -> None:
     assert "thin: each boot" in note
 
 
-def test_both_axes_are_logarithmic() -> None:
+def test_both_axes_are_logarithmic():
     figure = Figure("x")
     tail(figure, [drawn(*BOOTS)], Axis("us"))
     text = "\n".join(figure.commands)
@@ -70,7 +69,7 @@ def test_both_axes_are_logarithmic() -> None:
 
 
 @pytest.mark.parametrize("value", [0.5, 100.0, 5000.0])
-def test_a_limit_is_a_line_inside_the_panel(value: float) -> None:
+def test_a_limit_is_a_line_inside_the_panel(value):
     figure = Figure("x")
     tail(figure, [drawn(*BOOTS)], Axis("us"), limit=LimitLine("L", value))
     text = "\n".join(figure.commands)
@@ -79,9 +78,7 @@ def test_a_limit_is_a_line_inside_the_panel(value: float) -> None:
     assert float(low) < value < float(high) and "'limit L'" in text
 
 
-def test_a_soak_is_drawn_by_segment_with_its_p999_and_its_maximum(
-    writer: SyntheticSession,
-) -> None:
+def test_a_soak_is_drawn_by_segment_with_its_p999_and_its_maximum(writer):
     for number in range(3):
         held = [2600 * (1 + i % 9) for i in range(6000)]
         held[0] = 260_000 * (1 + number)
@@ -117,7 +114,7 @@ def soak_figure(writer: SyntheticSession, *statuses: str, last: int = 6000) -> F
     return figure
 
 
-def test_the_band_of_a_soak_has_a_gap_at_each_invalid_segment(writer: SyntheticSession) -> None:
+def test_the_band_of_a_soak_has_a_gap_at_each_invalid_segment(writer):
     statuses = ("invalid", "ok", "invalid", "invalid", "ok", "ok")
     band, longest, invalid = blocks(soak_figure(writer, *statuses))
     steps = [1.5, 2.5, np.nan, 4.5, 5.5, 5.5, 6.5, np.nan]
@@ -125,9 +122,7 @@ def test_the_band_of_a_soak_has_a_gap_at_each_invalid_segment(writer: SyntheticS
     assert longest[:, 0].tolist() == [2, 5, 6] and invalid[:, 0].tolist() == [1, 3, 4]
 
 
-def test_a_last_segment_that_was_cut_short_leaves_the_others_their_p999(
-    writer: SyntheticSession,
-) -> None:
+def test_a_last_segment_that_was_cut_short_leaves_the_others_their_p999(writer):
     figure = soak_figure(writer, "ok", "ok", "ok", last=300)
     assert "minimum to p99.9" in "\n".join(figure.commands)
     band, longest = blocks(figure)
@@ -135,7 +130,7 @@ def test_a_last_segment_that_was_cut_short_leaves_the_others_their_p999(
     assert longest[:, 0].tolist() == [1, 2, 3]
 
 
-def test_a_long_soak_keeps_its_gaps_and_its_extremes() -> None:
+def test_a_long_soak_keeps_its_gaps_and_its_extremes():
     n = 5_000
     draw = np.random.default_rng(5).random(n)
     position = np.arange(n) + 1.0
@@ -149,9 +144,7 @@ def test_a_long_soak_keeps_its_gaps_and_its_extremes() -> None:
 
 
 @pytest.mark.skipif(not shutil.which("gnuplot"), reason="gnuplot is not installed")
-def test_plot_draws_a_limit_that_has_the_unit_of_the_samples(
-    new_session: NewSession, klat: Klat, tmp_path: Path
-) -> None:
+def test_plot_draws_a_limit_that_has_the_unit_of_the_samples(new_session, klat, tmp_path):
     timed: SyntheticSession = new_session("a/1")
     timed.run({"m": [52_000 + i for i in range(99)]})
     counted = new_session("b/1", label="b", mode="counted", unit="instructions")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from itertools import accumulate
-from pathlib import Path
 
 import pytest
 from made_traces import BEGIN, END, MadeTrace, idle, part, switch, whole
@@ -31,7 +30,7 @@ def made() -> MadeTrace:
     return stream
 
 
-def test_a_stream_is_read_as_it_was_written(tmp_path: Path) -> None:
+def test_a_stream_is_read_as_it_was_written(tmp_path):
     found = made().read(tmp_path)
     kernel, user = Block(KERNEL, bytes([1, 7, 2, 2, 5])), Block(0x400000, bytes([4, 2]))
     assert user.addresses == [0x400000, 0x400004, 0x400006]
@@ -46,7 +45,7 @@ def test_a_stream_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert found.stamps.tolist() == [[BEGIN, 0, 0, 1], [END, 1, 23 + (3 << 32), 2]]
 
 
-def test_a_stream_that_is_cut_off_anywhere_is_refused(tmp_path: Path) -> None:
+def test_a_stream_that_is_cut_off_anywhere_is_refused(tmp_path):
     records = made().stream()
     data = b"".join(records)
     assert len(list(accumulate(map(len, records)))) == 7
@@ -60,7 +59,7 @@ def test_a_stream_that_is_cut_off_anywhere_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("missing", range(1, 6))
-def test_a_stream_without_one_of_its_records_is_refused(tmp_path: Path, missing: int) -> None:
+def test_a_stream_without_one_of_its_records_is_refused(tmp_path, missing):
     records = made().stream()
     del records[missing]
     (tmp_path / "trace").write_bytes(b"".join(records))
@@ -69,18 +68,18 @@ def test_a_stream_without_one_of_its_records_is_refused(tmp_path: Path, missing:
 
 
 @pytest.mark.parametrize("data", [b"", b"klat", b"klat\1\0\0\0", b"#!/bin/sh\nexit 0\n"])
-def test_another_file_is_no_trace(tmp_path: Path, data: bytes) -> None:
+def test_another_file_is_no_trace(tmp_path, data):
     (tmp_path / "trace").write_bytes(data)
     with pytest.raises(KlatError, match="is not the output of klat's plugin"):
         trace.read(tmp_path / "trace")
 
 
-def test_a_trace_that_is_not_there_is_one_line(tmp_path: Path) -> None:
+def test_a_trace_that_is_not_there_is_one_line(tmp_path):
     with pytest.raises(KlatError, match="cannot read the trace: No such file"):
         trace.read(tmp_path / "trace")
 
 
-def test_paths_that_differ_in_their_tasks_alone_have_one_shape(tmp_path: Path) -> None:
+def test_paths_that_differ_in_their_tasks_alone_have_one_shape(tmp_path):
     stream = MadeTrace()
     block = stream.block(KERNEL, 5)
     for first, second in ((0x1000, 0x2000), (0x3000, 0x1000), (0x1000, 0x1000)):

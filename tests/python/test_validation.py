@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,7 +11,6 @@ from validation.kernels import SHAPES, Size
 
 from validation.simulation import Judged, Plan, estimates, judged, looks, quick, read, row, validate
 from validation.states import outcomes, states
-from written_sessions import SyntheticSession
 from klat.compare.verdicts import Judgement, Observed, Rules, Unit, Verdict, judge
 
 SMALL = replace(quick(Plan()), repetitions=60, samples=50, boots=(8,))
@@ -24,7 +22,7 @@ def ids(number: int) -> str:
 
 
 @pytest.mark.parametrize("number", range(len(SHAPES)), ids=ids)
-def test_the_verdicts_hold_for_every_shape_of_kernel(number: int) -> None:
+def test_the_verdicts_hold_for_every_shape_of_kernel(number):
     found = row(number, 8, replace(SMALL, repetitions=150))
     assert found.refuted(0.05) == []
     assert found.covers.of == 1_500 and found.suite.of == 150
@@ -35,7 +33,7 @@ COARSE = next(number for number, shape in enumerate(SHAPES) if shape.ticks)
 
 @pytest.mark.parametrize("number", [0, COARSE], ids=ids)
 @pytest.mark.parametrize("boots", [4, 9])
-def test_the_validation_judges_as_the_verdicts_do(number: int, boots: int) -> None:
+def test_the_validation_judges_as_the_verdicts_do(number, boots):
     shape, draw = SHAPES[number], np.random.default_rng(3)
     dims = (12, 3, boots, 4)
     base, new = (shape.runs(draw, 36, Size(boots, 4, 50)).reshape(dims) for _ in range(2))
@@ -64,7 +62,7 @@ def test_the_validation_judges_as_the_verdicts_do(number: int, boots: int) -> No
     assert of_arrays.slower.any() or boots == 4 or shape.ticks or shape.estimand.q is None
 
 
-def test_runs_taken_for_boots_are_refuted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_taken_for_boots_are_refuted(monkeypatch):
     def pseudo(base: np.ndarray, new: np.ndarray) -> simulation.Estimates:  # type: ignore[type-arg]
         return estimates(*(x.reshape(*x.shape[:-2], -1, 1) for x in (base, new)))
 
@@ -73,7 +71,7 @@ def test_runs_taken_for_boots_are_refuted(monkeypatch: pytest.MonkeyPatch) -> No
     assert "coverage" in found and "false alarms of suites a margin apart" in found
 
 
-def test_a_test_of_no_difference_is_refuted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_test_of_no_difference_is_refuted(monkeypatch):
     rule = judged
 
     def today(found: simulation.Estimates, true: float, rules: Rules) -> Judged:
@@ -85,23 +83,23 @@ def test_a_test_of_no_difference_is_refuted(monkeypatch: pytest.MonkeyPatch) -> 
     assert "slower at the margin" in found and "slower at half the margin" in found
 
 
-def test_sameness_said_too_easily_is_refuted() -> None:
+def test_sameness_said_too_easily_is_refuted():
     lax = replace(SMALL, rules=replace(SMALL.rules, alpha=0.4))
     assert "same at the margin" in row(0, 8, lax).refuted(0.05)
 
 
-def test_a_suite_without_correction_is_refuted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_suite_without_correction_is_refuted(monkeypatch):
     monkeypatch.setattr(simulation.multiplicity, "holm", lambda p: p)
     assert "false alarms of suites a margin apart" in row(0, 8, SMALL).refuted(0.05)
 
 
-def test_power_grows_with_boots_and_never_points_the_wrong_way() -> None:
+def test_power_grows_with_boots_and_never_points_the_wrong_way():
     few, many = row(0, 5, SMALL), row(0, 15, SMALL)
     assert many.slower[2.0].value > few.slower[2.0].value > few.slower[1.0].value
     assert not few.faster.hits
 
 
-def test_sides_and_repetitions_share_nothing() -> None:
+def test_sides_and_repetitions_share_nothing():
     draw = np.random.default_rng(1)
     runs = SHAPES[0].runs(draw, 40, Size(10, 5, 50))
     boots = runs.mean(axis=2)
@@ -109,13 +107,13 @@ def test_sides_and_repetitions_share_nothing() -> None:
     assert boots.std() > 0.004
 
 
-def test_looking_until_there_is_a_verdict_errs_more_often_than_one_look() -> None:
+def test_looking_until_there_is_a_verdict_errs_more_often_than_one_look():
     assert looks(SMALL, 12, 12).interval[0] < 0.05
     assert looks(SMALL, 4, 20).interval[0] > 0.1
 
 
 @pytest.mark.parametrize("pairs", [False, True], ids=["boots", "pairs"])
-def test_two_states_give_false_verdicts_in_at_most_alpha_also_in_a_suite(pairs: bool) -> None:
+def test_two_states_give_false_verdicts_in_at_most_alpha_also_in_a_suite(pairs):
     for units in range(2, 13):
         found = states(units, pairs, RULES)
         assert max(found.one, found.suite) <= 0.05
@@ -123,7 +121,7 @@ def test_two_states_give_false_verdicts_in_at_most_alpha_also_in_a_suite(pairs: 
         assert sum(outcomes(units, pairs, 0.3)) == pytest.approx(1)
 
 
-def test_two_states_are_refuted_without_their_condition(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_states_are_refuted_without_their_condition(monkeypatch):
     from klat.stats import enough_units
     from validation.states import p_values
 
@@ -135,7 +133,7 @@ def test_two_states_are_refuted_without_their_condition(monkeypatch: pytest.Monk
     p_values.cache_clear()
 
 
-def test_the_seed_alone_decides_the_outcome(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_seed_alone_decides_the_outcome(monkeypatch):
     monkeypatch.setattr(simulation, "SHAPES", SHAPES[:2])
     plan = replace(SMALL, repetitions=6)
     one, two = validate(plan, workers=1), validate(plan, workers=2)
@@ -150,23 +148,21 @@ def test_the_seed_alone_decides_the_outcome(monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("clustering", shares.CLUSTERINGS, ids=lambda c: str(c.name))
-def test_the_bounds_of_a_share_hold_for_every_clustering(clustering: shares.Clustering) -> None:
+def test_the_bounds_of_a_share_hold_for_every_clustering(clustering):
     found = shares.simulate(clustering, Size(20, 10, 500), 250, 2)
     for name in ("upper", "lower", "upper_often", "lower_often", "differ", "unequal"):
         assert found.rate(name).surely[0] <= 0.05, name
     assert found.rate("within").value >= 0.8
 
 
-def test_a_share_far_below_what_may_be_above_is_shown_within() -> None:
+def test_a_share_far_below_what_may_be_above_is_shown_within():
     found = shares.simulate(shares.CLUSTERINGS[0], Size(4, 5, 1_000), 30, 1)
     assert found.rate("within").surely[1] >= 0.95
     for name in ("upper", "lower", "upper_often", "lower_often", "differ", "unequal"):
         assert found.rate(name).surely[0] <= 0.05, name
 
 
-def test_a_session_split_against_itself_rarely_differs(
-    writer: SyntheticSession, tmp_path: Path
-) -> None:
+def test_a_session_split_against_itself_rarely_differs(writer, tmp_path):
     draw = np.random.default_rng(1)
     for run in range(1, 121):
         values = (1_000 * (1 + draw.exponential(size=100))).astype(int).tolist()
@@ -177,7 +173,7 @@ def test_a_session_split_against_itself_rarely_differs(
 
 @pytest.mark.parametrize("unequal", [0.0, 1.0])
 @pytest.mark.parametrize("spread", [0.0, 1.0])
-def test_the_verdict_over_machines_keeps_its_level(spread: float, unequal: float) -> None:
+def test_the_verdict_over_machines_keeps_its_level(spread, unequal):
     plan = machines.Plan(repetitions=200)
     found = machines.row(6, spread, unequal, plan)
     assert found.refuted(0.05) == []
@@ -185,7 +181,7 @@ def test_the_verdict_over_machines_keeps_its_level(spread: float, unequal: float
     assert len(list(machines_markdown([found], plan))) == 5
 
 
-def test_machines_whose_boots_count_as_units_are_refuted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_machines_whose_boots_count_as_units_are_refuted(monkeypatch):
     """All boots of all machines together: the spread between machines is then taken for a change."""
 
     def together(boots: np.ndarray, rules: Rules) -> tuple[Judgement, list[float], list[float]]:  # type: ignore[type-arg]

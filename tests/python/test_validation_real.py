@@ -18,7 +18,7 @@ from written_sessions import NewSession
 from klat.base.errors import KlatError
 from klat.compare.dataset import Dataset, read_dataset
 from validation.outcome import Found, Itself, Outcome, Plan, markdown
-from validation.real import quick, too_few
+from validation.real import too_few
 from validation.turns import Comparison, Experiment, Setting, Taker, cut
 from klat.compare.verdicts import Rules
 
@@ -46,7 +46,7 @@ def sides(writer: NewSession, blocks: int, ratio: float = 1.0) -> tuple[Dataset,
     return found[0], found[1]
 
 
-def test_blocks_are_cut_into_comparisons_that_share_nothing(new_session: NewSession) -> None:
+def test_blocks_are_cut_into_comparisons_that_share_nothing(new_session):
     compared = list(cut(sides(new_session, 13), 4))
     assert len(compared) == 3
     seen = []
@@ -66,7 +66,7 @@ def judged_itself(writer: NewSession, ratio: float = 1.0, blocks: int = 480) -> 
     return found
 
 
-def test_a_kernel_against_itself_is_judged_as_taken_by_metric(new_session: NewSession) -> None:
+def test_a_kernel_against_itself_is_judged_as_taken_by_metric(new_session):
     found = judged_itself(new_session)
     assert found.suite.of == 80 and found.refuted(RULES.alpha) == []
     assert [m.name for m in found.metrics.values()] == ["pipes one", "pipes two"]
@@ -74,7 +74,7 @@ def test_a_kernel_against_itself_is_judged_as_taken_by_metric(new_session: NewSe
         assert metric.missed.of == 80
 
 
-def test_a_setting_that_always_has_the_longer_runs_is_found(new_session: NewSession) -> None:
+def test_a_setting_that_always_has_the_longer_runs_is_found(new_session):
     """New random labels for each block would hide the longer runs."""
     slightly = judged_itself(new_session, 1.01)
     assert not slightly.suite.hits, "within the margin"
@@ -92,7 +92,7 @@ def outcome(*delayed: Found, idle: tuple[Found, ...] = ()) -> Outcome:
     return Outcome(Plan(), "a machine", 60.0, Itself(), delayed, idle, ())
 
 
-def test_the_smallest_change_found_is_that_from_which_on_all_are(new_session: NewSession) -> None:
+def test_the_smallest_change_found_is_that_from_which_on_all_are(new_session):
     by_ratio = {}
     for ratio in (1.0, 1.03, 1.1, 1.3):
         (compared,) = cut(sides(lambda p, **i: new_session(f"{ratio}/{p}", **i), 8, ratio), 8)
@@ -105,9 +105,7 @@ def test_the_smallest_change_found_is_that_from_which_on_all_are(new_session: Ne
     assert "| 1 | 1.3 | 2 |" in "\n".join(markdown(outcome(by_ratio[1.3]), "make"))
 
 
-def test_a_wrong_direction_and_an_idle_state_that_does_not_matter_are_refuted(
-    new_session: NewSession,
-) -> None:
+def test_a_wrong_direction_and_an_idle_state_that_does_not_matter_are_refuted(new_session):
     (faster,) = cut(sides(lambda p, **i: new_session(f"f/{p}", **i), 8, 0.9), 8)
     (alike,) = cut(sides(lambda p, **i: new_session(f"s/{p}", **i), 8), 8)
     assert outcome(found(faster, "n")).refuted == ["n: said faster"]
@@ -119,7 +117,7 @@ def test_a_wrong_direction_and_an_idle_state_that_does_not_matter_are_refuted(
     assert "| 1 | held | pipes | n/a | n/a | not judged" in "\n".join(markdown(unjudged, "make"))
 
 
-def test_too_few_comparisons_are_noted(new_session: NewSession) -> None:
+def test_too_few_comparisons_are_noted(new_session):
     (alike,) = cut(sides(new_session, 8), 8)
     plan = replace(Plan(), itself=3, delayed=2)
     few = Itself({}, [False, False])
@@ -127,7 +125,7 @@ def test_too_few_comparisons_are_noted(new_session: NewSession) -> None:
     assert ["after 2 of 3 comparisons with itself" in told[0], len(told)] == [True, 1]
 
 
-def test_an_experiment_is_taken_by_klat_ab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_experiment_is_taken_by_klat_ab(tmp_path, monkeypatch):
     monkeypatch.setenv("KLAT_PROGRAMS", str(fakes.install(tmp_path / "programs")))
     monkeypatch.chdir(tmp_path)
     one = Setting("one", "env A=1")
@@ -141,7 +139,7 @@ def test_an_experiment_is_taken_by_klat_ab(tmp_path: Path, monkeypatch: pytest.M
     assert not (tmp_path / "out").exists() and not taker.time_for(0)
 
 
-def test_a_failed_experiment_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_experiment_is_an_error(tmp_path, monkeypatch):
     monkeypatch.setenv("KLAT_PROGRAMS", str(fakes.install(tmp_path / "programs")))
     failing = Experiment(Setting("a", "/no/such"), Setting("b"), ("pipes",), 1)
     with pytest.raises(KlatError, match="status 2: .*there is no command '/no/such'"):
@@ -162,29 +160,27 @@ def delayed(helper: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize(("count", "mode"), [("0", "0"), ("1", "2"), ("400", "2"), ("4095", "2")])
-def test_the_helper_runs_a_command_under_a_filter(helper: Path, count: str, mode: str) -> None:
+def test_the_helper_runs_a_command_under_a_filter(helper, count, mode):
     done = delayed(helper, count, "grep", "Seccomp:", "/proc/self/status")
     if "cannot install" in done.stderr:
         pytest.skip(done.stderr.strip())
     assert done.stdout.split() == ["Seccomp:", mode], done.stderr
 
 
-def test_the_helper_passes_exit_statuses_on(helper: Path) -> None:
+def test_the_helper_passes_exit_statuses_on(helper):
     assert delayed(helper, "5", "sh", "-c", "exit 3").returncode == 3
     assert delayed(helper, "5", "/no/such/command").returncode == 127
     assert delayed(helper, "5", "/").returncode == 126
 
 
 @pytest.mark.parametrize("words", [(), ("5",), ("x", "true"), ("-1", "true"), ("4096", "true")])
-def test_the_helper_refuses_a_wrong_number_of_instructions(
-    helper: Path, words: tuple[str, ...]
-) -> None:
+def test_the_helper_refuses_a_wrong_number_of_instructions(helper, words):
     done = delayed(helper, *words)
     assert done.returncode == 2 and done.stderr
 
 
 @pytest.mark.alone
-def test_a_filter_costs_what_its_instructions_do(helper: Path) -> None:
+def test_a_filter_costs_what_its_instructions_do(helper):
     """The kernel skips a filter whose answer it knows beforehand: this one it must not."""
     if shutil.which("dd") is None:
         pytest.skip("needs dd")
@@ -200,7 +196,7 @@ def test_a_filter_costs_what_its_instructions_do(helper: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.alone
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs real-time priorities")
-def test_the_quick_form_works() -> None:
+def test_the_quick_form_works():
     done = subprocess.run(
         ["make", "-s", "validate-real", "VALIDATE=--quick --seed 3"],
         cwd=fakes.ROOT,

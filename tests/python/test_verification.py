@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from written_sessions import Klat, NewSession, SyntheticSession, statistics_of
+from written_sessions import SyntheticSession, statistics_of
 
 from klat.record import verification
 from klat.record.session import SessionError, read_session
@@ -28,9 +28,7 @@ def another(figure: str) -> str:
 @pytest.mark.parametrize(
     "sizes", [[1], [4, 9, 10, 11], [49, 50, 50, 50, 500, 500, 1000], [30] * 12]
 )
-def test_a_row_stands_only_with_every_digit_of_its_samples(
-    writer: SyntheticSession, monkeypatch: pytest.MonkeyPatch, piece: int, sizes: list[int]
-) -> None:
+def test_a_row_stands_only_with_every_digit_of_its_samples(writer, monkeypatch, piece, sizes):
     monkeypatch.setattr(verification, "PIECE", piece)
     draw = np.random.default_rng(len(sizes))
     edited: dict[int, str] = {}
@@ -50,7 +48,7 @@ def test_a_row_stands_only_with_every_digit_of_its_samples(
     assert found.refuted == {at: [said] for at, said in edited.items()}
 
 
-def test_rows_of_the_largest_samples_stand(writer: SyntheticSession) -> None:
+def test_rows_of_the_largest_samples_stand(writer):
     for _ in range(3):
         writer.run({"m": [LARGEST] * 600})
     found = verify(read_session(writer.path))
@@ -68,9 +66,7 @@ def forged(writer: SyntheticSession) -> SyntheticSession:
     return writer
 
 
-def test_a_run_with_a_refuted_row_is_left_out(
-    new_session: NewSession,
-) -> None:
+def test_a_run_with_a_refuted_row_is_left_out(new_session):
     writer = forged(new_session())
     by_label, problems = read_sources(writer.path)
     (source,) = by_label["stock"]
@@ -80,7 +76,7 @@ def test_a_run_with_a_refuted_row_is_left_out(
     assert "line 7: p50 is 26000 in the row and" in problem and "--verify" in problem
 
 
-def test_a_copy_of_a_run_does_not_count_as_another_run(writer: SyntheticSession) -> None:
+def test_a_copy_of_a_run_does_not_count_as_another_run(writer):
     for run in (1, 2):
         writer.run({"m": SAMPLES}, order=run, run=run)
     file = writer.samples_file("pipes")
@@ -107,9 +103,7 @@ def test_a_copy_of_a_run_does_not_count_as_another_run(writer: SyntheticSession)
         ["export", "OTHER", "--format", "ktap"],
     ],
 )
-def test_every_command_that_uses_rows_says_that_one_is_refuted(
-    new_session: NewSession, klat: Klat, words: list[str]
-) -> None:
+def test_every_command_that_uses_rows_says_that_one_is_refuted(new_session, klat, words):
     path = str(forged(new_session()).path)
     other = new_session("rt/1", label="rt", boot_id="rt")
     other.run({"round_trip": SAMPLES})
@@ -120,7 +114,7 @@ def test_every_command_that_uses_rows_says_that_one_is_refuted(
     )
 
 
-def test_nothing_is_shown_where_all_rows_are_refuted(writer: SyntheticSession, klat: Klat) -> None:
+def test_nothing_is_shown_where_all_rows_are_refuted(writer, klat):
     writer.run({"m": SAMPLES}, mean="1.000")
     with pytest.raises(SessionError, match="contradict their samples.*nothing to show or compare"):
         read_sources(writer.path)
@@ -130,9 +124,7 @@ def test_nothing_is_shown_where_all_rows_are_refuted(writer: SyntheticSession, k
 
 
 @pytest.mark.parametrize("keep", [None, 600, 1199])
-def test_rows_whose_samples_are_gone_are_used_and_said_to_be_unverified(
-    writer: SyntheticSession, keep: int | None
-) -> None:
+def test_rows_whose_samples_are_gone_are_used_and_said_to_be_unverified(writer, keep):
     for _ in range(2):
         writer.run({"m": SAMPLES})
     file = writer.samples_file("pipes")
