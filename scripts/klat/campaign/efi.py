@@ -199,7 +199,7 @@ class EfiStub(WithoutMenu):
             self._variables.write(next(free), option.data())
 
     def choose(self, copy: EntryCopy) -> None:
-        for name, option in self._own():
+        for name, option in self._copies():
             if f"{OWN_WORD}{copy.name}" in option.line.split():
                 self._variables.write("BootNext", _NUMBER.pack(int(name[4:], 16)))
                 return
@@ -207,7 +207,7 @@ class EfiStub(WithoutMenu):
 
     def remove(self) -> None:
         chosen = self._number("BootNext")
-        for name, _ in self._own():
+        for name, _ in self._copies():
             if name == chosen:
                 self._variables.remove("BootNext")
             self._variables.remove(name)
@@ -227,7 +227,7 @@ class EfiStub(WithoutMenu):
                 options[name] = BootOption.read(self._variables.read(name))
         return options
 
-    def _own(self) -> list[tuple[str, BootOption]]:
+    def _copies(self) -> list[tuple[str, BootOption]]:
         return [
             (name, option) for name, option in self._options().items() if OWN_WORD in option.line
         ]
