@@ -81,12 +81,12 @@ class SampleFiles:
             samples = self._small[1][first : first + count]
             if len(samples) == count:
                 return samples
-        samples, length = _words(path, row, first, count)
+        samples, length = _words(path, row, first, count, _WHOLE)
+        if length <= _WHOLE:
+            samples.setflags(write=False)
+            self._small = path, samples
+            samples = samples[first : first + count]
         if len(samples) == count:
-            if length <= _WHOLE:
-                whole, _ = _words(path, row, 0, length)
-                whole.setflags(write=False)
-                self._small = path, whole
             return samples
         raise SessionError(
             f"{printable(str(path))}: holds {length:,} samples, but line {row.line} of runs.csv"
@@ -132,11 +132,14 @@ class SampleFiles:
         return self._paths[key]
 
 
-def _words(path: Path, row: Row, first: int, count: int) -> tuple[Samples, int]:
-    """Up to `count` words of a file from number `first` on, and how many the file has."""
+def _words(path: Path, row: Row, first: int, count: int, whole: int = 0) -> tuple[Samples, int]:
+    """Up to `count` words of a file from number `first` on, and how many the file has. All of its words, if it
+    has at most `whole`."""
     try:
         with open_to_read(path) as file:
             held = os.fstat(file.fileno()).st_size // _WIDTH
+            if held <= whole:
+                first, count = 0, held
             found = np.empty(max(0, min(count, held - first)), dtype="<u8")
             if len(found) and not _fill(file.fileno(), found.data.cast("B"), first * _WIDTH):
                 found = found[:0]
