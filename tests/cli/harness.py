@@ -115,10 +115,7 @@ class Traits:
 
 
 TRAITS: dict[str, Traits] = {
-    "pipes": Traits(
-        steady=("--cpus", "1,1"),
-        calls=frozenset({"read", "write"}),
-    ),
+    "pipes": Traits(steady=("--cpus", "1,1"), calls=frozenset({"read", "write"})),
     "cv": Traits(
         steady=("--cpus", "1,1"),
         injected={"round_trip": 2},
@@ -148,11 +145,7 @@ TRAITS: dict[str, Traits] = {
         on_one_cpu=(MEASURED,),
         steady=("--period", "100"),
         calls=frozenset({"timer_settime", "rt_sigprocmask", "rt_sigreturn", "clock_nanosleep"}),
-        faults={
-            "yield": "slept",
-            "early": "before its deadline",
-            "uncounted": "unaccounted",
-        },
+        faults={"yield": "slept", "early": "before its deadline", "uncounted": "unaccounted"},
         tsan=("--method", "nanosleep"),
     ),
     "switch": Traits(

@@ -115,12 +115,7 @@ def test_no_place_stands_out_in_any_mode(command, tmp_path, two_cpus, real_time)
     assert places(tmp_path, *command) == set()
 
 
-EDGES = {
-    ("pipes", *ONE_CPU): {0, -1},
-    ("cv", *ONE_CPU): {0, -1},
-    SPINNING: {0},
-    ("syscall",): {0},
-}
+EDGES = {("pipes", *ONE_CPU): {0, -1}, ("cv", *ONE_CPU): {0, -1}, SPINNING: {0}, ("syscall",): {0}}
 
 
 @pytest.mark.parametrize("command", first_of(EDGES))

@@ -170,10 +170,7 @@ print(*(f"{{a}},{{b}}" for a, b in spins))
 """
     found: list[tuple[int, int]] = []
     with subprocess.Popen(
-        [sys.executable, "-c", script],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
+        [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout and process.stdout.readline() == "ready\n"
         try:

@@ -78,10 +78,7 @@ def test_every_report_names_a_metric_of_one_side_and_why(both, klat, tmp_path, f
 
 @pytest.mark.parametrize(
     ("status", "said"),
-    [
-        ("skipped", f"no run of NEW counts: 5 skipped ({NEEDS_2})"),
-        ("", "not measured in NEW"),
-    ],
+    [("skipped", f"no run of NEW counts: 5 skipped ({NEEDS_2})"), ("", "not measured in NEW")],
 )
 def test_what_only_base_measured_is_inconclusive(both, klat, status, said):
     sides = with_cv(both, "stock"), both.root / "rt"

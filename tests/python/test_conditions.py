@@ -404,11 +404,7 @@ BALANCED = "balance_performance"
         ),
         # The governor performance, a default of the kernel or not, decides the preference.
         (("6.6", INTEL, "performance", "performance"), ("6.12", INTEL, "powersave", BALANCED), []),
-        (
-            ("6.6", INTEL, "performance", "performance"),
-            ("6.18", INTEL, "powersave", BALANCED),
-            [1],
-        ),
+        (("6.6", INTEL, "performance", "performance"), ("6.18", INTEL, "powersave", BALANCED), [1]),
         (("6.12", INTEL, "powersave", BALANCED), ("6.18", INTEL, "powersave", "power"), [0]),
     ],
 )

@@ -243,8 +243,7 @@ def test_a_sample_is_in_doubt_if_a_window_of_another_path_can_be_the_sample(
 
 
 @pytest.mark.parametrize(
-    "lengths, doubted",
-    [((30, 7, 30, 7), False), ((7, 30, 30, 7), True), ((30, 30, 7, 7), True)],
+    "lengths, doubted", [((30, 7, 30, 7), False), ((7, 30, 30, 7), True), ((30, 30, 7, 7), True)]
 )
 def test_the_number_of_windows_decides_only_if_the_samples_are_the_first_ones(
     made, tmp_path, lengths, doubted

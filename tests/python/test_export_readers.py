@@ -49,10 +49,7 @@ def checked(command: list[str], **more: Any) -> str:
 def venv(directory: Path, *packages: str) -> Path:
     """The interpreter of a venv that has the packages."""
     made = subprocess.run(
-        [sys.executable, "-m", "venv", str(directory)],
-        capture_output=True,
-        text=True,
-        check=False,
+        [sys.executable, "-m", "venv", str(directory)], capture_output=True, text=True, check=False
     )
     if made.returncode:
         reason = "this Python makes no venv: apt install python3-venv"

@@ -123,13 +123,7 @@ def test_metrics_that_are_not_measurable_are_skipped_test_cases(new_session, kla
 
 
 @pytest.mark.parametrize(
-    "words",
-    [
-        ["export", "--format", "gobench"],
-        ["plot", "-o", "plots"],
-        ["history"],
-        ["plan"],
-    ],
+    "words", [["export", "--format", "gobench"], ["plot", "-o", "plots"], ["history"], ["plan"]]
 )
 def test_nothing_measurable_is_one_sentence_and_no_traceback(
     new_session, klat, monkeypatch, tmp_path, words

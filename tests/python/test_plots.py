@@ -206,8 +206,7 @@ def test_files_have_predictable_names_and_both_kinds(writer, klat, tmp_path):
 
 @needs_gnuplot
 @pytest.mark.parametrize(
-    "label",
-    ["", "it's \"%s{}^_", "`id`$(id)", "x\\n\\", "\x1b[31m\n", "ø漢\udcff", "L" * 300],
+    "label", ["", "it's \"%s{}^_", "`id`$(id)", "x\\n\\", "\x1b[31m\n", "ø漢\udcff", "L" * 300]
 )
 def test_odd_labels_are_drawn_as_they_are(new_session, klat, tmp_path, label):
     writer = fill(new_session(label=label, kernel_release=label))

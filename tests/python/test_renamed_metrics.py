@@ -22,10 +22,7 @@ NETWORK = "low-priority=19;remote={}"
 )
 def test_a_row_has_the_present_name_of_its_event(writer, benchmark, remote, placement, name):
     writer.run(
-        {"wakeup": SAMPLES},
-        benchmark=benchmark,
-        params=NETWORK.format(remote),
-        placement=placement,
+        {"wakeup": SAMPLES}, benchmark=benchmark, params=NETWORK.format(remote), placement=placement
     )
     session = read_session(writer.path)
     assert [row.metric for row in session.rows] == [name] and not session.problems

@@ -185,11 +185,7 @@ def test_a_task_can_have_the_name_of_a_field():
 
 
 def test_a_task_that_preempts_the_thread_is_named():
-    run = kept(
-        [switch(1, 1010, WRITER, HOG, "R+"), switch(1, 1510, HOG, WRITER, "S")],
-        1000,
-        1520,
-    )
+    run = kept([switch(1, 1010, WRITER, HOG, "R+"), switch(1, 1510, HOG, WRITER, "S")], 1000, 1520)
     assert told(parts_of(run)) == [
         ("the event itself", 10),
         ("task a hog: 1-2", 500),

@@ -73,8 +73,7 @@ def test_thousandths_keep_their_zeros_and_every_digit():
 
 
 @pytest.mark.parametrize(
-    ("n", "q", "answer"),
-    [(9, P50, False), (10, P50, True), (499, P99, False), (500, P99, True)],
+    ("n", "q", "answer"), [(9, P50, False), (10, P50, True), (499, P99, False), (500, P99, True)]
 )
 def test_a_quantile_needs_five_samples_beyond_it(n, q, answer):
     assert supports(n, q) is answer

@@ -8,16 +8,7 @@ import pytest
 from scipy import stats
 
 from klat.compare.settling import settled
-from klat.compare.verdicts import (
-    Judgement,
-    Method,
-    Observed,
-    Rules,
-    Unit,
-    Verdict,
-    describe,
-    judge,
-)
+from klat.compare.verdicts import Judgement, Method, Observed, Rules, Unit, Verdict, describe, judge
 
 RULES = Rules()
 

@@ -140,70 +140,55 @@ static void assert_rows_are_whole(const char *rows)
 	}
 }
 
+/* Names of columns with their values, to { NULL, NULL }. */
+typedef const char *const columns_of_row[2];
+
+/* Row `number` of `count` rows, whose first sample is the 1000th. */
+static void assert_row_columns(int number, int count, const columns_of_row *wanted)
+{
+	char *rows = klat_record_rows(run, 1000), *row = test_line(rows, number);
+
+	assert_int_equal(test_line_count(rows), count);
+	assert_rows_are_whole(rows);
+	for (; (*wanted)[0]; wanted++)
+		assert_column(row, (*wanted)[0], (*wanted)[1]);
+	free(row);
+	free(rows);
+}
+
+#define assert_row(number, count, ...)                                                             \
+	assert_row_columns(number, count, (columns_of_row[]){ __VA_ARGS__, { NULL, NULL } })
+
+#define OF_BOTH_METRICS                                                                            \
+	{ "benchmark", "test" }, { "status", "ok" }, { "reason", "" }, { "rows", "2" },            \
+		{ "floor", "36" }, { "cpus", "1;0" }, { "placement", "same-llc" },                 \
+		{ "start_ns", "1700000000000000000" },                                             \
+	{                                                                                          \
+		"elapsed_ns", "123456"                                                             \
+	}
+
 TEST(a_measured_run_has_a_row_for_each_metric_used)
 {
-	char *rows, *first, *second;
-
 	measure();
-	rows = klat_record_rows(run, 1000);
-	assert_int_equal(test_line_count(rows), 2);
-	assert_rows_are_whole(rows);
-	first = test_line(rows, 0);
-	second = test_line(rows, 1);
-	assert_column(first, "metric", "first");
-	assert_column(first, "first_sample", "1000");
-	assert_column(first, "n", "4");
-	assert_column(first, "mean", "1.500");
-	assert_column(first, "stddev", "1.290");
-	assert_column(first, "min", "0");
-	assert_column(first, "p50", "");
-	assert_column(first, "max", "3");
-	assert_column(second, "metric", "second");
-	assert_column(second, "first_sample", "1004");
-	assert_column(second, "n", "12");
-	assert_column(second, "min", "1000");
-	assert_column(second, "p50", "1101");
-	assert_column(second, "max", "1203");
-	for (int i = 0; i < 2; i++) {
-		const char *row = i ? second : first;
-
-		assert_column(row, "benchmark", "test");
-		assert_column(row, "status", "ok");
-		assert_column(row, "reason", "");
-		assert_column(row, "rows", "2");
-		assert_column(row, "floor", "36");
-		assert_column(row, "cpus", "1;0");
-		assert_column(row, "placement", "same-llc");
-		assert_column(row, "start_ns", "1700000000000000000");
-		assert_column(row, "elapsed_ns", "123456");
-	}
-	free(first);
-	free(second);
-	free(rows);
+	assert_row(0, 2, OF_BOTH_METRICS, { "metric", "first" }, { "first_sample", "1000" },
+		   { "n", "4" }, { "mean", "1.500" }, { "stddev", "1.290" }, { "min", "0" },
+		   { "p50", "" }, { "max", "3" });
+	assert_row(1, 2, OF_BOTH_METRICS, { "metric", "second" }, { "first_sample", "1004" },
+		   { "n", "12" }, { "min", "1000" }, { "p50", "1101" }, { "max", "1203" });
 }
 
 TEST(workers_of_a_role_are_added_up_and_the_unknown_is_empty)
 {
-	char *rows, *row;
-
 	run->workers[1].migrations = -1;
 	measure();
-	rows = klat_record_rows(run, 0);
-	row = test_line(rows, 0);
-	assert_column(row, "policy", "writer=fifo:50;reader=fifo:50");
-	assert_column(row, "voluntary", "writer=201;reader=100");
-	assert_column(row, "wait_ns", "writer=10;reader=5");
-	assert_column(row, "migrations", "");
-	assert_column(row, "smi", "");
-	assert_column(row, "irq_res", "");
-	free(row);
-	free(rows);
+	assert_row(0, 2, { "policy", "writer=fifo:50;reader=fifo:50" },
+		   { "voluntary", "writer=201;reader=100" }, { "wait_ns", "writer=10;reader=5" },
+		   { "migrations", "" }, { "smi", "" }, { "irq_res", "" });
 }
 
 TEST(interrupts_are_given_by_cpu_used_and_added_up_elsewhere)
 {
 	struct klat_library *library = run->library;
-	char *rows, *row;
 
 	library->before.irq_present[KLAT_IRQ_TLB] = library->after.irq_present[KLAT_IRQ_TLB] = true;
 	for (int cpu = 0; cpu < 4; cpu++) {
@@ -216,38 +201,13 @@ TEST(interrupts_are_given_by_cpu_used_and_added_up_elsewhere)
 	klat_count(run, "delivered", 7);
 	klat_count(run, "expected", 8);
 	measure();
-	rows = klat_record_rows(run, 0);
-	row = test_line(rows, 0);
-	assert_column(row, "irq_tlb", "1=10;0=0;other=50");
-	assert_column(row, "smi", "2");
-	assert_column(row, "steal_ms", "2000");
-	assert_column(row, "evidence", "delivered=7;expected=8");
-	free(row);
-	free(rows);
-}
-
-static void check_unmeasured(const char *status)
-{
-	char *rows = klat_record_rows(run, 0), *row;
-
-	assert_int_equal(test_line_count(rows), 1);
-	assert_rows_are_whole(rows);
-	row = test_line(rows, 0);
-	assert_column(row, "status", status);
-	assert_column(row, "metric", "");
-	assert_column(row, "first_sample", "");
-	assert_column(row, "n", "0");
-	assert_column(row, "floor", "");
-	assert_column(row, "policy", "");
-	assert_column(row, "evidence", "");
-	assert_column(row, "rows", "1");
-	free(row);
-	free(rows);
+	assert_row(0, 2, { "irq_tlb", "1=10;0=0;other=50" }, { "smi", "2" }, { "steal_ms", "2000" },
+		   { "evidence", "delivered=7;expected=8" });
 }
 
 TEST(however_many_counts_there_are_all_are_in_the_evidence)
 {
-	char names[100][40], wanted[100 * 64] = "", *rows, *row;
+	char names[100][40], wanted[100 * 64] = "";
 	size_t length = 0;
 
 	measure();
@@ -257,11 +217,14 @@ TEST(however_many_counts_there_are_all_are_in_the_evidence)
 		length += snprintf(wanted + length, sizeof(wanted) - length, "%s%s=%lld",
 				   i ? ";" : "", names[i], (long long)INT64_MIN);
 	}
-	rows = klat_record_rows(run, 0);
-	row = test_line(rows, 0);
-	assert_column(row, "evidence", wanted);
-	free(row);
-	free(rows);
+	assert_row(0, 2, { "evidence", wanted });
+}
+
+static void check_unmeasured(const char *status)
+{
+	assert_row(0, 1, { "status", status }, { "metric", "" }, { "first_sample", "" },
+		   { "n", "0" }, { "floor", "" }, { "policy", "" }, { "evidence", "" },
+		   { "rows", "1" });
 }
 
 TEST(a_skipped_run_is_one_row_of_the_same_width)
@@ -288,19 +251,10 @@ TEST(a_skip_before_placement_has_no_cpus)
 
 TEST(fields_are_quoted_where_they_must_be)
 {
-	char *rows, *row;
-
 	klat_invalid(run, "a, \"b\"\nand c");
 	strcpy(run->library->params, "text=x,\"y\"");
 	measure();
-	rows = klat_record_rows(run, 0);
-	assert_int_equal(test_line_count(rows), 2);
-	assert_rows_are_whole(rows);
-	row = test_line(rows, 0);
-	assert_column(row, "reason", "a, \"b\" and c");
-	assert_column(row, "params", "text=x,\"y\"");
-	free(row);
-	free(rows);
+	assert_row(0, 2, { "reason", "a, \"b\" and c" }, { "params", "text=x,\"y\"" });
 }
 
 static void append(void)

@@ -33,13 +33,7 @@ _BUSY = 0.2
 def quick(plan: Plan) -> Plan:
     """A test that it works, in less than a minute."""
     return replace(
-        plan,
-        seconds=50.0,
-        itself=4,
-        delayed=1,
-        delayed_blocks=6,
-        idle_blocks=6,
-        at_once=2,
+        plan, seconds=50.0, itself=4, delayed=1, delayed_blocks=6, idle_blocks=6, at_once=2
     )
 
 
