@@ -14,7 +14,7 @@ from made_kernels import unified, write
 
 from klat.base.errors import KlatError
 from klat.campaign import efi
-from klat.campaign.boot_loader import EntryCopy
+from klat.campaign.boot_loader import OwnEntry
 from klat.campaign.efi import BootOption, EfiStub, EfiVariables, GLOBAL
 from klat.campaign.grub import Grub
 from klat.lab.architectures import AMD64
@@ -65,10 +65,10 @@ def firmware(root: Path) -> EfiVariables:
     return EfiVariables(GLOBAL, root)
 
 
-def owned(loader: EfiStub, *labels: str) -> list[EntryCopy]:
+def owned(loader: EfiStub, *labels: str) -> list[OwnEntry]:
     """klat's entries with these labels, each of the kernel of this title."""
     found = {entry.title: entry for entry in loader.entries()}
-    return [EntryCopy(label, found[label], (f"klat.campaign={label}",)) for label in labels]
+    return [OwnEntry(label, found[label], (f"klat.campaign={label}",)) for label in labels]
 
 
 def test_the_entries_are_the_kernels_with_a_command_line(root: Path) -> None:
@@ -152,7 +152,7 @@ def test_a_unified_kernel_image_keeps_its_command_line(root: Path) -> None:
     loader = EfiStub(root=root)
     entry = next(each for each in loader.entries() if each.identity == "Boot0003")
     assert (entry.release, entry.words) == (RT, ("root=/dev/sda1", "quiet"))
-    loader.install([EntryCopy("uki", entry, ("panic=10",))])
+    loader.install([OwnEntry("uki", entry, ("panic=10",))])
     (copy,) = (each for _, each in loader._options().items() if each.title == "klat: uki")
     assert copy.line == "root=/dev/sda1 quiet panic=10"
 

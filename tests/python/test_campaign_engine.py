@@ -10,7 +10,7 @@ import pytest
 
 from klat.base.errors import KlatError
 from klat.campaign import campaign_file, engine
-from klat.campaign.boot_loader import OWN_WORD, BootEntry, BootLoader, EntryCopy
+from klat.campaign.boot_loader import OWN_WORD, BootEntry, BootLoader, OwnEntry
 from klat.campaign.campaign_file import (
     BootAttempt,
     BootSetting,
@@ -46,7 +46,7 @@ class Rig(BootLoader):
     def __init__(self, path: Path, fails: Callable[[CampaignBoot], str] = lambda boot: "") -> None:
         self.path = path
         self.fails = fails
-        self.own: list[EntryCopy] = []
+        self.own: list[OwnEntry] = []
         self.chosen: str | None = None
         self.last_started = ""
         self.content = "the user's"
@@ -77,11 +77,11 @@ class Rig(BootLoader):
     def check(self) -> None:
         pass
 
-    def install(self, own: Sequence[EntryCopy]) -> None:
+    def install(self, own: Sequence[OwnEntry]) -> None:
         self.own = list(own)
         self.content = "klat's"
 
-    def choose(self, own: EntryCopy) -> None:
+    def choose(self, own: OwnEntry) -> None:
         self.step()
         self.chosen, self.last_started = own.name, ""
         self.step()
@@ -163,7 +163,7 @@ class Rig(BootLoader):
         else:
             self.running = own.entry.release, own.booted.words
 
-    def boot_of(self, own: EntryCopy) -> CampaignBoot:
+    def boot_of(self, own: OwnEntry) -> CampaignBoot:
         """The first planned boot of this entry of klat."""
         return next(b for b in read_campaign(self.path).boots() if b.setting.label == own.name)
 

@@ -11,7 +11,7 @@ from made_kernels import bzimage, unified, write
 
 from klat.base.errors import KlatError
 from klat.campaign import entry_checks, kernel_image
-from klat.campaign.boot_loader import BootEntry, EntryCopy
+from klat.campaign.boot_loader import BootEntry, OwnEntry
 from klat.campaign.campaign_file import BootSetting
 from klat.campaign.engine import copy_of
 from klat.campaign.efi import GLOBAL, EfiVariables
@@ -137,7 +137,7 @@ def test_a_rescue_entry_does_not_make_its_release_ambiguous(
 def test_klat_adds_panic_unless_the_kernel_reboots_after_a_panic(words: str, reboots: bool) -> None:
     """As kstrtoint() in lib/kstrtox.c of Linux reads it."""
     entry = BootEntry("a", "A", "6.1", tuple(words.split()))
-    own: EntryCopy = copy_of(entry, BootSetting("stock", "a"), ())
+    own: OwnEntry = copy_of(entry, BootSetting("stock", "a"), ())
     assert ("panic=10" in own.append) != reboots
 
 

@@ -9,7 +9,7 @@ import pytest
 from made_grub import CONFIG, STOCK
 
 from klat.base.errors import KlatError
-from klat.campaign.boot_loader import BootEntry, EntryCopy
+from klat.campaign.boot_loader import BootEntry, OwnEntry
 from klat.campaign.grub import Grub
 
 
@@ -29,7 +29,7 @@ def entry(root: Path, identity: str) -> BootEntry:
 
 def test_own_entries_are_copies_with_words(root: Path) -> None:
     loader = Grub(root)
-    loader.install([EntryCopy("it's", entry(root, STOCK), ("nohz_full=1", "panic=10"))])
+    loader.install([OwnEntry("it's", entry(root, STOCK), ("nohz_full=1", "panic=10"))])
     text = (root / "boot" / "grub" / "custom.cfg").read_text()
     (root / "boot" / "grub" / "grub.cfg").write_text(CONFIG + text)
     own = entry(root, "klat-it's")
@@ -39,14 +39,14 @@ def test_own_entries_are_copies_with_words(root: Path) -> None:
 
 def test_the_entry_that_was_started_is_known_until_the_next_choice(root: Path) -> None:
     loader = Grub(root)
-    loader.install([EntryCopy("rt", entry(root, STOCK), ())])
+    loader.install([OwnEntry("rt", entry(root, STOCK), ())])
     text = (root / "boot/grub/custom.cfg").read_text()
     assert "set klat_entry=klat-rt\nsave_env klat_entry\n\t\techo" in text
     assert loader.started() == ""
     with (root / "boot/grub/grubenv").open("a") as file:
         file.write("klat_entry=klat-rt\n")  # as GRUB's save_env does
     assert loader.started() == "rt"
-    loader.choose(EntryCopy("rt", entry(root, STOCK), ()))
+    loader.choose(OwnEntry("rt", entry(root, STOCK), ()))
     assert loader.started() == ""
     assert (root / "reboot").read_text() == f"--boot-directory={root}/boot klat-rt\n"
 
@@ -57,9 +57,9 @@ def test_nothing_is_left(root: Path, choice: str) -> None:
     with (root / "boot/grub/grubenv").open("a") as file:
         file.write(choice)
     before = loader.files()
-    loader.install([EntryCopy("rt", entry(root, STOCK), ())])
-    loader.choose(EntryCopy("rt", entry(root, STOCK), ()))
-    loader.install([EntryCopy("other", entry(root, STOCK), ())])
+    loader.install([OwnEntry("rt", entry(root, STOCK), ())])
+    loader.choose(OwnEntry("rt", entry(root, STOCK), ()))
+    loader.install([OwnEntry("other", entry(root, STOCK), ())])
     assert loader.files() != before
     loader.remove()
     loader.remove()

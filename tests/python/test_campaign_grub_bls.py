@@ -8,7 +8,7 @@ import made_grub
 import pytest
 
 from klat.base.errors import KlatError
-from klat.campaign.boot_loader import EntryCopy
+from klat.campaign.boot_loader import OwnEntry
 from klat.campaign.grub import Grub
 from klat.campaign.grub_files import bls_entries
 
@@ -78,7 +78,7 @@ def test_the_default_is_the_saved_entry_or_the_newest(root: Path, saved: str, de
 def test_own_entries_have_the_commands_of_blscfg(root: Path) -> None:
     loader = Grub(root)
     loader.check()
-    loader.install([EntryCopy("old", loader.default(), ("nohz_full=1", "klat.campaign=1"))])
+    loader.install([OwnEntry("old", loader.default(), ("nohz_full=1", "klat.campaign=1"))])
     lines = (root / "boot/grub2/custom.cfg").read_text().splitlines()
     kernel = "linux /vmlinuz-6.9.5-200.fc39.x86_64 $kernelopts rhgb $tuned_params"
     assert lines[1] == "menuentry 'klat: old' --unrestricted --id klat-old {"
@@ -142,7 +142,7 @@ def test_what_grub_counts_at_each_boot_is_not_a_change(root: Path) -> None:
     environment(root).write_text(f"{text}boot_success=1\n{'#' * 40}")
     loader = Grub(root)
     before = loader.files()
-    own = EntryCopy("old", loader.default(), ("klat.campaign=old",))
+    own = OwnEntry("old", loader.default(), ("klat.campaign=old",))
     loader.install([own])
     loader.choose(own)
     assert loader.files() != before

@@ -11,7 +11,7 @@ import pytest
 from made_kernels import bzimage, write
 
 from klat.base.errors import KlatError
-from klat.campaign.boot_loader import EntryCopy
+from klat.campaign.boot_loader import OwnEntry
 from klat.campaign.grub import Grub
 from klat.campaign.grub_script import parse
 
@@ -344,7 +344,7 @@ def test_a_menu(
     loader.check()
     path = entry.image or "/kernels/any"
     assert entry.is_running(entry.release, [f"BOOT_IMAGE=(hd0,gpt2){path}", *words.split()])
-    own = [EntryCopy(f"{n}", each, ("klat.campaign=x",)) for n, each in enumerate(loader.entries())]
+    own = [OwnEntry(f"{n}", each, ("klat.campaign=x",)) for n, each in enumerate(loader.entries())]
     loader.install(own)
     written = (tmp_path / "boot/grub/custom.cfg").read_text()
     (tmp_path / "boot/grub/grub.cfg").write_text(config + written)
@@ -358,7 +358,7 @@ def test_variables_in_a_block_of_btrfs(tmp_path: Path, grub: Menu) -> None:
     loader = grub(TUMBLEWEED + CUSTOM, "env_block=256+1\n")
     (tmp_path / "tools/grub-probe").write_text("#!/bin/sh\necho btrfs\n")
     loader.check()
-    loader.install([EntryCopy("a", loader.default(), ())])
+    loader.install([OwnEntry("a", loader.default(), ())])
     text = (tmp_path / "boot/grub/custom.cfg").read_text()
     assert '\nsave_env -f "${env_block}" klat_entry\n' in text
     (tmp_path / "boot/grub/grub.cfg").write_text(SAVED + ONE + CUSTOM)
@@ -369,7 +369,7 @@ def test_variables_in_a_block_of_btrfs(tmp_path: Path, grub: Menu) -> None:
 def test_one_line_and_comments_in_a_copy(tmp_path: Path, grub: Menu) -> None:
     loader = grub(HEAD + HAND_WRITTEN + CUSTOM)
     entries = loader.entries()
-    loader.install([EntryCopy("a", entries[1], ("a=1",)), EntryCopy("b", entries[2], ("b=1",))])
+    loader.install([OwnEntry("a", entries[1], ("a=1",)), OwnEntry("b", entries[2], ("b=1",))])
     text = (tmp_path / "boot/grub/custom.cfg").read_text()
     assert (
         ' linux /boot/vmlinuz-6.1.0-rt root=/dev/sda1 "dyndbg=file a.c +p" it=\\\'s a=1;\n' in text
@@ -381,7 +381,7 @@ def test_the_commands_of_a_submenu_are_part_of_a_copy(tmp_path: Path, grub: Menu
     menu = "submenu S { set more='x y'; menuentry A { linux /boot/vmlinuz-6.1 $more; }; export more; }\n"
     loader = grub(HEAD + menu + CUSTOM)
     assert loader.default().words == ("x", "y")
-    loader.install([EntryCopy("a", loader.default(), ("b",))])
+    loader.install([OwnEntry("a", loader.default(), ("b",))])
     text = (tmp_path / "boot/grub/custom.cfg").read_text()
     assert text.index("set more='x y'") < text.index("linux /boot/vmlinuz-6.1 $more b;")
     assert parse(text)

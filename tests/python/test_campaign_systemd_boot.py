@@ -13,7 +13,7 @@ from made_kernels import bzimage, write
 
 from klat.base.errors import KlatError
 from klat.campaign import systemd_boot
-from klat.campaign.boot_loader import EntryCopy
+from klat.campaign.boot_loader import OwnEntry
 from klat.campaign.systemd_boot import SystemdBoot
 
 VARIABLES = "sys/firmware/efi/efivars"
@@ -80,8 +80,8 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def own(loader: SystemdBoot, name: str, *append: str) -> EntryCopy:
-    return EntryCopy(name, loader.default(), append or ("klat.campaign=1",))
+def own(loader: SystemdBoot, name: str, *append: str) -> OwnEntry:
+    return OwnEntry(name, loader.default(), append or ("klat.campaign=1",))
 
 
 def own_files(root: Path) -> list[str]:

@@ -11,10 +11,11 @@ import pytest
 from test_campaign_engine import planned
 
 from klat.base.errors import KlatError
-from klat.campaign.boot_loader import EntryCopy
+from klat.campaign.boot_loader import OwnEntry
 from klat.campaign.campaign_file import read_campaign, write_campaign
 from klat.campaign.efi import EfiStub
-from klat.campaign.without_menu import Kexec, UserCommand, WithoutMenu
+from klat.campaign.kexec import Kexec
+from klat.campaign.without_menu import UserCommand, WithoutMenu
 from klat.commands import _campaign_state
 
 STOCK, RT, REMOVED = "6.1.0-56-amd64", "6.1.0-56-rt-amd64", "5.10.0-1-amd64"
@@ -69,9 +70,9 @@ def kexec(root: Path) -> Kexec:
     return Kexec(STOCK, WORDS, root)
 
 
-def own(loader: WithoutMenu, label: str = "rt", release: str = RT) -> EntryCopy:
+def own(loader: WithoutMenu, label: str = "rt", release: str = RT) -> OwnEntry:
     entry = next(each for each in loader.entries() if each.release == release)
-    return EntryCopy(label, entry, ("nohz_full=1", f"klat.campaign={label}"))
+    return OwnEntry(label, entry, ("nohz_full=1", f"klat.campaign={label}"))
 
 
 @pytest.mark.parametrize("made", [command, kexec])
@@ -191,7 +192,7 @@ def test_kexec_leaves_nothing_loaded(root: Path) -> None:
 
 def test_a_kernel_that_kexec_cannot_load_is_refused_before_a_reboot(root: Path) -> None:
     loader = kexec(root)
-    broken = EntryCopy("rt", own(loader).entry, ("broken",))
+    broken = OwnEntry("rt", own(loader).entry, ("broken",))
     with pytest.raises(KlatError, match="cannot load"):
         loader.install([own(loader, "stock", STOCK), broken])
 

@@ -74,7 +74,7 @@ def is_of_loader(word: str) -> bool:
 
 
 @dataclass(frozen=True)
-class EntryCopy:
+class OwnEntry:
     """An entry that klat adds: a copy of `entry`, with words appended to the command line."""
 
     name: str
@@ -98,13 +98,12 @@ class BootLoader(ABC):
     def entries(self) -> list[BootEntry]:
         """Every entry that boots Linux, in the menu's order, without klat's own."""
 
-    def entry(self, identity: str, problem: str = "") -> BootEntry:
+    def entry(self, identity: str, problem: str) -> BootEntry:
         """KlatError, with this problem, if there is no such entry."""
         for entry in self.entries():
             if entry.identity == identity:
                 return entry
-        lost = f"{self.name} has no entry {identity!r}; klat campaign kernels lists the entries"
-        raise KlatError(problem or lost)
+        raise KlatError(problem)
 
     def left_out(self) -> Mapping[str, str]:
         """Titles of entries that may boot Linux, but that klat cannot boot, with the reasons."""
@@ -118,11 +117,11 @@ class BootLoader(ABC):
     def check(self) -> None:
         """KlatError if the boot loader cannot boot an entry once."""
 
-    def install(self, copies: Sequence[EntryCopy]) -> None:
+    def install(self, copies: Sequence[OwnEntry]) -> None:
         """Replace klat's entries by these. On return they are on disk."""
 
     @abstractmethod
-    def choose(self, copy: EntryCopy) -> None:
+    def choose(self, copy: OwnEntry) -> None:
         """Choose this entry of klat for the next boot, and for no other."""
 
     @abstractmethod

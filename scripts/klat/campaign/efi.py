@@ -21,7 +21,7 @@ from klat.campaign import kernel_image
 from klat.campaign.boot_loader import (
     BootEntry,
     OWN_WORD,
-    EntryCopy,
+    OwnEntry,
     digests,
     is_of_loader,
     run_tool,
@@ -188,7 +188,7 @@ class EfiStub(WithoutMenu):
                 " --delete-bootnext"
             )
 
-    def install(self, copies: Sequence[EntryCopy]) -> None:
+    def install(self, copies: Sequence[OwnEntry]) -> None:
         self.remove()
         options = self._options()
         free = (n for n in map(_name, range(0x10000)) if not self._variables.read(n))
@@ -198,7 +198,7 @@ class EfiStub(WithoutMenu):
             option = BootOption(f"klat: {copy.name}", source.path, line)
             self._variables.write(next(free), option.data())
 
-    def choose(self, copy: EntryCopy) -> None:
+    def choose(self, copy: OwnEntry) -> None:
         for name, option in self._copies():
             if f"{OWN_WORD}{copy.name}" in option.line.split():
                 self._variables.write("BootNext", _NUMBER.pack(int(name[4:], 16)))

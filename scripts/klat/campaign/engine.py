@@ -19,7 +19,7 @@ from typing import Any
 from klat.base import files
 from klat.base.errors import KlatError, printable
 from klat.campaign import looks
-from klat.campaign.boot_loader import OWN_WORD, BootEntry, BootLoader, EntryCopy, is_of_campaign
+from klat.campaign.boot_loader import OWN_WORD, BootEntry, BootLoader, OwnEntry, is_of_campaign
 from klat.campaign.campaign_file import (
     ASKED,
     BootAttempt,
@@ -147,7 +147,7 @@ class Engine:
         return WRONG_KERNEL, f"booted {booted[0]}, {reason}"
 
     def _default(self, campaign: Campaign) -> BootEntry:
-        return self._loader.entry(campaign.default)
+        return entry_of(self._loader, campaign.default)
 
     def _end_if_due(self, campaign: Campaign) -> Campaign:
         attempt = campaign.last
@@ -294,20 +294,25 @@ def _open_lock(path: Path) -> int:
     return files.append(path.with_suffix(".lock"), mode=0o600)
 
 
-def entry_copies(loader: BootLoader, campaign: Campaign) -> list[EntryCopy]:
+def entry_of(loader: BootLoader, identity: str) -> BootEntry:
+    problem = f"{loader.name} has no entry {identity!r}; klat campaign kernels lists the entries"
+    return loader.entry(identity, problem)
+
+
+def entry_copies(loader: BootLoader, campaign: Campaign) -> list[OwnEntry]:
     """klat's entries for all boots of the campaign, in the order of their first boot."""
     settings = dict.fromkeys(boot.setting for boot in campaign.boots())
     return [entry_copy(loader, setting) for setting in settings]
 
 
-def entry_copy(loader: BootLoader, setting: BootSetting) -> EntryCopy:
-    return copy_of(loader.entry(setting.entry), setting, loader.own_words)
+def entry_copy(loader: BootLoader, setting: BootSetting) -> OwnEntry:
+    return copy_of(entry_of(loader, setting.entry), setting, loader.own_words)
 
 
-def copy_of(entry: BootEntry, setting: BootSetting, own_words: Sequence[str]) -> EntryCopy:
+def copy_of(entry: BootEntry, setting: BootSetting, own_words: Sequence[str]) -> OwnEntry:
     """klat's copy of an entry: with the words of the setting, klat's own, and panic= unless the kernel reboots after a
     panic anyway."""
     append = (*setting.append.split(), *own_words, OWN_WORD + setting.label)
     if not reboots_after_panic((*entry.words, *append)):
         append = (*append, _PANIC)
-    return EntryCopy(setting.label, entry, append)
+    return OwnEntry(setting.label, entry, append)

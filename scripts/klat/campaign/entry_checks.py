@@ -11,7 +11,7 @@ from pathlib import Path
 
 from klat.base.errors import KlatError
 from klat.campaign import kernel_image
-from klat.campaign.boot_loader import OWN_WORD, BootEntry, EntryCopy, is_of_campaign
+from klat.campaign.boot_loader import OWN_WORD, BootEntry, OwnEntry, is_of_campaign
 from klat.campaign.efi import GLOBAL, EfiVariables
 from klat.lab.architectures import HOST
 from klat.machine.kernel_files import mounts
@@ -48,7 +48,7 @@ _SUBVOLUMES = ("subvol", "subvolid")  # options of btrfs in rootflags=
 
 
 def check_entries(
-    copies: Sequence[EntryCopy], default: BootEntry, running: Sequence[str], root: Path = Path("/")
+    copies: Sequence[OwnEntry], default: BootEntry, running: Sequence[str], root: Path = Path("/")
 ) -> None:
     """KlatError if one of klat's copies or the default fails a check. `running` is the command line of the running
     kernel."""
@@ -115,7 +115,7 @@ def _unquoted(words: Sequence[str]) -> Iterator[str]:
         yield match[0].replace('"', "")
 
 
-def _with_setting(copy: EntryCopy) -> BootEntry:
+def _with_setting(copy: OwnEntry) -> BootEntry:
     words = " ".join(copy.append).partition(OWN_WORD)[0].strip()
     return replace(copy.booted, title=f"{copy.entry.title}{' with ' if words else ''}{words[:60]}")
 

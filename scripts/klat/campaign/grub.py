@@ -21,7 +21,7 @@ from klat.campaign import grub_files, kernel_image
 from klat.campaign.boot_loader import (
     BootEntry,
     BootLoader,
-    EntryCopy,
+    OwnEntry,
     digests,
     file_bytes,
     file_text,
@@ -138,7 +138,7 @@ class Grub(BootLoader):
 
     # GRUB reads the disk, not the page cache, so each change ends with a sync.
 
-    def install(self, copies: Sequence[EntryCopy]) -> None:
+    def install(self, copies: Sequence[OwnEntry]) -> None:
         self.remove()
         items = {entry.identity: item for entry, item in self._read()[0]}
         environment = self._environment()
@@ -151,7 +151,7 @@ class Grub(BootLoader):
         files.write_whole(self._custom, text.encode(), give=False)
         os.sync()
 
-    def choose(self, copy: EntryCopy) -> None:
+    def choose(self, copy: OwnEntry) -> None:
         self._edit("unset", STARTED)
         self._run("reboot", f"--boot-directory={self._directory.parent}", _identity(copy.name))
         os.sync()

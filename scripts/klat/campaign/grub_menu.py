@@ -83,7 +83,7 @@ class GrubMenu(Execution):
             self._open(item, ())
 
     def loaded(self, item: MenuItem) -> list[LoadCommand]:
-        """What GRUB loads if it starts the item. KlatError if that is known only during the boot."""
+        """What GRUB loads if it starts the item. KlatError if its commands exceed a limit."""
         self._loads, self._ended, self._sure, self._loops, self._calls = [], False, True, 0, 0
         self._left, self._exits = _ITEM_COMMANDS, []
         self._inside(item)

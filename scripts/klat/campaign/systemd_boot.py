@@ -21,7 +21,7 @@ from klat.campaign import kernel_image
 from klat.campaign.boot_loader import (
     BootEntry,
     BootLoader,
-    EntryCopy,
+    OwnEntry,
     digests,
     file_bytes,
     file_text,
@@ -94,7 +94,7 @@ class SystemdBoot(BootLoader):
                 "an entry is already chosen for the next boot; boot it, or run bootctl set-oneshot ''"
             )
 
-    def install(self, copies: Sequence[EntryCopy]) -> None:
+    def install(self, copies: Sequence[OwnEntry]) -> None:
         self.remove()
         sources = self._listed()
         default = self._default_identity()
@@ -112,7 +112,7 @@ class SystemdBoot(BootLoader):
                 " choose the default with bootctl set-default"
             )
 
-    def choose(self, copy: EntryCopy) -> None:
+    def choose(self, copy: OwnEntry) -> None:
         numbers = {}
         for file, number, name in self._copy_files():
             file.rename(file.with_name(f"{_OWN}{number}-{name}{_UNTRIED}.conf"))
@@ -250,7 +250,7 @@ def _directory(fields: Mapping[str, Any]) -> Path:
     return path.parent if path.suffix == ".conf" else Path(fields["root"], "loader/entries")
 
 
-def _copy_lines(fields: Mapping[str, Any], copy: EntryCopy) -> Iterator[str]:
+def _copy_lines(fields: Mapping[str, Any], copy: OwnEntry) -> Iterator[str]:
     """The lines of klat's entry. systemd-boot joins all lines of options to one command line."""
     source = Path(fields["path"])
     lines = [f"title {copy.name}", f"linux /{_kernel(fields).relative_to(fields['root'])}"]

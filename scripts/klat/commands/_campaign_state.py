@@ -35,7 +35,8 @@ def this_loader(arguments: argparse.Namespace) -> BootLoader:
     """What the options choose, or else the boot loader of this machine."""
     from klat.campaign.efi import EfiStub
     from klat.campaign.grub import Grub
-    from klat.campaign.without_menu import Kexec, UserCommand
+    from klat.campaign.kexec import Kexec
+    from klat.campaign.without_menu import UserCommand
     from klat.campaign.systemd_boot import SystemdBoot
 
     if arguments.kexec:
@@ -59,7 +60,8 @@ def this_loader(arguments: argparse.Namespace) -> BootLoader:
 def loader_of(campaign: Campaign) -> BootLoader:
     from klat.campaign.efi import EfiStub
     from klat.campaign.grub import Grub
-    from klat.campaign.without_menu import Kexec, UserCommand
+    from klat.campaign.kexec import Kexec
+    from klat.campaign.without_menu import UserCommand
     from klat.campaign.systemd_boot import SystemdBoot
 
     default = campaign.default, campaign.default_words

@@ -151,7 +151,7 @@ def _begin(action: str, is_check: bool) -> int:
 def _run(campaign: Campaign, begun: Campaign) -> None:
     """Add what a campaign adds to the machine, replace the campaign by `begun`, and request the next boot."""
     from klat.campaign.campaign_file import RUNNING
-    from klat.campaign.engine import alone, change_campaign, entry_copies
+    from klat.campaign.engine import alone, change_campaign, entry_copies, entry_of
     from klat.campaign.entry_checks import check_entries
     from klat.campaign.this_machine import (
         ThisMachine,
@@ -164,7 +164,7 @@ def _run(campaign: Campaign, begun: Campaign) -> None:
     _campaign_state.refuse_other_programs()
     loader = _campaign_state.loader_of(campaign)
     loader.check()
-    entries = [loader.entry(setting.entry) for setting in campaign.settings]
+    entries = [entry_of(loader, setting.entry) for setting in campaign.settings]
     for entry in entries:
         planned = campaign.releases.get(entry.identity, entry.release)
         if entry.release != planned:
@@ -173,7 +173,7 @@ def _run(campaign: Campaign, begun: Campaign) -> None:
                 f" {planned}; plan again"
             )
     own = entry_copies(loader, replace(begun, is_check=False))
-    check_entries(own, loader.entry(campaign.default), ThisMachine().words())
+    check_entries(own, entry_of(loader, campaign.default), ThisMachine().words())
     check_code(name for name, _ in campaign.sets)
     for name, _ in campaign.sets:
         programs.require(name)

@@ -1,0 +1,153 @@
+"""kexec: the running kernel starts the next one, without firmware and boot loader.
+
+A kernel is loaded only between choose() and the end of its boot. If a kernel fails, the firmware starts the
+default one.
+"""
+
+from __future__ import annotations
+
+import filecmp
+import glob
+import re
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from klat.base.errors import KlatError
+from klat.campaign import kernel_image
+from klat.campaign.boot_loader import OwnEntry, run, run_tool
+from klat.campaign.without_menu import WithoutMenu
+from klat.machine import kernel_files
+
+# The names of a kernel and of its initramfs share their end: a release, or the name of a package.
+_KERNEL = re.compile(r"(?:vmlinu[xz]|kernel|[bz]?Image|linux)-(.+)")
+_INITRAMFS = (
+    *("initrd.img-{}", "initrd-{}", "initrd-{}.img", "initramfs-{}", "initramfs-{}.img"),
+    "booster-{}.img",
+)
+# Unified kernel images contain one.
+_ANY_INITRAMFS = (
+    *("boot/initr*", "boot/booster*", "boot/*/initr*", "boot/*/*/initr*", "efi/*/*/initr*"),
+    *(f"{top}/EFI/Linux/*.[eE][fF][iI]" for top in ("boot", "efi", "boot/efi")),
+)
+# A kernel without an initramfs finds only these root file systems.
+_PLAIN_ROOT = re.compile(r"root=(?:/dev/(?!mapper/|disk/)\S+|PART(?:UUID|LABEL)=\S+|\d+:\d+)")
+# Debian's scripts call kexec before the file systems are unmounted, and load a kernel at each reboot.
+_SCRIPTS = ("kexec.service", "kexec-load.service")
+_BY_KEXEC = "208"  # 0xd0: the number of kexec among the boot loaders of x86
+
+
+class Kexec(WithoutMenu):
+    name = "kexec"
+    reboot_verb = "kexec"
+
+    def left_out(self) -> Mapping[str, str]:
+        releases = [path.parent.name for path in self._root.glob("lib/modules/*/modules.dep")]
+        reasons = {release: self._files(release)[2] for release in sorted(releases)}
+        return {release: why for release, why in reasons.items() if why}
+
+    def check(self) -> None:
+        super().check()
+        if not shutil.which("kexec"):
+            raise KlatError("kexec is missing; install kexec-tools")
+        loaded = self._read("sys/kernel/kexec_loaded")
+        if not loaded or self._read("proc/sys/kernel/kexec_load_disabled") == "1":
+            raise KlatError("the running kernel does not support kexec, or it is switched off")
+        if loaded == "1":
+            raise KlatError("a kernel is already loaded for kexec; run kexec --unload")
+        started_by = self._read("proc/sys/kernel/bootloader_type")
+        if not started_by:
+            raise KlatError("a session can record a boot by kexec only on x86")
+        if started_by == _BY_KEXEC:
+            raise KlatError("kexec started this boot; reboot, so that the default kernel runs")
+        for unit in _SCRIPTS:
+            if run("systemctl", "is-active", unit).stdout.strip() == "active":
+                raise KlatError(
+                    f"{unit} also starts kernels when the machine goes down; switch both off:"
+                    f" systemctl mask --now {' '.join(_SCRIPTS)}"
+                )
+
+    def install(self, copies: Sequence[OwnEntry]) -> None:
+        """Load each, so that a kernel that cannot be loaded is known now."""
+        for copy in copies:
+            self._load(copy)
+        self.remove()
+
+    def choose(self, copy: OwnEntry) -> None:
+        self._load(copy)
+
+    def remove(self) -> None:
+        if self._read("sys/kernel/kexec_loaded") == "1":
+            run_tool("kexec", "--unload")
+
+    def _load(self, copy: OwnEntry) -> None:
+        kernel, initramfs, why = self._files(copy.entry.release)
+        if why:
+            raise KlatError(f"{copy.entry.release}: {why}")
+        files = [f"--initrd={initramfs}"] if initramfs else []
+        line = f"--command-line={' '.join(copy.booted.words)}"
+        run_tool("kexec", "--kexec-syscall-auto", "--load", str(kernel), *files, line)
+
+    def _is_installed(self, release: str) -> bool:
+        return super()._is_installed(release) and not self._files(release)[2]
+
+    def _kernel(self, release: str) -> Path | None:
+        return self._files(release)[0]
+
+    def _files(self, release: str) -> tuple[Path | None, Path | None, str]:
+        """The kernel and its initramfs, or why klat does not know them."""
+        why = "no kernel with this release is in /boot or /lib/modules"
+
+        def doubts(candidate: tuple[Path, list[Path]]) -> tuple[bool, bool]:
+            kernel = candidate[0]
+            return kernel_image.release(kernel) != release, kernel.name.startswith("vmlinux-")
+
+        for kernel, initramfs in sorted(self._candidates(release), key=doubts):
+            if kernel_image.release(kernel) not in ("", release):
+                continue
+            if len(initramfs) == 1:
+                return kernel, initramfs[0], ""
+            names = " or ".join(map(str, initramfs))
+            why = f"klat does not know which of these is the initramfs of {kernel}: {names}"
+            if not initramfs and self._needs_none():
+                return kernel, None, ""
+            if not initramfs:
+                why = (
+                    f"klat finds no initramfs of {kernel}, and the kernel needs one for its root file"
+                    " system; use --boot-command"
+                )
+        return None, None, why
+
+    def _candidates(self, release: str) -> Iterator[tuple[Path, list[Path]]]:
+        """Kernels with this release, and the files that can be their initramfs."""
+        boot, modules = self._root / "boot", self._root / "lib/modules" / release
+        installed, package = modules / "vmlinuz", self._read(f"lib/modules/{release}/pkgbase")
+        endings = [release]
+        for kernel in sorted(boot.glob("*")):
+            match = _KERNEL.fullmatch(kernel.name)
+            if not match or not kernel.is_file():
+                continue
+            is_copy = match[1] == package or kernel_image.release(kernel) == release
+            if is_copy or installed.is_file() and filecmp.cmp(kernel, installed, shallow=False):
+                endings.append(match[1])
+        for ending in dict.fromkeys(endings):
+            initramfs = [boot / name.format(ending) for name in _INITRAMFS]
+            for kernel in sorted(boot.glob(f"*-{glob.escape(ending)}")):
+                match = _KERNEL.fullmatch(kernel.name)
+                if match and match[1] == ending:
+                    yield kernel, [path for path in initramfs if path.is_file()]
+        # By kernel-install, and by ostree.
+        tops = (self._root / name for name in ("boot", "efi", "boot/efi"))
+        trees = [
+            path for top in tops for path in sorted(top.glob(f"*/{glob.escape(release)}/linux"))
+        ]
+        for kernel in (*trees, *([installed] if installed.is_file() else [])):
+            yield kernel, sorted(kernel.parent.glob("initr*"))
+
+    def _needs_none(self) -> bool:
+        """Whether this machine boots without an initramfs."""
+        initramfs = [path for name in _ANY_INITRAMFS for path in self._root.glob(name)]
+        return not initramfs and any(map(_PLAIN_ROOT.fullmatch, self.default_words))
+
+    def _read(self, name: str) -> str:
+        return kernel_files.text(self._root / name)
