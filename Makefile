@@ -42,7 +42,8 @@ say = @printf '  %-7s %s\n'
 MAKEFLAGS += --no-print-directory
 endif
 
-CFLAGS ?= -O2 -g -gz
+# A program hashes itself in each run: -g1 halves its size.
+CFLAGS ?= -O2 -g1 -gz
 # WERROR=1, for lint and CI: a warning is an error. A user's newer compiler may warn of more.
 WERROR ?=
 # ARCH=arm64 or ARCH=riscv64 builds for that machine, with the compiler CROSS_COMPILE and the libraries of SYSROOT; give

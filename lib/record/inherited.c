@@ -79,7 +79,6 @@ static const struct setting {
 };
 
 struct group_values {
-	const struct setting *setting;
 	char text[VALUES_SIZE];
 };
 
@@ -94,10 +93,9 @@ static bool read_setting(const char *directory, const char *file, const char *in
 						    !strchr(" ", text[strlen(initial)]));
 }
 
-static void append_value(const char *directory, void *argument)
+static void append_value(const char *directory, const struct setting *setting,
+			 struct group_values *values)
 {
-	struct group_values *values = argument;
-	const struct setting *setting = values->setting;
 	const size_t length = strlen(values->text);
 	char text[64], path[4200], period[32];
 
@@ -112,15 +110,22 @@ static void append_value(const char *directory, void *argument)
 			 " %s", period);
 }
 
+static void append_values(const char *directory, void *argument)
+{
+	struct group_values *values = argument;
+
+	for (size_t i = 0; i < KLAT_ARRAY_SIZE(settings); i++)
+		append_value(directory, &settings[i], &values[i]);
+}
+
 /* The settings of the cgroup and of its visible ancestors. */
 static void add_group(json_t *object)
 {
-	for (size_t i = 0; i < KLAT_ARRAY_SIZE(settings); i++) {
-		struct group_values values = { &settings[i], "" };
+	struct group_values values[KLAT_ARRAY_SIZE(settings)] = { 0 };
 
-		klat_cgroups_visit(append_value, &values);
-		add(object, settings[i].file, *values.text ? values.text : "none");
-	}
+	klat_cgroups_visit(append_values, values);
+	for (size_t i = 0; i < KLAT_ARRAY_SIZE(settings); i++)
+		add(object, settings[i].file, *values[i].text ? values[i].text : "none");
 }
 
 /* The number of cgroups with cpu.weight, cpu.shares or cpu.rt_runtime_us, and without PSI. */
