@@ -17,7 +17,7 @@ static const char *const methods[] = { "signal",    "itimer",       "timerfd",
 				       "nanosleep", "signal-below", NULL };
 static const char *const waits[] = { "auto", "spin", "read", "epoll", "sleep", NULL };
 
-static const struct options defaults = { .period_us = 1000 };
+static const struct options defaults = { 0 };
 
 static const struct klat_option options[] = {
 	{ .name = "method",
@@ -35,7 +35,7 @@ static const struct klat_option options[] = {
 	  KLAT_CHOICE(mode, "one-shot", "periodic") },
 	{ .name = "period",
 	  .argument = "US",
-	  .help = "time to the deadline",
+	  .help = "time to the deadline; default: 200, or 1000 in a soak and in an emulator",
 	  KLAT_INTEGER(period_us, 1, 10000000) },
 };
 
@@ -77,6 +77,10 @@ static int configure(struct klat_run *run)
 			run, "--soak with --mode periodic needs --method nanosleep: the kernel "
 			     "merges the late periods of other timers into one");
 	o->wait = wait;
+	/* A shorter wait gives more samples a second. An emulator can take longer than 200 us to
+	 * set a timer. */
+	if (!o->period_us)
+		o->period_us = run->soak || !klat_timed() ? 1000 : 200;
 	run->ordinary = o->method == SIGNAL_BELOW;
 	if (klat_planted(run, "uncounted"))
 		o->mode = PERIODIC;

@@ -10,8 +10,13 @@ import pytest
 from klat.base import programs
 from klat.report.text.parameters import DEFAULTS, parameters
 
-# What is recorded for an option without a fixed default. 0 cannot be given; a coarse counter has another batch.
-RECORDED = {"tlbflush": ("initiators", "0"), "syscall": ("batch", "1")}
+# What is recorded for an option without a fixed default. 0 cannot be given; a coarse counter has another batch; a soak
+# and an emulator have another period.
+RECORDED = {
+    "tlbflush": ("initiators", "0"),
+    "syscall": ("batch", "1"),
+    "timer": ("period", "200"),
+}
 
 
 @pytest.mark.parametrize("program", DEFAULTS)

@@ -16,7 +16,7 @@ _OWN = {
     "pipes": "bytes=1 peer=thread wait=read mode=round-trip higher=none low-priority=19 gap=50",
     "cv": "primitive=cond contention=contended signal=held low-priority=19",
     "tlbflush": "initiators=0 pages=1 operation=munmap responder-state=running page-table=kept",
-    "timer": "method=signal mode=one-shot period=1000",
+    "timer": "method=signal mode=one-shot period=200",
     "network": "low-priority=19 remote=no",
     "syscall": "call=getppid batch=1 bytes=30 caller=thread",
     "switch": "peer=thread by=yield",
