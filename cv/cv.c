@@ -81,23 +81,6 @@ static const struct klat_published published[] = {
 	  "two CPUs, condition variables, mean of 500 runs, sd 195.3; Linux, 2013" },
 };
 
-static int configure(struct klat_run *run)
-{
-	const struct options *o = run->options;
-
-	if (o->uncontended && !sync_is_mutex(kinds[o->primitive]))
-		return klat_usage(run, "--contention none needs --primitive mutex or pi-mutex");
-	run->cpu_count = o->uncontended ? 1 : 2;
-	if (o->uncontended) {
-		klat_use_metric(run, LOCK_UNLOCK, 1);
-		return 0;
-	}
-	run->low_priority = o->low_priority;
-	klat_use_metric(run, HANDOFF, 1);
-	klat_use_metric(run, ROUND_TRIP, 1);
-	return 0;
-}
-
 static int low(struct klat_worker *worker)
 {
 	const struct klat_run *run = worker->run;
@@ -175,36 +158,45 @@ static int locker(struct klat_worker *worker)
 	return 0;
 }
 
+/* A thread that is signalled while the mutex is locked can then sleep on the mutex. */
+#define PAIR .woken = true, .sleeps = KLAT_MOSTLY, .most_sleeps = 2
+
+static const struct klat_worker pair[] = {
+	{ "high", "high thread", high, PAIR },
+	{ "low", "low thread", low, .place = 1, .rank = KLAT_LOW, PAIR },
+};
+static const struct klat_worker lone[] = { { "locker", .body = locker } };
+
+static int configure(struct klat_run *run)
+{
+	const struct options *o = run->options;
+
+	if (o->uncontended && !sync_is_mutex(kinds[o->primitive]))
+		return klat_usage(run, "--contention none needs --primitive mutex or pi-mutex");
+	if (o->uncontended) {
+		klat_use_workers(run, lone);
+		klat_use_metric(run, LOCK_UNLOCK, 1);
+		return 0;
+	}
+	run->low_priority = o->low_priority;
+	klat_use_metric(run, HANDOFF, 1);
+	klat_use_metric(run, ROUND_TRIP, 1);
+	return 0;
+}
+
 static int setup(struct klat_run *run)
 {
 	const struct options *o = run->options;
 	const enum sync_kind kind = kinds[o->primitive];
-	/* The waiter of a priority-inheritance lock spins in the kernel while the owner runs on
-	 * another CPU. */
-	const enum klat_rule sleeps =
-		kind == SYNC_PI_MUTEX && !run->one_cpu ? KLAT_COUNTED : KLAT_MOSTLY;
 	struct state *state = run->state;
-	struct klat_worker *worker;
 	int err = sync_pair_init(&state->pair, kind, !o->released);
 
-	if (err)
-		return klat_error(run, -err, "cannot make a %s: %m", primitive_names[o->primitive]);
-	if (o->uncontended) {
-		klat_worker_add(run, "locker", 0, KLAT_HIGH, locker);
-		return 0;
-	}
-	worker = klat_worker_add(run, "high", 0, KLAT_HIGH, high);
-	worker->noun = "high thread";
-	worker->woken = true;
-	worker->sleeps = sleeps;
-	/* A thread that is signalled while the mutex is locked can then sleep on the mutex. */
-	worker->most_sleeps = 2;
-	worker = klat_worker_add(run, "low", 1, KLAT_LOW, low);
-	worker->noun = "low thread";
-	worker->woken = true;
-	worker->sleeps = sleeps;
-	worker->most_sleeps = 2;
-	return 0;
+	/* The waiter of a priority-inheritance lock spins in the kernel while the owner runs on
+	 * another CPU. */
+	for (int i = 0; i < run->worker_count && kind == SYNC_PI_MUTEX && !run->one_cpu; i++)
+		run->workers[i].sleeps = KLAT_COUNTED;
+	return err ? klat_error(run, -err, "cannot make a %s: %m", primitive_names[o->primitive])
+		   : 0;
 }
 
 static void verify(struct klat_run *run)
@@ -245,7 +237,8 @@ const struct klat_benchmark klat_benchmark = {
 	KLAT_OPTIONS(options),
 	KLAT_METRICS(metrics),
 	KLAT_PUBLISHED(published),
-	.state_size = sizeof(struct state),
+	KLAT_WORKERS(pair),
+	KLAT_STATE(struct state),
 	.soaks = true,
 	.counts_at = offsetof(struct state, mismatches),
 	.counts_size = 2 * sizeof(int64_t),

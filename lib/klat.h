@@ -102,11 +102,13 @@ struct klat_run {
 	bool distinct_cpus; /* configure() may set it: the roles spin and cannot share a CPU */
 	bool ordinary;      /* configure() may set it: every worker under SCHED_OTHER */
 	int low_priority;
-	int most_workers; /* configure() may set it; default: one per place, and one more. With 1
-			     there is no tail: see klat_end(). */
+	int most_workers; /* configure() may set it; default: the rows of the table, or else one per
+			     place, and one more. With 1 there is no tail: see klat_end(). */
 	int patience;     /* the run ends after this many seconds without an iteration; configure()
 			     may raise it */
 	double counter_khz; /* set for verify(), and for the workers if needs_frequency is set */
+	const struct klat_worker *table; /* see klat_use_workers() */
+	int table_count;
 	struct klat_worker *workers;
 	int worker_count;
 	struct klat_library *library;
@@ -170,60 +172,7 @@ static inline int64_t klat_observed(const struct klat_run *run)
 
 /* Workers */
 
-enum klat_priority {
-	KLAT_HIGH, /* the priority of --policy */
-	KLAT_LOW,  /* the lower priority of a program with two roles */
-};
-
-/*
- * One pinned real-time thread, or process, of the measurement. It lives in memory that all
- * processes of the run share. The body reads `run`, `state`, `index` and `cpu`; the rest belongs to
- * the library. `state` is run->state: the struct of the benchmark's `state_size`, one for all
- * workers, zeroed before setup(). The body returns 0, or -errno, which ends the measured process at
- * once.
- */
-struct klat_worker {
-	struct klat_run *run;
-	void *state;
-	const char *role;
-	const char *noun; /* of the role in messages; setup() sets it if the role is an adjective */
-	int index;        /* among the workers of its role */
-	int cpu;
-	int priority;
-	bool process; /* a forked process instead of a thread */
-	bool woken;   /* another worker wakes this one: see wakeups in docs/record.md */
-	/* setup() states how often the body sleeps, apart from klat_sleep() and klat_rest().
-	 * KLAT_MOSTLY: in each iteration. On one CPU, preemptions count as well, because the wakee
-	 * can preempt the waker. KLAT_AT_MOST: in none, but for locks of the kernel. */
-	enum klat_rule sleeps : 8;
-	int most_sleeps;     /* in an iteration, with KLAT_MOSTLY; 0: once */
-	int timers;          /* interrupts of its timers in an iteration, besides those of sleeps */
-	bool kernel_threads; /* interrupt threads and softirqs do a part of the event */
-	int (*body)(struct klat_worker *worker);
-	uint32_t cpu_identity;   /* its CPU, in the form that an end stamp reads */
-	uint32_t strayed;        /* non-zero if the worker took an end stamp on another CPU */
-	uint64_t ended;          /* the last end stamp; see klat_sample_ended() */
-	const uint64_t *watched; /* the series whose slow samples klat traces, or NULL */
-	int64_t iteration, observed_from;
-	int64_t laps, spin_began; /* laps of a soak: klat_goes_on(). ns: klat_rest(). */
-	pthread_t thread;
-	pid_t tid;
-	int result, policy_obtained, priority_obtained;
-	bool pinned;
-	uint64_t floor;
-	int64_t expected_faults;
-	int64_t other_faults;      /* for a soak: unexpected minor faults, plus a constant; or -1 */
-	int64_t unsampled;         /* observed iterations that klat_observed() does not count, minus
-				      the waits that can end during the copy of a trace */
-	int64_t expected_switches; /* involuntary switches that the body causes by sched_yield() */
-	int64_t voluntary, involuntary, minor_faults, major_faults; /* observed */
-	int64_t migrations, wait_ns; /* -1 if the kernel does not report them */
-	int64_t rests;               /* voluntary switches of sleeps, not in `voluntary` */
-	int64_t before_rest;         /* voluntary switches when the current sleep began */
-	int64_t wakeups;             /* voluntary switches of the body, warm-up included */
-	struct klat_account account;
-	int64_t start_voluntary, start_involuntary, start_minor, start_major, start_rests;
-} KLAT_ALIGNED;
+#include "worker.h"
 
 static inline bool klat_goes_on(struct klat_worker *worker, int64_t *i)
 {
@@ -232,18 +181,6 @@ static inline bool klat_goes_on(struct klat_worker *worker, int64_t *i)
 	*i = 0;
 	return klat_begin_lap(worker);
 }
-
-/*
- * For setup(): add a worker on run->cpus[place]. Workers start together after setup() has returned,
- * each pinned and at its priority from its first instruction. `index` numbers the workers of a
- * role. Never returns NULL: it aborts if setup() adds more than run->most_workers.
- */
-struct klat_worker *klat_worker_add(struct klat_run *run, const char *role, int place,
-				    enum klat_priority priority,
-				    int (*body)(struct klat_worker *worker));
-
-/* For verify(): the worker of that role and index. */
-struct klat_worker *klat_worker_find(struct klat_run *run, const char *role, int index);
 
 /* The kernel's counts for the calling thread. */
 static inline struct rusage klat_thread_usage(void)
@@ -404,12 +341,16 @@ struct klat_benchmark {
 	bool needs_frequency;       /* calibrate before the workers start, not after they end */
 	const char *faults[4];      /* faults for --plant besides the library's own */
 
+	const struct klat_worker *workers; /* see klat_use_workers() */
+	int worker_count;
+
 	/*
-	 * Check the options against each other. Set run->cpu_count, the number of CPUs that the
-	 * roles take, and the metrics. A program with KLAT_LOW workers sets run->low_priority.
+	 * Check the options against each other. Optional. Set what differs from the tables: the
+	 * metrics (default: all, in one series) and run->cpu_count (the places of the workers). A
+	 * program with KLAT_LOW workers sets run->low_priority.
 	 */
 	int (*configure)(struct klat_run *run);
-	/* In the measured process: acquire resources and add the workers. */
+	/* In the measured process: acquire resources; change and add workers. Optional. */
 	int (*setup)(struct klat_run *run);
 	/* In the supervisor: state the evidence with klat_require() and klat_count(). Optional. */
 	void (*verify)(struct klat_run *run);
@@ -429,6 +370,8 @@ struct klat_benchmark {
 					       "more than KLAT_MAX_METRICS");                      \
 			})
 #define KLAT_PUBLISHED(table) .published = (table), .published_count = KLAT_ARRAY_SIZE(table)
+#define KLAT_WORKERS(table) .workers = (table), .worker_count = KLAT_ARRAY_SIZE(table)
+#define KLAT_STATE(type) .state_size = sizeof(type)
 
 /* Each program defines its own. */
 extern const struct klat_benchmark klat_benchmark;

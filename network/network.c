@@ -74,6 +74,19 @@ static const struct klat_published published[] = {
 	  "tun device, two threads on one CPU, mean of 500 runs, sd 165.1; Linux, 2013" },
 };
 
+/* L comes first: the library's planted faults spoil the first worker, and H would starve. */
+enum {
+	LOW,
+	HIGH,
+	CLIENT
+};
+
+static const struct klat_worker workers[] = {
+	[LOW] = { "low", "low thread", spin_for_packets, .rank = KLAT_LOW },
+	[HIGH] = { "high", "high thread", read_packets, .sleeps = KLAT_MOSTLY },
+	[CLIENT] = { "client", .body = send_packets, .place = 1 },
+};
+
 static int configure(struct klat_run *run)
 {
 	const struct options *o = run->options;
@@ -95,12 +108,11 @@ static int configure(struct klat_run *run)
 	run->low_priority = o->low_priority;
 	klat_use_metric(run, metric_of_spinner(run), 1);
 	if (o->remote) {
-		run->cpu_count = 1;
+		klat_use_table(run, workers, CLIENT);
 		/* The spinner's error says more than the supervisor's, so it has to come first. */
 		run->patience = o->wait_for + 10;
 		return 0;
 	}
-	run->cpu_count = 2;
 	/* An offset between two counters can change in hours. */
 	if (run->one_cpu || !run->soak)
 		klat_use_metric(run, SEND_TO_READ, 1);
@@ -166,23 +178,16 @@ static int setup(struct klat_run *run)
 {
 	const struct options *o = run->options;
 	struct state *state = run->state;
-	struct klat_worker *reader, *sender;
+	struct klat_worker *reader = &run->workers[HIGH], *sender = &run->workers[CLIENT];
 	int err;
 
 	state->stream = getpid();
 	err = o->remote ? open_remote(run) : klat_net_in_child(run, open_private);
 	if (err)
 		return err;
-	/* L comes first: the library's planted faults spoil the first worker, and H would starve.
-	 */
-	klat_worker_add(run, "low", 0, KLAT_LOW, spin_for_packets)->noun = "low thread";
-	reader = klat_worker_add(run, "high", 0, KLAT_HIGH, read_packets);
-	reader->noun = "high thread";
-	reader->sleeps = KLAT_MOSTLY;
 	reader->kernel_threads = o->remote;
 	if (o->remote)
 		return 0;
-	sender = klat_worker_add(run, "client", 1, KLAT_HIGH, send_packets);
 	sender->timers = run->one_cpu;
 	/* SCHED_OTHER has no priorities; the evidence shows the effect. */
 	if (run->one_cpu && reader->priority) {
@@ -268,7 +273,8 @@ const struct klat_benchmark klat_benchmark = {
 	KLAT_OPTIONS(options),
 	KLAT_METRICS(metrics),
 	KLAT_PUBLISHED(published),
-	.state_size = sizeof(struct state),
+	KLAT_WORKERS(workers),
+	KLAT_STATE(struct state),
 	.soaks = true,
 	.counts_at = offsetof(struct state, counts),
 	.counts_size = sizeof(struct counts),

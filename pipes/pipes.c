@@ -18,36 +18,31 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
-/* Metrics and modes. */
+#define MAX_BYTES 65536
+
+/* Metrics and modes; workers. */
 enum {
 	ROUND_TRIP,
 	ONE_WAY
 };
 enum {
-	THREAD,
-	PROCESS
-};
-enum {
-	READ,
-	EPOLL
-};
-enum {
-	NONE,
-	READER,
-	WRITER
+	WRITER,
+	READER
 };
 
 struct options {
-	int64_t bytes, gap_us;
-	int peer, wait, mode, higher;
-	int64_t low_priority;
+	int64_t bytes, gap_us, low_priority;
+	int process, epoll, mode, higher;
 };
 
-#define MAX_BYTES 65536
+/* A pipe. Without --wait epoll, `epoll` is negative. */
+struct channel {
+	int fds[2], epoll;
+};
 
 struct state {
 	uint64_t start KLAT_ALIGNED;
-	int there[2], back[2]; /* pipes: writer to reader, reader to writer */
+	struct channel there, back; /* writer to reader, reader to writer */
 	char bytes[2][MAX_BYTES];
 };
 
@@ -55,8 +50,8 @@ static const struct options defaults = { .bytes = 1, .gap_us = 50, .low_priority
 
 static const struct klat_option options[] = {
 	{ .name = "bytes", .help = "bytes in each message", KLAT_INTEGER(bytes, 1, MAX_BYTES) },
-	{ .name = "peer", .help = "what the reader is", KLAT_CHOICE(peer, "thread", "process") },
-	{ .name = "wait", .help = "how both sides wait", KLAT_CHOICE(wait, "read", "epoll") },
+	{ .name = "peer", .help = "what the reader is", KLAT_CHOICE(process, "thread", "process") },
+	{ .name = "wait", .help = "how both sides wait", KLAT_CHOICE(epoll, "read", "epoll") },
 	{ .name = "mode", .help = "what is timed", KLAT_CHOICE(mode, "round-trip", "one-way") },
 	{ .name = "higher",
 	  .help = "one-way: the side with the higher priority",
@@ -87,59 +82,44 @@ static int configure(struct klat_run *run)
 {
 	const struct options *o = run->options;
 
-	if (o->mode == ROUND_TRIP && o->higher != NONE)
+	if (o->mode == ROUND_TRIP && o->higher)
 		return klat_usage(run, "--higher needs --mode one-way");
-	run->cpu_count = 2;
-	run->low_priority = o->higher == NONE ? 0 : o->low_priority;
+	run->low_priority = o->higher ? o->low_priority : 0;
 	klat_use_metric(run, o->mode, 1);
 	if (o->mode == ONE_WAY)
 		klat_bound_offset(run, ONE_WAY);
 	return 0;
 }
 
-static int transfer_all(ssize_t (*transfer)(int, void *, size_t), int fd, char *bytes, size_t size)
+static int put(const struct channel *channel, const char *bytes, size_t size)
 {
-	for (size_t done = 0; done < size;) {
-		ssize_t count = transfer(fd, bytes + done, size - done);
-
-		if (count <= 0)
-			return count ? -errno : -EPIPE;
-		done += count;
-	}
+	for (ssize_t done; size; bytes += done, size -= done)
+		if ((done = write(channel->fds[1], bytes, size)) <= 0)
+			return done ? -errno : -EPIPE;
 	return 0;
 }
 
-static ssize_t write_some(int fd, void *bytes, size_t size)
-{
-	return write(fd, bytes, size);
-}
-
-/* Without epoll (a negative epoll_fd), the read waits. */
-static int receive_message(int fd, int epoll_fd, char *bytes, size_t size)
+static int take(const struct channel *channel, char *bytes, size_t size)
 {
 	struct epoll_event event;
 
-	if (epoll_fd >= 0 && TEMP_FAILURE_RETRY(epoll_wait(epoll_fd, &event, 1, -1)) < 0)
+	if (channel->epoll >= 0 &&
+	    TEMP_FAILURE_RETRY(epoll_wait(channel->epoll, &event, 1, -1)) < 0)
 		return -errno;
-	return transfer_all(read, fd, bytes, size);
-}
-
-/* 0, or -errno; *epoll_fd is negative with --wait read. */
-static int open_epoll(const struct klat_run *run, int fd, int *epoll_fd)
-{
-	const struct options *o = run->options;
-
-	*epoll_fd = o->wait == EPOLL ? sync_epoll(fd) : -1;
-	return o->wait == EPOLL && *epoll_fd < 0 ? *epoll_fd : 0;
+	for (ssize_t done; size; bytes += done, size -= done)
+		if ((done = read(channel->fds[0], bytes, size)) <= 0)
+			return done ? -errno : -EPIPE;
+	return 0;
 }
 
 static int writer(struct klat_worker *worker)
 {
 	const struct klat_run *run = worker->run;
 	const struct options *o = run->options;
+	const size_t size = o->bytes, reply = o->mode == ONE_WAY ? 1 : size;
 	struct state *state = worker->state;
 	uint64_t *round_trip = klat_series(run, ROUND_TRIP, 0);
-	int epoll_fd, err = open_epoll(run, state->back[0], &epoll_fd);
+	int err = 0;
 
 	for (int64_t i = klat_first(run); klat_goes_on(worker, &i) && !err; i++) {
 		uint64_t begin;
@@ -150,12 +130,9 @@ static int writer(struct klat_worker *worker)
 			klat_rest(worker);
 		if (o->mode == ONE_WAY && o->gap_us)
 			klat_sleep(worker, o->gap_us * 1000);
-		begin = klat_stamp_begin();
-		state->start = begin;
-		err = transfer_all(write_some, state->there[1], state->bytes[0], o->bytes);
-		if (!err)
-			err = receive_message(state->back[0], epoll_fd, state->bytes[0],
-					      o->mode == ONE_WAY ? 1 : o->bytes);
+		begin = state->start = klat_stamp_begin();
+		err = put(&state->there, state->bytes[WRITER], size)
+			      ?: take(&state->back, state->bytes[WRITER], reply);
 		if (round_trip)
 			round_trip[i] = klat_stamp_end(worker) - begin;
 	}
@@ -166,48 +143,56 @@ static int reader(struct klat_worker *worker)
 {
 	const struct klat_run *run = worker->run;
 	const struct options *o = run->options;
+	const size_t size = o->bytes, reply = o->mode == ONE_WAY ? 1 : size;
 	struct state *state = worker->state;
 	uint64_t *one_way = klat_series(run, ONE_WAY, 0);
-	int epoll_fd, err = open_epoll(run, state->there[0], &epoll_fd);
+	int err = 0;
 
 	for (int64_t i = klat_first(run); klat_goes_on(worker, &i) && !err; i++) {
 		klat_iteration(worker, i);
-		err = receive_message(state->there[0], epoll_fd, state->bytes[1], o->bytes);
+		err = take(&state->there, state->bytes[READER], size);
 		klat_inject(run, i);
 		if (one_way)
 			one_way[i] = klat_stamp_end(worker) - state->start;
-		if (!err)
-			err = transfer_all(write_some, state->back[1], state->bytes[1],
-					   o->mode == ONE_WAY ? 1 : o->bytes);
+		err = err ?: put(&state->back, state->bytes[READER], reply);
 	}
 	return err;
+}
+
+static int open_channel(struct klat_run *run, struct channel *channel)
+{
+	const struct options *o = run->options;
+
+	if (sync_pipe(run, channel->fds, o->bytes))
+		return -EIO;
+	channel->epoll = o->epoll ? sync_epoll(channel->fds[0]) : -1;
+	return o->epoll && channel->epoll < 0 ? channel->epoll : 0;
 }
 
 static int setup(struct klat_run *run)
 {
 	const struct options *o = run->options;
+	struct klat_worker *workers = run->workers;
 	struct state *state = run->state;
-	const int parts = 1 + o->bytes / 4096;
-	struct klat_worker *worker;
 
-	if (sync_pipe(run, state->there, o->bytes) || sync_pipe(run, state->back, o->bytes))
-		return -EIO;
-	worker = klat_worker_add(run, "writer", 0, o->higher == READER ? KLAT_LOW : KLAT_HIGH,
-				 writer);
-	/* With one-way, half of the writer's wakeups end the gap, and no sample contains its wait
-	 * for the reply. */
-	worker->woken = o->mode == ROUND_TRIP;
-	worker->sleeps = o->mode == ROUND_TRIP ? KLAT_MOSTLY : KLAT_COUNTED;
 	/* A message longer than a page is read in parts. */
-	worker->most_sleeps = parts;
-	worker = klat_worker_add(run, "reader", 1, o->higher == WRITER ? KLAT_LOW : KLAT_HIGH,
-				 reader);
-	worker->woken = true;
-	worker->sleeps = KLAT_MOSTLY;
-	worker->most_sleeps = parts;
-	worker->process = o->peer == PROCESS;
-	return 0;
+	workers[WRITER].most_sleeps = workers[READER].most_sleeps = 1 + o->bytes / 4096;
+	workers[READER].process = o->process;
+	/* Half of the writer's wakeups end the gap, and no sample contains its wait for the reply.
+	 */
+	if (o->mode == ONE_WAY) {
+		workers[WRITER].woken = false;
+		workers[WRITER].sleeps = KLAT_COUNTED;
+	}
+	if (o->higher)
+		workers[o->higher == 1 ? WRITER : READER].rank = KLAT_LOW;
+	return open_channel(run, &state->there) ?: open_channel(run, &state->back);
 }
+
+static const struct klat_worker workers[] = {
+	[WRITER] = { "writer", .body = writer, .woken = true, .sleeps = KLAT_MOSTLY },
+	[READER] = { "reader", .body = reader, .place = 1, .woken = true, .sleeps = KLAT_MOSTLY },
+};
 
 const struct klat_benchmark klat_benchmark = {
 	.name = "pipes",
@@ -229,7 +214,8 @@ const struct klat_benchmark klat_benchmark = {
 	KLAT_OPTIONS(options),
 	KLAT_METRICS(metrics),
 	KLAT_PUBLISHED(published),
-	.state_size = sizeof(struct state),
+	KLAT_WORKERS(workers),
+	KLAT_STATE(struct state),
 	.soaks = true,
 	.configure = configure,
 	.setup = setup,

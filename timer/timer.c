@@ -84,7 +84,6 @@ static int configure(struct klat_run *run)
 	run->ordinary = o->method == SIGNAL_BELOW;
 	if (klat_planted(run, "uncounted"))
 		o->mode = PERIODIC;
-	run->cpu_count = run->most_workers = 1;
 	run->patience += 2 * (o->period_us / 1000000);
 	klat_use_metric(run, LATENESS, 1);
 	if (wait == SPIN) {
@@ -97,16 +96,13 @@ static int configure(struct klat_run *run)
 static int setup(struct klat_run *run)
 {
 	const struct options *o = run->options;
-	struct klat_worker *waiter;
-	int err = wait_prepare(run);
 
-	if (err)
-		return err;
-	waiter = klat_worker_add(run, "waiter", 0, KLAT_HIGH, wait_for_timer);
-	waiter->sleeps = o->wait == SPIN ? KLAT_RARELY : KLAT_MOSTLY;
-	waiter->timers = 2; /* without a sleep: the timer's, and a tick that it delayed */
-	return 0;
+	run->workers->sleeps = o->wait == SPIN ? KLAT_RARELY : KLAT_MOSTLY;
+	return wait_prepare(run);
 }
+
+/* Without a sleep: the timer's interrupt, and a tick that it delayed. */
+static const struct klat_worker workers[] = { { "waiter", .body = wait_for_timer, .timers = 2 } };
 
 static void verify(struct klat_run *run)
 {
@@ -167,7 +163,8 @@ const struct klat_benchmark klat_benchmark = {
 	KLAT_OPTIONS(options),
 	KLAT_METRICS(metrics),
 	KLAT_PUBLISHED(published),
-	.state_size = sizeof(struct state),
+	KLAT_WORKERS(workers),
+	KLAT_STATE(struct state),
 	.soaks = true,
 	.counts_size = sizeof(struct state),
 	.high_priority = 98,

@@ -300,16 +300,17 @@ static int setup(struct klat_run *run)
 	if (prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0))
 		return klat_error(run, errno, "cannot disable transparent huge pages: %m");
 	for (int64_t c = 0; c < o->initiators; c++)
-		klat_worker_add(run, "initiator", c, KLAT_HIGH, contender);
+		klat_worker_add(run, KLAT_WORKER("initiator", .place = c, .body = contender));
 	if (o->initiators)
 		return 0;
 	if (o->responders && o->operation != MEMBARRIER && !responders_sleep(run) &&
 	    (err = prepare_proofs(run)))
 		return err;
-	klat_worker_add(run, "initiator", 0, KLAT_HIGH, initiator)->sleeps = KLAT_AT_MOST;
+	klat_worker_add(run, KLAT_WORKER("initiator", .body = initiator, .sleeps = KLAT_AT_MOST));
 	for (int64_t r = 0; r < o->responders; r++)
-		klat_worker_add(run, "responder", r + 1, KLAT_HIGH, responder)->sleeps =
-			o->sleeping ? KLAT_MOSTLY : KLAT_COUNTED;
+		klat_worker_add(run,
+				KLAT_WORKER("responder", .place = r + 1, .body = responder,
+					    .sleeps = o->sleeping ? KLAT_MOSTLY : KLAT_COUNTED));
 	return 0;
 }
 

@@ -131,12 +131,9 @@ static int configure(struct klat_run *run)
 				  "--writes %lld must not be below --active %lld: the active bytes "
 				  "are the first writes",
 				  (long long)o->writes, (long long)o->active);
-	run->cpu_count = 1;
 	/* An event takes a microsecond or two, far longer if it is traced or among many
 	 * descriptors. poll() looks at every pair in each pass. */
 	run->patience += o->writes / 10000 + o->writes / o->active * o->pairs / 10000000;
-	for (int metric = TOTAL; metric <= TEARDOWN; metric++)
-		klat_use_metric(run, metric, 1);
 	return 0;
 }
 
@@ -198,12 +195,11 @@ static int setup(struct klat_run *run)
 	err = make_loop(run, &state->loop);
 	if (err)
 		return klat_error(run, -err, "cannot make %lld pairs: %m", (long long)o->pairs);
-	if (o->count_calls)
-		err = count_calls(run);
-	/* In a process with several threads, each call counts references to its file. */
-	klat_worker_add(run, "loop", 0, KLAT_HIGH, run_rounds)->process = true;
-	return err;
+	return o->count_calls ? count_calls(run) : 0;
 }
+
+/* In a process with several threads, each call counts references to its file. */
+static const struct klat_worker workers[] = { { "loop", .body = run_rounds, .process = true } };
 
 static void verify(struct klat_run *run)
 {
@@ -275,7 +271,8 @@ const struct klat_benchmark klat_benchmark = {
 	KLAT_OPTIONS(options),
 	KLAT_METRICS(metrics),
 	KLAT_PUBLISHED(published),
-	.state_size = sizeof(struct state),
+	KLAT_WORKERS(workers),
+	KLAT_STATE(struct state),
 	.iterations = 20,
 	.warmup = 4,
 	.faults = { "lost", "stray" },

@@ -383,14 +383,14 @@ static int setup(struct klat_run *run)
 		return klat_error(run, -err, "cannot make %lld queues: %m",
 				  (long long)o->threads + !is_alone(o));
 	if (is_alone(o)) {
-		klat_worker_add(run, "loop", 0, KLAT_HIGH, loner)->sleeps = KLAT_NEVER;
+		klat_worker_add(run, KLAT_WORKER("loop", .body = loner, .sleeps = KLAT_NEVER));
 		return 0;
 	}
 	for (int64_t t = 0; t <= o->threads; t++) {
-		worker = t ? klat_worker_add(run, "thread", 1 + (t - 1) % (run->cpu_count - 1),
-					     KLAT_HIGH, spoke_thread)
-			   : klat_worker_add(run, "hub", 0, KLAT_HIGH, hub);
-		worker->woken = true;
+		worker = klat_worker_add(
+			run, t ? KLAT_WORKER("thread", .body = spoke_thread, .woken = true,
+					     .place = 1 + (t - 1) % (run->cpu_count - 1))
+			       : KLAT_WORKER("hub", .body = hub, .woken = true));
 		/* With several threads the next message can come before the hub sleeps. On one CPU
 		 * no other thread runs until a thread sleeps. */
 		worker->sleeps = o->wake != SPIN && (o->threads == 1 || (t && run->one_cpu))

@@ -93,7 +93,6 @@ static int configure(struct klat_run *run)
 		if (!run->one_cpu)
 			klat_bound_offset(run, WAKE);
 	}
-	run->cpu_count = 2;
 	return 0;
 }
 
@@ -147,7 +146,6 @@ static int setup(struct klat_run *run)
 {
 	const struct options *o = run->options;
 	struct state *state = run->state;
-	struct klat_worker *worker;
 	int64_t period = o->consumer_burn * (run->one_cpu ? 2 : 1) + o->idle + 1;
 	int err = init_semaphores(run);
 
@@ -166,12 +164,14 @@ static int setup(struct klat_run *run)
 		if (err)
 			return err;
 	}
-	worker = klat_worker_add(run, "consumer", 0, KLAT_HIGH, consumer);
-	worker->woken = true;
-	worker->sleeps = o->any_sleeps ? KLAT_COUNTED : KLAT_MOSTLY;
-	klat_worker_add(run, "producer", 1, KLAT_LOW, producer);
+	run->workers->sleeps = o->any_sleeps ? KLAT_COUNTED : KLAT_MOSTLY;
 	return 0;
 }
+
+static const struct klat_worker workers[] = {
+	{ "consumer", .body = consumer, .woken = true },
+	{ "producer", .body = producer, .place = 1, .rank = KLAT_LOW },
+};
 
 static void teardown(struct klat_run *run)
 {
@@ -253,7 +253,8 @@ const struct klat_benchmark klat_benchmark = {
 	KLAT_OPTIONS(options),
 	KLAT_METRICS(metrics),
 	KLAT_PUBLISHED(published),
-	.state_size = sizeof(struct state),
+	KLAT_WORKERS(workers),
+	KLAT_STATE(struct state),
 	.needs_frequency = true,
 	.faults = { "awake", "free" },
 	.configure = configure,

@@ -56,13 +56,6 @@ static const struct klat_metric metrics[] = {
 		     .taken_by = "first" },
 };
 
-static int configure(struct klat_run *run)
-{
-	run->cpu_count = 1;
-	klat_use_metric(run, SWITCH, 1);
-	return 0;
-}
-
 /* Shared, not FUTEX_PRIVATE_FLAG, for threads too. */
 static void futex_call(struct state *state, int operation, uint32_t value)
 {
@@ -180,21 +173,21 @@ static int take_turns(struct klat_worker *worker)
 	return 0;
 }
 
+static const struct klat_worker workers[] = {
+	{ "first", "first side", .body = take_turns },
+	{ "second", "second side", .body = take_turns },
+};
+
 static int setup(struct klat_run *run)
 {
 	const struct options *o = run->options;
 	struct state *state = run->state;
-	struct klat_worker *other;
 
 	if (sched_yield())
 		return klat_error(run, errno, "sched_yield() failed: %m");
-	klat_worker_add(run, "first", 0, KLAT_HIGH, take_turns)->noun = "first side";
+	run->workers[1].process = o->process;
 	state->ready = klat_planted(run, "alone");
-	if (state->ready)
-		return 0;
-	other = klat_worker_add(run, "second", 0, KLAT_HIGH, take_turns);
-	other->noun = "second side";
-	other->process = o->process;
+	run->worker_count -= state->ready;
 	return 0;
 }
 
@@ -244,9 +237,9 @@ const struct klat_benchmark klat_benchmark = {
 		    "switch --by futex --policy other\tbetween ordinary threads",
 	KLAT_OPTIONS(options),
 	KLAT_METRICS(metrics),
-	.state_size = sizeof(struct state),
+	KLAT_WORKERS(workers),
+	KLAT_STATE(struct state),
 	.faults = { "alone" },
-	.configure = configure,
 	.setup = setup,
 	.verify = verify,
 };

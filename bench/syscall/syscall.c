@@ -119,7 +119,6 @@ static int configure(struct klat_run *run)
 		o->batch = klat_counter_is_coarse() ? 100 : 1;
 	if (o->bytes != DEFAULT_BYTES && o->call != WRITE_NULL && o->call != READ_ZERO)
 		return klat_usage(run, "--bytes needs --call write-null or read-zero");
-	run->cpu_count = 1;
 	klat_use_metric(run, o->batch == 1 ? CALL : CALLS_N, 1);
 	if (o->batch > 1)
 		klat_use_metric(run, CALLS_2N, 1);
@@ -326,18 +325,19 @@ static int setup(struct klat_run *run)
 {
 	const struct options *o = run->options;
 	struct state *state = run->state;
-	struct klat_worker *worker;
 
 	state->null = open("/dev/null", O_WRONLY);
 	state->zero = open("/dev/zero", O_RDONLY);
 	if (state->null < 0 || state->zero < 0)
 		return klat_error(run, errno, "cannot open %s: %m",
 				  state->null < 0 ? "/dev/null" : "/dev/zero");
-	worker = klat_worker_add(run, "caller", 0, KLAT_HIGH, caller);
-	worker->process = o->process;
-	worker->sleeps = KLAT_NEVER;
+	run->workers->process = o->process;
 	return 0;
 }
+
+static const struct klat_worker workers[] = {
+	{ "caller", .body = caller, .sleeps = KLAT_NEVER },
+};
 
 /* Signed: an interruption of the N calls can be longer than N calls. */
 static void count_difference(struct klat_run *run)
@@ -408,7 +408,8 @@ const struct klat_benchmark klat_benchmark = {
 	KLAT_OPTIONS(options),
 	KLAT_METRICS(metrics),
 	KLAT_PUBLISHED(published),
-	.state_size = sizeof(struct state),
+	KLAT_WORKERS(workers),
+	KLAT_STATE(struct state),
 	.faults = { "cached", "refused" },
 	.configure = configure,
 	.setup = setup,

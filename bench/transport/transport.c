@@ -355,9 +355,10 @@ static int setup(struct klat_run *run)
 	if (err)
 		return err;
 	if (!o->listen)
-		klat_worker_add(run, names[INITIATOR], 0, KLAT_HIGH, ping);
+		klat_worker_add(run, KLAT_WORKER(names[INITIATOR], .body = ping));
 	if (!o->connect)
-		klat_worker_add(run, names[RESPONDER], run->cpu_count - 1, KLAT_HIGH, pong);
+		klat_worker_add(run, KLAT_WORKER(names[RESPONDER], .body = pong,
+						 .place = run->cpu_count - 1));
 	for (int i = 0; i < run->worker_count; i++) {
 		/* In a process with several threads, each call counts references to its file. */
 		run->workers[i].process = o->peer != THREAD;

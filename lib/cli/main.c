@@ -39,9 +39,12 @@ static int prepare(struct klat_run *run)
 	}
 	given = run->cpu_count;
 	run->one_cpu = klat_place_is_one_cpu(run);
-	err = run->benchmark->configure(run);
+	if (run->benchmark->workers)
+		klat_use_table(run, run->benchmark->workers, run->benchmark->worker_count);
+	err = run->benchmark->configure ? run->benchmark->configure(run) : 0;
 	if (err)
 		return err;
+	klat_use_default_metrics(run);
 	if (run->ordinary && common->policy && library->policy.policy != SCHED_OTHER)
 		return klat_usage(run, "--policy %s: these options measure under SCHED_OTHER only",
 				  common->policy);

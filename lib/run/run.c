@@ -132,9 +132,13 @@ static void calibrate(struct klat_run *run)
 /* The argument of klat_spin() for a spin of `ns`. 0: no spin. */
 static uint64_t spin_of(const struct klat_run *run, int64_t ns)
 {
-	uint64_t ticks = klat_ns_to_ticks(run, ns), excess = ns ? klat_spin_excess() : 0;
+	uint64_t ticks, excess;
 
-	return ns && ticks <= excess ? 1 : ticks - excess;
+	if (!ns)
+		return 0;
+	ticks = klat_ns_to_ticks(run, ns);
+	excess = klat_spin_excess();
+	return ticks <= excess ? 1 : ticks - excess;
 }
 
 int klat_run_perform(struct klat_run *run)

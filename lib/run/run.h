@@ -31,6 +31,8 @@ struct klat_series {
 	uint64_t *base;
 };
 
+/* If configure() has chosen no metric: all of them. */
+void klat_use_default_metrics(struct klat_run *run);
 int klat_samples_map(struct klat_run *run);
 /* Copy the timed samples of all series, one series after the other. */
 void klat_samples_copy(const struct klat_run *run, int metric, uint64_t *out);

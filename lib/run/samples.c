@@ -16,6 +16,14 @@ void klat_use_metric(struct klat_run *run, int metric, int64_t series)
 	used->series = series;
 }
 
+void klat_use_default_metrics(struct klat_run *run)
+{
+	if (run->library->metrics_used)
+		return;
+	for (int m = 0; m < run->benchmark->metric_count; m++)
+		klat_use_metric(run, m, 1);
+}
+
 void klat_cannot_trace(struct klat_run *run, int metric)
 {
 	run->library->metrics[metric].untraceable = true;

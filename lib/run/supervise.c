@@ -40,7 +40,9 @@ static int measure(struct klat_run *run)
 					  "cannot hold /dev/cpu_dma_latency: %m; run as root, or "
 					  "without --dma-latency");
 	}
-	err = run->benchmark->setup(run);
+	for (int i = 0; i < run->table_count; i++)
+		klat_worker_add(run, &run->table[i]);
+	err = run->benchmark->setup ? run->benchmark->setup(run) : 0;
 	if (err && klat_has_result(run))
 		klat_error(run, -err, "setup() failed: %m");
 	if (!err)

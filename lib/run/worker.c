@@ -17,34 +17,42 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-struct klat_worker *klat_worker_add(struct klat_run *run, const char *role, int place,
-				    enum klat_priority priority,
-				    int (*body)(struct klat_worker *worker))
+void klat_use_table(struct klat_run *run, const struct klat_worker *table, int count)
 {
-	struct klat_library *library = run->library;
-	struct klat_worker *worker;
-	int index = 0;
+	run->table = table;
+	run->table_count = run->most_workers = count;
+	run->cpu_count = 0;
+	for (int i = 0; i < count; i++)
+		if (run->cpu_count <= table[i].place)
+			run->cpu_count = table[i].place + 1;
+}
 
-	for (int i = 0; i < run->worker_count; i++)
-		index += !strcmp(run->workers[i].role, role);
-	if (run->worker_count == library->worker_capacity)
+static void set_priority(struct klat_worker *worker)
+{
+	const struct klat_run *run = worker->run;
+
+	if (run->library->policy.policy != SCHED_OTHER)
+		worker->priority = worker->rank == KLAT_HIGH ? run->library->policy.priority
+							     : run->low_priority;
+}
+
+struct klat_worker *klat_worker_add(struct klat_run *run, const struct klat_worker *row)
+{
+	struct klat_worker *worker = &run->workers[run->worker_count];
+
+	if (run->worker_count == run->library->worker_capacity)
 		abort();
-	worker = &run->workers[run->worker_count++];
-	*worker = (struct klat_worker){ .run = run,
-					.state = run->state,
-					.role = role,
-					.noun = role,
-					.index = index,
-					.cpu = run->cpus[place],
-					.body = body,
-					.observed_from = -run->lead,
-					.other_faults = -1,
-					.account.file = -1,
-					.migrations = -1,
-					.wait_ns = -1 };
-	if (library->policy.policy != SCHED_OTHER)
-		worker->priority =
-			priority == KLAT_HIGH ? library->policy.priority : run->low_priority;
+	*worker = *row;
+	worker->noun = row->noun ?: row->role;
+	for (int i = 0; i < run->worker_count; i++)
+		worker->index += !strcmp(run->workers[i].role, row->role);
+	worker->run = run;
+	worker->state = run->state;
+	worker->cpu = run->cpus[row->place];
+	worker->observed_from = -run->lead;
+	worker->other_faults = worker->account.file = worker->migrations = worker->wait_ns = -1;
+	set_priority(worker);
+	run->worker_count++;
 	return worker;
 }
 
@@ -390,6 +398,10 @@ int klat_workers_run(struct klat_run *run)
 	if (err)
 		return err;
 	klat_prefault();
+	/* setup() may have lowered a rank. */
+	for (int i = 0; i < run->worker_count; i++)
+		if (run->workers[i].rank == KLAT_LOW)
+			set_priority(&run->workers[i]);
 	/* After a failure, workers stay at the barrier. They end with this process. */
 	err = start_all(run);
 	if (err)

@@ -5,56 +5,32 @@
  * number.
  *
  * A benchmark's opening comment says these three things. Put your event in place of this one.
- * lib/klat.h, lib/option.h and lib/evidence.h document every function that you may use.
+ * lib/klat.h and its parts option.h, worker.h and evidence.h document every function.
  */
 #include "klat.h"
 
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum {
-	CALL
-};
-
-struct options {
-	int64_t repeat;
-};
-
 /* What the workers share: worker->state and run->state point to the one copy. It starts as zeros.
  */
 struct state {
-	int64_t answered; /* iterations whose calls returned the right result */
-};
-
-static const struct options defaults = { .repeat = 1 };
-
-static const struct klat_option options[] = {
-	{ .name = "repeat", .help = "calls in each sample", KLAT_INTEGER(repeat, 1, 1000) },
+	int64_t answered; /* iterations whose call returned the right result */
 };
 
 static const struct klat_metric metrics[] = {
-	[CALL] = { "call", "before to after the system call, on one CPU", .path_length = true },
+	{ "call", "before to after the system call, on one CPU", .path_length = true },
 };
 
-/* In the supervisor, before anything else: how many CPUs, which metrics. */
-static int configure(struct klat_run *run)
-{
-	run->cpu_count = 1;
-	klat_use_metric(run, CALL, 1);
-	return 0;
-}
-
-/* One worker, on its own CPU, at its priority. */
 static int caller(struct klat_worker *worker)
 {
 	const struct klat_run *run = worker->run;
-	const struct options *o = run->options;
-	struct state *state = worker->state;
 	const bool skip = klat_planted(run, "skip");
 	const long parent = getppid();
-	uint64_t *samples = klat_series(run, CALL, 0);
+	struct state *state = worker->state;
+	uint64_t *samples = klat_series(run, 0, 0);
 
-	for (int64_t i = klat_first(run); i < klat_end(run); i++) {
+	for (int64_t i = klat_first(run); klat_goes_on(worker, &i); i++) {
 		long result = -1;
 		uint64_t begin;
 
@@ -62,7 +38,7 @@ static int caller(struct klat_worker *worker)
 		klat_rest(worker);
 		begin = klat_stamp_begin();
 		klat_inject(run, i);
-		for (int64_t r = 0; r < o->repeat && !skip; r++)
+		if (!skip)
 			result = syscall(SYS_getppid);
 		samples[i] = klat_stamp_end(worker) - begin;
 		state->answered += result == parent;
@@ -70,12 +46,10 @@ static int caller(struct klat_worker *worker)
 	return 0;
 }
 
-/* In the measured process: allocate what the run needs, add the workers. */
-static int setup(struct klat_run *run)
-{
-	klat_worker_add(run, "caller", 0, KLAT_HIGH, caller)->sleeps = KLAT_NEVER;
-	return 0;
-}
+/* One thread, on its own CPU, at the priority of --policy. */
+static const struct klat_worker workers[] = {
+	{ "caller", .body = caller, .sleeps = KLAT_NEVER },
+};
 
 /* In the supervisor, after the run: did the timed event take place? */
 static void verify(struct klat_run *run)
@@ -93,12 +67,10 @@ const struct klat_benchmark klat_benchmark = {
 	.name = "NAME",
 	.summary = "a system call that does next to nothing",
 	.description = "Times getppid(): the way into the kernel and out of it.",
-	.examples = "NAME\tone call\nNAME --repeat 100\ta hundred in each sample",
-	KLAT_OPTIONS(options),
+	.examples = "NAME\tone call\nNAME --iterations 10000\tmore samples",
 	KLAT_METRICS(metrics),
-	.state_size = sizeof(struct state),
+	KLAT_WORKERS(workers),
+	KLAT_STATE(struct state),
 	.faults = { "skip" }, /* --plant skip: times nothing, so that a test sees verify() object */
-	.configure = configure,
-	.setup = setup,
 	.verify = verify,
 };

@@ -30,7 +30,7 @@ static int body(struct klat_worker *worker)
 
 static int set_up_run(struct klat_run *run)
 {
-	klat_worker_add(run, "worker", 0, KLAT_HIGH, body);
+	klat_worker_add(run, KLAT_WORKER("worker", .body = body));
 	return setup_result;
 }
 

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: MIT */
+/* Part of klat.h: the threads and processes of a run. */
+#ifndef KLAT_WORKER_H
+#define KLAT_WORKER_H
+
+enum klat_priority {
+	KLAT_HIGH, /* the priority of --policy */
+	KLAT_LOW,  /* the lower priority of a program with two roles */
+};
+
+/*
+ * One pinned real-time thread, or process, of the measurement. It lives in memory that all
+ * processes of the run share. A benchmark states the first part, in a table or for
+ * klat_worker_add(); setup() may change it. The body reads `run`, `state`, `index` and `cpu`; the
+ * rest belongs to the library. `state` is run->state: the struct of the benchmark's `state_size`,
+ * one for all workers, zeroed before setup(). The body returns 0, or -errno, which ends the
+ * measured process at once.
+ */
+struct klat_worker {
+	const char *role;
+	const char *noun; /* of the role in messages, if the role is an adjective */
+	int (*body)(struct klat_worker *worker);
+	int place; /* its CPU is run->cpus[place] */
+	enum klat_priority rank : 8;
+	/* How often the body sleeps, apart from klat_sleep() and klat_rest(). KLAT_MOSTLY: in each
+	 * iteration. On one CPU, preemptions count as well, because the wakee can preempt the
+	 * waker. KLAT_AT_MOST: in none, but for locks of the kernel. */
+	enum klat_rule sleeps : 8;
+	bool process;        /* a forked process instead of a thread */
+	bool woken;          /* another worker wakes this one: see wakeups in docs/record.md */
+	bool kernel_threads; /* interrupt threads and softirqs do a part of the event */
+	int most_sleeps;     /* in an iteration, with KLAT_MOSTLY; 0: once */
+	int timers;          /* interrupts of its timers in an iteration, besides those of sleeps */
+
+	struct klat_run *run;
+	void *state;
+	int index; /* among the workers of its role */
+	int cpu;
+	int priority;
+	uint32_t cpu_identity;   /* its CPU, in the form that an end stamp reads */
+	uint32_t strayed;        /* non-zero if the worker took an end stamp on another CPU */
+	uint64_t ended;          /* the last end stamp; see klat_sample_ended() */
+	const uint64_t *watched; /* the series whose slow samples klat traces, or NULL */
+	int64_t iteration, observed_from;
+	int64_t laps, spin_began; /* laps of a soak: klat_goes_on(). ns: klat_rest(). */
+	pthread_t thread;
+	pid_t tid;
+	int result, policy_obtained, priority_obtained;
+	bool pinned;
+	uint64_t floor;
+	int64_t expected_faults;
+	int64_t other_faults;      /* for a soak: unexpected minor faults, plus a constant; or -1 */
+	int64_t unsampled;         /* observed iterations that klat_observed() does not count, minus
+				      the waits that can end during the copy of a trace */
+	int64_t expected_switches; /* involuntary switches that the body causes by sched_yield() */
+	int64_t voluntary, involuntary, minor_faults, major_faults; /* observed */
+	int64_t migrations, wait_ns; /* -1 if the kernel does not report them */
+	int64_t rests;               /* voluntary switches of sleeps, not in `voluntary` */
+	int64_t before_rest;         /* voluntary switches when the current sleep began */
+	int64_t wakeups;             /* voluntary switches of the body, warm-up included */
+	struct klat_account account;
+	int64_t start_voluntary, start_involuntary, start_minor, start_major, start_rests;
+} KLAT_ALIGNED;
+
+/* For configure(): this table of workers instead of the benchmark's. */
+#define klat_use_workers(run, table) klat_use_table(run, table, KLAT_ARRAY_SIZE(table))
+void klat_use_table(struct klat_run *run, const struct klat_worker *table, int count);
+
+/*
+ * For setup(): add a copy of this worker to those of the table. Workers start together after
+ * setup() has returned, each pinned and at its priority from its first instruction. Never returns
+ * NULL: it aborts if there are more than run->most_workers.
+ */
+#define KLAT_WORKER(...) (&(const struct klat_worker){ __VA_ARGS__ })
+struct klat_worker *klat_worker_add(struct klat_run *run, const struct klat_worker *row);
+
+/* For verify(): the worker of that role and index. */
+struct klat_worker *klat_worker_find(struct klat_run *run, const char *role, int index);
+
+#endif
