@@ -180,6 +180,6 @@ class Object:
             if key in value or key in self.needed:
                 kind.check(prefix + key, value.get(key))
         if self.others:
-            for key, held in value.items():
+            for key, entry in value.items():
                 if key not in self.kinds:
-                    self.others.check(prefix + _short(printable(key)), held)
+                    self.others.check(prefix + _short(printable(key)), entry)

@@ -268,13 +268,13 @@ def open_regular(parent: int, name: str, flags: int) -> int:
 def _refused(parent: int, name: str) -> KlatError:
     place = _place(parent, name)
     target = _link(parent, name)
-    found = _status(parent, name)
+    status = _status(parent, name)
     if target is not None:
         return KlatError(
             f"{place} is a symbolic link to {target}; klat does not follow it: remove it"
         )
-    if found and stat.S_ISREG(found.st_mode):
-        return KlatError(f"{place} has {found.st_nlink} hard links; remove it, or copy it")
+    if status and stat.S_ISREG(status.st_mode):
+        return KlatError(f"{place} has {status.st_nlink} hard links; remove it, or copy it")
     return KlatError(f"{place} is not a regular file; remove it")
 
 
@@ -299,19 +299,19 @@ def _create(parent: int, name: str, mode: int, more: int = 0, give: bool = True)
 @contextmanager
 def _draft(parent: int, name: str, mode: int, give: bool = True) -> Iterator[BinaryIO]:
     """A draft that replaces `name` when it is complete. After an error, `name` is unchanged."""
-    found = _status(parent, name)
-    if found and not stat.S_ISREG(found.st_mode):
+    status = _status(parent, name)
+    if status and not stat.S_ISREG(status.st_mode):
         raise _refused(parent, name)
     draft = f".klat-{secrets.token_hex(16)}"
     with _before_the_end():
-        descriptor = _create(parent, draft, 0o600 if found else mode, give=give)
+        descriptor = _create(parent, draft, 0o600 if status else mode, give=give)
         try:
             with open(descriptor, "wb") as file:
                 yield file
-                if found:
+                if status:
                     with suppress(PermissionError):  # an ordinary user cannot give a file away
-                        os.fchown(descriptor, found.st_uid, found.st_gid)
-                    os.fchmod(descriptor, found.st_mode & 0o777)
+                        os.fchown(descriptor, status.st_uid, status.st_gid)
+                    os.fchmod(descriptor, status.st_mode & 0o777)
             os.rename(draft, name, src_dir_fd=parent, dst_dir_fd=parent)
         except BaseException:
             with suppress(OSError):
@@ -340,11 +340,11 @@ def output(path: Path | None, streams: bool = True) -> Iterator[BinaryIO]:
             return
         parent, name = _find(path)
         try:
-            found = _status(parent, name)
-            if found and stat.S_ISDIR(found.st_mode):
+            status = _status(parent, name)
+            if status and stat.S_ISDIR(status.st_mode):
                 raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-            if found and streams and not stat.S_ISREG(found.st_mode):
-                with open(_open_stream(parent, name, found), "wb") as out:
+            if status and streams and not stat.S_ISREG(status.st_mode):
+                with open(_open_stream(parent, name, status), "wb") as out:
                     yield out
             else:
                 with _draft(parent, name, 0o666) as out:
@@ -360,8 +360,8 @@ def _own_stream(path: Path | None) -> int | None:
     return int(match[2]) if match[2] else _STREAMS[match[1]]
 
 
-def _open_stream(parent: int, name: str, found: os.stat_result) -> int:
-    _check_stream(found, parent, name)
+def _open_stream(parent: int, name: str, status: os.stat_result) -> int:
+    _check_stream(status, parent, name)
     flags = os.O_WRONLY | os.O_NOFOLLOW | os.O_NOCTTY | os.O_CLOEXEC
     descriptor = os.open(name, flags, dir_fd=parent)
     try:

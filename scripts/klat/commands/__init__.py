@@ -33,8 +33,8 @@ _FIRST = (
 
 def names() -> list[str]:
     """In the order of a session, then the others by name."""
-    found = {file.stem for file in Path(__file__).parent.glob("[a-z]*.py")}
-    return [name for name in _FIRST if name in found] + sorted(found.difference(_FIRST))
+    modules = {file.stem for file in Path(__file__).parent.glob("[a-z]*.py")}
+    return [name for name in _FIRST if name in modules] + sorted(modules.difference(_FIRST))
 
 
 def load(name: str) -> ModuleType:

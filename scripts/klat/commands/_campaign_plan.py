@@ -256,12 +256,12 @@ def _settings(
     from klat.campaign.campaign_file import PANIC, BootSetting
     from klat.campaign.entry_checks import reboots_after_panic
 
-    found = []
+    settings = []
     for label, text in arguments.kernel:
         if text in left_out:
             raise KlatError(f"--kernel {label}: {left_out[text]}")
         entry = _entry(text, entries)
-        found.append(BootSetting(label, entry.identity))
+        settings.append(BootSetting(label, entry.identity))
         for name, words in arguments.setting:
             if not _WORDS.fullmatch(words):
                 raise KlatError(
@@ -278,7 +278,7 @@ def _settings(
                 raise KlatError(
                     f"--setting {name}: remove {panics[-1]}, because the machine has to reboot after a panic"
                 )
-            found.append(BootSetting(f"{label}-{name}", entry.identity, words))
+            settings.append(BootSetting(f"{label}-{name}", entry.identity, words))
     labels = labels_of(arguments)
     folded = [
         label.casefold() for label in labels
@@ -288,9 +288,9 @@ def _settings(
             raise KlatError(f"two kernels, settings or loads would have the same label, {label!r}")
         if label == PANIC:
             raise KlatError(f"klat itself uses the label {PANIC!r}; choose another one")
-    if len(found) < 2:
+    if len(settings) < 2:
         raise KlatError("one kernel cannot take turns: give a second --kernel, or a --setting")
-    return found
+    return settings
 
 
 def _entry(text: str, entries: list[BootEntry]) -> BootEntry:

@@ -60,8 +60,8 @@ def hosts(inventory: Path, limit: str | None) -> list[str]:
     done = subprocess.run(
         words, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
     )
-    found = [line.strip() for line in done.stdout.splitlines()[1:]]
-    if done.returncode or not found:
+    names = [line.strip() for line in done.stdout.splitlines()[1:]]
+    if done.returncode or not names:
         said = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
         why = (
             said[-1]
@@ -69,13 +69,13 @@ def hosts(inventory: Path, limit: str | None) -> list[str]:
             else f"there is no machine{f' that matches {limit}' if limit else ''} in it"
         )
         raise KlatError(f"{inventory}: {why}")
-    for name in found:
+    for name in names:
         if not _HOST.fullmatch(name):
             raise KlatError(
                 f"{inventory}: the name {name!r} must have only letters, digits, and . _ -; if it is"
                 " an address, put it into ansible_host"
             )
-    return found
+    return names
 
 
 def _check_settings(inventory: Path) -> None:
@@ -206,16 +206,16 @@ def outcome(record: Path, host: str) -> str:
 def machine_file(record: Path, host: str) -> dict[str, Any]:
     """The file that the role records for a machine."""
     try:
-        found: dict[str, Any] = read_json(record / f"{host}.json", _OUTCOME, _LARGEST)
+        outcome: dict[str, Any] = read_json(record / f"{host}.json", _OUTCOME, _LARGEST)
     except FileNotFoundError:
         return {"outcome": "left out: Ansible lost the connection; see its messages above"}
-    return found
+    return outcome
 
 
 def with_one_id(results: Path, hosts: Sequence[str]) -> list[tuple[str, ...]]:
     """The groups of machines whose sessions have the same machine id. klat compare takes such machines for
     one. Copies of a disk have the same /etc/machine-id."""
-    found: dict[str, set[str]] = {}
+    hosts_by_id: dict[str, set[str]] = {}
     for host in hosts:
         for session in results.glob(f"*/*-{host}"):
             # Another machine's name can end like this one.
@@ -223,8 +223,8 @@ def with_one_id(results: Path, hosts: Sequence[str]) -> list[tuple[str, ...]]:
                 continue
             with suppress(SessionError):
                 if machine := read_session_json(session).get("machine_id"):
-                    found.setdefault(str(machine), set()).add(host)
-    return sorted(tuple(sorted(each)) for each in found.values() if len(each) > 1)
+                    hosts_by_id.setdefault(str(machine), set()).add(host)
+    return sorted(tuple(sorted(each)) for each in hosts_by_id.values() if len(each) > 1)
 
 
 def forget(record: Path) -> None:
@@ -240,8 +240,8 @@ def build_archive(archive: Path) -> None:
     tree = programs.root()
     static = tree / (_BUILD if programs.in_tree() else "libexec/klat/static")
     if programs.in_tree():
-        with (tree / "Makefile").open() as held:
-            fcntl.flock(held, fcntl.LOCK_EX)  # a build at the same time would write the same files
+        with (tree / "Makefile").open() as file:
+            fcntl.flock(file, fcntl.LOCK_EX)  # a build at the same time would write the same files
             _make("-s", "-C", str(tree), f"OUT={_BUILD}", "STATIC=1", "all")
     elif not static.is_dir():
         raise KlatError(

@@ -106,10 +106,10 @@ def _bisect_check(arguments: argparse.Namespace) -> int:
     from klat.record.session import SessionError
 
     try:
-        found = bisect.check(arguments, sys.argv)
+        status = bisect.check(arguments, sys.argv)
         if arguments.explain:
             _explain(arguments)
-        return found
+        return status
     except (KlatError, SessionError) as error:
         raise KlatError(str(error), status=_ABORT) from None
     except OSError as error:
@@ -132,14 +132,14 @@ def _explain(arguments: argparse.Namespace) -> None:
     benchmark, _, metric = arguments.metric.partition(".")
     wanted = Wanted(benchmark, metric)
     try:
-        found = explaining.explain([arguments.good, arguments.bad], wanted, _say)
+        explanation = explaining.explain([arguments.good, arguments.bad], wanted, _say)
     except KlatError as error:
         _say(f"good and bad cannot be explained: {error}")
         return
     except Stopped:
         raise KlatError("stopped") from None
     print()
-    for line in (*explanation_text.heading(found), *explanation_text.table(found)):
+    for line in (*explanation_text.heading(explanation), *explanation_text.table(explanation)):
         print(line, flush=True)
 
 

@@ -56,7 +56,7 @@ def architecture(arguments: argparse.Namespace) -> Architecture:
 
     name = arguments.arch
     if name is not None and name not in ARCHITECTURES:
-        others = {each.machine: each.name for each in ARCHITECTURES.values()}
+        others = {known.machine: known.name for known in ARCHITECTURES.values()}
         meant = f", did you mean {others[name]!r}?" if name in others else ""
         raise KlatError(f"--arch {name}: there are {', '.join(ARCHITECTURES)}{meant}")
     return ARCHITECTURES[name] if name else HOST
@@ -182,8 +182,8 @@ def _sets(
 
     chosen = choices.benchmarks(named, profile)
     given = [*arguments.option, *arguments.sweep]
-    own = suite.one_cpu_settings(chosen, given) if cpus == 1 else []
-    return _session_options.parameter_sets(arguments, chosen, own, profile, guest_cpus=cpus)
+    added = suite.one_cpu_settings(chosen, given) if cpus == 1 else []
+    return _session_options.parameter_sets(arguments, chosen, added, profile, guest_cpus=cpus)
 
 
 def shape(cpus: int, nodes: int | None, memory: int | None) -> GuestSize:

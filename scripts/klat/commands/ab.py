@@ -155,13 +155,15 @@ def _begin(arguments: argparse.Namespace) -> int:
         )
         for side in ("a", "b")
     ]
-    own = [given[f"{side}_option"] for side in ("a", "b")]
-    sets = [_session_options.parameter_sets(arguments, benchmarks, options) for options in own]
+    side_options = [given[f"{side}_option"] for side in ("a", "b")]
+    sets = [
+        _session_options.parameter_sets(arguments, benchmarks, options) for options in side_options
+    ]
     if len(sets[0]) != len(sets[1]):
         raise KlatError("--a-option and --b-option leave the settings different numbers of runs")
     runs = 5 if arguments.runs_per_block is None else arguments.runs_per_block
     plans = plan_csv.take_turns(sets, blocks, runs, seed)
-    texts = [[option.text() for option in options] for options in own]
+    texts = [[option.text() for option in options] for options in side_options]
     with Signals():  # a signal cannot leave empty sessions
         sessions = begin(_session_options.output(arguments), settings, plans, texts, sys.argv)
         for line in too_few_units("--blocks", blocks, 2, sets[0], True):

@@ -163,32 +163,32 @@ def run(args: argparse.Namespace) -> int:
     gc.disable()
     try:
         base, news = read_dataset(args.base), [read_dataset(new) for new in args.new]
-        found, matched = compare_with_runs(base, news, chosen)
+        comparison, matched = compare_with_runs(base, news, chosen)
     finally:
         if collecting:
             gc.enable()
-    for problem in found.problems:
+    for problem in comparison.problems:
         print(f"klat compare: {problem}", file=sys.stderr)
     if args.format == "text":
         from klat.report.text.comparison_text import verdicts
 
         colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-        for line in verdicts(found, colour):
+        for line in verdicts(comparison, colour):
             print(line)
     elif args.format == "markdown":
         from klat.report.tables.comparison_tables import markdown
 
-        for line in markdown(found):
+        for line in markdown(comparison):
             print(line)
     else:
         from klat.report.tables.comparison_tables import write_csv, write_json
 
-        (write_csv if args.format == "csv" else write_json)(found, sys.stdout)
+        (write_csv if args.format == "csv" else write_json)(comparison, sys.stdout)
     sys.stdout.flush()
     if environment:
         from klat.compare.figure_data import side_figures
         from klat.report.html.comparison_page import comparison_page
 
-        figures = [side_figures(sides, found.options.rules) for sides in matched]
-        page.write(args.html, comparison_page(environment, found, figures))
-    return found.status
+        figures = [side_figures(sides, comparison.options.rules) for sides in matched]
+        page.write(args.html, comparison_page(environment, comparison, figures))
+    return comparison.status

@@ -162,16 +162,16 @@ def _verdicts(args: argparse.Namespace) -> None:
     if len(args.paths) < 2:
         raise KlatError(f"{args.format} holds verdicts: give two paths, BASE NEW")
     base, *news = map(read_dataset, args.paths)
-    found = compare_sides(base, news, _options(args))
-    for problem in found.problems:
+    comparison = compare_sides(base, news, _options(args))
+    for problem in comparison.problems:
         _say(problem)
-    pairs = ((("BASE", a.base), ("NEW", a.new)) for a in found.against)
+    pairs = ((("BASE", a.base), ("NEW", a.new)) for a in comparison.against)
     sides = dict.fromkeys(side for pair in pairs for side in pair)
     for name, side in sides:
         if any(status in side.runs for status in ("invalid", "error", "skipped")):
             _say(f"{name} {side.label}: {side.runs}; only ok and disturbed count")
     with files.output(_destination(args)) as out:
-        WRITERS[args.format](found, out)
+        WRITERS[args.format](comparison, out)
 
 
 def _options(args: argparse.Namespace) -> Options:
@@ -183,5 +183,5 @@ def _options(args: argparse.Namespace) -> Options:
     for name in _JUDGING:
         if getattr(args, name) is not None:
             setattr(given, name, getattr(args, name))
-    found: Options = compare.options(given)
-    return found
+    options: Options = compare.options(given)
+    return options

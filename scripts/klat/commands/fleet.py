@@ -98,11 +98,11 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
 
 def _plan_words(words: list[str]) -> list[str]:
     """The arguments for klat campaign plan, as typed. The role adds --output and --seed."""
-    own = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    _add_options(own)
-    own.add_argument("--output")
-    own.add_argument("--seed")
-    return own.parse_known_args(words)[1]
+    fleet_options = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    _add_options(fleet_options)
+    fleet_options.add_argument("--output")
+    fleet_options.add_argument("--seed")
+    return fleet_options.parse_known_args(words)[1]
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -157,8 +157,10 @@ def _doctor(arguments: argparse.Namespace) -> int:
         _fleet_playbook.play("doctor.yml", inventory, record, len(hosts))
         outcomes = {host: _fleet_playbook.outcome(record, host) for host in hosts}
         complete = [host for host in hosts if outcomes[host] == _fleet_playbook.COMPLETE]
-        found = {host: _fleet_playbook.machine_file(record, host)["findings"] for host in complete}
-    for line in different_lines(found):
+        findings = {
+            host: _fleet_playbook.machine_file(record, host)["findings"] for host in complete
+        }
+    for line in different_lines(findings):
         print(line)
     for host in hosts:
         if host not in complete:

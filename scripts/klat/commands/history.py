@@ -74,12 +74,12 @@ def run(args: argparse.Namespace) -> int:
 
         environment = page.require()
     options = HistoryOptions(args.alpha, estimand, tuple(dict.fromkeys(args.metric)), args.seed)
-    found = history(read_dataset(args.path), options)
-    for problem in found.problems:
+    timeline = history(read_dataset(args.path), options)
+    for problem in timeline.problems:
         print(f"klat history: {problem}", file=sys.stderr)
     colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
     blocks = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
-    for line in history_lines(found, colour, blocks):
+    for line in history_lines(timeline, colour, blocks):
         print(line)
     sys.stdout.flush()
     if args.output:
@@ -89,12 +89,12 @@ def run(args: argparse.Namespace) -> int:
 
         taken: set[str] = set()
         names = [
-            unique_file_name(f"{s.key[0]}-{s.key[3]}", taken, "-history") for s in found.series
+            unique_file_name(f"{s.key[0]}-{s.key[3]}", taken, "-history") for s in timeline.series
         ]
-        shown = [series_figure(n, s, found, True) for n, s in zip(names, found.series)]
-        draw([one.figure for one in shown if one], args.output)
+        shown = [series_figure(n, s, timeline, True) for n, s in zip(names, timeline.series)]
+        draw([figure.figure for figure in shown if figure], args.output)
     if environment:
         from klat.report.html.history_page import history_page
 
-        page.write(args.html, history_page(environment, found))
-    return 0 if found.telling else _TOO_FEW
+        page.write(args.html, history_page(environment, timeline))
+    return 0 if timeline.telling else _TOO_FEW

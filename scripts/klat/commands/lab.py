@@ -253,8 +253,8 @@ def _kernels(arguments: argparse.Namespace) -> int:
         print(line, file=sys.stderr, flush=True)
 
     architecture = _lab_options.architecture(arguments)
-    held = kernels.offered(apt.Archive(say, architecture.name).packages(arguments.update))
-    complete = [kernel for kernel in held if not kernel.missing]
+    offers = kernels.offered(apt.Archive(say, architecture.name).packages(arguments.update))
+    complete = [kernel for kernel in offers if not kernel.missing]
     newest = kernels.newest(complete, architecture)
     print(f"{'--kernel':<20} {'release':<28} {'package version':<24} MB to fetch")
     for name, kernel in newest.items():
@@ -263,7 +263,7 @@ def _kernels(arguments: argparse.Namespace) -> int:
     older = [kernel for kernel in complete if kernel not in newest.values()]
     if older:
         print(f"and {len(older)} older builds, by release: debian:{older[0].release}")
-    if incomplete := dict.fromkeys(kernel.name for kernel in held if kernel.name not in newest):
+    if incomplete := dict.fromkeys(kernel.name for kernel in offers if kernel.name not in newest):
         print(f"no complete build in the archive: {', '.join(incomplete)}")
     return 0
 

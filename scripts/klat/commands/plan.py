@@ -129,18 +129,18 @@ def run(args: argparse.Namespace) -> int:
         raise KlatError(
             f"--boot-seconds: {args.path} is of two settings that took turns in one boot"
         )
-    found: Pilot | TurnsPilot = plan_turns(both, target) if both else plan_path(args.path, target)
-    for problem in found.problems:
+    plan: Pilot | TurnsPilot = plan_turns(both, target) if both else plan_path(args.path, target)
+    for problem in plan.problems:
         print(f"klat plan: {problem}", file=sys.stderr)
     if args.format == "json":
         from klat.report.tables.comparison_tables import plain
 
-        json.dump(_named(plain(found), found.noun), sys.stdout, indent=2, allow_nan=False)
+        json.dump(_named(plain(plan), plan.noun), sys.stdout, indent=2, allow_nan=False)
         print()
     else:
         from klat.report.text.plan_text import planning
 
-        for line in planning(found, boot_time):
+        for line in planning(plan, boot_time):
             print(line)
     sys.stdout.flush()
-    return 0 if found.effort else 3
+    return 0 if plan.effort else 3

@@ -95,7 +95,7 @@ def run(args: argparse.Namespace) -> int:
     for overlay in (
         []
         if args.sweeps
-        else overlays(labels, [one for label in labels for one in label.by_session()])
+        else overlays(labels, [session for label in labels for session in label.by_session()])
     ):
         try:
             figures += [distribution(overlay, axis, limit), run_series(overlay, axis, limit)]

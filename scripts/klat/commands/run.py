@@ -197,17 +197,17 @@ def _measure(
     from klat.running.runner import Runner
 
     statuses: list[int] = []
-    left = [each.label for each in settings]
+    left = [entry.label for entry in settings]
     try:
-        for each in settings:
-            left.remove(each.label)
+        for entry in settings:
+            left.remove(entry.label)
             with Signals():  # a signal cannot leave an empty session
-                session = session_directory.create(output, each.label)
+                session = session_directory.create(output, entry.label)
                 with session_directory.removed_unless_begun(session):
-                    write(session, each, schedule, sys.argv)
+                    write(session, entry, schedule, sys.argv)
                 print(
-                    f"{plural(len(schedule), 'run')} ({', '.join(benchmarks)}), label {each.label},"
-                    f" seed {each.seed}\ninto {session}",
+                    f"{plural(len(schedule), 'run')} ({', '.join(benchmarks)}), label {entry.label},"
+                    f" seed {entry.seed}\ninto {session}",
                     file=sys.stderr,
                 )
                 statuses.append(Runner([session]).run())

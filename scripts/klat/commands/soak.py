@@ -168,7 +168,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def _say_cyclic(arguments: argparse.Namespace, words: Sequence[str]) -> None:
     """If klat chose timer's method and mode, say so, and what else cyclictest does."""
-    given = {each.option for each in arguments.option}
+    given = {option.option for option in arguments.option}
     if arguments.program != "timer" or arguments.profile or given & set(_CYCLIC):
         return
     _say(_CYCLIC_TEXT)
@@ -234,10 +234,10 @@ def _list_of(text: str) -> list[int]:
 
     # The kernel supports 8192 CPUs.
     form = r"[0-9]{1,4}(-[0-9]{1,4})?(,[0-9]{1,4}(-[0-9]{1,4})?)*"
-    found = cpu_list(text) if re.fullmatch(form, text, re.ASCII) else ()
-    if not found:
+    cpus = cpu_list(text) if re.fullmatch(form, text, re.ASCII) else ()
+    if not cpus:
         raise KlatError(f"--cpus: --threads all takes a list, for example 2,3 or 4-7, not {text!r}")
-    return sorted(set(found))
+    return sorted(set(cpus))
 
 
 def _words(
@@ -253,13 +253,13 @@ def _words(
     given = {o.option: o.values[0] for o in arguments.option if o.benchmark in (name, "all")}
     if given.get("method", _CYCLIC["method"]) != _CYCLIC["method"]:
         cyclic.clear()
-    own = [
+    cyclic_options = [
         plan_csv.ProgramOption(name, option, (value,))
         for option, value in cyclic.items()
         if option not in given
     ]
     words = [
-        *_options(arguments, own),
+        *_options(arguments, cyclic_options),
         *more,
         f"--soak={arguments.seconds}",
         f"--segment={arguments.segment}",
@@ -280,11 +280,11 @@ def _words(
 
 
 def _options(
-    arguments: argparse.Namespace, own: Sequence[plan_csv.ProgramOption]
+    arguments: argparse.Namespace, cyclic_options: Sequence[plan_csv.ProgramOption]
 ) -> tuple[str, ...]:
     """The options of the program. KlatError if the profile has several sets of it."""
     named = choices.benchmarks([arguments.program], arguments.profile)
-    sets = _session_options.parameter_sets(arguments, named, own, arguments.profile)
+    sets = _session_options.parameter_sets(arguments, named, cyclic_options, arguments.profile)
     different = list(dict.fromkeys(options for _, options in sets))
     if len(different) > 1:
         sets_text = "; ".join(" ".join(options) or "none" for options in different)

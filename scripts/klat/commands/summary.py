@@ -126,9 +126,9 @@ def _verify(paths: Sequence[Path]) -> bool:
     rows = 0
     said: list[str] = []
     for path in find_sessions(paths):
-        checked, found = failures(read_session(path))
+        checked, sentences = failures(read_session(path))
         rows += checked
-        said += found
+        said += sentences
     for line in said[:_SHOWN]:
         _say(line)
     if len(said) > _SHOWN:

@@ -123,18 +123,18 @@ class CallTree:
     def _parts_of(self, block: Block) -> list[tuple[int, int]]:
         """The instructions of a block by function. A label in assembler code does not end a block, so a block
         can contain code of several functions."""
-        found = self._parts.get(block)
-        if found is None:
+        parts = self._parts.get(block)
+        if parts is None:
             names = [self._at(address) for address in block.addresses[:-1]]
             begins = [0, *(at for at in range(1, len(names)) if names[at] != names[at - 1])]
-            found = self._parts[block] = list(zip(begins, [*begins[1:], len(names)]))
-        return found
+            parts = self._parts[block] = list(zip(begins, [*begins[1:], len(names)]))
+        return parts
 
     def _at(self, address: int) -> Function:
-        found = self._functions.get(address)
-        if found is None:
-            found = self._functions[address] = self._symbols.at(address)
-        return found
+        function = self._functions.get(address)
+        if function is None:
+            function = self._functions[address] = self._symbols.at(address)
+        return function
 
     def _end_interrupt(self) -> None:
         frames = self._frames
@@ -190,10 +190,10 @@ class CallTree:
 
 def totals(root: Node) -> FunctionTotals:
     """Sums over all callers of a function. A function that calls itself counts once in with_callees."""
-    found = FunctionTotals()
+    function_totals = FunctionTotals()
     for chain, node in root.walk():
-        found.own[chain[-1]] += node.own
-        found.calls[chain[-1]] += node.calls
+        function_totals.own[chain[-1]] += node.own
+        function_totals.calls[chain[-1]] += node.calls
         for name in set(chain):
-            found.with_callees[name] += node.own
-    return found
+            function_totals.with_callees[name] += node.own
+    return function_totals

@@ -53,12 +53,12 @@ def _words_of(
     trace: Trace, names: Symbols, wanted: Callable[[str], bool], anywhere: bool = False
 ) -> set[int]:
     """The words of the blocks at the start of these functions, or `anywhere` in them."""
-    found = set()
+    matching = set()
     for number, block in enumerate(trace.blocks, 1):
         function = names.at(block.address)
         if (anywhere or function.start == block.address) and wanted(function.name):
-            found |= {2 * number, 2 * number + 1}
-    return found
+            matching |= {2 * number, 2 * number + 1}
+    return matching
 
 
 def _restarted(trace: Trace, words: Sequence[int], kinds: _FaultWords) -> list[Span]:
@@ -66,7 +66,7 @@ def _restarted(trace: Trace, words: Sequence[int], kinds: _FaultWords) -> list[S
 
     Only a fault ends a block early before the handler. If the block is whole, the address to which the
     handler returns decides."""
-    found: list[Span] = []
+    restarts: list[Span] = []
     entered: dict[int, Span] = {}  # the item before the last entry, by task
     undecided: dict[int, list[Span]] = {}  # by task
     task = 0
@@ -83,7 +83,7 @@ def _restarted(trace: Trace, words: Sequence[int], kinds: _FaultWords) -> list[S
             address = _executed(trace, words, span).address
             held = undecided.pop(task)
             restarted = [each for each in held if _executed(trace, words, each).last == address]
-            found += restarted
+            restarts += restarted
             if address >= _KERNEL:
                 undecided[task] = [each for each in held if each not in restarted]
         if before and word in kinds.entries:
@@ -92,11 +92,11 @@ def _restarted(trace: Trace, words: Sequence[int], kinds: _FaultWords) -> list[S
             faulted = entered.pop(task)
             item = _executed(trace, words, faulted)
             if item.first + item.instructions < item.block.length:
-                found.append(faulted)
+                restarts.append(faulted)
             else:
                 undecided.setdefault(task, []).append(faulted)
         before = span
-    return sorted(found)
+    return sorted(restarts)
 
 
 def _executed(trace: Trace, words: Sequence[int], span: Span) -> Executed:
@@ -117,8 +117,8 @@ def _without(trace: Trace, path: Words, restarted: Sequence[Span]) -> Words:
 
 def _one_fewer(item: Executed, block: int) -> Words:
     """The words of an item without its last instruction."""
-    found = [2 * block] if item.times > 1 else []
-    found += [REPEAT, item.times - 2] if item.times > 2 else []
+    shortened = [2 * block] if item.times > 1 else []
+    shortened += [REPEAT, item.times - 2] if item.times > 2 else []
     left = item.instructions - 1
-    found += [2 * block + 1, item.first << 16 | left] if left else []
-    return np.array(found, dtype=np.uint32)
+    shortened += [2 * block + 1, item.first << 16 | left] if left else []
+    return np.array(shortened, dtype=np.uint32)

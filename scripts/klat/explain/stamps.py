@@ -25,24 +25,26 @@ class Stamp:
 
 def of_program(path: Path) -> list[Stamp]:
     """All stamps in the program's own code, by address."""
-    found = []
+    stamps = []
     for address, names in symbols.inlined(path, _counter_reads(path)).items():
         # An end stamp can call klat_stamp_begin().
         for kind in (_END, _BEGIN):
             if kind in names:
-                found.append(Stamp(address, names, kind == _BEGIN))
+                stamps.append(Stamp(address, names, kind == _BEGIN))
                 break
-    return sorted(found, key=lambda stamp: stamp.address)
+    return sorted(stamps, key=lambda stamp: stamp.address)
 
 
 def _counter_reads(path: Path) -> list[int]:
     data = path.read_bytes()
-    own = isa.of_file(path)
+    arch = isa.of_file(path)
     return [
         section.address + match.start()
         for section in symbols.code_of(path)
-        for match in own.counter_read.finditer(data[section.offset : section.offset + section.size])
-        if not match.start() % own.alignment
+        for match in arch.counter_read.finditer(
+            data[section.offset : section.offset + section.size]
+        )
+        if not match.start() % arch.alignment
     ]
 
 
@@ -69,14 +71,14 @@ def bounds_of_all(path: Path) -> dict[str, Bounds]:
         metrics: list[dict[str, Any]] = json.loads(done.stdout)["metrics"]
         return {
             name: Bounds(
-                tuple(each["begins_in"].split()),
-                tuple(each["ends_in"].split()),
-                int(each["mean_of"]),
-                bool(each["from_deadline"]),
+                tuple(metric["begins_in"].split()),
+                tuple(metric["ends_in"].split()),
+                int(metric["mean_of"]),
+                bool(metric["from_deadline"]),
             )
-            for each in metrics
-            if each.get("ends_in")
-            for name in present_names(path.name, each["name"])
+            for metric in metrics
+            if metric.get("ends_in")
+            for name in present_names(path.name, metric["name"])
         }
     except (OSError, subprocess.SubprocessError, ValueError, KeyError, TypeError) as error:
         raise KlatError(f"{path}: cannot read its metrics: {error}") from None
@@ -84,10 +86,10 @@ def bounds_of_all(path: Path) -> dict[str, Bounds]:
 
 def bounds(path: Path, metric: str) -> Bounds:
     """The bounds of one metric. KlatError if klat cannot explain it."""
-    held = bounds_of_all(path)
-    if metric not in held:
+    by_metric = bounds_of_all(path)
+    if metric not in by_metric:
         raise KlatError(
             f"{path.name}.{metric} cannot be explained: {path.name} names no stamps that begin and end"
-            f" its samples; {path.name} has {', '.join(held) or 'no metric that can'}"
+            f" its samples; {path.name} has {', '.join(by_metric) or 'no metric that can'}"
         )
-    return held[metric]
+    return by_metric[metric]

@@ -41,7 +41,7 @@ def tell(symbols: Symbols, contents: Iterable[Content]) -> list[Stretch]:
     tree = CallTree(symbols)
     wakes = next((name for name in _WAKES if symbols.has(name)), "")
     names: dict[int, str] = {}
-    found: list[Stretch] = []
+    stretches: list[Stretch] = []
     for window, content in enumerate(contents):
         _note(names, content.before)
         tree.add(content.before)
@@ -61,14 +61,14 @@ def tell(symbols: Symbols, contents: Iterable[Content]) -> list[Stretch]:
                 name = names.get(tree.task, "")
                 idle = halted and last is None
                 last = Stretch(tree.task, name, interrupt, stack, window=window, idle=idle)
-                found.append(last)
+                stretches.append(last)
             last.within = tuple(os.path.commonprefix([last.within, stack]))
             last.last = stack
             last.instructions += item.total
             last.functions[stack[-1]] += item.total
             if stack[-1] == wakes and item.block.address == symbols.at(item.block.address).start:
                 last.wakes += 1
-    return found
+    return stretches
 
 
 @dataclass(frozen=True)
@@ -84,14 +84,14 @@ class Holdup:
 
 def holdups(stretches: Sequence[Stretch], from_deadline: bool) -> list[Holdup]:
     """The holdups of a sample, the longest first."""
-    found: list[Holdup] = []
+    delays: list[Holdup] = []
     for window in dict.fromkeys(stretch.window for stretch in stretches):
-        own = [stretch for stretch in stretches if stretch.window == window]
-        first, after = own[0], own[1] if len(own) > 1 else None
+        inside = [stretch for stretch in stretches if stretch.window == window]
+        first, after = inside[0], inside[1] if len(inside) > 1 else None
         if from_deadline and after and after.interrupt and not first.interrupt and not first.idle:
-            found.append(_holdup([first], "the deadline", after.interrupt))
-        found += _since_wakeups(own)
-    return sorted(found, key=lambda holdup: -holdup.instructions)
+            delays.append(_holdup([first], "the deadline", after.interrupt))
+        delays += _since_wakeups(inside)
+    return sorted(delays, key=lambda holdup: -holdup.instructions)
 
 
 def _since_wakeups(stretches: Sequence[Stretch]) -> Iterator[Holdup]:

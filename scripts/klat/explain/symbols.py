@@ -75,7 +75,7 @@ def of_kernel(kallsyms: str, vectors: Mapping[str, Sequence[str]]) -> list[Funct
     """The functions in the text of /proc/kallsyms. Each entry of a table of `vectors` (isa.Isa) belongs to
     its function. KlatError if the kernel hides the addresses (kernel.kptr_restrict), or if too many lines are
     damaged."""
-    found = []
+    functions = []
     damaged = []
     lines = kallsyms.splitlines()
     for line in lines:
@@ -87,32 +87,32 @@ def of_kernel(kallsyms: str, vectors: Mapping[str, Sequence[str]]) -> list[Funct
             continue
         if kind in "tTwW" and not _MAPPING.match(name):
             owner = module[0].strip("[]") if module else "kernel"
-            found.append(Function(folded(name), owner, start))
+            functions.append(Function(folded(name), owner, start))
             for number, entered in enumerate(vectors.get(name, ())):
-                found.append(Function(entered, owner, start + number * VECTOR_BYTES))
+                functions.append(Function(entered, owner, start + number * VECTOR_BYTES))
     if too_many_damaged(len(damaged), len(lines)):
         raise KlatError(
             f"the guest's /proc/kallsyms is damaged in {len(damaged):,} of {len(lines):,} lines, the first:"
             f" {damaged[0][:80]!r}",
             status=1,
         )
-    if not any(function.start for function in found):
+    if not any(function.start for function in functions):
         raise KlatError(
             "the guest's /proc/kallsyms has no addresses (kernel.kptr_restrict is 2)", status=1
         )
-    return found
+    return functions
 
 
 def of_program(path: Path) -> list[Function]:
     """The functions of a static program, and what lies above its code."""
-    found = []
+    functions = []
     end = max((section.address + section.size for section in code_of(path)), default=0)
     for line in binutils("nm", "--defined-only", str(path)).splitlines():
         address, kind, name = line.split()[:3]
         start = int(address, 16)
         if kind in "tTwWiu" and start < end and not _MAPPING.match(name):
-            found.append(Function(folded(name), path.name, start))
-    return [*found, Function(_VDSO, _VDSO, end)]
+            functions.append(Function(folded(name), path.name, start))
+    return [*functions, Function(_VDSO, _VDSO, end)]
 
 
 def of_firmware(addresses: range) -> list[Function]:
@@ -132,13 +132,13 @@ class CodeSection:
 
 def code_of(path: Path) -> list[CodeSection]:
     """The sections with instructions."""
-    found = []
+    sections = []
     rows = binutils("objdump", "--section-headers", "--wide", str(path)).splitlines()
     for row in rows:
         words = row.split()
         if words and words[0].isdecimal() and "CODE" in row:
-            found.append(CodeSection(int(words[3], 16), int(words[5], 16), int(words[2], 16)))
-    return found
+            sections.append(CodeSection(int(words[3], 16), int(words[5], 16), int(words[2], 16)))
+    return sections
 
 
 def inlined(path: Path, addresses: Sequence[int]) -> Mapping[int, tuple[str, ...]]:
@@ -146,17 +146,17 @@ def inlined(path: Path, addresses: Sequence[int]) -> Mapping[int, tuple[str, ...
     if not addresses:
         return {}
     words = ["addr2line", "-aifs", "-e", str(path), *map(hex, addresses)]
-    found: dict[int, list[str]] = {}
+    names_by_address: dict[int, list[str]] = {}
     address = 0
     lines = iter(binutils(*words).splitlines())
     for line in lines:
         if line.startswith("0x"):
             address = int(line, 16)
-            found[address] = []
+            names_by_address[address] = []
         else:
-            found[address].append(line)
+            names_by_address[address].append(line)
             next(lines)  # the file and line
-    return {at: tuple(names) for at, names in found.items()}
+    return {at: tuple(names) for at, names in names_by_address.items()}
 
 
 def binutils(*words: str) -> str:
@@ -235,8 +235,8 @@ def _in_tree(file: str, tree: str) -> str:
 
 
 def _summed(instructions: Counter[int], lines: dict[int, str]) -> Counter[str]:
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for address, count in instructions.items():
         if address in lines:
-            found[lines[address]] += count
-    return found
+            counts[lines[address]] += count
+    return counts

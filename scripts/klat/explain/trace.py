@@ -165,12 +165,12 @@ def _halts(words: Words) -> int:
 
 def _without_tasks(words: Words) -> bytes:
     """The path, with each task replaced by a number in the order of first switches."""
-    found = words.copy()
+    copied = words.copy()
     tasks: dict[tuple[int, int], int] = {}
     for at in np.flatnonzero(words == SWITCH):
         task = (int(words[at + 1]), int(words[at + 2]))
-        found[at + 1 : at + 7] = (tasks.setdefault(task, len(tasks)), 0, 0, 0, 0, 0)
-    return found.tobytes()
+        copied[at + 1 : at + 7] = (tasks.setdefault(task, len(tasks)), 0, 0, 0, 0, 0)
+    return copied.tobytes()
 
 
 def read(file: Path) -> Trace:
@@ -203,9 +203,9 @@ def read(file: Path) -> Trace:
             paths.append(words[at + 2 : at + 2 + count])
             at += 2 + count
         elif kind == _END and at + 5 == end:
-            held = words[at + 1 : at + 5].tolist()
+            fields = words[at + 1 : at + 5].tolist()
             total = sum(stamp[3] for stamp in stamps)
-            if held == [len(blocks), len(paths), total & 0xFFFFFFFF, total >> 32]:
+            if fields == [len(blocks), len(paths), total & 0xFFFFFFFF, total >> 32]:
                 return Trace(blocks, paths, np.array(stamps, dtype=np.int64).reshape(-1, 4))
             break
         else:

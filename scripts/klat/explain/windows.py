@@ -172,15 +172,15 @@ def _at_place(
     runs: Sequence[RecordedRun],
     mean_of: int,
     starts: Sequence[int],
-    each: int,
+    windows_of_iteration: int,
     place: int,
 ) -> list[list[Sample]] | None:
-    """The samples, if each begins at window `place` of the `each` windows of its iteration."""
+    """The samples, if each begins at window `place` of the `windows_of_iteration` windows of its iteration."""
     fit: list[list[Sample]] = []
     for run, start in zip(runs, starts):
         fit.append([])
         for number, sample in enumerate(run.samples.tolist(), start + run.warmup):
-            match = _match_at(stamps, number * each + place, mean_of, sample)
+            match = _match_at(stamps, number * windows_of_iteration + place, mean_of, sample)
             if match is None:
                 return None
             fit[-1].append(match)
@@ -229,7 +229,7 @@ def rivals(stamps: Stamps, sample: Sample) -> list[Sample]:
     if first == last:
         return []
     every = (_match_at(stamps, at, count, sample.ticks // count) for at in range(first, last + 1))
-    return [each for each in every if each and each.windows != sample.windows]
+    return [rival for rival in every if rival and rival.windows != sample.windows]
 
 
 def _starts(stamps: Stamps, runs: Sequence[RecordedRun], mean_of: int) -> list[int]:
@@ -238,8 +238,8 @@ def _starts(stamps: Stamps, runs: Sequence[RecordedRun], mean_of: int) -> list[i
     left = _left(stamps, runs, mean_of)
     if left < 0 or left % len(runs):
         return [0] * len(runs)
-    each = [mean_of * (run.warmup + len(run.samples)) + left // len(runs) for run in runs]
-    return [sum(each[:number]) for number in range(len(runs))]
+    windows_of_run = [mean_of * (run.warmup + len(run.samples)) + left // len(runs) for run in runs]
+    return [sum(windows_of_run[:number]) for number in range(len(runs))]
 
 
 def _match_at(stamps: Stamps, first: int, count: int, sample: int) -> Sample | None:

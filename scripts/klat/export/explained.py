@@ -30,13 +30,13 @@ def write_stacks(explanation: Explanation, out: BinaryIO) -> None:
 
 
 def _stacks(side: Side) -> Counter[str]:
-    found: Counter[str] = Counter()
+    stacks: Counter[str] = Counter()
     for chain, node in side.sample.tree.walk():
         if node.own:
-            found[";".join(map(_frame, chain))] += node.own
+            stacks[";".join(map(_frame, chain))] += node.own
     if side.sample.idle:
-        found[IDLE] += side.sample.idle
-    return found
+        stacks[IDLE] += side.sample.idle
+    return stacks
 
 
 def _frame(name: str) -> str:
@@ -62,7 +62,7 @@ def write_csv(explanation: Explanation, out: BinaryIO) -> None:
         if len(sides) == 1:
             writer.writerow([name, f.own[0], f.calls[0], f.with_callees[0]])
         else:
-            exist = [int(found) for found in f.exists]
+            exist = [int(exists) for exists in f.exists]
             writer.writerow([name, *f.own, f.difference, *f.calls, *f.with_callees, *exist])
     idle = [side.sample.idle for side in sides]
     if any(idle) and len(idle) == 1:

@@ -125,11 +125,11 @@ def digits(value: float | Decimal) -> str:
 
 
 def mean(run: Run) -> Any:
-    found = figure(run, "mean")
-    if found is None:
+    value = figure(run, "mean")
+    if value is None:
         path = printable(str(run.source.session.path))
         raise KlatError(f"{path}: line {run.row.line} of runs.csv has samples, but no mean")
-    return found
+    return value
 
 
 def read_runs(
@@ -172,8 +172,8 @@ def read_runs(
     return ExportedRuns(kept, series, left_out, tuple(problems), unmeasurable, benchmarks)
 
 
-def _check_benchmarks(asked: Sequence[str], found: Iterable[str]) -> None:
-    known = dict.fromkeys(found)
+def _check_benchmarks(asked: Sequence[str], recorded: Iterable[str]) -> None:
+    known = dict.fromkeys(recorded)
     for name in asked:
         if name not in known:
             there = ", ".join(map(printable, known)) or "none"

@@ -44,7 +44,7 @@ def write(exported: ExportedRuns, out: BinaryIO) -> None:
     ]
     for name in dict.fromkeys(series.unit for series in exported.series):
         units = [f"{name}/op", *(f"{quantile}-{name}" for quantile in FIGURES)]
-        lines += [f"Unit {found} better=lower" for found in units]
+        lines += [f"Unit {unit} better=lower" for unit in units]
     require_distinct(exported, "gobench", lambda s: (_keys(s.label), _name(s)))
     for label in exported.labels:
         lines += ["", *_configuration(label)]
@@ -77,9 +77,9 @@ def _configuration(label: Dataset) -> list[str]:
 def _line(series: MetricRuns, run: Run) -> str:
     values = [f"{digits(mean(run))} {series.unit}/op"]
     for name in FIGURES:
-        found = figure(run, name)
-        if found is not None:
-            values.append(f"{digits(found)} {name}-{series.unit}")
+        value = figure(run, name)
+        if value is not None:
+            values.append(f"{digits(value)} {name}-{series.unit}")
     return f"{_name(series)} {run.row.n} {' '.join(values)}"
 
 

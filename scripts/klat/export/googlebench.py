@@ -79,16 +79,16 @@ def _entries(family: int, series: MetricRuns) -> list[dict[str, Any]]:
         "repetitions": len(times),
         "threads": 1,
     }
-    found: list[dict[str, Any]] = []
+    entries: list[dict[str, Any]] = []
     for index, (run, time) in enumerate(zip(series.runs, times)):
         counters = {key: figure(run, key) for key in FIGURES}
-        found.append(
+        entries.append(
             shared
             | {"repetition_index": index, "iterations": run.row.n}
             | {"real_time": round(time, 3), "cpu_time": 0.0, "time_unit": "ns"}
             | {f"{key}_ns": round(float(v), 3) for key, v in counters.items() if v is not None}
         )
-    return found + [
+    return entries + [
         shared
         | {"name": f"{name}_{aggregate}", "run_type": "aggregate", "aggregate_name": aggregate}
         | {"aggregate_unit": "percentage" if aggregate == "cv" else "time"}
@@ -102,9 +102,9 @@ def _aggregates(times: list[float]) -> dict[str, float]:
     if len(times) < 2:
         return {}
     average, deviation = statistics.fmean(times), statistics.stdev(times)
-    found = {"mean": average, "median": statistics.median(times), "stddev": deviation}
-    found = {name: round(value, 3) for name, value in found.items()}
-    return found | ({"cv": round(deviation / average, 9)} if average else {})
+    aggregates = {"mean": average, "median": statistics.median(times), "stddev": deviation}
+    aggregates = {name: round(value, 3) for name, value in aggregates.items()}
+    return aggregates | ({"cv": round(deviation / average, 9)} if average else {})
 
 
 def _name(series: MetricRuns) -> str:

@@ -28,9 +28,9 @@ def write(exported: ExportedRuns, out: BinaryIO) -> None:
     """KlatError if there are several distributions: a file holds one."""
     if len(exported.series) > 1:
         names = [f"{s.label.name} {s.setting.benchmark} {s.metric}" for s in exported.series[:3]]
-        held = printable(", ".join([*names, *["..."] * (len(exported.series) > 3)]))
+        shown = printable(", ".join([*names, *["..."] * (len(exported.series) > 3)]))
         raise KlatError(
-            f"a file of hgrm holds one distribution, and there are {len(exported.series)} ({held});"
+            f"a file of hgrm holds one distribution, and there are {len(exported.series)} ({shown});"
             " choose with --benchmark and --metric, or give a directory, -o DIR/"
         )
     out.write(_distribution(exported.series[0]))

@@ -131,9 +131,9 @@ def _setting_pairs(benchmark: str, placement: str, params: dict[str, str]) -> Pa
 
 def _series_pairs(series: MetricRuns) -> Pairs:
     setting = series.setting
-    found = _label_pairs(series.label)
-    found += _setting_pairs(setting.benchmark, setting.placement, series.params)
-    return [*found, ("metric", series.metric)]
+    pairs = _label_pairs(series.label)
+    pairs += _setting_pairs(setting.benchmark, setting.placement, series.params)
+    return [*pairs, ("metric", series.metric)]
 
 
 def _pairs(pairs: Pairs) -> str:

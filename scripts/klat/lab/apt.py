@@ -196,13 +196,13 @@ class Archive:
 
     def kept(self) -> dict[str, Package]:
         """The packages that are unpacked here. The archive may not have them any more."""
-        found = {}
+        packages = {}
         for place in cache.folder("packages").glob("[!.]*_*"):
             name, _, version = place.name.partition("_")
             bare, colon, architecture = name.partition(":")
             if colon + architecture == self._suffix:
-                found[bare] = Package(bare, version.replace("%3a", ":"), 0)
-        return found
+                packages[bare] = Package(bare, version.replace("%3a", ":"), 0)
+        return packages
 
     def unpacked(self, package: Package, parts: Sequence[Package] = ()) -> Path:
         """The directory with the files of the package and its parts. Fetches missing packages."""
@@ -213,7 +213,7 @@ class Archive:
         with cache.exclusive("packages", _WAIT_SECONDS, self.say):
             if place.is_dir():
                 return place
-            size = sum(each.size for each in (package, *parts)) / 1e6
+            size = sum(part.size for part in (package, *parts)) / 1e6
             self.say(f"fetching {package.name} {package.version} ({size:.1f} MB)")
             draft = Path(tempfile.mkdtemp(prefix=".", dir=base))
             try:
@@ -344,17 +344,17 @@ def _of_system(ask_apt: Callable[..., str]) -> tuple[str, str]:
     # apt knows the origin of lists that it has downloaded. For others, only the path shows it.
     known = ask_apt("indextargets", "--format", _FORMAT)
     configured = ask_apt("indextargets", "--no-release-info", "--format", _FORMAT)
-    found: dict[bool, str] = {}
+    uri_by_kind: dict[bool, str] = {}
     for text, by_path in ((known, False), (configured, True)):
         for line in text.splitlines():
             uri, suite, component, origin = (*line.split("\t"), "", "", "")[:4]
             uri = uri.rstrip("/")
             path = re.search(r"/debian(-security)?$", uri)
             if component == "main" and (path if by_path else origin == "Debian"):
-                found.setdefault(suite.endswith((_SECURITY, "/updates")), uri)
-    if False not in found:
+                uri_by_kind.setdefault(suite.endswith((_SECURITY, "/updates")), uri)
+    if False not in uri_by_kind:
         raise KlatError(
             f"apt's sources on this machine name no Debian archive: set {MIRROR_VARIABLE} to a mirror's"
             " address without /debian"
         )
-    return found[False], found.get(True, "")
+    return uri_by_kind[False], uri_by_kind.get(True, "")

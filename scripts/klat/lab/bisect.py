@@ -105,17 +105,17 @@ class BisectionEnd:
 def read_side(path: Path, benchmark: str, metric: str, statistic: str) -> BisectionEnd:
     """The end that the path leads to. KlatError unless its sessions are boots of one experiment, one kernel,
     one load and one QEMU."""
-    sessions = [read_session(found) for found in find_sessions(path)]
+    sessions = [read_session(place) for place in find_sessions(path)]
     begun = [experiment.of_session(session.path) for session in sessions]
     machines = {str(session.info.get("machine_id")) for session in sessions}
-    for held, what in (
+    for values, what in (
         ({boot.condition.load for _, boot in begun}, "loads"),
         ({boot.label for _, boot in begun}, "kernels"),
-        ({one.identity for one, _ in begun}, "experiments"),
+        ({recorded.identity for recorded, _ in begun}, "experiments"),
     ):
-        if len(held) > 1:
+        if len(values) > 1:
             raise KlatError(
-                f"{path}: holds boots of several {what} ({', '.join(sorted(held))}); give the"
+                f"{path}: holds boots of several {what} ({', '.join(sorted(values))}); give the"
                 " directory of one label, or one session"
             )
     if len(machines) > 1:
@@ -174,14 +174,14 @@ def check(arguments: argparse.Namespace, command: Sequence[str]) -> int:
     figure = _measure(arguments, kernel, good, benchmark, metric, command)
     if figure is None:
         return UNTESTABLE
-    found = verdict(good.figures, bad.figures, figure)
+    likeness = verdict(good.figures, bad.figures, figure)
     like = {GOOD: "like good", BAD: "like bad", UNTESTABLE: "like neither"}
     print(
         f"{arguments.metric} {arguments.statistic}: {figure:,.0f} {good.figures.unit}; good"
-        f" {good.figures.middle:,.0f}, bad {bad.figures.middle:,.0f}: {like[found]}",
+        f" {good.figures.middle:,.0f}, bad {bad.figures.middle:,.0f}: {like[likeness]}",
         flush=True,  # a failure to print must not pass for a bad kernel
     )
-    return found
+    return likeness
 
 
 def _measure(

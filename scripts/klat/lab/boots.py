@@ -95,7 +95,7 @@ class Booting:
             "LOAD": "" if boot.condition.load == IDLE else f"load {boot.condition.load}",
             "NETWORK": int(any(run.benchmark == "network" for run in schedule)),
         }
-        own = initramfs.of_boot(plan_csv.to_csv(schedule), settings)
+        boot_archive = initramfs.of_boot(plan_csv.to_csv(schedule), settings)
         files = qemu.BootFiles(
             kernel=ready.kernel,
             initrd=work / "initrd",
@@ -109,7 +109,7 @@ class Booting:
         self._files = files
         self._file_bytes = disk_size(schedule)
         try:
-            files.initrd.write_bytes(ready.initramfs + own)
+            files.initrd.write_bytes(ready.initramfs + boot_archive)
             guest.prepare(files.disk, self._file_bytes, wants_symbols)
         except OSError as error:
             raise KlatError(f"no room for a guest's files in {work}: {error.strerror}") from None

@@ -63,8 +63,8 @@ def choose(path: Path, wanted: Wanted) -> Chosen:
     lower one. KlatError unless exactly one parameter set fits, and its sessions differ only in their
     boots."""
     sessions = _sessions(path)
-    held = [(session, rows) for session in sessions if (rows := _rows(session, wanted))]
-    sets = list(dict.fromkeys(row.params for _, rows in held for row in rows))
+    candidates = [(session, rows) for session in sessions if (rows := _rows(session, wanted))]
+    sets = list(dict.fromkeys(row.params for _, rows in candidates for row in rows))
     if not sets:
         held_names = {f"{r.benchmark}.{r.metric}" for s in sessions for r in s.rows if r.n}
         raise KlatError(
@@ -72,31 +72,33 @@ def choose(path: Path, wanted: Wanted) -> Chosen:
             f" {', '.join(sorted(held_names)) or 'no metric'}"
         )
     chosen = _parameter_set(path, wanted, sets)
-    held = [each for each in held if any(row.params == chosen for row in each[1])]
-    _check_alike(path, wanted.benchmark, [session for session, _ in held])
-    runs = {id(session): _runs(session, rows) for session, rows in held}
-    own = {
+    candidates = [
+        candidate for candidate in candidates if any(row.params == chosen for row in candidate[1])
+    ]
+    _check_alike(path, wanted.benchmark, [session for session, _ in candidates])
+    runs = {id(session): _runs(session, rows) for session, rows in candidates}
+    own_rows = {
         id(session): [number for number, row in enumerate(rows) if row.params == chosen]
-        for session, rows in held
+        for session, rows in candidates
     }
     every = np.sort(
         np.concatenate(
             [
                 runs[id(session)][number].samples
-                for session, _ in held
-                for number in own[id(session)]
+                for session, _ in candidates
+                for number in own_rows[id(session)]
             ]
         )
     )
     value = every[max(0, int(np.ceil(wanted.quantile * len(every))) - 1)]
-    for session, _ in held:
-        for number in own[id(session)]:
+    for session, _ in candidates:
+        for number in own_rows[id(session)]:
             samples = runs[id(session)][number].samples
             if value in samples:
                 return Chosen(
                     session,
                     runs[id(session)],
-                    own[id(session)],
+                    own_rows[id(session)],
                     number,
                     int(np.argmax(samples == value)),
                     _differing(sets)[chosen],
@@ -137,21 +139,23 @@ def every(path: Path, where: Params) -> list[Wanted]:
 
 def _sessions(path: Path) -> list[Session]:
     """The sessions of a label. KlatError if there are several labels."""
-    found = [read_session(place) for place in find_sessions(path)]
-    labels = sorted({session.label for session in found})
+    sessions = [read_session(place) for place in find_sessions(path)]
+    labels = sorted({session.label for session in sessions})
     if len(labels) > 1:
         raise KlatError(
             f"{path}: holds sessions of {len(labels)} labels; give one: {', '.join(labels)}"
         )
-    return found
+    return sessions
 
 
 def _check_alike(path: Path, benchmark: str, sessions: Sequence[Session]) -> None:
     """KlatError if the sessions ran under different conditions."""
     if len(sessions) < 2:
         return
-    held = [_conditions(session, benchmark) for session in sessions]
-    names = [name for name in held[0] if len({each[name] for each in held}) > 1]
+    conditions = [_conditions(session, benchmark) for session in sessions]
+    names = [
+        name for name in conditions[0] if len({condition[name] for condition in conditions}) > 1
+    ]
     if names:
         raise KlatError(
             f"{path}: its sessions with {benchmark} differ in {', '.join(names)}; give one session:"
@@ -266,21 +270,21 @@ class Subject:
 
 def grouped(numbers: Sequence[int], subjects: Sequence[Subject]) -> list[list[int]]:
     """Groups of subjects that share a boot. A group has at most _MOST_STAMPS stamps."""
-    found: list[list[int]] = []
+    groups: list[list[int]] = []
     for number in numbers:
-        for group in found:
+        for group in groups:
             more = [subjects[n] for n in (*group, number)]
             same = more[0].guest is more[-1].guest
             if same and len(sites(more)) <= _MOST_STAMPS:
                 group.append(number)
                 break
         else:
-            found.append([number])
-    return found
+            groups.append([number])
+    return groups
 
 
 def sites(subjects: Sequence[Subject]) -> list[int]:
-    return list(dict.fromkeys(stamp.address for each in subjects for stamp in each.stamps))
+    return list(dict.fromkeys(stamp.address for subject in subjects for stamp in subject.stamps))
 
 
 def expected_stamps(subject: Subject) -> tuple[int, int]:
@@ -292,8 +296,8 @@ def expected_stamps(subject: Subject) -> tuple[int, int]:
         run.warmup + len(run.samples) + windows.TAIL for run in chosen.runs[: chosen.run]
     )
     window = windows_before + chosen.runs[chosen.run].warmup + chosen.index
-    each = 2 * subject.bounds.mean_of
-    return max(0, each * (window - 2)), each * (window + 2)
+    stamps_of_sample = 2 * subject.bounds.mean_of
+    return max(0, stamps_of_sample * (window - 2)), stamps_of_sample * (window + 2)
 
 
 def plugin_arguments(subjects: Sequence[Subject], kept: Range) -> tuple[str, list[int]]:
@@ -301,13 +305,13 @@ def plugin_arguments(subjects: Sequence[Subject], kept: Range) -> tuple[str, lis
     words = []
     # Metrics with the same stamps share a kind of window.
     kinds = dict.fromkeys(tuple(subject.stamps) for subject in subjects)
-    for kind, held in enumerate(kinds):
+    for kind, stamps in enumerate(kinds):
         words.append(f"window={kind}")
-        words += [f"{'open' if stamp.begins else 'close'}={stamp.address:#x}" for stamp in held]
+        words += [f"{'open' if stamp.begins else 'close'}={stamp.address:#x}" for stamp in stamps]
     boot = subjects[0].guest.boot
-    own = isa.of_machine(boot.planned.architecture.elf_machine)
-    words += [f"halt={own.halt}", "ram=memory-backend-memfd"]
-    switch = own.task_switch.search(boot.ready.kernel.read_bytes())
+    isa_of_guest = isa.of_machine(boot.planned.architecture.elf_machine)
+    words += [f"halt={isa_of_guest.halt}", "ram=memory-backend-memfd"]
+    switch = isa_of_guest.task_switch.search(boot.ready.kernel.read_bytes())
     if not switch:
         raise KlatError(
             f"{boot.planned.releases[boot.boot.condition.kernel]}: klat does not find the code in which this"

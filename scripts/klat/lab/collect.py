@@ -94,8 +94,8 @@ def keep_failed(
 def _draft(parent: Path) -> Path:
     """Make a directory that a rename turns into a session."""
     name = f".boot-{secrets.token_hex(8)}"
-    with files.directory(parent, make=True) as held:
-        files.make_directory(held, name, 0o755)
+    with files.directory(parent, make=True) as descriptor:
+        files.make_directory(descriptor, name, 0o755)
     return parent / name
 
 
@@ -203,10 +203,10 @@ def _check(
         record = read_session(session) if (session / "session.json").exists() else None
     except (SessionError, KlatError, OSError) as error:
         raise ResultsIncomplete(f"the results cannot be read: {error}") from None
-    held = record.completed_orders() if record else set()
+    completed = record.completed_orders() if record else set()
     if state == "programs":
         raise ProgramsFailed(
-            f"the programs failed after {len(held)} of {len(schedule)} runs: {last or 'no message'}"
+            f"the programs failed after {len(completed)} of {len(schedule)} runs: {last or 'no message'}"
         )
     if record and record.problems:
         raise ResultsIncomplete(f"the results are damaged: {record.problems[0]}")
@@ -214,17 +214,17 @@ def _check(
         raise ResultsIncomplete(f"the results are of label {printable(record.label)}, not {label}")
     if said and not (record and any(row.status != "error" for row in record.rows)):
         raise ProgramsFailed(f"every run failed: {last}")
-    return _unrecorded(schedule, held, said)
+    return _unrecorded(schedule, completed, said)
 
 
 def _unrecorded(
-    schedule: Sequence[plan_csv.PlannedRun], held: Collection[int], said: Mapping[int, str]
+    schedule: Sequence[plan_csv.PlannedRun], completed: Collection[int], said: Mapping[int, str]
 ) -> list[Mapping[str, Any]]:
     """By benchmark and arguments: the runs without a record, and the last message of one that
     failed."""
-    found: list[Mapping[str, Any]] = []
+    entries: list[Mapping[str, Any]] = []
     for (benchmark, arguments), runs in _by_arguments(schedule).items():
-        missing = [run.order for run in runs if run.order not in held]
+        missing = [run.order for run in runs if run.order not in completed]
         reasons = [said[run.order] for run in runs if run.order in said]
         if missing and not reasons:
             raise ResultsIncomplete(
@@ -232,7 +232,7 @@ def _unrecorded(
                 f" {benchmark} (run {missing[0]})"
             )
         if missing:
-            found.append(
+            entries.append(
                 {
                     "benchmark": benchmark,
                     "arguments": " ".join(arguments),
@@ -240,16 +240,16 @@ def _unrecorded(
                     "reason": reasons[-1],
                 }
             )
-    return found
+    return entries
 
 
 def _by_arguments(
     schedule: Sequence[plan_csv.PlannedRun],
 ) -> dict[tuple[str, tuple[str, ...]], list[plan_csv.PlannedRun]]:
-    found: dict[tuple[str, tuple[str, ...]], list[plan_csv.PlannedRun]] = {}
+    runs: dict[tuple[str, tuple[str, ...]], list[plan_csv.PlannedRun]] = {}
     for run in schedule:
-        found.setdefault((run.benchmark, run.arguments), []).append(run)
-    return found
+        runs.setdefault((run.benchmark, run.arguments), []).append(run)
+    return runs
 
 
 def _said(session: Path) -> dict[int, str]:
@@ -258,9 +258,9 @@ def _said(session: Path) -> dict[int, str]:
         lines = (session / HOST_FILES / _PROGRAMS_LOG).read_text(errors="replace").splitlines()
     except OSError:
         return {}
-    found = {}
+    messages = {}
     for line in lines:
         order, status, *message = line.split(" ", 2)
         if message and order.isdecimal() and status not in ("0", "3", "4"):
-            found[int(order)] = message[0][:_MESSAGE]
-    return found
+            messages[int(order)] = message[0][:_MESSAGE]
+    return messages

@@ -89,11 +89,11 @@ class Attempt:
         static = self._programs(request.sets, request.loads)
         if request.mode != "auto":
             self._check_options(request, request.mode)
-        found = [
+        booted = [
             kernels.obtain(spec, self._archive, self._emulator.architecture)
             for spec in request.specs
         ]
-        for kernel in found:
+        for kernel in booted:
             for line in image.lacking(
                 kernel.config or b"",
                 [name for name, _ in request.sets],
@@ -102,7 +102,7 @@ class Attempt:
                 self.say(f"{kernel.label}: {line}")
         busybox = self._contents.busybox()
         try:
-            mode, why = self._mode(request.mode, found[0], busybox)
+            mode, why = self._mode(request.mode, booted[0], busybox)
         except Stopped as stopped:
             self.say(f"stopped: {stopped}")
             return stopped.status
@@ -112,10 +112,10 @@ class Attempt:
         machine = Machine(self._emulator, mode, request.shape)
         planned = Experiment(
             identity=secrets.token_hex(8),
-            kernels=tuple(kernel.spec.text for kernel in found),
-            labels=tuple(kernel.label for kernel in found),
-            releases=tuple(kernel.image.release for kernel in found),
-            hashes=tuple(kernel.image.sha256 for kernel in found),
+            kernels=tuple(kernel.spec.text for kernel in booted),
+            labels=tuple(kernel.label for kernel in booted),
+            releases=tuple(kernel.image.release for kernel in booted),
+            hashes=tuple(kernel.image.sha256 for kernel in booted),
             programs={name: suite.hash_of(path) for name, path in sorted(static.items())},
             mode=mode,
             why=why,
@@ -128,21 +128,21 @@ class Attempt:
             seed=request.seed,
             clock=request.clock,
             time_limit_s=request.time_limit_s,
-            appends=tuple(kernel.spec.append for kernel in found),
+            appends=tuple(kernel.spec.append for kernel in booted),
             profile=request.profile,
             arch=request.architecture.name,
         )
         if not self._quiet and mode != "emulated":
-            few = ("--boots", planned.boots, len(found), planned.sets, mode == "kvm")
+            few = ("--boots", planned.boots, len(booted), planned.sets, mode == "kvm")
             for line in too_few_units(*few):
                 self.say("\n".join(wrapped(f"note: {line}", "", "  ")))
-        ready = self._contents.ready(planned, found, busybox, static, machine)
+        ready = self._contents.ready(planned, booted, busybox, static, machine)
         return self._follow(Begun(planned, output, {}), ready, machine, jobs)
 
     def resume(self, begun: Begun, jobs: int | None) -> int:
         planned = begun.experiment
         _check_output(begun.output, {boot.label for boot in planned.schedule()})
-        found = []
+        booted = []
         for text, label, release, digest in zip(
             planned.kernels, planned.labels, planned.releases, planned.hashes
         ):
@@ -155,7 +155,7 @@ class Attempt:
             kernel = kernels.obtain(spec, self._archive, self._emulator.architecture)
             if kernel.image.sha256 != digest:
                 raise KlatError(f"{text}: differs from the kernel of the experiment's first boots")
-            found.append(kernel)
+            booted.append(kernel)
         static = self._programs(planned.sets, planned.loads)
         changed = [
             n for n, path in static.items() if planned.programs.get(n) != suite.hash_of(path)
@@ -167,7 +167,7 @@ class Attempt:
             )
         machine = Machine(self._emulator, planned.mode, planned.shape)
         qemu.check(machine)
-        ready = self._contents.ready(planned, found, self._contents.busybox(), static, machine)
+        ready = self._contents.ready(planned, booted, self._contents.busybox(), static, machine)
         _check_guests(begun, ready)
         return self._follow(begun, ready, machine, jobs)
 
@@ -270,8 +270,10 @@ class Attempt:
                 if worst.status != "ok":
                     reasons[worst.status, worst.benchmark, worst.reason] += 1
         for label in dict.fromkeys(boot.label for boot in schedule):
-            held = [b for b in schedule if b.label == label and b.number in boots.sessions]
-            self.say(f"{label}: {len(held)} of {planned.boots} boots recorded")
+            boots_of_label = [
+                b for b in schedule if b.label == label and b.number in boots.sessions
+            ]
+            self.say(f"{label}: {len(boots_of_label)} of {planned.boots} boots recorded")
         missing = len(boots.sessions) * planned.runs_of_boot - sum(statuses.values())
         counts = [f"{statuses[s]} {s}" for s in STATUSES if statuses[s]]
         counts += [f"{missing} without a record"] if missing else []
@@ -289,8 +291,8 @@ class Attempt:
         if not self._quiet:
             streams.announce([begun.output / label for label in labels], self.say)
         if len(boots.sessions) < len(schedule) and boots.sessions and self._resumable:
-            one = next(iter(boots.sessions.values()))
-            self.say(f"to complete it: {command_line('lab', 'run', '--resume', one)}")
+            session = next(iter(boots.sessions.values()))
+            self.say(f"to complete it: {command_line('lab', 'run', '--resume', session)}")
         if isinstance(failure, Stopped):
             self.say(f"stopped: {failure}")
             return failure.status
@@ -321,7 +323,10 @@ def _check_output(output: Path, labels: Iterable[str]) -> None:
 
 def _check_guests(begun: Begun, ready: Sequence[Ready]) -> None:
     """KlatError if the next boots would differ from the recorded ones."""
-    made = {one.label: (one.facts["initramfs_sha256"], one.facts["started_as"]) for one in ready}
+    made = {
+        kernel.label: (kernel.facts["initramfs_sha256"], kernel.facts["started_as"])
+        for kernel in ready
+    }
     for boot in begun.experiment.schedule():
         if boot.number not in begun.sessions:
             continue

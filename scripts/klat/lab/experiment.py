@@ -117,20 +117,20 @@ class Experiment:
     def of(facts: Any) -> Experiment:
         """ValueError or TypeError if facts() did not write it."""
         _FACTS.check("lab.experiment", facts)
-        held = dict(facts)
-        held["shape"] = GuestSize(**held["shape"])
-        held["sets"] = tuple((name, tuple(words)) for name, words in held["sets"])
+        values = dict(facts)
+        values["shape"] = GuestSize(**values["shape"])
+        values["sets"] = tuple((name, tuple(words)) for name, words in values["sets"])
         for name in ("kernels", "labels", "releases", "hashes", "loads", "appends"):
-            held[name] = tuple(held.get(name, ()))
-        found = Experiment(**held)
-        kernels = [found.kernels, found.labels, found.releases, found.hashes]
-        kernels += [found.appends] if found.appends else []
-        if len({len(each) for each in kernels}) > 1 or found.number_of_boots > MOST_BOOTS:
+            values[name] = tuple(values.get(name, ()))
+        experiment = Experiment(**values)
+        kernels = [experiment.kernels, experiment.labels, experiment.releases, experiment.hashes]
+        kernels += [experiment.appends] if experiment.appends else []
+        if len({len(names) for names in kernels}) > 1 or experiment.number_of_boots > MOST_BOOTS:
             raise ValueError
-        for label in found.labels:
+        for label in experiment.labels:
             session_directory.check_label(label)
-        parse_clock(found.clock)
-        return found
+        parse_clock(experiment.clock)
+        return experiment
 
 
 _TEXT = Text(1 << 17)
@@ -212,20 +212,22 @@ def find(path: Path) -> Begun:
     KlatError if there is none, or several."""
     if not path.is_dir():
         raise KlatError(f"{path}: no such directory")
-    held: dict[str, tuple[Experiment, Path]] = {}
+    experiments: dict[str, tuple[Experiment, Path]] = {}
     for facts in _run_files(path.resolve()):
-        found = _read(facts)
-        if found:
+        recorded_boot = _read(facts)
+        if recorded_boot:
             label = facts.parent.parent
             output = (
                 label.parent.parent if label.name == session_directory.SET_ASIDE else label.parent
             )
-            held[found[0].identity] = (found[0], output)
-    if not held:
+            experiments[recorded_boot[0].identity] = (recorded_boot[0], output)
+    if not experiments:
         raise KlatError(f"{path}: holds no session of klat lab run, so there is none to complete")
-    if len(held) > 1:
-        raise KlatError(f"{path}: holds sessions of {len(held)} experiments; give one session")
-    ((experiment, output),) = held.values()
+    if len(experiments) > 1:
+        raise KlatError(
+            f"{path}: holds sessions of {len(experiments)} experiments; give one session"
+        )
+    ((experiment, output),) = experiments.values()
     return Begun(experiment, output, recorded(experiment, output))
 
 
@@ -234,9 +236,9 @@ def recorded(experiment: Experiment, output: Path) -> dict[int, Path]:
     sessions = {}
     for label in {boot.label for boot in experiment.schedule()}:
         for facts in _sessions_of(output / label):
-            found = _read(facts)
-            if found and found[0].identity == experiment.identity:
-                sessions[found[1]] = facts.parent
+            recorded_boot = _read(facts)
+            if recorded_boot and recorded_boot[0].identity == experiment.identity:
+                sessions[recorded_boot[1]] = facts.parent
     return sessions
 
 
@@ -256,10 +258,10 @@ def _run_files(path: Path) -> Iterator[Path]:
 
 def of_session(session: Path) -> tuple[Experiment, PlannedBoot]:
     """The experiment and the boot of a session. KlatError if klat lab did not record it."""
-    found = _read(session / "run.json")
-    if found is None:
+    recorded_boot = _read(session / "run.json")
+    if recorded_boot is None:
         raise KlatError(f"{session}: is not a session of klat lab")
-    experiment, number = found
+    experiment, number = recorded_boot
     return experiment, experiment.schedule()[number - 1]
 
 

@@ -91,8 +91,8 @@ def explain_every(
     """Explains the typical sample of each metric and parameter set. If `wanted` names no benchmark, klat
     explains all benchmarks. The second value has the errors, by metric."""
     with _replays([path], say) as replays:
-        held = replays.explainable(path, wanted)
-        subjects = [replays.subject(path, each) for each in held]
+        metrics = replays.explainable(path, wanted)
+        subjects = [replays.subject(path, metric) for metric in metrics]
         sides, failures = replays.sides_at_once(subjects)
         return [
             _explanation(subject, [sides[number]])
@@ -141,16 +141,16 @@ class _Replays:
     guests: dict[Path, GuestFiles]  # by session
 
     def guest(self, session: Path) -> GuestFiles:
-        found = self.guests.get(session)
-        if found is None:
+        guest_files = self.guests.get(session)
+        if guest_files is None:
             boot = replay.recorded(session, self.emulator)
             place = self.work / f"programs-{len(self.guests)}"
             place.mkdir()
             for name, data in boot.programs.items():
                 (place / name).write_bytes(data)
                 (place / name).chmod(0o755)
-            found = self.guests[session] = GuestFiles(boot, place)
-        return found
+            guest_files = self.guests[session] = GuestFiles(boot, place)
+        return guest_files
 
     def explainable(self, path: Path, wanted: Wanted) -> list[Wanted]:
         """The metrics that klat can explain, in the order of each program's table. KlatError if there is
@@ -172,15 +172,15 @@ class _Replays:
 
     def _programs(self, path: Path, names: Iterable[str]) -> dict[str, Path]:
         """Each program that the boot of a session had, from the first such session."""
-        found: dict[str, Path] = {}
+        paths: dict[str, Path] = {}
         for session in find_sessions(path):
-            if found.keys() >= set(names):
+            if paths.keys() >= set(names):
                 break
             guest = self.guest(session)
             for name in names:
                 if name in guest.boot.programs:
-                    found.setdefault(name, guest.programs / name)
-        return {name: found[name] for name in names if name in found}
+                    paths.setdefault(name, guest.programs / name)
+        return {name: paths[name] for name in names if name in paths}
 
     def _runnable(self, program: Path) -> Path:
         """A program of a guest, or this machine's program of that name if the guest has another architecture."""
@@ -291,11 +291,11 @@ class _Replays:
 
 
 def _reading(boot: Replayed, guest: GuestFiles, sites: list[int]) -> Reading:
-    own = isa.of_machine(guest.boot.planned.architecture.elf_machine)
-    kernel = symbols.of_kernel(boot.kallsyms, own.vectors)
-    firmware = symbols.of_firmware(own.firmware)
+    guest_isa = isa.of_machine(guest.boot.planned.architecture.elf_machine)
+    kernel = symbols.of_kernel(boot.kallsyms, guest_isa.vectors)
+    firmware = symbols.of_firmware(guest_isa.firmware)
     names = symbols.Symbols([*kernel, *firmware, *guest.names])
-    return Reading(restarts.counted_once(trace.read(boot.trace), names), names, own, sites)
+    return Reading(restarts.counted_once(trace.read(boot.trace), names), names, guest_isa, sites)
 
 
 def _explained(subject: Subject, reading: Reading) -> tuple[Side | None, Range]:

@@ -51,15 +51,15 @@ def character_device(name: str, major: int, minor: int) -> Entry:
 
 def archive(entries: Iterable[Entry]) -> bytes:
     """The entries and all their parent directories, each name once, directories first."""
-    found: dict[str, Entry] = {}
+    by_name: dict[str, Entry] = {}
     for entry in entries:
         parts = entry.name.split("/")
         for depth in range(1, len(parts)):
-            found.setdefault("/".join(parts[:depth]), directory("/".join(parts[:depth])))
-        found[entry.name] = entry
+            by_name.setdefault("/".join(parts[:depth]), directory("/".join(parts[:depth])))
+        by_name[entry.name] = entry
     written = bytearray()
-    for inode, name in enumerate(sorted(found), start=1):
-        _write(written, found[name], inode)
+    for inode, name in enumerate(sorted(by_name), start=1):
+        _write(written, by_name[name], inode)
     _write(written, Entry("TRAILER!!!", 0), 0)
     written += b"\0" * (-len(written) % _ALIGNED)
     return bytes(written)
@@ -80,7 +80,7 @@ def _write(written: bytearray, entry: Entry, inode: int) -> None:
 
 def read_archive(data: bytes) -> dict[str, bytes]:
     """The files of one archive that archive() made, by name."""
-    found = {}
+    contents = {}
     at = 0
     while data[at : at + len(_MAGIC)] == _MAGIC:
         fields = [int(data[at + 6 + 8 * i : at + 14 + 8 * i], 16) for i in range(13)]
@@ -89,10 +89,10 @@ def read_archive(data: bytes) -> dict[str, bytes]:
         start += -start % 4
         name = data[at + 110 : at + 109 + name_size].decode()
         if stat.S_ISREG(mode):
-            found[name] = data[start : start + size]
+            contents[name] = data[start : start + size]
         at = start + size
         at += -at % 4
-    return found
+    return contents
 
 
 # The commands of lab/init and of loads.

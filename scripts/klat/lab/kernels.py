@@ -79,7 +79,7 @@ class Offered:
 
     @property
     def size(self) -> int:
-        return sum(each.size for each in (self.package, *self.parts))
+        return sum(package.size for package in (self.package, *self.parts))
 
 
 def parse(text: str) -> Spec:
@@ -170,7 +170,7 @@ def _options(text: str, rest: str) -> tuple[str, dict[str, str]]:
 
 def offered(packages: Mapping[str, Package]) -> list[Offered]:
     """Every kernel of the archive, the newest of each name last."""
-    found = []
+    kernels = []
     for name, package in packages.items():
         match = _PACKAGE.fullmatch(name)
         # A package that only depends on the newest kernel has a name of the same form.
@@ -186,16 +186,16 @@ def offered(packages: Mapping[str, Package]) -> list[Offered]:
             missing = tuple(
                 part for part in package.parts if part.startswith(_FILES) and part not in parts
             )
-            found.append(
+            kernels.append(
                 Offered(f"{line}{rt or ''}", release, order, package, (*parts.values(),), missing)
             )
-    return sorted(found, key=lambda kernel: (kernel.order, kernel.name))
+    return sorted(kernels, key=lambda kernel: (kernel.order, kernel.name))
 
 
 def choose(name: str, kernels: Iterable[Offered], architecture: Architecture) -> Offered:
     """The newest of that name, or the one of that release."""
-    held = list(kernels)
-    complete = [kernel for kernel in held if not kernel.missing]
+    offers = list(kernels)
+    complete = [kernel for kernel in offers if not kernel.missing]
     if matching := _matching(name, complete, architecture):
         return matching[-1]
     names = newest(complete, architecture)
@@ -203,7 +203,7 @@ def choose(name: str, kernels: Iterable[Offered], architecture: Architecture) ->
     releases = [k.release for k in complete if k.release.startswith(f"{name.lower()}-")]
     if likely := [n for n in (*releases, usual) if _matching(n, complete, architecture)]:
         why = f", did you mean 'debian:{likely[0]}'?"
-    elif incomplete := _matching(usual, held, architecture):
+    elif incomplete := _matching(usual, offers, architecture):
         why = f": its archive lacks {' and '.join(incomplete[-1].missing)}"
     else:
         # The nearest number is another kernel.
@@ -219,7 +219,7 @@ def newest(kernels: Sequence[Offered], architecture: Architecture) -> dict[str, 
     """The newest kernel of each name, and the kernel of each alias."""
     names = {kernel.name: kernel for kernel in kernels}
     matching = {name: _matching(name, kernels, architecture) for name in architecture.aliases}
-    return names | {name: found[-1] for name, found in matching.items() if found}
+    return names | {name: builds[-1] for name, builds in matching.items() if builds}
 
 
 def _matching(name: str, kernels: Sequence[Offered], architecture: Architecture) -> list[Offered]:
@@ -263,12 +263,13 @@ def obtain(spec: Spec, archive: Archive, architecture: Architecture) -> Kernel:
         raise KlatError(
             f"{chosen.package.name}: holds no modules; run klat lab clear, and it is fetched again"
         )
-    own = modules / chosen.release
+    tree = modules / chosen.release
     # Debian is moving the files of /boot there, too. For riscv64 the image is named vmlinux.
-    kernel = _file_of(("vmlinuz", "vmlinux"), own, place, chosen.release)
-    config = _file_of(("config",), own, place, chosen.release)
-    found = image.inspect(kernel, architecture.format)
-    return Kernel(spec, found, Tree(own, found.release), config.read_bytes(), chosen.package)
+    kernel = _file_of(("vmlinuz", "vmlinux"), tree, place, chosen.release)
+    config = _file_of(("config",), tree, place, chosen.release)
+    boot_image = image.inspect(kernel, architecture.format)
+    built = Tree(tree, boot_image.release)
+    return Kernel(spec, boot_image, built, config.read_bytes(), chosen.package)
 
 
 def _file_of(names: Sequence[str], modules: Path, package: Path, release: str) -> Path:
@@ -278,10 +279,10 @@ def _file_of(names: Sequence[str], modules: Path, package: Path, release: str) -
 
 
 def _from_file(spec: Spec, architecture: Architecture) -> Kernel:
-    found = image.inspect(spec.path, architecture.format)
-    tree = Tree(spec.modules, found.release) if spec.modules else None
-    config = _config_beside(spec.path, found.release) or image.configuration(found)
-    return Kernel(spec, found, tree, config, None)
+    boot_image = image.inspect(spec.path, architecture.format)
+    tree = Tree(spec.modules, boot_image.release) if spec.modules else None
+    config = _config_beside(spec.path, boot_image.release) or image.configuration(boot_image)
+    return Kernel(spec, boot_image, tree, config, None)
 
 
 def _config_beside(path: Path, release: str) -> bytes | None:

@@ -95,13 +95,13 @@ class Tree:
     def closure(self, wanted: Iterable[str]) -> list[Module]:
         """The modules with their dependencies, each after the modules that it needs. Leaves out
         modules that are built into the kernel."""
-        found: dict[str, Module] = {}
+        ordered: dict[str, Module] = {}
         for name in wanted:
-            self._add(normal(name), (), found)
-        return list(found.values())
+            self._add(normal(name), (), ordered)
+        return list(ordered.values())
 
-    def _add(self, name: str, above: Sequence[str], found: dict[str, Module]) -> None:
-        if name in found or name in self._built_in:
+    def _add(self, name: str, above: Sequence[str], ordered: dict[str, Module]) -> None:
+        if name in ordered or name in self._built_in:
             return
         if name in above:
             raise KlatError(f"{self.directory}: the module {name} needs itself")
@@ -116,5 +116,5 @@ class Tree:
                 f" {self._release}; give the modules that were built with it"
             )
         for needed in module.depends:
-            self._add(needed, (*above, name), found)
-        found[name] = module
+            self._add(needed, (*above, name), ordered)
+        ordered[name] = module

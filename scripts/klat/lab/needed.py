@@ -30,19 +30,19 @@ def sessions(
     archive = Archive(say, request.architecture.name)
     emulator = qemu.find(request.architecture)
     programs = hashes(request)
-    found = []
+    reused = []
     for spec in request.specs:
-        one = replace(request, specs=[spec])
+        request_of_kernel = replace(request, specs=[spec])
         kernel = kernels.obtain(spec, archive, request.architecture)
-        held = _newest(one, fixed, kernel, programs, output, emulator)
-        if held:
-            session, planned = held
+        fitting = _newest(request_of_kernel, fixed, kernel, programs, output, emulator)
+        if fitting:
+            session, planned = fitting
             say(f"{kernel.label}: using {session}")
             request = replace(request, seed=planned.seed, clock=planned.clock)
         else:
-            session = _boot(one, output, command, say)
-        found.append(session)
-    return found
+            session = _boot(request_of_kernel, output, command, say)
+        reused.append(session)
+    return reused
 
 
 def hashes(request: Request) -> dict[str, str]:

@@ -314,5 +314,5 @@ class Guest:
             lines = self._stderr.read_text(errors="replace").splitlines()
         except OSError:
             return ""
-        found = [line.strip() for line in lines if line.strip() and "warning:" not in line]
-        return found[-1].removeprefix(f"{Path(self._words[0]).name}: ") if found else ""
+        complaints = [line.strip() for line in lines if line.strip() and "warning:" not in line]
+        return complaints[-1].removeprefix(f"{Path(self._words[0]).name}: ") if complaints else ""

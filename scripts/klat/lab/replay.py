@@ -51,8 +51,8 @@ def kept_symbols(name: str) -> str | None:
         data = kernel_formats.decompress((cache.root() / "symbols" / name).read_bytes())
     except (OSError, ValueError):
         return None
-    held, _, text = data.decode(errors="replace").partition("\n")
-    return text if held == name else None
+    recorded_name, _, text = data.decode(errors="replace").partition("\n")
+    return text if recorded_name == name else None
 
 
 def keep_symbols(name: str, kallsyms: str) -> None:
@@ -109,14 +109,14 @@ def _newest_api(emulator: qemu.Emulator, file: Path) -> int:
         said = done.stderr.strip()
     except (OSError, subprocess.TimeoutExpired) as error:
         said = str(error)
-    found = re.search(r"supports only up to version (\d+)", said)
-    if not found:
+    match = re.search(r"supports only up to version (\d+)", said)
+    if not match:
         last = (said.splitlines() or ["no message"])[-1]
         raise KlatError(
             f"QEMU {emulator.text} cannot load klat's plugin, which lab explain needs: {last}",
             status=1,
         )
-    return int(found[1])
+    return int(match[1])
 
 
 _POLL_SECONDS = 0.1
@@ -178,14 +178,16 @@ def recorded(session: Path, emulator: qemu.Emulator) -> Recorded:
     data = _cached(session, base, digest, "file system")
     _cached(session, image, str(kernel_digest), "kernel")
     names = {f"bin/{name}": name for name in planned.programs}
-    held = {
+    files_of_programs = {
         names[name]: body for name, body in initramfs.read_archive(data).items() if name in names
     }
     append = planned.append_of(boot.condition)
     symbols = symbols_key(
         Machine(emulator, planned.mode, planned.shape), facts, append, boot.condition
     )
-    return Recorded(session, boot, planned, Ready(boot.label, image, data, facts), held, symbols)
+    return Recorded(
+        session, boot, planned, Ready(boot.label, image, data, facts), files_of_programs, symbols
+    )
 
 
 def _cached(session: Path, path: Path, digest: str, what: str) -> bytes:
@@ -213,14 +215,14 @@ def replay(
 ) -> list[Replayed]:
     """Repeats the boots in parallel, each with its own plugin `arguments`. If the samples of a boot differ
     from the record, repeats it once more. KlatError if they differ again."""
-    found: dict[int, Replayed] = {}
+    replays: dict[int, Replayed] = {}
     for left in reversed(range(_BOOTS)):
-        missing = [number for number in range(len(boots)) if number not in found]
+        missing = [number for number in range(len(boots)) if number not in replays]
         numbered = [(number, boots[number], arguments[number]) for number in missing]
         results = _replay_once(numbered, plugin, emulator, work, signals)
         for number, result in zip(missing, results):
             if isinstance(result, Replayed):
-                found[number] = result
+                replays[number] = result
             elif not left:
                 raise result
             else:
@@ -228,9 +230,9 @@ def replay(
                     f"{boots[number].session}: the samples of the repeated boot differ from the record;"
                     " trying again"
                 )
-        if len(found) == len(boots):
+        if len(replays) == len(boots):
             break
-    return [found[number] for number in range(len(boots))]
+    return [replays[number] for number in range(len(boots))]
 
 
 def _replay_once(

@@ -38,8 +38,8 @@ def parameter_set(cpus: int, iterations: int, operation: str) -> tuple[str, tupl
     The initiator is on CPU 0 with the kernel's threads, because a thread that preempts a responder
     makes the responder miss a shootdown."""
     words = (f"--responders={cpus - 1}", f"--iterations={iterations}", f"--warmup={_WARMUP}")
-    own = (f"--operation={operation}", "--policy=other", f"--cpus={_listed(range(cpus))}")
-    return PROGRAM, (*words, *own)
+    conditions = (f"--operation={operation}", "--policy=other", f"--cpus={_listed(range(cpus))}")
+    return PROGRAM, (*words, *conditions)
 
 
 def command_line(cpus: int) -> str:
@@ -87,10 +87,10 @@ def _report(session: Path) -> bool:
     every = int(counts["least_delivered"]) >= expected
     delivered = f"at least {counts['least_delivered']} by {source}"
     # In an emulator, only an amd64 program sees an interrupt.
-    own = counts.get("least_interrupted", counts.get("least_gaps"))
-    if own is not None:
-        every = every and int(own) >= timed
-        delivered += f"; each responder saw at least {own} timed ones"
+    least_seen = counts.get("least_interrupted", counts.get("least_gaps"))
+    if least_seen is not None:
+        every = every and int(least_seen) >= timed
+        delivered += f"; each responder saw at least {least_seen} timed ones"
     else:
         delivered += ", which also counts other calls"
     print(

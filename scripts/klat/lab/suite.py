@@ -59,7 +59,9 @@ def use_static_programs(names: Sequence[str], architecture: Architecture) -> Non
         known = [path.stem for path in programs.nested(programs.root(), ".c")]
         for name in names:
             if name not in known:
-                raise programs.unknown(name, [one for one in known if one != LOAD_PROGRAM])
+                raise programs.unknown(
+                    name, [program for program in known if program != LOAD_PROGRAM]
+                )
         _build(names)
         if not architecture.native:
             _build_for(architecture, names)
@@ -83,7 +85,7 @@ def trace_plugin() -> Path:
 def static_programs(names: Sequence[str], architecture: Architecture) -> dict[str, Path]:
     """The path of each program for a guest. KlatError if one is missing, needs shared libraries or is for
     another architecture."""
-    found = {}
+    paths = {}
     for name in names:
         place = directory(architecture)
         path = next((p for p in programs.places(place, name) if p.is_file()), None)
@@ -96,15 +98,15 @@ def static_programs(names: Sequence[str], architecture: Architecture) -> dict[st
                 f"{path} is not a static program for {architecture.name}, and a guest has no"
                 f" libraries; {_installing(architecture)}"
             )
-        found[name] = path
-    return found
+        paths[name] = path
+    return paths
 
 
 def directory(architecture: Architecture) -> Path:
     """The programs of a guest. Those for another architecture lie beside this machine's, which check the
     options."""
-    own = programs.directory()
-    return own if architecture.native else own.with_name(f"{own.name}-{architecture.name}")
+    native = programs.directory()
+    return native if architecture.native else native.with_name(f"{native.name}-{architecture.name}")
 
 
 def check_options(sets: Sequence[tuple[str, tuple[str, ...]]], mode: str, cpus: int) -> list[str]:

@@ -35,7 +35,7 @@ def make(machine: str, place: Path, say: Callable[[str], None]) -> None:
     cannot be had."""
     if (place / _STATUS).is_file():
         return
-    known = {each.machine: each.name for each in ARCHITECTURES.values()}
+    known = {architecture.machine: architecture.name for architecture in ARCHITECTURES.values()}
     if machine not in known:
         raise KlatError(f"no sysroot for {machine}; it must be one of: {', '.join(known)}")
     files.make_directories(place.parent)
@@ -101,5 +101,5 @@ def _linker_is_old() -> bool:
         )
     except FileNotFoundError:
         return True
-    found = re.search(r" (\d+)\.(\d+)", done.stdout)
-    return bool(found and (int(found[1]), int(found[2])) < (2, 41))
+    version = re.search(r" (\d+)\.(\d+)", done.stdout)
+    return bool(version and (int(version[1]), int(version[2])) < (2, 41))

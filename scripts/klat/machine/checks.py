@@ -223,9 +223,9 @@ CHECKS: tuple[Callable[[MachineState, ProbeResults], Iterator[Finding]], ...] = 
 def examine(machine: MachineState, probes: ProbeResults) -> list[Finding]:
     """All findings, the most harmful first."""
     order = list(Severity)
-    found = [finding for check in CHECKS for finding in check(machine, probes)]
+    findings = [finding for check in CHECKS for finding in check(machine, probes)]
     # Texts from files can contain control characters.
     shown = (
-        Finding(f.check, f.severity, *map(printable, (f.title, f.detail, f.cure))) for f in found
+        Finding(f.check, f.severity, *map(printable, (f.title, f.detail, f.cure))) for f in findings
     )
     return sorted(shown, key=lambda finding: order.index(finding.severity))

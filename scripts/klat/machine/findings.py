@@ -69,17 +69,19 @@ def to_text(findings: Sequence[Finding], width: int = 80, colour: bool = False) 
     return "\n".join(lines)
 
 
-def different_lines(found: Mapping[str, Sequence[Mapping[str, str]]]) -> Iterator[str]:
-    """The findings that only some machines have, as text. `found` has the findings of to_json by machine."""
+def different_lines(
+    findings_by_machine: Mapping[str, Sequence[Mapping[str, str]]]
+) -> Iterator[str]:
+    """The findings that only some machines have, as text. `findings_by_machine` has the findings of to_json by machine."""
     machines: dict[tuple[str, str], list[str]] = {}
-    for machine, findings in found.items():
+    for machine, findings in findings_by_machine.items():
         for finding in findings:
             key = (Severity(finding["severity"]).value, printable(finding["title"]))
             machines.setdefault(key, []).append(machine)
-    on_all = sum(len(each) == len(found) for each in machines.values())
+    on_all = sum(len(names) == len(findings_by_machine) for names in machines.values())
     order = [severity.value for severity in Severity]
-    for (severity, title), each in sorted(machines.items(), key=lambda m: order.index(m[0][0])):
-        if len(each) < len(found):
-            yield f"{severity:<8}  {', '.join(each)}: {title}"
-    if found:
-        yield f"{on_all} more findings are on all {len(found)} machines; klat doctor on one of them lists these"
+    for (severity, title), names in sorted(machines.items(), key=lambda m: order.index(m[0][0])):
+        if len(names) < len(findings_by_machine):
+            yield f"{severity:<8}  {', '.join(names)}: {title}"
+    if findings_by_machine:
+        yield f"{on_all} more findings are on all {len(findings_by_machine)} machines; klat doctor on one of them lists these"

@@ -196,14 +196,14 @@ def celsius(classes: Path = _CLASSES) -> dict[str, float]:
 
     AMD's CPUs are in no thermal zone. A zone of the firmware can have a constant temperature."""
     drivers = [(path, text(path / "name")) for path in classes.glob("hwmon/hwmon*")]
-    found = _hottest(
+    by_driver = _hottest(
         (name, file)
         for path, name in drivers
         if name in _CPU_DRIVERS
         for file in path.glob("temp*_input")
     )
     zones = classes.glob("thermal/thermal_zone*")
-    return found or _hottest((text(zone / "type"), zone / "temp") for zone in zones)
+    return by_driver or _hottest((text(zone / "type"), zone / "temp") for zone in zones)
 
 
 def is_cool(now: Mapping[str, float], boots: Iterable[dict[str, float]], warmer: float) -> bool:
@@ -214,11 +214,11 @@ def is_cool(now: Mapping[str, float], boots: Iterable[dict[str, float]], warmer:
 
 def _hottest(files: Iterable[tuple[str, Path]]) -> dict[str, float]:
     """In the files are thousandths of a degree. A sensor without a value is left out."""
-    found: dict[str, float] = {}
+    hottest: dict[str, float] = {}
     for name, file in files:
         try:
             degrees = int(text(file)) / 1000
         except ValueError:
             continue
-        found[name] = max(degrees, found.get(name, degrees))
-    return found
+        hottest[name] = max(degrees, hottest.get(name, degrees))
+    return hottest

@@ -266,19 +266,19 @@ def _turbo(root: Path) -> str:
 
 def _processes(root: Path) -> dict[int, tuple[str, int]]:
     """Name and CPU time in clock ticks, by pid."""
-    found: dict[int, tuple[str, int]] = {}
+    processes: dict[int, tuple[str, int]] = {}
     try:
         names = os.listdir(root / "proc")
     except OSError:
-        return found
+        return processes
     for name in names:
         if not name.isdecimal():
             continue
         head, _, tail = _text(root / "proc" / name / "stat").rpartition(")")
         fields = tail.split()
         if len(fields) > 12 and fields[11].isdecimal() and fields[12].isdecimal():
-            found[int(name)] = (head.partition("(")[2], int(fields[11]) + int(fields[12]))
-    return found
+            processes[int(name)] = (head.partition("(")[2], int(fields[11]) + int(fields[12]))
+    return processes
 
 
 def _cpu_times(root: Path) -> list[int]:
@@ -313,8 +313,8 @@ def _cpu_time_use(root: Path, seconds: float, sleep: Callable[[float], None]) ->
     later = _processes(root)
     total = sum(spent)
     user, nice, system, _, _, irq, softirq, steal = spent
-    own = later.get(os.getpid(), ("", 0))[1] - processes.get(os.getpid(), ("", 0))[1]
-    busy = max(0, user + nice + system + irq + softirq - own)
+    ticks_of_klat = later.get(os.getpid(), ("", 0))[1] - processes.get(os.getpid(), ("", 0))[1]
+    busy = max(0, user + nice + system + irq + softirq - ticks_of_klat)
     consumers = (
         Consumer(name, pid, (ticks - processes[pid][1]) / (seconds * _TICKS_PER_SECOND))
         for pid, (name, ticks) in later.items()

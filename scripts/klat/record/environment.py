@@ -51,34 +51,34 @@ def differences(a: Path, b: Path) -> list[Difference]:
     """The differences between the environment directories of two sessions, by name. Files with counters
     are left out. The files of all CPUs are one entry. A file that cannot be read counts as absent.
     """
-    one, two = captured(a), captured(b)
-    found: list[Difference] = []
-    for name in sorted({*one, *two}):
-        left, right = one.get(name, {}), two.get(name, {})
+    left_files, right_files = captured(a), captured(b)
+    differing: list[Difference] = []
+    for name in sorted({*left_files, *right_files}):
+        left, right = left_files.get(name, {}), right_files.get(name, {})
         if left == right:
             continue
         if not left or not right:
             # One entry: every key of the file is missing.
-            found.append(Difference(name, *(_whole(v) if v else ABSENT for v in (left, right))))
+            differing.append(Difference(name, *(_whole(v) if v else ABSENT for v in (left, right))))
         else:
-            found += _keys(name, left, right)
-    return found
+            differing += _keys(name, left, right)
+    return differing
 
 
 def recorded_differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[Difference]:
     """The differences between session.json of two sessions, except the kernel."""
-    found = []
+    differing = []
     for key in ("machine_id", "cpu_model", "cpus_online", "architecture", "klat_version"):
         if a.get(key) != b.get(key):
-            found.append(Difference(key, short(a.get(key)), short(b.get(key))))
-    one, two = (x.get("programs") or {} for x in (a, b))
-    other = [name for name in sorted({*one, *two}) if one.get(name) != two.get(name)]
-    both = [name for name in other if name in one and name in two]
+            differing.append(Difference(key, short(a.get(key)), short(b.get(key))))
+    left, right = (x.get("programs") or {} for x in (a, b))
+    other = [name for name in sorted({*left, *right}) if left.get(name) != right.get(name)]
+    both = [name for name in other if name in left and name in right]
     if both:
-        found.append(
+        differing.append(
             Difference(f"program {', '.join(map(printable, both))}", "one build", "another")
         )
-    return found
+    return differing
 
 
 def short(value: object) -> str:
@@ -91,26 +91,26 @@ def _whole(values: Mapping[str, str]) -> str:
     return short(values[""]) if list(values) == [""] else "present"
 
 
-def _keys(name: str, one: Mapping[str, str], two: Mapping[str, str]) -> Iterator[Difference]:
-    keys = [key for key in sorted({*one, *two}) if one.get(key) != two.get(key)]
+def _keys(name: str, left: Mapping[str, str], right: Mapping[str, str]) -> Iterator[Difference]:
+    keys = [key for key in sorted({*left, *right}) if left.get(key) != right.get(key)]
     if name == CONFIG:
         keys.sort(key=lambda key: (not _TELLING.match(key), key))
     for key in keys[:8]:
         shown = f"{name} {key}".rstrip()
-        yield Difference(printable(shown), *_shortened(one.get(key), two.get(key)))
+        yield Difference(printable(shown), *_shortened(left.get(key), right.get(key)))
     if keys[8:]:
         yield Difference(f"{name}, {len(keys) - 8} more", "...", "...")
 
 
-def _shortened(one: str | None, two: str | None) -> tuple[str, str]:
+def _shortened(left: str | None, right: str | None) -> tuple[str, str]:
     """Both values, short. Two long lists of words (CPU flags) are reduced to the words that differ."""
-    texts = short(one), short(two)
-    if one is None or two is None or max(len(one), len(two)) <= _LONGEST:
+    texts = short(left), short(right)
+    if left is None or right is None or max(len(left), len(right)) <= _LONGEST:
         return texts
-    words = one.split(), two.split()
+    words = left.split(), right.split()
     if not set(words[0]) & set(words[1]):
         return texts
-    alone = [" ".join(w for w in own if w not in other) for own, other in (words, words[::-1])]
+    alone = [" ".join(w for w in mine if w not in other) for mine, other in (words, words[::-1])]
     return short(alone[0] or "nothing more"), short(alone[1] or "nothing more")
 
 
@@ -118,7 +118,7 @@ def captured(root: Path) -> dict[str, dict[str, str]]:
     """The values of each file below an environment directory, by key. A file with one value has the key ''.
     The files of all CPUs are one file with `cpu*` in its name. If their values differ, each value names its
     CPUs."""
-    found: dict[str, dict[str, str]] = {}
+    by_file: dict[str, dict[str, str]] = {}
     per_cpu: dict[str, dict[str, list[int]]] = {}
     for directory, names, files in os.walk(root):
         names.sort()
@@ -133,19 +133,19 @@ def captured(root: Path) -> dict[str, dict[str, str]]:
                 of_cpus = per_cpu.setdefault(_CPU.sub("cpu*", name), {})
                 of_cpus.setdefault(data.strip(), []).append(int(cpu[1]))
             elif is_config:
-                found.setdefault(CONFIG, _config(data))
+                by_file.setdefault(CONFIG, _config(data))
             else:
-                found[name] = _values(name, data)
+                by_file[name] = _values(name, data)
     for name, values in per_cpu.items():
-        found[name] = {"": _of_cpus(values)}
-    return found
+        by_file[name] = {"": _of_cpus(values)}
+    return by_file
 
 
 def _of_cpus(values: Mapping[str, Sequence[int]]) -> str:
     if len(values) == 1:
         return next(iter(values))
-    held = sorted((sorted(cpus), value) for value, cpus in values.items())
-    return ", ".join(f"{value} (CPU {ranges(cpus)})" for cpus, value in held)
+    ordered = sorted((sorted(cpus), value) for value, cpus in values.items())
+    return ", ".join(f"{value} (CPU {ranges(cpus)})" for cpus, value in ordered)
 
 
 def _read(path: Path) -> str | None:
@@ -190,16 +190,16 @@ def command_line(data: str) -> dict[str, str]:
     """The words of the kernel's command line, each with its value or `given`; the different values of a
     repeated word in their order. Without the path of the image, which says nothing beyond its release,
     and without the arguments of init, behind --, except for those that systemd reads there."""
-    found: dict[str, list[str]] = {}
+    values_by_name: dict[str, list[str]] = {}
     of_init = False
     for word in _WORD.findall(data):
         name, _, value = word.replace('"', "").partition("=")
         if name == "--" and not value:
             of_init = True
         elif name not in ("BOOT_IMAGE", "initrd") and (not of_init or name.startswith("systemd.")):
-            values = found.setdefault(name, [])
+            values = values_by_name.setdefault(name, [])
             values += [value or "given"] if (value or "given") not in values[-1:] else []
-    return {name: " ".join(values) for name, values in found.items()}
+    return {name: " ".join(values) for name, values in values_by_name.items()}
 
 
 def _cpuinfo(data: str) -> dict[str, str]:

@@ -77,10 +77,10 @@ def other_work(sessions: Iterable[Session]) -> str:
                 continue
             counts = parse_pairs(evidence)
             try:
-                own = [int(counts[name]) for name in _COUNTS]
+                counted = [int(counts[name]) for name in _COUNTS]
             except (KeyError, ValueError):
                 continue
-            time, busy, squares = time + own[0], busy + own[1], squares + own[2] ** 2
+            time, busy, squares = time + counted[0], busy + counted[1], squares + counted[2] ** 2
     error = _ERRORS * sqrt(squares)
     if time > 0 and busy - error > SHARE * time:
         return (

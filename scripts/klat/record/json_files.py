@@ -271,17 +271,17 @@ class Unrecorded:
 
 def failures(sessions: Iterable[Path]) -> list[str]:
     """A sentence for each program whose runs in these sessions left no record."""
-    found: dict[tuple[str, str, str], list[tuple[Path, Unrecorded]]] = {}
+    by_reason: dict[tuple[str, str, str], list[tuple[Path, Unrecorded]]] = {}
     for session in sessions:
         for left in unrecorded(session):
-            found.setdefault((left.benchmark, left.arguments, left.reason), []).append(
+            by_reason.setdefault((left.benchmark, left.arguments, left.reason), []).append(
                 (session, left)
             )
     lines = []
-    for held in found.values():
-        first, left = held[0]
-        orders = tuple(order for _, one in held for order in one.orders)
-        others = len(held) - 1
+    for sessions_and_runs in by_reason.values():
+        first, left = sessions_and_runs[0]
+        orders = tuple(order for _, other in sessions_and_runs for order in other.orders)
+        others = len(sessions_and_runs) - 1
         where = f" and {others} other session{'s' if others > 1 else ''}" if others else ""
         lines.append(f"{printable(str(first))}{where}: {replace(left, orders=orders).sentence()}")
     return lines
@@ -295,8 +295,8 @@ def emulator(session: Path) -> str:
 
 def boot_seconds(sessions: Iterable[Path]) -> float | None:
     """The median time from the start of a guest to its first run; None outside the lab."""
-    found = [read_machine_json(session).get("seconds_until_ready") for session in sessions]
-    known = [seconds for seconds in found if seconds is not None]
+    recorded = [read_machine_json(session).get("seconds_until_ready") for session in sessions]
+    known = [seconds for seconds in recorded if seconds is not None]
     return median(known) if known else None
 
 
@@ -310,6 +310,6 @@ def seconds_of_runs(session: Path) -> float | None:
 def unrecorded(session: Path) -> list[Unrecorded]:
     """The runs without a record that run.json names."""
     return [
-        Unrecorded(one["benchmark"], one["arguments"], tuple(one["orders"]), one["reason"])
-        for one in read_run_json(session).get("unrecorded") or ()
+        Unrecorded(entry["benchmark"], entry["arguments"], tuple(entry["orders"]), entry["reason"])
+        for entry in read_run_json(session).get("unrecorded") or ()
     ]

@@ -66,7 +66,7 @@ def longest_samples(
         return {}
     path = session.path / FILE
     # A heap of each: its smallest sample is first. `number` makes equal ones comparable.
-    found: dict[Key, list[tuple[int, int, KeptSample]]] = {}
+    longest: dict[Key, list[tuple[int, int, KeptSample]]] = {}
     complete: set[int] = set()  # the lines of the rows whose longest sample is there
     damaged: list[int] = []
     for number, line in _lines(path):
@@ -84,7 +84,7 @@ def longest_samples(
         if not (of.min or 0) <= sample.value <= (of.max or 0):
             damaged.append(number)
         elif of.usable and (of_rows is None or of.line in of_rows):
-            heap = found.setdefault((benchmark, of.params, metric), [])
+            heap = longest.setdefault((benchmark, of.params, metric), [])
             heapq.heappush(heap, (sample.value, -number, sample))
             if len(heap) > count:
                 heapq.heappop(heap)
@@ -93,20 +93,20 @@ def longest_samples(
             f"{printable(str(path))}: ignored {len(damaged):,} damaged"
             f" line{'s' if damaged[1:] else ''}, the first is line {damaged[0]:,}"
         )
-    if lacking := sum(_lacks(row, found, complete) for its in rows.values() for row in its):
+    if lacking := sum(_lacks(row, longest, complete) for its in rows.values() for row in its):
         problems.append(
             f"{printable(str(path))}: lacks the longest sample of {lacking:,}"
             f" segment{'s' if lacking > 1 else ''}, so the longest delays may be others: the disk was"
             " full, or the file was cut off or edited (then copy the session again)"
         )
-    return {key: [item[2] for item in sorted(heap, reverse=True)] for key, heap in found.items()}
+    return {key: [item[2] for item in sorted(heap, reverse=True)] for key, heap in longest.items()}
 
 
 def _lacks(
-    row: Row, found: Mapping[Key, list[tuple[int, int, KeptSample]]], complete: set[int]
+    row: Row, longest: Mapping[Key, list[tuple[int, int, KeptSample]]], complete: set[int]
 ) -> bool:
     """Whether the row's longest sample is not there, although shorter ones of the soak are."""
-    heap = found.get((row.benchmark, row.params, row.metric))
+    heap = longest.get((row.benchmark, row.params, row.metric))
     return bool(row.usable and heap and (row.max or 0) > heap[0][0] and row.line not in complete)
 
 

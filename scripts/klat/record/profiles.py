@@ -42,7 +42,7 @@ class Profile:
 
     @property
     def benchmarks(self) -> list[str]:
-        return list(dict.fromkeys(each.benchmark for each in self.sets))
+        return list(dict.fromkeys(parameters.benchmark for parameters in self.sets))
 
 
 PROFILES = {
@@ -80,11 +80,11 @@ PROFILES = {
 
 def first_metrics(names: Iterable[str]) -> dict[str, str]:
     """The metric of each benchmark that reports show first, for sessions of these profiles."""
-    found: dict[str, str] = {}
+    first: dict[str, str] = {}
     for name in names:
         if name in PROFILES:
-            found |= PROFILES[name].first
-    return found
+            first |= PROFILES[name].first
+    return first
 
 
 def variants(
@@ -95,20 +95,20 @@ def variants(
     """
     first = re.match("[0-9]+", cpus or "")
     one_cpu = one_cpu or bool(cpus and not re.search("[-,]", cpus))
-    found: dict[str, list[dict[str, str]]] = {name: [] for name in benchmarks}
+    sets_by_benchmark: dict[str, list[dict[str, str]]] = {name: [] for name in benchmarks}
     left_out = []
-    for each in profile.sets:
-        if each.benchmark not in found:
+    for parameters in profile.sets:
+        if parameters.benchmark not in sets_by_benchmark:
             continue
-        if each.cpus == 2 and one_cpu:
-            left_out.append(each.text)
+        if parameters.cpus == 2 and one_cpu:
+            left_out.append(parameters.text)
             continue
-        options = dict(each.options)
-        if each.roles == 1 and cpus:
+        options = dict(parameters.options)
+        if parameters.roles == 1 and cpus:
             options["cpus"] = first[0] if first else cpus
-        elif each.cpus == 1 or one_cpu:
-            options["cpus"] = ",".join([first[0]] * each.roles) if first else "one"
+        elif parameters.cpus == 1 or one_cpu:
+            options["cpus"] = ",".join([first[0]] * parameters.roles) if first else "one"
         elif cpus:
             options["cpus"] = cpus
-        found[each.benchmark].append(options)
-    return found, left_out
+        sets_by_benchmark[parameters.benchmark].append(options)
+    return sets_by_benchmark, left_out

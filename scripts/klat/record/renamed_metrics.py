@@ -51,7 +51,11 @@ def present_name(row: Mapping[str, Any]) -> str:
 
 def present_names(benchmark: str, metric: str) -> list[str]:
     """The names that rows of this recorded metric may have today."""
-    names = [each.new for each in RENAMED if (each.benchmark, each.old) == (benchmark, metric)]
+    names = [
+        renamed.new
+        for renamed in RENAMED
+        if (renamed.benchmark, renamed.old) == (benchmark, metric)
+    ]
     return names or [metric]
 
 

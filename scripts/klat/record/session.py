@@ -129,11 +129,11 @@ def find_sessions(path: Path | str | Iterable[Path | str]) -> list[Path]:
     path does not exist or has no session.
     """
     paths = [path] if isinstance(path, (str, Path)) else list(path)
-    found: dict[Path, Path] = {}
+    by_real_path: dict[Path, Path] = {}
     for item in paths:
         for session in _sessions_below(Path(item)):
-            found.setdefault(session.resolve(), session)
-    return list(found.values())
+            by_real_path.setdefault(session.resolve(), session)
+    return list(by_real_path.values())
 
 
 def _is_session(path: Path) -> bool:
@@ -327,19 +327,19 @@ def _complete_runs(rows: Iterable[Row], problems: list[str]) -> list[Row]:
 
 def plain_samples(session: Session, row: Row) -> array[int]:
     """The samples of a row. SessionError if some are missing."""
-    found = array("Q")
+    samples = array("Q")
     path = session.path / "samples" / f"{row.benchmark}.u64"
     if not row.n:
-        return found
+        return samples
     assert row.first_sample is not None  # klat.record.rows refuses such rows
     try:
         with open_to_read(path) as file:
-            file.seek(found.itemsize * row.first_sample)
-            found.fromfile(file, row.n)
+            file.seek(samples.itemsize * row.first_sample)
+            samples.fromfile(file, row.n)
     except (OSError, EOFError) as error:
         raise SessionError(
             f"{printable(str(path))}: the samples of run {row.run} cannot be read: {error}"
         ) from error
     if sys.byteorder == "big":
-        found.byteswap()
-    return found
+        samples.byteswap()
+    return samples

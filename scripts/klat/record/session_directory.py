@@ -86,11 +86,13 @@ def create(output: Path, label: str) -> Path:
     """Make a session directory, `output/label/<UTC time>`, that no other user can write."""
     parent = output / label
     stamp = now().strftime("%Y%m%dT%H%M%SZ")
-    with files.explained("make a session in", parent), files.directory(parent, make=True) as held:
+    with files.explained("make a session in", parent), files.directory(
+        parent, make=True
+    ) as descriptor:
         for attempt in range(1, 1000):
             name = stamp if attempt == 1 else f"{stamp}-{attempt}"
             with suppress(FileExistsError):
-                files.make_directory(held, name, 0o755)
+                files.make_directory(descriptor, name, 0o755)
                 return parent / name
     raise KlatError(f"{parent}: too many sessions were started in one second")
 
@@ -122,10 +124,10 @@ def write_plan(session: Path, text: str, facts: dict[str, Any]) -> None:
 def _read(session: Path, name: str, largest: int, trust: bool) -> bytes:
     """The whole file. Raises OSError; SessionError if it is larger than `largest`; KlatError if another
     user may have written it and `trust` is False."""
-    with files.directory(session) as held:
-        with open(files.open_regular(held, name, os.O_RDONLY), "rb", buffering=0) as file:
+    with files.directory(session) as descriptor:
+        with open(files.open_regular(descriptor, name, os.O_RDONLY), "rb", buffering=0) as file:
             if not trust:
-                _check_owner(held, session)
+                _check_owner(descriptor, session)
                 _check_owner(file.fileno(), session / name)
             return read_open(file, session / name, largest)
 
@@ -202,13 +204,13 @@ def remove_unused(session: Path) -> None:
     """Remove a session in which nothing was recorded, and the files that klat and its programs made in it."""
     files.remove_tree(session / "environment")
     with suppress(OSError, KlatError):
-        with files.directory(session) as held:
+        with files.directory(session) as descriptor:
             for name in (PLAN, FACTS, LOAD_LOG):
                 with suppress(FileNotFoundError):
-                    os.unlink(name, dir_fd=held)
+                    os.unlink(name, dir_fd=descriptor)
         for path in (session, session.parent):
-            with files.directory(path.parent) as held:
-                os.rmdir(path.name, dir_fd=held)
+            with files.directory(path.parent) as descriptor:
+                os.rmdir(path.name, dir_fd=descriptor)
 
 
 def changed_programs(info: dict[str, Any], programs: Iterable[tuple[str, Path]]) -> list[str]:
@@ -230,8 +232,8 @@ class Lock:
 
     def __init__(self, session: Path) -> None:
         self._path = session / PLAN
-        with files.explained("open", self._path), files.directory(session) as held:
-            self.descriptor = files.open_regular(held, PLAN, os.O_RDONLY)
+        with files.explained("open", self._path), files.directory(session) as descriptor:
+            self.descriptor = files.open_regular(descriptor, PLAN, os.O_RDONLY)
 
     def try_take(self) -> bool:
         with files.explained("lock", self._path):

@@ -139,15 +139,15 @@ def failures(session: Session) -> tuple[int, list[str]]:
     """The number of rows checked, and a sentence for each failure."""
     result = verify(session)
     where = printable(str(session.path / "runs.csv"))
-    found = []
+    sentences = []
     if session.damaged:
-        found.append(f"{where}: {session.damaged} damaged rows could not be verified")
+        sentences.append(f"{where}: {session.damaged} damaged rows could not be verified")
     for row in session.rows:
         name = f"{where} line {row.line} ({printable(row.benchmark)} {printable(row.metric)})"
-        found += (f"{name}: {difference}" for difference in result.refuted.get(row.line, ()))
+        sentences += (f"{name}: {difference}" for difference in result.refuted.get(row.line, ()))
         if row.line in result.unread:
-            found.append(f"{name}: {result.unread[row.line]}")
-    return result.rows, found
+            sentences.append(f"{name}: {result.unread[row.line]}")
+    return result.rows, sentences
 
 
 def _groups(rows: Sequence[Row]) -> Iterator[list[Row]]:

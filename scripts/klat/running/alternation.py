@@ -57,12 +57,12 @@ def begin(
 ) -> list[Path]:
     """Make both session directories with their plans, before the first run. `options` are the options of
     each setting alone."""
-    for each in settings:
-        recording.prefix_words(each.prefix)
+    for side in settings:
+        recording.prefix_words(side.prefix)
     with ExitStack() as unbegun:
         sessions = []
-        for each in settings:
-            sessions.append(session_directory.create(output, each.label))
+        for side in settings:
+            sessions.append(session_directory.create(output, side.label))
             unbegun.enter_context(session_directory.removed_unless_begun(sessions[-1]))
         _write(sessions, settings, plans, options, command)
     return sessions
@@ -76,7 +76,7 @@ def _write(
     command: Sequence[str],
 ) -> None:
     experiment = secrets.token_hex(8)
-    for index, (each, (schedule, turns)) in enumerate(zip(settings, plans)):
+    for index, (side, (schedule, turns)) in enumerate(zip(settings, plans)):
         blocks: dict[int, list[int]] = {}
         for turn in turns:
             span = blocks.setdefault(turn.block, [turn.first, turn.last])
@@ -91,7 +91,7 @@ def _write(
                 "pairs": [[*span, str(block)] for block, span in blocks.items()],
             },
         }
-        recording.write(sessions[index], each, schedule, command, more)
+        recording.write(sessions[index], side, schedule, command, more)
 
 
 def both(session: Path, trust: bool) -> list[Path]:
@@ -119,14 +119,14 @@ class TurnsRunner(Runner):
 
     def portions(self, remaining: Sequence[Sequence[PlannedRun]]) -> list[Portion]:
         """The missing runs of each turn, turn after turn."""
-        found: list[tuple[int, Portion]] = []
-        for each, runs in zip(self._recordings, remaining):
-            partner = Partner.of(each.path, each.facts)
+        placed: list[tuple[int, Portion]] = []
+        for recording, runs in zip(self._recordings, remaining):
+            partner = Partner.of(recording.path, recording.facts)
             assert partner
             for turn in partner.turns:
                 left = [run for run in runs if turn.first <= run.order <= turn.last]
-                found.append((turn.place, Portion(each, left)))
-        return [portion for _, portion in sorted(found, key=lambda item: item[0])]
+                placed.append((turn.place, Portion(recording, left)))
+        return [portion for _, portion in sorted(placed, key=lambda item: item[0])]
 
     def advice(self, recorded: Sequence[Path]) -> list[str]:
         return [command_line("compare", *recorded)] if len(recorded) == 2 else []

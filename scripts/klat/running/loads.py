@@ -37,12 +37,12 @@ def program() -> Path | None:
 
 def names() -> list[str]:
     """The names of klat's loads; none if load/load is not built."""
-    own = program()
-    if own is None:
+    load_program = program()
+    if load_program is None:
         return []
     try:
         output = subprocess.run(
-            [own, "--list"],
+            [load_program, "--list"],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -67,9 +67,9 @@ def check(load: str) -> None:
 
 def words(load: str) -> list[str]:
     """The words that start the load: klat's own by its name, a command by the shell."""
-    own = program()
-    if own is not None and load in names():
-        return [str(own), load]
+    load_program = program()
+    if load_program is not None and load in names():
+        return [str(load_program), load]
     return [_SHELL, "-c", load]
 
 

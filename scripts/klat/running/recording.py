@@ -203,7 +203,7 @@ class Recording:
     ) -> int | None:
         path = self._paths[run.benchmark]
         first = [*self._prefix, str(path)]
-        own = (
+        record_options = (
             f"--record={self.path}",
             f"--label={self.settings.label}",
             f"--seed={self.settings.seed}",
@@ -214,7 +214,7 @@ class Recording:
         )
         try:
             return process.run(
-                [*first, *run.arguments, *own],
+                [*first, *run.arguments, *record_options],
                 signals,
                 seconds=self.settings.time_limit_s,
                 stderr=stderr,
@@ -324,10 +324,10 @@ def prefix_words(prefix: str | None) -> list[str]:
         raise KlatError(f"the prefix {prefix!r} cannot be split: {error}") from None
     if not words:
         raise KlatError("a prefix cannot be empty")
-    found = shutil.which(words[0])
-    if found is None:
+    path = shutil.which(words[0])
+    if path is None:
         raise KlatError(f"the prefix {prefix!r}: there is no command {words[0]!r}")
-    return [found, *words[1:]]
+    return [path, *words[1:]]
 
 
 def status_of(outcomes: Sequence[Outcome]) -> int:

@@ -116,7 +116,7 @@ def _follow(
     except KlatError as error:
         failures.append(str(error))
     number = stopped.number if stopped else signal.SIGTERM
-    statuses = [each.end(signals, number, _RECORDING_SECONDS) for each in programs]
+    statuses = [program.end(signals, number, _RECORDING_SECONDS) for program in programs]
     for guard in guards:
         guard.release()
     failures += [

@@ -71,13 +71,13 @@ def record_pairs(
         for place, traced in enumerate((pair % 2 == 0, pair % 2 == 1), start=1)
     ]
     progress = Progress(len(schedule), 0, sys.stderr)
-    own = [f"--record={session}", "--quiet", *(["--under-load"] if under_load else [])]
+    options = [f"--record={session}", "--quiet", *(["--under-load"] if under_load else [])]
     try:
         with SessionTraces() as traces:
             for run in schedule:
                 signals.check()
                 progress.before(run.order - 1, benchmark, None)
-                _run(traces.complete(run, session), own, signals)
+                _run(traces.complete(run, session), options, signals)
                 traces.keep(run, session)
     finally:
         progress.clear()
@@ -93,11 +93,11 @@ def _places(instance: Path, kept: Path, used: int) -> tuple[str, ...]:
     return f"--trace-instance={instance}", f"--trace-output={kept}", f"--trace-bytes={room}"
 
 
-def _run(run: PlannedRun, own: Sequence[str], signals: Signals) -> None:
+def _run(run: PlannedRun, options: Sequence[str], signals: Signals) -> None:
     path = programs.require(run.benchmark)
     stderr = os.memfd_create("stderr", os.MFD_CLOEXEC)
     try:
-        words = [str(path), *run.arguments, f"--run={run.run}", f"--order={run.order}", *own]
+        words = [str(path), *run.arguments, f"--run={run.run}", f"--order={run.order}", *options]
         status = process.run(words, signals, seconds=_SECONDS, stderr=stderr, inherit=())
         lines = take_lines(stderr)
     finally:
@@ -124,22 +124,22 @@ def traceable_sets(
     """
     clock()
     tracefs()
-    found: list[tuple[str, tuple[str, ...]]] = []
+    traceable: list[tuple[str, tuple[str, ...]]] = []
     refusals: dict[str, int] = {}
     for benchmark, words in sets:
         places = ("--trace-above=1", "--trace-instance=/", "--trace-output=/")
         status, message = _refusal(benchmark, (*words, *places))
         if not status:
-            found.append((benchmark, words))
+            traceable.append((benchmark, words))
             continue
         without, wrong = _refusal(benchmark, words)
         if without == USAGE:
             raise KlatError(wrong)
         refusals.setdefault(message, status)
-    if not found:
+    if not traceable:
         message, status = next(iter(refusals.items()))
         raise KlatError(message, status=status)
-    return found, list(refusals)
+    return traceable, list(refusals)
 
 
 def _refusal(benchmark: str, words: Sequence[str]) -> tuple[int, str]:
@@ -256,8 +256,8 @@ def explain_soak(session: Path, above_ns: int) -> Iterator[str]:
         threads = {sample.cpu for sample in run.samples}
         rows = [r for r in record.rows if r.metric == run.metric and _is_on(r, threads)]
         if run.samples and rows:
-            found = _explained(record, (), rows[-1:], {rows[-1].run: path})
-            yield from report(found, above_ns, _LONGEST)
+            explained = _explained(record, (), rows[-1:], {rows[-1].run: path})
+            yield from report(explained, above_ns, _LONGEST)
 
 
 def _is_on(row: Row, cpus: set[int]) -> bool:
@@ -287,8 +287,8 @@ def explain_session(session: Path, schedule: Sequence[PlannedRun]) -> Iterator[E
             continue
         plain = tuple(word for word in arguments if not word.startswith("--trace-"))
         untraced = rows_of(sets.get((benchmark, plain), ()))
-        found = _explained(record, untraced, rows_of(runs), kept)
-        yield ExplainedSet(benchmark, plain, above, found)
+        explained = _explained(record, untraced, rows_of(runs), kept)
+        yield ExplainedSet(benchmark, plain, above, explained)
 
 
 def _explained(
@@ -302,7 +302,7 @@ def _explained(
         )
     metric = ""
     rows: dict[int, Row] = {}
-    found: dict[int, TracedRun] = {}
+    traced: dict[int, TracedRun] = {}
     samples: list[SplitSample] = []
     medians: dict[int, float] = {}
     for number, path in traces.items():
@@ -314,11 +314,11 @@ def _explained(
         metric = metric or run.metric
         rows = rows or {row.run: row for row in with_trace if row.metric == metric}
         if number in rows:
-            found[number] = run
+            traced[number] = run
             row = rows[number]
             # The trace of a soak is that of its last sample.
-            own = () if row.soak else plain_samples(record, row)
-            medians[number] = _undisturbed_median(own, run) or _median(row)
+            values = () if row.soak else plain_samples(record, row)
+            medians[number] = _undisturbed_median(values, run) or _median(row)
             samples += [split_sample(s, run.workers, medians[number]) for s in run.samples]
             run.samples.clear()
     untraced = {row.run: row for row in without if row.metric == metric}
@@ -327,7 +327,7 @@ def _explained(
         with_trace[0].benchmark,
         metric,
         record.khz,
-        list(found.values()),
+        list(traced.values()),
         samples,
         float(sum(row.steal_ms or 0 for row in rows.values())),
         sum(count or 0 for count in smi) if None not in smi else None,

@@ -54,14 +54,14 @@ def tracefs() -> Path:
 
 def clock() -> str:
     """The name of the trace clock. KlatError if no trace clock of this machine reads the counter."""
-    found = _CLOCKS.get(platform.machine())
-    if found is None:
+    name = _CLOCKS.get(platform.machine())
+    if name is None:
         raise KlatError(
             f"on {platform.machine()} the kernel has no trace clock that reads the CPU's counter;"
             " klat lab explain needs none",
             status=SKIPPED,
         )
-    return found
+    return name
 
 
 @contextmanager
@@ -82,14 +82,14 @@ def tracing_instance(buffer_kb: int = 256) -> Iterator[Path]:
         raise KlatError(f"cannot make {instance}; run as root", status=SKIPPED) from None
     except OSError as error:
         raise KlatError(f"cannot make {instance}: {error.strerror}", status=SKIPPED) from None
-    held = -1
+    descriptor = -1
     try:
-        held = os.open(instance / "tracing_on", os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = os.open(instance / "tracing_on", os.O_RDONLY | os.O_CLOEXEC)
         _set_up(instance, wanted, buffer_kb)
         yield instance
     finally:
-        if held >= 0:
-            os.close(held)
+        if descriptor >= 0:
+            os.close(descriptor)
         _remove(instance)
 
 

@@ -41,8 +41,8 @@ class TraceEvent:
         """The word after the last `key=`, or "". A task's name, which can hold any text, precedes its fields."""
         before, _, after = self.text.rpartition(" ==> ")
         text = before if key.startswith("prev_") else after
-        found = re.search(rf".*\b{key}=(\S+)", text)
-        return found[1] if found else ""
+        match = re.search(rf".*\b{key}=(\S+)", text)
+        return match[1] if match else ""
 
 
 @dataclass(frozen=True)
@@ -83,10 +83,10 @@ class SlowSample:
         """The number of events during the sample whose names begin with `event`. With `pids`, only events
         of these threads."""
         return sum(
-            found.name.startswith(event) and (pids is None or found.pid in pids)
+            trace_event.name.startswith(event) and (pids is None or trace_event.pid in pids)
             for trace in self.cpus.values()
-            for found in trace.events
-            if self.begin <= found.time <= self.end
+            for trace_event in trace.events
+            if self.begin <= trace_event.time <= self.end
         )
 
 
@@ -114,10 +114,10 @@ def _is_understood(event: re.Match[str]) -> bool:
 def parse_events(lines: Iterable[str]) -> CpuTrace:
     events, complete, damaged = [], True, []
     for line in lines:
-        found = _EVENT.match(line)
-        if found and _is_understood(found):
-            time, pid = int(found["time"]), int(found["pid"])
-            events.append(TraceEvent(time, pid, found["task"], found["name"], found["text"]))
+        match = _EVENT.match(line)
+        if match and _is_understood(match):
+            time, pid = int(match["time"]), int(match["pid"])
+            events.append(TraceEvent(time, pid, match["task"], match["name"], match["text"]))
         elif _LOST.match(line):
             # The page that was read last can still have events from before the lost ones.
             events.clear()
@@ -131,41 +131,41 @@ def parse_events(lines: Iterable[str]) -> CpuTrace:
 def parse_run(number: int, lines: Iterable[str]) -> TracedRun:
     """Reads the file of one run. A run that failed leaves a file without a `slow` line. KlatError if a line is
     cut, or if klat does not understand the events: see too_many_damaged()."""
-    found = TracedRun()
+    run = TracedRun()
     source = iter(lines)
     for line in source:
         word, _, rest = line.strip().partition(" ")
         try:
-            _take(found, number, word, rest, source)
+            _take(run, number, word, rest, source)
         except ValueError:
             raise KlatError(
                 f"the traces of run {number} are cut at {line.strip()!r}; measure again"
             ) from None
-    traces = [trace for sample in found.samples for trace in sample.cpus.values()]
+    traces = [trace for sample in run.samples for trace in sample.cpus.values()]
     damaged = [line for trace in traces for line in trace.damaged]
     if too_many_damaged(len(damaged), len(damaged) + sum(len(trace.events) for trace in traces)):
         raise KlatError(
             f"the traces of run {number} cannot be explained: klat does not understand {len(damaged):,} of"
             f" their lines, the first: {printable(damaged[0][:200])}"
         )
-    return found
+    return run
 
 
-def _take(found: TracedRun, number: int, word: str, rest: str, source: Iterator[str]) -> None:
+def _take(run: TracedRun, number: int, word: str, rest: str, source: Iterator[str]) -> None:
     """One line of the file, with the trace after a sample's line. ValueError for any other line."""
     if word == "metric":
-        found.metric = rest
+        run.metric = rest
     elif word == "settle":
-        found.settle = int(rest)
+        run.settle = int(rest)
     elif word == "worker":
         thread, _, role = rest.split(" ", 2)
-        found.workers[int(thread)] = role
+        run.workers[int(thread)] = role
     elif word == "slow":
-        found.checked, found.slow, found.after_copy = map(int, rest.split())
+        run.checked, run.slow, run.after_copy = map(int, rest.split())
     elif word == "sample":
         index, begin, end, cpu, tid = map(int, rest.split())
         sample = SlowSample(number, index, begin, end, cpu, tid)
-        found.samples.append(sample)
+        run.samples.append(sample)
         sample.cpus.update(_cpu_traces(source))
     elif word:
         raise ValueError(word)

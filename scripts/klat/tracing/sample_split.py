@@ -104,17 +104,17 @@ class _Walk:
 
     def _waking(self, pid: int, before: int) -> _Place | None:
         """The waker's place at the task's last wakeup before `before`."""
-        found: _Place | None = None
+        place: _Place | None = None
         for cpu, timeline in self.timelines.items():
             for event in reversed(timeline.events):
                 if event.time >= before:
                     continue
-                if found and event.time <= found.time:
+                if place and event.time <= place.time:
                     break
                 if event.name == "sched_waking" and event.value("pid") == str(pid):
-                    found = _Place(event.time, cpu, event.pid)
+                    place = _Place(event.time, cpu, event.pid)
                     break
-        return found
+        return place
 
     def _split(self, begin: int, place: _Place) -> None:
         """Add the parts of the CPU's time from `begin` until `place.time`."""
@@ -255,10 +255,10 @@ def causes(samples: Sequence[SplitSample]) -> list[Cause]:
     """The causes, the largest first. Their ticks add up to the samples."""
     by_name: dict[str, list[int]] = {}
     for split in samples:
-        own: dict[str, int] = {}
+        ticks_of_sample: dict[str, int] = {}
         for part in split.parts:
-            own[part.cause] = own.get(part.cause, 0) + part.ticks
-        for name, ticks in own.items():
+            ticks_of_sample[part.cause] = ticks_of_sample.get(part.cause, 0) + part.ticks
+        for name, ticks in ticks_of_sample.items():
             by_name.setdefault(name, []).append(ticks)
-    found = [Cause(name, sum(t), len(t), max(t)) for name, t in by_name.items()]
-    return sorted(found, key=lambda cause: (-cause.ticks, cause.name))
+    all_causes = [Cause(name, sum(t), len(t), max(t)) for name, t in by_name.items()]
+    return sorted(all_causes, key=lambda cause: (-cause.ticks, cause.name))
