@@ -11,20 +11,8 @@ from pathlib import Path
 
 import harness
 import pytest
-from harness import (
-    ROOT,
-    SKIPPED,
-    UNTRUSTED,
-    USAGE,
-    Done,
-    assert_one_line,
-    combined,
-    command,
-    json_of,
-    refusing,
-    run,
-    works,
-)
+from harness import ROOT, SKIPPED, UNTRUSTED, USAGE, Done, assert_one_line, combined, command
+from harness import json_of, refusing, run, works
 
 OWN = ("epoll", "epoll-oneshot", "epoll-edge", "poll", "select")
 LIBRARIES = ("libev", "libevent", "libuv", "io_uring-poll", "io_uring-read")

@@ -18,19 +18,8 @@ from pathlib import Path
 
 import harness
 import pytest
-from harness import (
-    FAILED,
-    MEASURED,
-    SKIPPED,
-    UNTRUSTED,
-    Done,
-    Running,
-    assert_one_line,
-    command,
-    gone,
-    json_of,
-    path_of,
-)
+from harness import FAILED, MEASURED, SKIPPED, UNTRUSTED, Done, Running, assert_one_line, command
+from harness import gone, json_of, path_of
 
 PROGRAM = "semaphore"
 PARAMETERS = "module/haltpoll/parameters"

@@ -11,19 +11,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from harness import (
-    FAILED,
-    MEASURED,
-    UNTRUSTED,
-    Running,
-    assert_one_line,
-    command,
-    json_of,
-    lacking,
-    path_of,
-    run,
-    works,
-)
+from harness import FAILED, MEASURED, UNTRUSTED, Running, assert_one_line, command, json_of, lacking
+from harness import path_of, run, works
 
 PR_SET_TIMERSLACK, PR_SET_THP_DISABLE, PR_SET_MEMORY_MERGE = 29, 41, 67
 SET_ATTRIBUTES, SET_MEMORY_POLICY = (314, 238) if platform.machine() == "x86_64" else (274, 237)

@@ -9,20 +9,8 @@ from typing import Any
 
 import harness
 import pytest
-from harness import (
-    SKIPPED,
-    UNTRUSTED,
-    USAGE,
-    Session,
-    assert_one_line,
-    command,
-    json_of,
-    measured,
-    path_of,
-    run,
-    until,
-    works,
-)
+from harness import SKIPPED, UNTRUSTED, USAGE, Session, assert_one_line, command, json_of, measured
+from harness import path_of, run, until, works
 
 pytestmark = pytest.mark.alone
 

@@ -13,16 +13,8 @@ from pathlib import Path
 
 import harness
 import pytest
-from harness import (
-    FAILED,
-    MEASURED,
-    PROGRAMS,
-    UNTRUSTED,
-    Running,
-    assert_one_line,
-    combined,
-    command,
-)
+from harness import FAILED, MEASURED, PROGRAMS, UNTRUSTED, Running, assert_one_line, combined
+from harness import command
 from harness import gone, path_of
 
 pytestmark = pytest.mark.alone

@@ -9,17 +9,8 @@ from typing import Any
 
 import harness
 import pytest
-from harness import (
-    PROGRAMS,
-    UNTRUSTED,
-    Session,
-    combined,
-    injected_gap,
-    json_of,
-    run,
-    traits,
-    until,
-)
+from harness import PROGRAMS, UNTRUSTED, Session, combined, injected_gap, json_of, run, traits
+from harness import until
 
 pytestmark = pytest.mark.alone
 

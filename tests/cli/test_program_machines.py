@@ -9,19 +9,8 @@ import resource
 
 import harness
 import pytest
-from harness import (
-    FAILED,
-    MEASURED,
-    SKIPPED,
-    UNTRUSTED,
-    USAGE,
-    Done,
-    assert_one_line,
-    command,
-    path_of,
-    run,
-    traits,
-)
+from harness import FAILED, MEASURED, SKIPPED, UNTRUSTED, USAGE, Done, assert_one_line, command
+from harness import path_of, run, traits
 
 
 def a_cpu() -> str:

@@ -12,19 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from harness import (
-    FAILED,
-    MEASURED,
-    NOBODY,
-    UNTRUSTED,
-    Done,
-    Session,
-    assert_one_line,
-    combined,
-    command,
-    run,
-    works,
-)
+from harness import FAILED, MEASURED, NOBODY, UNTRUSTED, Done, Session, assert_one_line, combined
+from harness import command, run, works
 
 PROGRAM = "switch"
 SAMPLES = f"samples/{PROGRAM}.u64"

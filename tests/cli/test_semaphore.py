@@ -8,18 +8,8 @@ from typing import Any
 
 import harness
 import pytest
-from harness import (
-    UNTRUSTED,
-    USAGE,
-    Running,
-    Session,
-    assert_one_line,
-    json_of,
-    measured,
-    run,
-    until,
-    works,
-)
+from harness import UNTRUSTED, USAGE, Running, Session, assert_one_line, json_of, measured, run
+from harness import until, works
 
 pytestmark = pytest.mark.alone
 

@@ -11,21 +11,8 @@ import time
 from pathlib import Path
 
 import pytest
-from harness import (
-    FAILED,
-    MEASURED,
-    PROGRAMS,
-    ROOT,
-    UNTRUSTED,
-    USAGE,
-    Running,
-    Session,
-    assert_one_line,
-    command,
-    path_of,
-    run,
-    shown_on_two,
-)
+from harness import FAILED, MEASURED, PROGRAMS, ROOT, UNTRUSTED, USAGE, Running, Session
+from harness import assert_one_line, command, path_of, run, shown_on_two
 from test_program_soak import CYCLIC, evidence, soak
 
 SOAKING = ("timer", "pipes", "cv", "network", "tlbflush", "messages", "transport")

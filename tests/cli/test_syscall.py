@@ -10,17 +10,8 @@ from typing import Any
 
 import harness
 import pytest
-from harness import (
-    USAGE,
-    Session,
-    assert_one_line,
-    combined,
-    injected_gap,
-    json_of,
-    run,
-    until,
-    works,
-)
+from harness import USAGE, Session, assert_one_line, combined, injected_gap, json_of, run, until
+from harness import works
 
 CALLS = {
     "getppid": 1,

@@ -9,19 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import (
-    SKIPPED,
-    UNTRUSTED,
-    USAGE,
-    Session,
-    assert_one_line,
-    command,
-    json_of,
-    path_of,
-    run,
-    until,
-    works,
-)
+from harness import SKIPPED, UNTRUSTED, USAGE, Session, assert_one_line, command, json_of, path_of
+from harness import run, until, works
 
 from klat.record.session import read_session
 from klat.record.evidence import state_of

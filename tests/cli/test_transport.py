@@ -18,20 +18,8 @@ from typing import Any
 
 import harness
 import pytest
-from harness import (
-    UNTRUSTED,
-    USAGE,
-    Session,
-    assert_one_line,
-    combined,
-    command,
-    injected,
-    json_of,
-    path_of,
-    run,
-    until,
-    works,
-)
+from harness import UNTRUSTED, USAGE, Session, assert_one_line, combined, command, injected, json_of
+from harness import path_of, run, until, works
 
 pytestmark = pytest.mark.usefixtures("two_cpus")
 

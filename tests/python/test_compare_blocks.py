@@ -13,17 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from written_sessions import (
-    COLUMNS,
-    CPU,
-    RT,
-    NewSession,
-    SideWriter,
-    again,
-    samples,
-    words,
-    write_environment,
-)
+from written_sessions import COLUMNS, CPU, RT, NewSession, SideWriter, again, samples, words
+from written_sessions import write_environment
 
 
 # Only one test a metric.

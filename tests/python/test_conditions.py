@@ -12,14 +12,8 @@ from typing import Any
 import pytest
 from written_sessions import SyntheticSession
 
-from klat.compare.conditions import (
-    Condition,
-    Values,
-    conditions,
-    disagreements,
-    is_allowable,
-    words_under_test,
-)
+from klat.compare.conditions import Condition, Values, conditions, disagreements, is_allowable
+from klat.compare.conditions import words_under_test
 from klat.record.session import read_session
 
 MACHINES = {

@@ -9,15 +9,8 @@ import pytest
 from sweep_figures import blocks, needs_gnuplot
 from written_sessions import SyntheticSession, stepped
 
-from klat.report.plot.reduction import (
-    Band,
-    cumulative,
-    edges,
-    granularity,
-    shares,
-    spread_out,
-    thinned,
-)
+from klat.report.plot.reduction import Band, cumulative, edges, granularity, shares, spread_out
+from klat.report.plot.reduction import thinned
 from klat.compare.dataset import read_datasets
 from klat.report.plot.axis import common_axis, linear_tics, logarithmic_tics, whole_tics
 from klat.report.plot.distribution_figures import distribution

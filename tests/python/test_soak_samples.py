@@ -13,16 +13,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from written_sessions import (
-    PIPES,
-    RT,
-    SOAK,
-    Klat,
-    SideWriter,
-    SyntheticSession,
-    as_words,
-    statistics_of,
-)
+from written_sessions import PIPES, RT, SOAK, Klat, SideWriter, SyntheticSession, as_words
+from written_sessions import statistics_of
 
 from klat.record import samples
 from klat.record.samples import DamagedPairs, SampleFiles

@@ -12,18 +12,8 @@ from klat.record.samples import SampleFiles
 from klat.record.session import SessionError, read_session
 from klat.stats.distribution import Distribution
 from klat.stats.granularity import rounded_alike, rounding_of_slope, short_runs_rounded_alike
-from klat.stats.descriptive import (
-    P50,
-    P99,
-    effective_size,
-    exact_row,
-    lag1_autocorrelation,
-    linear_fit,
-    median_interval,
-    quantiles,
-    supports,
-    thousandths,
-)
+from klat.stats.descriptive import P50, P99, effective_size, exact_row, lag1_autocorrelation
+from klat.stats.descriptive import linear_fit, median_interval, quantiles, supports, thousandths
 
 
 def as_text(samples: list[int]) -> dict[str, str]:
