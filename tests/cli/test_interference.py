@@ -124,6 +124,24 @@ def test_a_stop_disturbs_a_run(words, stop, root, two_cpus):
     judged("disturbed invalid", attempt)
 
 
+def test_a_move_to_another_cgroup_makes_a_run_invalid(root):
+    parents = (Path("/sys/fs/cgroup/freezer"), Path("/sys/fs/cgroup"))
+    parent = next((path for path in parents if (path / "cgroup.procs").exists()), None)
+    if parent is None:
+        harness.lacking("there is no cgroup file system")
+    group = parent / "klat-test"
+    group.mkdir(exist_ok=True)
+    try:
+        with Running("syscall", "--cpus", CPU, *long("syscall"), "--json") as running:
+            for pid in running.children:
+                (group / "cgroup.procs").write_text(str(pid))
+            result = json_of(running.end(limit=60))
+    finally:
+        group.rmdir()
+    assert result["status"] == "invalid"
+    assert "another program moved this process to another cgroup" in result["reason"]
+
+
 @pytest.fixture
 def quota(root: None) -> Iterator[Callable[[], None]]:
     """Enters a cgroup with 20 ms of each 100 ms."""
