@@ -60,6 +60,11 @@ def _text(raw: io.FileIO, before: TextIO | None, errors: str) -> TextIO:
     )
 
 
+def say(line: str) -> None:
+    """Print a line on standard error at once."""
+    print(line, file=sys.stderr, flush=True)
+
+
 def announce(records: Sequence[Path], say: Callable[[str], None]) -> None:
     """Print the paths of the records on standard output, or `say` them if that fails."""
     try:

@@ -8,9 +8,10 @@ import traceback
 from pathlib import Path
 from typing import Any, NoReturn
 
-from klat.commands import _lab_options, _session_options, add_command
-from klat.commands._types import number
 from klat.base.errors import KlatError
+from klat.base.streams import say
+from klat.commands import _lab_options, add_command
+from klat.commands._types import number
 
 _ABORT = 255  # this exit status ends `git bisect run`
 
@@ -132,16 +133,12 @@ def _explain(arguments: argparse.Namespace) -> None:
     benchmark, _, metric = arguments.metric.partition(".")
     wanted = Wanted(benchmark, metric)
     try:
-        explanation = explaining.explain([arguments.good, arguments.bad], wanted, _say)
+        explanation = explaining.explain([arguments.good, arguments.bad], wanted, say)
     except KlatError as error:
-        _say(f"good and bad cannot be explained: {error}")
+        say(f"good and bad cannot be explained: {error}")
         return
     except Stopped:
         raise KlatError("stopped") from None
     print()
     for line in (*explanation_text.heading(explanation), *explanation_text.table(explanation)):
         print(line, flush=True)
-
-
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)

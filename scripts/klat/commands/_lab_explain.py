@@ -12,6 +12,7 @@ from typing import Any, TYPE_CHECKING
 from klat import export
 from klat.base import files
 from klat.base.errors import KlatError
+from klat.base.streams import say
 from klat.commands import _lab_options, _session_options
 from klat.commands._types import checked, number, real
 
@@ -178,7 +179,7 @@ def _explain(arguments: argparse.Namespace) -> int:
     try:
         return _explain_wanted(arguments)
     except Stopped as stopped:
-        _say(f"stopped: {stopped}")
+        say(f"stopped: {stopped}")
         return stopped.status
 
 
@@ -196,9 +197,9 @@ def _explain_wanted(arguments: argparse.Namespace) -> int:
     paths = _kernels(arguments, wanted) if arguments.kernel else _recorded(arguments)
     if not every:
         return _explain_one(paths, wanted, arguments)
-    found, failures = explaining.explain_every(paths[0], wanted, _say)
+    found, failures = explaining.explain_every(paths[0], wanted, say)
     for name, error in failures.items():
-        _say(f"{name} cannot be explained: {error}")
+        say(f"{name} cannot be explained: {error}")
     return _print_each(found) or (1 if failures else 0)
 
 
@@ -228,7 +229,7 @@ def _kernels(arguments: argparse.Namespace, wanted: Wanted) -> list[Path]:
     )
     fixed = frozenset(name for name in ("seed", "clock") if getattr(arguments, name) is not None)
     output = _session_options.output(arguments, _OUTPUT)
-    return needed.sessions(request, fixed, output, sys.argv, _say)
+    return needed.sessions(request, fixed, output, sys.argv, say)
 
 
 def _wanted(arguments: argparse.Namespace) -> Wanted:
@@ -257,7 +258,7 @@ def _explain_one(paths: list[Path], wanted: Wanted, arguments: argparse.Namespac
     if "NEW" in debug and len(paths) == 1:
         raise KlatError("--vmlinux NEW=FILE: NEW is not given")
     kernels = [debug.get(side) for side in _SIDES[: len(paths)]]
-    found = explaining.explain(paths, wanted, _say, kernels, arguments.least)
+    found = explaining.explain(paths, wanted, say, kernels, arguments.least)
     typical = wanted.quantile == choosing.TYPICAL
     story = [] if typical else list(explanation_text.story_lines(found))
     if arguments.format == "text":
@@ -269,9 +270,9 @@ def _explain_one(paths: list[Path], wanted: Wanted, arguments: argparse.Namespac
     else:
         for side in found.sides:
             if side.sample.residual:
-                _say(f"{side.label}: {side.sample.residual:+,} instructions belong to no function")
+                say(f"{side.label}: {side.sample.residual:+,} instructions belong to no function")
             if side.sample.doubt:
-                _say(f"{side.label}: {side.sample.doubt}")
+                say(f"{side.label}: {side.sample.doubt}")
         from klat.export import explained
 
         with files.output(None) as out:
@@ -292,7 +293,3 @@ def _print_each(found: Sequence[Explanation]) -> int:
         for line in (*explanation_text.heading(each), *explanation_text.largest(each, _LARGEST)):
             print(line)
     return 0 if all(each.valid for each in found) else 3
-
-
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from klat.base.streams import say
 from klat.commands import _lab_bisect, _lab_explain, _lab_options, _session_options, add_command
 from klat.commands._types import number
 from klat.record import plan_csv
@@ -248,9 +249,6 @@ def _shootdown(arguments: argparse.Namespace) -> int:
 
 def _kernels(arguments: argparse.Namespace) -> int:
     from klat.lab import apt, kernels
-
-    def say(line: str) -> None:
-        print(line, file=sys.stderr, flush=True)
 
     architecture = _lab_options.architecture(arguments)
     offers = kernels.offered(apt.Archive(say, architecture.name).packages(arguments.update))

@@ -15,6 +15,7 @@ from typing import Any, TYPE_CHECKING
 from klat.base import programs, streams
 from klat.base.errors import FAILED, KlatError, MEASURED, SessionError, USAGE, worst
 from klat.base.process import Signals
+from klat.base.streams import say
 from klat.commands import _session_options, add_command
 from klat.commands._types import add_limit, checked, limit_of, long_time
 from klat.record import plan_csv, session_directory
@@ -158,7 +159,7 @@ def _run(arguments: argparse.Namespace) -> int:
             begin_soak(session, settings, sys.argv)
         _say_cyclic(arguments, settings.commands[0])
         under = f" under {settings.load}" if loads else ""
-        _say(f"{arguments.program} soaks{under}, label {settings.label}\ninto {session}")
+        say(f"{arguments.program} soaks{under}, label {settings.label}\ninto {session}")
         end = soak(session, settings)
     status = _conclude(session, end, limit)
     if arguments.explain and limit and session.exists():
@@ -171,9 +172,9 @@ def _say_cyclic(arguments: argparse.Namespace, words: Sequence[str]) -> None:
     given = {option.option for option in arguments.option}
     if arguments.program != "timer" or arguments.profile or given & set(_CYCLIC):
         return
-    _say(_CYCLIC_TEXT)
+    say(_CYCLIC_TEXT)
     if not any(word.startswith("--dma-latency") for word in words):
-        _say(_IDLE_TEXT)
+        say(_IDLE_TEXT)
 
 
 def _loads(typed: Sequence[str]) -> list[str]:
@@ -298,14 +299,14 @@ def _options(
 def _conclude(session: Path, end: SoakEnd, limit: Any) -> int:
     """Print the summary. The exit status."""
     for failure in end.failures:
-        _say(failure)
+        say(failure)
     if session_directory.is_empty(session):
         session_directory.remove_unused(session)
         return end.stopped.status if end.stopped else end.status
     if end.stopped:
-        _say(f"ended early: {end.stopped}")
+        say(f"ended early: {end.stopped}")
     verdict = _report(session, limit)
-    streams.announce([session], _say)
+    streams.announce([session], say)
     if end.stopped and end.stopped.number != signal.SIGINT:
         return end.stopped.status
     if end.failures or end.status in (FAILED, USAGE):
@@ -320,9 +321,9 @@ def _explain(session: Path, above_ns: int) -> None:
 
     try:
         for line in explain_soak(session, above_ns):
-            _say(line)
+            say(line)
     except (KlatError, SessionError) as error:
-        _say(str(error))
+        say(str(error))
 
 
 def _report(session: Path, limit: Any) -> int | None:
@@ -335,21 +336,17 @@ def _report(session: Path, limit: Any) -> int | None:
     try:
         labels, problems = read_datasets([session])
         for problem in problems:
-            _say(problem)
+            say(problem)
         try:
             limits, refusal = label_limits(labels, limit, Rules()) if limit else None, ""
         except KlatError as error:
             limits, refusal = None, str(error)
-        for line in summary(labels, _say, limits):
-            _say(line)
+        for line in summary(labels, say, limits):
+            say(line)
     except (KlatError, SessionError) as error:
-        _say(str(error))
+        say(str(error))
         return None
     if refusal:
-        _say(refusal)
+        say(refusal)
         return None
     return limits.status if limits else MEASURED
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
