@@ -577,3 +577,7 @@ def test_doctor_answers_on_this_machine(tmp_path: Path) -> None:
     )
     assert done.stderr == ""
     assert done.returncode == int(json.loads(done.stdout)["spoiled"])
+
+
+def test_a_file_of_proc_sys_is_read_although_the_kernel_refuses_large_buffers() -> None:
+    assert kernel_files.text(Path("/proc/sys/kernel/osrelease")) == os.uname().release
