@@ -59,6 +59,19 @@ def add(machine: dict[str, Any], label: Path) -> None:
     machine["files"] = by_text(texts, machine["kernels"])
 
 
+def written(value: Any, before: str = "") -> str:
+    """JSON, in which an object that fits on its line is not broken."""
+    line = json.dumps(value)
+    if not before or len(before) + len(line) > 110 and isinstance(value, dict):
+        inner = before[: len(before) - len(before.lstrip())] + " "
+        parts = [
+            f"{inner}{(k := json.dumps(key))}: {written(v, f'{inner}{k}: ')}"
+            for key, v in value.items()
+        ]
+        line = "{\n" + ",\n".join(parts) + "\n" + inner[1:] + "}"
+    return line if before else line + "\n"
+
+
 def main(name: str, *labels: str) -> None:
     file = ENVIRONMENTS / f"{name}.json"
     machine = (
@@ -68,7 +81,7 @@ def main(name: str, *labels: str) -> None:
     )
     for label in labels:
         add(machine, Path(label))
-    file.write_text(json.dumps(machine, indent=1) + "\n")
+    file.write_text(written(machine))
 
 
 if __name__ == "__main__":
