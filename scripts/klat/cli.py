@@ -109,6 +109,12 @@ def _explain(error: Exception) -> tuple[str, int] | None:
             f"on Debian and Ubuntu: apt install python3-{error.name}",
             _USAGE,
         )
+    # An extension module that does not fit is an ImportError.
+    if isinstance(error, MemoryError) or "failed to map segment" in str(error):
+        return (
+            "out of memory: raise the limit (ulimit -v, the cgroup's memory.max), or give fewer sessions",
+            _USAGE,
+        )
     if isinstance(error, OSError):
         what = error.strerror or str(error)
         return (f"{error.filename}: {what}" if error.filename else what), _USAGE

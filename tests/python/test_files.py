@@ -248,6 +248,9 @@ def test_a_caller_that_is_not_a_user_is_an_error(
     monkeypatch.setenv("SUDO_UID", text)
     with pytest.raises(KlatError, match="SUDO_UID"):
         whole(theirs / "file")
+    with pytest.raises(KlatError, match="SUDO_UID"):
+        files.make_directories(theirs / "new")
+    assert not list(theirs.iterdir())
 
 
 @pytest.mark.parametrize(

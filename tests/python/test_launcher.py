@@ -78,6 +78,25 @@ def test_a_launcher_without_its_package_says_so_in_one_line(tmp_path: Path) -> N
     assert len(done.stderr.splitlines()) == 1
 
 
+def test_without_memory_there_is_one_line(tmp_path: Path) -> None:
+    limit = ["prlimit", f"--as={60_000 * 1024}"]
+    done = call([*limit, fakes.KLAT, "summary", fakes.ROOT / "results/reference"], tmp_path)
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1 and "ulimit -v" in done.stderr
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+def test_without_dev_null_the_program_is_not_blamed(prefix: Path, tmp_path: Path) -> None:
+    """A device node on a file system without devices cannot be opened."""
+    script = (
+        "mkdir m && mount -t tmpfs -o nodev none m && mknod -m 666 m/n c 1 3 && mount --bind m/n /dev/null"
+        ' && exec "$0" run pipes --runs 1 --output results'
+    )
+    done = call(["unshare", "--mount", "sh", "-c", script, prefix / "bin/klat"], tmp_path)
+    assert done.returncode == 2, done.stderr
+    assert "/dev/null cannot be opened: Permission denied" in done.stderr
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 def test_root_leaves_no_caches_behind_in_a_users_tree(prefix: Path, tmp_path: Path) -> None:
     call([prefix / "bin/klat", "--help"], tmp_path)

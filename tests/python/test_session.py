@@ -155,9 +155,10 @@ def test_a_torn_header_loses_no_run_recorded_after_it(writer: SyntheticSession, 
     assert "header" in session.problems[0]
 
 
-def test_carriage_returns_of_rfc_4180_are_accepted(writer: SyntheticSession) -> None:
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"], ids=["no mark", "byte-order mark"])
+def test_carriage_returns_of_rfc_4180_are_accepted(writer: SyntheticSession, mark: bytes) -> None:
     writer.run({"round_trip": SAMPLES})
-    writer.runs_csv.write_bytes(writer.runs_csv.read_bytes().replace(b"\n", b"\r\n"))
+    writer.runs_csv.write_bytes(mark + writer.runs_csv.read_bytes().replace(b"\n", b"\r\n"))
     session = read_session(writer.path)
     assert len(session.rows) == 1 and session.problems == []
 

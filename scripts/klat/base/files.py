@@ -61,8 +61,9 @@ def make_directories(path: Path) -> None:
 
 def make_directory(parent: int, name: str, mode: int = 0o777) -> None:
     """Make a directory that belongs to the caller of sudo. Raises OSError."""
+    caller = owners.caller()  # before mkdir(): a refusal leaves no directory behind
     os.mkdir(name, mode, dir_fd=parent)
-    if owners.caller() is None:
+    if caller is None:
         return
     made = os.open(name, os.O_RDONLY | _DIRECTORY, dir_fd=parent)
     try:
@@ -286,6 +287,8 @@ def _status(parent: int, name: str) -> os.stat_result | None:
 
 
 def _create(parent: int, name: str, mode: int, more: int = 0, give: bool = True) -> int:
+    if give:
+        owners.caller()  # a refusal leaves no file behind
     descriptor = os.open(name, _NEW | more, mode, dir_fd=parent)
     try:
         if give:

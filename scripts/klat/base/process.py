@@ -13,6 +13,8 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 
+from klat.base.errors import KlatError
+
 _GRACE_SECONDS = 5.0
 _ONE_REQUEST_SECONDS = 0.5
 _POLL_SECONDS = 0.02  # only for processes that are not children of klat
@@ -89,23 +91,30 @@ class Process:
     ) -> None:
         """Standard input and standard error are /dev/null unless a descriptor is given. Standard
         output is always /dev/null."""
-        actions: list[tuple[int, ...] | tuple[int, int, str, int, int]] = []
-        for target, given in ((0, stdin), (1, None), (2, stderr)):
-            if given is None:
-                actions.append((os.POSIX_SPAWN_OPEN, target, os.devnull, os.O_RDWR, 0))
-            else:
-                actions.append((os.POSIX_SPAWN_DUP2, given, target))
-        # dup2() of a descriptor onto itself removes its close-on-exec flag.
-        actions.extend((os.POSIX_SPAWN_DUP2, fd, fd) for fd in inherit)
-        self.pid = os.posix_spawn(
-            arguments[0],
-            list(arguments),
-            os.environ,
-            file_actions=actions,
-            setpgroup=0,
-            setsigmask=[],
-            setsigdef=_DEFAULTS,
-        )
+        try:
+            null = os.open(os.devnull, os.O_RDWR)
+        except OSError as error:
+            raise KlatError(
+                f"{os.devnull} cannot be opened: {error.strerror}; programs need it as standard output: make"
+                f" it again by mknod -m 666 {os.devnull} c 1 3"
+            ) from error
+        given = ((0, stdin), (1, None), (2, stderr), *((fd, fd) for fd in inherit))
+        try:
+            self.pid = os.posix_spawn(
+                arguments[0],
+                list(arguments),
+                os.environ,
+                # dup2() of a descriptor onto itself removes its close-on-exec flag.
+                file_actions=[
+                    (os.POSIX_SPAWN_DUP2, null if fd is None else fd, target)
+                    for target, fd in given
+                ],
+                setpgroup=0,
+                setsigmask=[],
+                setsigdef=_DEFAULTS,
+            )
+        finally:
+            os.close(null)
         self.status: int | None = None
 
     def ended(self) -> bool:

@@ -260,7 +260,7 @@ def read_rows(
 def _read_header(file: Path, line: bytes, problems: list[str]) -> Sequence[str]:
     where = printable(str(file))
     try:
-        text = line.removesuffix(b"\r").decode("utf-8")
+        text = line.removesuffix(b"\r").decode("utf-8-sig")
         header: list[str] = next(csv.reader([text], strict=True), [])
     except (UnicodeDecodeError, csv.Error) as error:
         raise SessionError(f"{where}: its first line is not a CSV header ({error})") from error
