@@ -15,6 +15,8 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 KLAT = ROOT / "klat"
 CORE = ("pipes", "cv", "tlbflush", "timer", "network")
@@ -89,6 +91,12 @@ class Klat:
         """The one session there is."""
         (session,) = (self.directory / "results").glob("*/*")
         return session
+
+
+@pytest.fixture
+def klat(tmp_path: Path) -> Klat:
+    """For the tests that import it, in place of the one in conftest.py."""
+    return Klat(tmp_path)
 
 
 def wait_for(condition: Callable[[], object], what: str) -> None:

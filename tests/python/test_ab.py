@@ -15,15 +15,7 @@ from pathlib import Path
 
 import fakes
 import pytest
-from fakes import (
-    SLOW,
-    Klat,
-    each_once,
-    is_running,
-    processes_of,
-    recorded_orders,
-    wait_for,
-)
+from fakes import SLOW, Klat, each_once, is_running, processes_of, recorded_orders, wait_for, klat
 
 from klat.record import plan_csv
 from klat.record.session import read_session
@@ -31,11 +23,6 @@ from klat.record.session import read_session
 TWO = ("ab", "--a", "left", "--b", "right")
 # With this seed A has the first turn of the first block, and of all blocks where a turn is one run.
 A_FIRST = ("--seed", "5")
-
-
-@pytest.fixture
-def klat(tmp_path: Path) -> Klat:
-    return Klat(tmp_path)
 
 
 def sessions(klat: Klat) -> list[Path]:

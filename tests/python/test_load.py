@@ -11,12 +11,7 @@ import fakes
 import pytest
 from klat.base.errors import worst
 
-from fakes import SLOW, Klat, is_running, recorded_orders, stop_within, wait_for
-
-
-@pytest.fixture
-def klat(tmp_path: Path) -> Klat:
-    return Klat(tmp_path)
+from fakes import SLOW, Klat, is_running, recorded_orders, stop_within, wait_for, klat
 
 
 # A grandchild as well: ending the shell alone would leave it.

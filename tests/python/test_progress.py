@@ -9,18 +9,12 @@ import re
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import fakes
 import pytest
-from fakes import Klat, is_running, wait_for
+from fakes import Klat, is_running, wait_for, klat
 
 from klat.running import progress
-
-
-@pytest.fixture
-def klat(tmp_path: Path) -> Klat:
-    return Klat(tmp_path)
 
 
 class Terminal(io.StringIO):

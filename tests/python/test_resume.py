@@ -27,14 +27,10 @@ from fakes import (
     recorded_orders,
     stop_within,
     wait_for,
+    klat,
 )
 
 from klat.record.session import read_session
-
-
-@pytest.fixture
-def klat(tmp_path: Path) -> Klat:
-    return Klat(tmp_path)
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGHUP, 129)])

@@ -17,15 +17,10 @@ from pathlib import Path
 
 import fakes
 import pytest
-from fakes import SLOW, Klat, each_once, processes_of, recorded_orders, wait_for
+from fakes import SLOW, Klat, each_once, processes_of, recorded_orders, wait_for, klat
 
 from klat.base import process
 from klat.record.session import read_session
-
-
-@pytest.fixture
-def klat(tmp_path: Path) -> Klat:
-    return Klat(tmp_path)
 
 
 def test_every_planned_run_is_recorded_once_in_its_place(klat: Klat) -> None:

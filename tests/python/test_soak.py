@@ -11,12 +11,7 @@ from pathlib import Path
 
 import fakes
 import pytest
-from fakes import Klat, is_running, wait_for
-
-
-@pytest.fixture
-def klat(tmp_path: Path) -> Klat:
-    return Klat(tmp_path)
+from fakes import Klat, is_running, wait_for, klat
 
 
 LOADS = ("echo $$ > first.pid; exec sleep 3600", "echo $$ > second.pid; exec sleep 3601")

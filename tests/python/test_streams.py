@@ -13,7 +13,7 @@ from pathlib import Path
 
 import fakes
 import pytest
-from fakes import Klat
+from fakes import Klat, klat
 from written_sessions import NewSession
 
 from klat.record import session_directory
@@ -71,11 +71,6 @@ def start(klat: Klat, streams: Streams, *words: str) -> subprocess.CompletedProc
             timeout=fakes.PATIENCE,
             check=False,
         )
-
-
-@pytest.fixture
-def klat(tmp_path: Path) -> Klat:
-    return Klat(tmp_path)
 
 
 def of(streams: tuple[str, str, str]) -> Streams:

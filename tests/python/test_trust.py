@@ -7,17 +7,12 @@ import os
 from pathlib import Path
 
 import pytest
-from fakes import Klat
+from fakes import Klat, klat
 
 NOBODY, STRANGER = 65534, 4242
 MARK = "ran"
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, as under sudo")
-
-
-@pytest.fixture
-def klat(tmp_path: Path) -> Klat:
-    return Klat(tmp_path)
 
 
 @pytest.fixture
