@@ -153,6 +153,17 @@ def test_resuming_refuses_a_session_that_was_changed(
         (session / name).write_text(before)
 
 
+def test_resuming_refuses_a_machine_that_was_set_otherwise(interrupted: tuple[Klat, Path]) -> None:
+    klat, session = interrupted
+    captured = session / "environment/proc/sys/kernel/sched_rt_runtime_us"
+    captured.parent.mkdir(parents=True)
+    captured.write_text("12345\n")
+    try:
+        assert "proc/sys/kernel/sched_rt_runtime_us was 12345 and is" in refused(klat, session)
+    finally:
+        shutil.rmtree(session / "environment")
+
+
 def test_resuming_refuses_a_rebuilt_program(interrupted: tuple[Klat, Path]) -> None:
     klat, session = interrupted
     program = klat.programs / "pipes/pipes"

@@ -67,7 +67,9 @@ def read_named(path: Path, largest: int) -> bytes:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
             raise OSError(errno.EINVAL, "is no regular file", str(path))
-        data = b"" if status.st_size > largest else _all(file, status.st_size + 1, largest + 1)
+        data = (
+            b"" if status.st_size > largest else read_at_most(file, status.st_size + 1, largest + 1)
+        )
     if max(status.st_size, len(data)) > largest:
         raise OSError(errno.EFBIG, f"is larger than {largest:,} bytes", str(path))
     return data
@@ -78,7 +80,7 @@ def read_open(file: BinaryIO, path: Path, largest: int) -> bytes:
     name = printable(str(path))
     try:
         size = os.fstat(file.fileno()).st_size
-        data = b"" if size > largest else _all(file, max(size + 1, 1 << 16), largest + 1)
+        data = b"" if size > largest else read_at_most(file, max(size + 1, 1 << 16), largest + 1)
     except OSError as error:
         raise SessionError(f"{name}: {error.strerror or error}") from error
     if max(size, len(data)) > largest:
@@ -86,8 +88,9 @@ def read_open(file: BinaryIO, path: Path, largest: int) -> bytes:
     return data
 
 
-def _all(file: BinaryIO, at_once: int, most: int) -> bytes:
-    """Up to `most` bytes. The file may grow, and one read() returns at most 2 GiB."""
+def read_at_most(file: BinaryIO, at_once: int, most: int) -> bytes:
+    """Up to `most` bytes. The file may grow, and one read() returns at most 2 GiB. The kernel refuses to read
+    a file of /proc/sys into a buffer of 4 MiB or more (KMALLOC_MAX_SIZE on x86)."""
     data = file.read(min(at_once, most))
     while len(data) < most and (more := file.read(min(at_once, most - len(data)))):
         data += more

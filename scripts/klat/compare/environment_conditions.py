@@ -10,8 +10,10 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from pathlib import Path
 
-from klat.record.environment import ABSENT, CONFIG
+from klat.record.environment import ABSENT, CONFIG, captured, short
+from klat.record.session import printable
 
 # By (key, name).
 Values = dict[tuple[str, str], str]
@@ -223,6 +225,16 @@ def of_files(files: Files) -> Values:
         if buffers in conditions:
             conditions[buffers] = _tcp_buffers(conditions[buffers], files)
     return conditions | dict(_idle_states(files))
+
+
+def changed(environment: Path, machine: Path) -> list[str]:
+    """Sentences on conditions that differ between the files of a session and those of this machine."""
+    then, now = of_files(captured(environment)), of_files(captured(environment, machine))
+    return [
+        f"{name} was {printable(short(then[key, name]))} and is {printable(short(now[key, name]))} now"
+        for key, name in then.keys() & now.keys()
+        if then[key, name] != now[key, name] and rule_of(key) is not Rule.NEVER
+    ]
 
 
 def _word(word: str, value: str) -> Values:

@@ -10,21 +10,18 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
+from klat.base.bounded_read import read_at_most
+
 _LARGEST = 16 << 20
-# The kernel refuses to read a file of /proc/sys into a buffer of 4 MiB or more (KMALLOC_MAX_SIZE on x86).
-_AT_ONCE = 1 << 16
 
 
 def text(path: Path) -> str:
     """At most _LARGEST bytes of the file. Empty if it cannot be read."""
-    data = bytearray()
     try:
         with path.open("rb", buffering=0) as file:
-            while len(data) < _LARGEST and (part := file.read(_AT_ONCE)):
-                data += part
+            return read_at_most(file, 1 << 16, _LARGEST).decode(errors="replace").strip("\n\0 ")
     except OSError:
         return ""
-    return data.decode(errors="replace").strip("\n\0 ")
 
 
 class Mount(NamedTuple):

@@ -11,7 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from klat.base.bounded_read import open_to_read
+from klat.base.bounded_read import open_to_read, read_at_most
 from klat.machine.kernel_files import ranges
 from klat.record.session import SessionError, printable
 
@@ -114,8 +114,9 @@ def _shortened(left: str | None, right: str | None) -> tuple[str, str]:
     return short(alone[0] or "nothing more"), short(alone[1] or "nothing more")
 
 
-def captured(root: Path) -> dict[str, dict[str, str]]:
-    """The values of each file below an environment directory, by key. A file with one value has the key ''.
+def captured(root: Path, top: Path | None = None) -> dict[str, dict[str, str]]:
+    """The values of each file below an environment directory, by key; with `top`, those of the same files below
+    `top`, for example of this machine. A file with one value has the key ''.
     The files of all CPUs are one file with `cpu*` in its name. If their values differ, each value names its
     CPUs."""
     by_file: dict[str, dict[str, str]] = {}
@@ -126,7 +127,7 @@ def captured(root: Path) -> dict[str, dict[str, str]]:
             path = Path(directory, file)
             name = path.relative_to(root).as_posix()
             is_config = name == "proc/config.gz" or name.startswith("boot/config-")
-            data = None if name in _ALWAYS_DIFFERENT else _read(path)
+            data = None if name in _ALWAYS_DIFFERENT else _read(top / name if top else path)
             if data is None:
                 continue
             if cpu := _CPU.search(name):
@@ -153,7 +154,7 @@ def _read(path: Path) -> str | None:
         if path.is_symlink():
             return None
         with open_to_read(path) as file:
-            data = file.read(_LARGEST)
+            data = read_at_most(file, 1 << 16, _LARGEST)
         if path.suffix == ".gz":
             # Bounded, because a small file can unpack to a very large one.
             data = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16).decompress(data, _LARGEST)

@@ -20,6 +20,7 @@ from typing import Any
 from klat.base import owners, process, programs
 from klat.base.errors import FAILED, INVALID, KlatError, MEASURED, SKIPPED, USAGE
 from klat.base.process import Signals
+from klat.compare import environment_conditions
 from klat.record import plan_csv, session_directory
 from klat.record.evidence import other_work
 from klat.record.plan_csv import PlannedRun
@@ -168,6 +169,13 @@ class Recording:
                 raise KlatError(
                     f"{self.path}: {', '.join(sorted(changed))} was rebuilt since the session"
                     " began; start a new session"
+                )
+            if conditions := sorted(
+                environment_conditions.changed(self.path / "environment", Path("/"))
+            ):
+                raise KlatError(
+                    f"{self.path}: the machine is not as when the session began: {'; '.join(conditions[:3])};"
+                    " set it back, or start a new session"
                 )
         self.facts["runner"] = os.getpid()
         self.facts["resumed"] = [
