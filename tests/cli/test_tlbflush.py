@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import re
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -173,6 +174,21 @@ def test_taking_turns_is_caught_and_takes_the_sum(two_cpus, tmp_path):
     assert result["evidence"]["counts"]["least_met"] == 0
     (first, second), together, offset = samples_of(tmp_path, "--plant", "apart")
     assert all(t + offset >= a + b for a, b, t in zip(first, second, together))
+
+
+@pytest.mark.slow
+def test_other_work_on_a_responders_cpu_is_no_missing_delivery(two_cpus):
+    """The kernel sends no shootdown to the CPU of a responder that does not run."""
+    initiator, responder = map(str, sorted(os.sched_getaffinity(0))[:2])
+    words = ("--policy", "other", "--cpus", f"{initiator},{responder}", "--json")
+    loop = ["taskset", "-c", responder, "timeout", "60", "sh", "-c", "while :; do :; done"]
+    with subprocess.Popen(loop) as process:
+        try:
+            results = [json_of(run("tlbflush", *words)) for _ in range(8)]
+        finally:
+            process.terminate()
+    assert all(result["status"] != "ok" for result in results)
+    assert not any("not delivered" in result["reason"] for result in results)
 
 
 def test_one_initiator_meets_nobody_and_flushes_nothing(tmp_path):
