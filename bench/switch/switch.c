@@ -139,7 +139,7 @@ static int take_turns(struct klat_worker *worker)
 		__atomic_store_n(&state->ready, 1, __ATOMIC_RELEASE);
 		samples[-run->warmup] = leave(worker, futex, 0, -run->warmup) - state->start;
 	}
-	for (int64_t i = klat_first(run); i < klat_end(run); i++) {
+	for (int64_t i = klat_first(run); klat_goes_on(worker, &i); i++) {
 		const uint32_t number = i + run->warmup;
 		/* Alone, no side waits for the turn that begins. */
 		const uint32_t own = alone ? number : number + 1;
