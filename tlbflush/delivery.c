@@ -115,19 +115,19 @@ void verify_delivery(struct klat_run *run, int64_t expected)
 	const struct delivery sum = sum_up(run, expected);
 	const bool sees_gaps = klat_timed() || KLAT_ARCH_HAS_MARK,
 		   membarrier = o->operation == MEMBARRIER, counts = is_interrupt(o),
-		   all = sum.reached == o->responders,
-		   most_came = 2 * sum.least > expected,
+		   all = sum.reached == o->responders, most_came = 2 * sum.least > expected,
 		   interrupts = counts && (all || !may_broadcast(state)),
 		   has_way = !membarrier && sum.least >= 0 && (all || may_broadcast(state));
 	const struct klat_requirement evidence[] = {
 		{ "responders_reached", sum.reached,
 		  interrupts && sum.least >= 0 ? KLAT_EXACTLY : KLAT_COUNTED, o->responders,
 		  .unless = !counts,
-		  .reason = membarrier    ? "not delivered: {got} of {wanted} responders got the "
-					    "interrupts of membarrier()"
-			    : most_came   ? "{got} of {wanted} responders got 99 % of the shootdowns: "
-					    "the kernel sends none to a CPU that other work has taken "
-					    "from its responder"
+		  .reason = membarrier ? "not delivered: {got} of {wanted} responders got the "
+					 "interrupts of membarrier()"
+			    : most_came
+				    ? "{got} of {wanted} responders got 99 % of the shootdowns: "
+				      "the kernel sends none to a CPU that other work has taken "
+				      "from its responder"
 			    : o->sleeping ? "not delivered: {got} of {wanted} responders got the "
 					    "shootdowns: a sleeping responder gets none"
 					  : "not delivered: {got} of {wanted} responders got the "

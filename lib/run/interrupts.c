@@ -184,21 +184,21 @@ static int64_t other_timers(const struct klat_run *run, int cpu)
 
 int64_t klat_other_interrupts(const struct klat_run *run)
 {
+	bool network = false; /* its interrupts and softirqs are a part of the event */
 	int64_t sum = 0;
 
-	/* Interrupts and softirqs of the network are a part of the event. */
 	for (int i = 0; i < run->worker_count; i++)
-		if (run->workers[i].kernel_threads)
-			return 0;
+		network |= run->workers[i].kernel_threads;
 	for (int i = 0; i < run->cpu_count; i++) {
 		const int cpu = run->cpus[i];
-		const int64_t interrupts = positive(growth(run, KLAT_IRQ_DEVICES, cpu)) +
-					   other_calls(run, cpu) + other_timers(run, cpu),
+		const int64_t timers = other_timers(run, cpu),
+			      interrupts = timers + other_calls(run, cpu) +
+					   positive(growth(run, KLAT_IRQ_DEVICES, cpu)),
 			      softirqs = positive(growth(run, KLAT_SOFTIRQS, cpu));
 
 		/* The interrupt of a device can cause a softirq. */
 		if (!klat_place_is_repeated(run, i))
-			sum += interrupts > softirqs ? interrupts : softirqs;
+			sum += network ? timers : interrupts > softirqs ? interrupts : softirqs;
 	}
 	return sum;
 }

@@ -271,11 +271,15 @@ def running(source: str, cpu: str) -> Iterator[None]:
         process.kill()
 
 
-@pytest.mark.parametrize("program", ["pipes", "cv", "messages"])
-def test_timers_of_others_disturb_a_run(program, root):
+@pytest.mark.parametrize("words", ["pipes", "cv", "messages", "transport --transport tcp"])
+def test_timers_of_others_disturb_a_run(words, root):
+    program, *options = words.split()
+    iterations = "20000" if options else "100000"
+
     def attempt() -> harness.Done:
         with running(TIMERS, CPU):
-            return run(program, *ONE_CPU[program], "--iterations", "100000", "--json")
+            line = (*ONE_CPU[program], *options, "--iterations", iterations, "--json")
+            return run(program, *line)
 
     judged("disturbed invalid", attempt, "interrupts from devices or other programs")
 
