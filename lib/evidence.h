@@ -29,6 +29,9 @@ enum klat_rule {
 	KLAT_RARELY, /* at most 1 % of `wanted` */
 };
 
+/* most_sleeps of a worker that competes with others, or whose program judges its sleeps. */
+#define KLAT_ANY_SLEEPS (-1)
+
 /*
  * A requirement of the evidence. verify() states a table of them, and the library judges. A run
  * that does not meet a requirement is invalid.

@@ -24,12 +24,12 @@ struct klat_worker {
 	enum klat_priority rank : 8;
 	/* How often the body sleeps, apart from klat_sleep() and klat_rest(). KLAT_MOSTLY: in each
 	 * iteration. On one CPU, preemptions count as well, because the wakee can preempt the
-	 * waker. KLAT_AT_MOST: in none, but for locks of the kernel. */
+	 * waker. */
 	enum klat_rule sleeps : 8;
 	bool process;        /* a forked process instead of a thread */
 	bool woken;          /* another worker wakes this one: see wakeups in docs/record.md */
 	bool kernel_threads; /* interrupt threads and softirqs do a part of the event */
-	int most_sleeps;     /* in an iteration, with KLAT_MOSTLY; 0: once */
+	int most_sleeps;     /* in an iteration; 0: once with KLAT_MOSTLY, else never */
 	int timers;          /* interrupts of its timers in an iteration, besides those of sleeps */
 
 	struct klat_run *run;

@@ -189,6 +189,7 @@ static int setup(struct klat_run *run)
 	if (o->remote)
 		return 0;
 	sender->timers = run->one_cpu;
+	sender->most_sleeps = run->one_cpu ? KLAT_ANY_SLEEPS : 0;
 	/* SCHED_OTHER has no priorities; the evidence shows the effect. */
 	if (run->one_cpu && reader->priority) {
 		sender->priority = run->low_priority + 1;

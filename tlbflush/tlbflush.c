@@ -300,17 +300,19 @@ static int setup(struct klat_run *run)
 	if (prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0))
 		return klat_error(run, errno, "cannot disable transparent huge pages: %m");
 	for (int64_t c = 0; c < o->initiators; c++)
-		klat_worker_add(run, KLAT_WORKER("initiator", .place = c, .body = contender));
+		klat_worker_add(run, KLAT_WORKER("initiator", .place = c, .body = contender,
+						 .most_sleeps = KLAT_ANY_SLEEPS));
 	if (o->initiators)
 		return 0;
 	if (o->responders && o->operation != MEMBARRIER && !responders_sleep(run) &&
 	    (err = prepare_proofs(run)))
 		return err;
-	klat_worker_add(run, KLAT_WORKER("initiator", .body = initiator, .sleeps = KLAT_AT_MOST));
+	klat_worker_add(run, KLAT_WORKER("initiator", .body = initiator));
+	/* Only sleeps during an operation matter: see verify_delivery(). */
 	for (int64_t r = 0; r < o->responders; r++)
-		klat_worker_add(run,
-				KLAT_WORKER("responder", .place = r + 1, .body = responder,
-					    .sleeps = o->sleeping ? KLAT_MOSTLY : KLAT_COUNTED));
+		klat_worker_add(run, KLAT_WORKER("responder", .place = r + 1, .body = responder,
+						 .sleeps = o->sleeping ? KLAT_MOSTLY : KLAT_COUNTED,
+						 .most_sleeps = o->sleeping ? 0 : KLAT_ANY_SLEEPS));
 	return 0;
 }
 

@@ -164,7 +164,10 @@ static int setup(struct klat_run *run)
 		if (err)
 			return err;
 	}
-	run->workers->sleeps = o->any_sleeps ? KLAT_COUNTED : KLAT_MOSTLY;
+	run->workers[0].sleeps = o->any_sleeps ? KLAT_COUNTED : KLAT_MOSTLY;
+	run->workers[0].most_sleeps = 1;
+	/* The producer of a slow consumer sleeps until a slot is free. */
+	run->workers[1].most_sleeps = o->any_sleeps ? KLAT_ANY_SLEEPS : 0;
 	return 0;
 }
 

@@ -186,6 +186,9 @@ static int setup(struct klat_run *run)
 	if (sched_yield())
 		return klat_error(run, errno, "sched_yield() failed: %m");
 	run->workers[1].process = o->process;
+	/* Each side begins every other switch. */
+	run->workers[0].unsampled = run->workers[1].unsampled = -klat_observed(run) / 2;
+	run->workers[0].most_sleeps = run->workers[1].most_sleeps = o->futex;
 	state->ready = klat_planted(run, "alone");
 	run->worker_count -= state->ready;
 	return 0;

@@ -128,7 +128,7 @@ static void judge_sleeps(struct klat_run *run, const struct klat_worker *worker)
 {
 	if (worker->sleeps == KLAT_MOSTLY && !worker->index)
 		judge_sleepers(run, worker);
-	else if (worker->sleeps != KLAT_MOSTLY && worker->sleeps != KLAT_AT_MOST &&
+	else if (worker->sleeps != KLAT_MOSTLY &&
 		 !klat_is_met(worker->sleeps, worker->voluntary, klat_observed(run)))
 		klat_invalid(
 			run, "the %s slept although it must not (sleeps: %lld, iterations: %lld)",

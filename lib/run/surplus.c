@@ -211,11 +211,12 @@ static bool locks_sleep(void)
 static void judge_more_sleeps(struct klat_run *run, const struct klat_worker *worker)
 {
 	const int64_t waits = klat_observed(run) + worker->unsampled,
-		      most = worker->sleeps == KLAT_AT_MOST ? 0 : worker->most_sleeps ?: 1,
+		      most = worker->most_sleeps ?: worker->sleeps == KLAT_MOSTLY,
 		      surplus = worker->voluntary - waits * most;
 
-	if ((worker->sleeps == KLAT_MOSTLY || worker->sleeps == KLAT_AT_MOST) &&
-	    surplus * 20 > waits && !locks_sleep())
+	/* Other rules have their own upper side. */
+	if ((worker->sleeps == KLAT_MOSTLY || worker->sleeps == KLAT_COUNTED) &&
+	    most != KLAT_ANY_SLEEPS && surplus * 20 > waits && !locks_sleep())
 		verdict_of(run, surplus)(run, "the %s slept %lld times in %lld iterations",
 					 worker->noun, (long long)worker->voluntary,
 					 (long long)waits);

@@ -309,6 +309,62 @@ def test_a_reader_of_the_memory_map_disturbs_tlbflush(two_cpus, root):
         judged("disturbed invalid", lambda: run("tlbflush", *words, "--json"), "initiator slept")
 
 
+# Ends before the run, so that no TracerPid shows it. It stops one thread, not the process.
+STEPS = """
+import ctypes, os, sys, time
+seize, interrupt, step, detach, wall = 0x4206, 0x4207, 9, 17, 0x40000000
+ptrace = ctypes.CDLL(None).ptrace
+thread = int(sys.argv[1])
+assert ptrace(seize, thread, None, None) == 0 == ptrace(interrupt, thread, None, None)
+end = time.monotonic() + 0.5
+while time.monotonic() < end:
+    os.waitpid(thread, wall)
+    ptrace(step, thread, None, None)
+os.waitpid(thread, wall)
+ptrace(detach, thread, None, None)
+"""
+
+
+def spinner(pids: set[int]) -> int:
+    """The thread of the lowest real-time priority; if there are several, the busiest."""
+
+    def rank(thread: int) -> tuple[int, int]:
+        busy = int(Path(f"/proc/{thread}/schedstat").read_text().split()[0])
+        return os.sched_getparam(thread).sched_priority, -busy
+
+    threads = [int(path.name) for pid in pids for path in Path(f"/proc/{pid}/task").iterdir()]
+    return min(filter(os.sched_getscheduler, threads), key=rank)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("cv", "--primitive", "mutex", "--contention", "none"),
+        ("eventloop", "--writes", "1000"),
+        ("messages", "--wake", "spin"),
+        ("network",),
+        ("pipes", "--mode", "one-way", "--cpus", f"{CPU},{CPU}"),
+        ("semaphore",),
+        ("switch",),
+        ("switch", "--by", "futex"),
+    ],
+    ids=" ".join,
+)
+def test_a_debugger_of_one_thread_disturbs_a_run(
+    words: tuple[str, ...], two_cpus: None, real_time: None
+) -> None:
+    def attempt() -> harness.Done:
+        length = ("--iterations", "8000", "--inject", "200000", "--json")
+        with Running(*words, *length) as running:
+            time.sleep(0.1)
+            line = [sys.executable, "-c", STEPS, str(spinner(running.children))]
+            done = command(line)
+            assert done.status == 0, str(done)
+            return running.end(limit=60)
+
+    judged("disturbed invalid", attempt, " slept ")
+
+
 # kmem has no event in the path of pipes. So a list of the groups that matter would miss it.
 @pytest.mark.parametrize(
     ("place", "group", "status"),

@@ -57,6 +57,7 @@ static void add_worker(struct klat_run *run, const char *role, int index, int cp
 								  .policy_obtained = SCHED_FIFO,
 								  .priority_obtained = 50,
 								  .pinned = true,
+								  .most_sleeps = KLAT_ANY_SLEEPS,
 								  .voluntary = 100 + index,
 								  .migrations = 0,
 								  .wait_ns = 5,

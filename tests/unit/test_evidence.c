@@ -247,7 +247,12 @@ static void slept_seldom(enum klat_rule rule, int64_t often, enum klat_status st
 
 TEST(a_worker_sleeps_no_more_often_than_stated)
 {
-	slept_seldom(KLAT_COUNTED, 500, KLAT_OK);
+	run->workers[2].most_sleeps = 0;
+	slept_seldom(KLAT_COUNTED, 25, KLAT_OK);
+	slept_seldom(KLAT_COUNTED, 26, KLAT_DISTURBED);
+	slept_seldom(KLAT_COUNTED, 250, KLAT_INVALID);
+	run->workers[2].most_sleeps = KLAT_ANY_SLEEPS;
+	slept_seldom(KLAT_COUNTED, 5000, KLAT_OK);
 	slept_seldom(KLAT_RARELY, 5, KLAT_OK);
 	slept_seldom(KLAT_RARELY, 6, KLAT_INVALID);
 	slept_seldom(KLAT_NEVER, 0, KLAT_OK);
