@@ -208,6 +208,15 @@ def test_the_copy_of_a_trace_does_not_refute_the_run(tracing, two_cpus, tmp_path
     assert not refuted or not re.search("before|kernel counted", traced["reason"])
 
 
+def test_traced_and_untraced_runs_take_turns_to_be_first(tracing, tmp_path):
+    keep = tmp_path / "kept"
+    words = ("syscall", "--above", "1ns", "--runs", "3", "--iterations", "20", "--keep", keep)
+    assert explain(*words).status in RAN
+    rows = list(csv.DictReader((keep / "session" / "runs.csv").open()))
+    traced = ["traced=1" in row["params"].split(";") for row in rows]
+    assert traced == [True, False, False, True, True, False]
+
+
 @pytest.fixture
 def trace(tracing: Path) -> Iterator[list[str | Path]]:
     """A command that keeps the traces of its samples in a file. A test adds the name of the file."""
