@@ -270,15 +270,14 @@ units: $(UNITS)
 	$(give_back)
 
 # TESTS=tests/cli/test_program_usage.py runs part of a lane, one test at a time; PYTEST=-x passes options to pytest.
-# Without TESTS, the tests marked `alone` run after the others: another test on the machine would disturb them. The fast
-# lane has four workers, because many of its tests wait for a peer or for a limit of time. And a test that fails is run once
-# more, because another guest of the host can disturb it too. The summary names it (RERUN).
+# Without TESTS, the tests marked `alone` run after the others: another test on the machine would disturb them. And a test
+# that fails is run once more, because another guest of the host can disturb it too. The summary names it (RERUN).
 TESTS ?=
 pytest = $(PYTHON) -B -m pytest -q -raR -p no:cacheprovider
 lane_pytest = $(pytest) --reruns 1
 define lane
 	$(Q)$(if $(TESTS),$(pytest) -m '$(1)' $(PYTEST) $(TESTS),status=0; \
-	OPENBLAS_NUM_THREADS=1 $(lane_pytest) -m '$(1) and not alone' -n $(2) --dist loadfile $(PYTEST) tests || status=$$?; \
+	OPENBLAS_NUM_THREADS=1 $(lane_pytest) -m '$(1) and not alone' -n auto --maxprocesses 4 --dist loadfile $(PYTEST) tests || status=$$?; \
 	$(lane_pytest) -m '$(1) and alone' $(PYTEST) $$(grep -rl --include='*.py' mark.alone tests) || status=$$?; \
 	exit $$status)
 endef
@@ -296,11 +295,11 @@ test-slow-build: test-slow-deps test-build
 # What the tests of the lab run in a guest.
 STATIC_TESTED := pipes/pipes tlbflush/tlbflush
 test: test-build
-	$(call lane,not slow and not long,4)
+	$(call lane,not slow and not long)
 test-slow: test-slow-build
-	$(call lane,slow and not long,auto --maxprocesses 4)
+	$(call lane,slow and not long)
 test-long: test-long-deps test-slow-build
-	$(call lane,long,auto --maxprocesses 4)
+	$(call lane,long)
 
 .PHONY: selfbench
 selfbench:

@@ -45,7 +45,7 @@ def test_a_session_is_of_one_scheduler(kernel, tmp_path):
 
 
 def test_a_scheduler_that_is_ejected_in_a_run_makes_it_invalid(kernel):
-    timer = words(kernel, "timer", "--policy", "other", "--iterations", "2000")
+    timer = words(kernel, "timer", "--policy", "other", "--iterations", "10000")
     with subprocess.Popen(timer, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as run:
         with pytest.raises(subprocess.TimeoutExpired):
             run.wait(1)
