@@ -192,11 +192,9 @@ static int setup(struct klat_run *run)
 	int err = sync_pair_init(&state->pair, kind, !o->released);
 
 	/* The waiter of a priority-inheritance lock spins in the kernel while the owner runs on
-	 * another CPU. */
-	for (int i = 0; i < run->worker_count && kind == SYNC_PI_MUTEX && !run->one_cpu; i++) {
+	 * another CPU, since Linux 5.15. */
+	for (int i = 0; i < run->worker_count && kind == SYNC_PI_MUTEX && !run->one_cpu; i++)
 		run->workers[i].sleeps = KLAT_COUNTED;
-		run->workers[i].most_sleeps = 0;
-	}
 	return err ? klat_error(run, -err, "cannot make a %s: %m", primitive_names[o->primitive])
 		   : 0;
 }

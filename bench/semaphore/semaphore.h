@@ -52,7 +52,9 @@ struct state {
 	uint32_t consumed KLAT_ALIGNED;          /* items taken */
 	uint32_t made KLAT_ALIGNED;              /* items of the halves without semaphores */
 	uint32_t arrived KLAT_ALIGNED;           /* sides at the beginning of each half */
-	struct spent producer KLAT_ALIGNED, consumer KLAT_ALIGNED;
+	struct spent producer KLAT_ALIGNED;
+	int64_t followed_ns; /* the producer's CPU time in follow(), of this half */
+	struct spent consumer KLAT_ALIGNED;
 	int64_t stretch;         /* items in a row */
 	int64_t early;           /* items before each row of samples, without a sample */
 	int64_t items;           /* handed over in the timed part, early ones included */

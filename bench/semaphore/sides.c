@@ -86,18 +86,29 @@ static inline int take(struct klat_worker *worker, struct sync *semaphores, uint
 	return err;
 }
 
+static int64_t cpu_ns(void)
+{
+	return klat_clock_ns(CLOCK_THREAD_CPUTIME_ID);
+}
+
 /* If the consumer does not wait for this item yet, wait until it has been idle for the time of
- * --idle. Returns the time that this took; it is not in the sample. */
-static uint64_t follow(struct klat_worker *worker, uint32_t number, int *err)
+ * --idle. Returns the time that this took. It is neither in the sample nor in the CPU time of the
+ * items. In bare, the consumer waits for no item, but the load costs the same. */
+static uint64_t follow(struct klat_worker *worker, uint32_t number, bool alone, int *err)
 {
 	const struct options *o = worker->run->options;
 	struct state *state = worker->state;
-	uint64_t begin = klat_stamp_begin();
+	const uint32_t consumed = __atomic_load_n(&state->consumed, __ATOMIC_ACQUIRE);
+	uint64_t begin;
+	int64_t before;
 
-	if ((int32_t)(__atomic_load_n(&state->consumed, __ATOMIC_ACQUIRE) - number) <= 0) {
-		*err = klat_spin_until(worker, &state->consumed, number + 1);
-		klat_spin(klat_ns_to_ticks(worker->run, o->idle));
-	}
+	if (alone || (int32_t)(consumed - number) > 0)
+		return 0;
+	begin = klat_stamp_begin();
+	before = cpu_ns();
+	*err = klat_spin_until(worker, &state->consumed, number + 1);
+	klat_spin(klat_ns_to_ticks(worker->run, o->idle));
+	state->followed_ns += cpu_ns() - before;
 	return klat_stamp_begin() - begin;
 }
 
@@ -111,7 +122,7 @@ static int produce(struct klat_worker *worker, int64_t from, int64_t to, bool al
 	const struct klat_run *run = worker->run;
 	struct state *state = worker->state;
 	const struct options *o = run->options;
-	const bool follows = !alone && !run->one_cpu && !o->any_sleeps;
+	const bool follows = !run->one_cpu && !o->any_sleeps;
 	struct sync *semaphores = alone ? state->nothing : state->semaphores;
 	uint32_t *produced = alone ? &state->made : &state->produced;
 	uint64_t *samples = klat_series(run, alone ? BARE : ITEM, 0), last = klat_stamp_begin(),
@@ -130,7 +141,7 @@ static int produce(struct klat_worker *worker, int64_t from, int64_t to, bool al
 			klat_iteration(worker, i);
 		seed = burn(rounds, seed);
 		if (follows)
-			last += follow(worker, number, &err);
+			last += follow(worker, number, alone, &err);
 		if (!err)
 			err = sync_wait(&semaphores[SLOTS]);
 		/* The semaphore orders this store; the release is for ThreadSanitizer. */
@@ -152,11 +163,6 @@ static int produce(struct klat_worker *worker, int64_t from, int64_t to, bool al
 		klat_slow_check(worker, to);
 	__atomic_store_n(&state->sink, seed, __ATOMIC_RELAXED);
 	return err;
-}
-
-static int64_t cpu_ns(void)
-{
-	return klat_clock_ns(CLOCK_THREAD_CPUTIME_ID);
 }
 
 /* Spin until the item is there or the time is over. No PAUSE: see klat_spin_until(). */
@@ -229,11 +235,14 @@ static int take_part(struct klat_worker *worker, bool produces, uint64_t rounds,
 			err = begin_half(worker, ++half, hands_over && !produces);
 			if (err)
 				return err;
+			if (produces)
+				state->followed_ns = 0;
 			before = cpu_ns();
 			err = produces ? produce(worker, i, end, !hands_over, rounds, taking)
 				       : consume(worker, i, end, !hands_over, rounds);
 			if (klat_is_sample(run, i))
-				*(hands_over ? &spent->with : &spent->without) += cpu_ns() - before;
+				*(hands_over ? &spent->with : &spent->without) +=
+					cpu_ns() - before - (produces ? state->followed_ns : 0);
 			if (err)
 				return err;
 		}

@@ -38,12 +38,15 @@ static void take_halt_poll(struct klat_snapshot *snapshot, const struct klat_run
 	}
 }
 
-/* FNV of the cgroups that this process is in. */
-static uint64_t hash_cgroups(void)
+/* FNV of the cgroups that the measured process is in; 0: not read. */
+static uint64_t hash_cgroups(const struct klat_library *library)
 {
-	char *text = klat_read_file("/proc/self/cgroup");
+	char path[64] = "/proc/self/cgroup", *text;
 	uint64_t hash = 0;
 
+	if (library->soak.pid)
+		snprintf(path, sizeof(path), "/proc/%d/cgroup", library->soak.pid);
+	text = klat_read_file(path);
 	for (const char *c = text; c && *c; c++)
 		hash = (hash ^ (unsigned char)*c) * 0x100000001b3;
 	free(text);
@@ -66,7 +69,7 @@ void klat_snapshot_take(struct klat_snapshot *snapshot, const struct klat_run *r
 	/* An SMI stops all CPUs at once, so one CPU's count is enough. */
 	snapshot->smi = klat_arch_smi_count(run->cpus[0]);
 	klat_scheduler(snapshot->scheduler, sizeof(snapshot->scheduler));
-	snapshot->cgroups_hash = hash_cgroups();
+	snapshot->cgroups_hash = hash_cgroups(run->library);
 	if (run->library->common.guest_halt_poll >= 0)
 		take_halt_poll(snapshot, run);
 }
@@ -231,7 +234,8 @@ static void judge_machine(struct klat_run *run)
 		klat_invalid(run, "the sched_ext scheduler changed from %s to %s",
 			     *library->before.scheduler ? library->before.scheduler : "none",
 			     *library->after.scheduler ? library->after.scheduler : "none");
-	if (library->before.cgroups_hash != library->after.cgroups_hash)
+	if (library->before.cgroups_hash && library->after.cgroups_hash &&
+	    library->before.cgroups_hash != library->after.cgroups_hash)
 		klat_invalid(run, "another program moved this process to another cgroup");
 }
 

@@ -116,7 +116,7 @@ struct klat_snapshot {
 	int64_t halt_poll_ns, polls, halts;
 	int highest_cpu;
 	char scheduler[64];    /* of sched_ext; empty if there is none */
-	uint64_t cgroups_hash; /* of /proc/self/cgroup; 0: not read */
+	uint64_t cgroups_hash; /* of the cgroups; 0: not read */
 };
 
 void klat_snapshot_take(struct klat_snapshot *snapshot, const struct klat_run *run);

@@ -409,7 +409,9 @@ def test_a_clock_that_went_back_is_told(klat: Campaigns) -> None:
         for number, hour in enumerate(hours, 1)
     )
     klat.change(phase=RUNNING, attempts=attempts)
-    assert "warning: the clock went back once, by up to 3 h," in klat("status")
+    said = klat("status")
+    assert "warning: the clock went back once, by up to 3 h," in said
+    assert "so the dates of the sessions\n  are not" in said
 
 
 @pytest.mark.parametrize("is_check", [False, True])

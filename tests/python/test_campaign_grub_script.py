@@ -127,6 +127,8 @@ NESTED = "for s in a b; do for t in c d; do v=$v$s$t; {}; done; v=${{v}}x; done"
         ("function f { false; return; }; if f; then v=a; else v=b; fi", "b"),
         ("function f { break; v=c; }; for s in a b; do f; v=$v$s; done", "cb"),
         ("return; v=a; break; v=${v}b", "ab"),
+        ("if break; then v=a; else v=b; fi", "a"),
+        ("function f { return ²; }; f; v=a", "a"),
         ("until [ x$v = xaaa ]; do v=a$v; done", "aaa"),
         ("while [ x$v != xaa ]; do v=a$v; done; v=${v}b", "aab"),
         ("while true; do v=a$v; if [ $v = aa ]; then break; fi; done", "aa"),
@@ -177,6 +179,8 @@ MAYBE = "if search x; then {}; fi"
             True,
         ),
         ("for s in a b; do break $cmdpath; v=b; done", None, True),
+        # The status of `for` is that of its last body.
+        ("function f { for s in a; do false; done; }; if f; then v=a; else v=b; fi", None, True),
         ("v=a; for k in *; do v=b; break; v=a; done", None, True),
     ],
 )

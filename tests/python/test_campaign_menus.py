@@ -669,6 +669,12 @@ ZFS = "root=ZFS=rpool/ROOT/a"
         ("/@/boot/gone", "/@/boot", "ro", "", "/@ / rw shared:1 - btrfs /dev/sda2 rw"),
         ("/gone", "/BOOT/a@", ZFS, "", "/ /boot rw - zfs bpool/BOOT/a rw"),
         ("/ROOT/a@/boot/gone", "/ROOT/a@/boot", "ro", "", "/ / rw - zfs rpool/ROOT/a rw"),
+        # A bind mount, as NixOS has it, in its spelling; and a name with a blank.
+        ("/gone", "/root/@/a/boot", ZFS, "", "/a/boot /boot rw - zfs rpool/root rw"),
+        ("/gone", "/root/@/b/boot", ZFS, "root/@/b", "/a/boot /boot rw - zfs rpool/root rw"),
+        ("/gone", "'/my sub/boot'", "ro", "", r"/my\040sub / rw - btrfs /dev/sda2 rw"),
+        # An overlay says nothing about GRUB's path.
+        ("/@/boot/vmlinuz-x", "/@/boot", "ro", "", "/ / rw - overlay overlay rw"),
         ("/@boot/gone", "/@snap", "ro", "@snap", "/@boot /boot rw - btrfs /dev/sda2 rw"),
         ("/@boot/gone", "/@boot", "ro", "@boot", "/ /boot rw - ext4 /dev/sda2 rw"),
         ("(hd0,gpt2)/@boot/gone", "/@boot", "ro", "", ""),

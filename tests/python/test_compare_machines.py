@@ -99,6 +99,18 @@ def test_a_machine_with_one_boot_has_only_its_own_verdict(fleet, klat):
     assert "over 6 machines" in out and "01ffffff: NEW is one boot" in words(out)
 
 
+def test_a_first_machine_that_is_refused_leaves_the_others_together(fleet, klat):
+    governor = "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"
+    set_otherwise = {
+        label: {"environment": {governor: value}}
+        for label, value in (("stock", "powersave"), ("rt", "performance"))
+    }
+    sides = fleet([1.0, *SLOWER], changes={0: set_otherwise})
+    over = json.loads(klat("compare", *sides, *MEDIAN, "--format", "json")[1])["over_machines"][0]
+    assert [machine[:2] for machine in over["machines"]] == [f"{n:02d}" for n in range(1, 8)]
+    assert [left["machine"][:2] for left in over["left_out"]] == ["00"]
+
+
 def test_few_machines_have_only_their_own_verdicts(fleet, klat):
     status, out, _ = klat("compare", *fleet([1.0, 1.1, 1.0]), *MEDIAN)
     assert status == 1 and "2 same, 1 slower: regression" in out

@@ -30,6 +30,8 @@ from fakes import (
     klat,
 )
 
+from klat.compare import environment_conditions
+
 from klat.record.session import read_session
 
 
@@ -162,6 +164,20 @@ def test_resuming_refuses_a_machine_that_was_set_otherwise(interrupted: tuple[Kl
         assert "proc/sys/kernel/sched_rt_runtime_us was 12345 and is" in refused(klat, session)
     finally:
         shutil.rmtree(session / "environment")
+
+
+@pytest.mark.parametrize(
+    "changed",
+    ["sys/devices/system/cpu/vulnerabilities/l1tf", "proc/sys/net/ipv4/tcp_mtu_probing"],
+)
+def test_what_changes_by_itself_refuses_no_resumption(tmp_path: Path, changed: str) -> None:
+    file = tmp_path / changed
+    file.parent.mkdir(parents=True)
+    file.write_text("another text\n")
+    live = tmp_path / "live"
+    (live / changed).parent.mkdir(parents=True)
+    (live / changed).write_text("a text\n")
+    assert environment_conditions.changed(tmp_path, live) == []
 
 
 def test_resuming_refuses_a_rebuilt_program(interrupted: tuple[Klat, Path]) -> None:

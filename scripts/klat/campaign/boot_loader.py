@@ -166,6 +166,7 @@ def run(*command: str, seconds: float = _SECONDS) -> subprocess.CompletedProcess
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
+            errors="backslashreplace",
             env=environment,
             timeout=seconds,
             check=False,

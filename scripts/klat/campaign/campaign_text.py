@@ -135,7 +135,7 @@ def _clock_jumps(attempts: Sequence[BootAttempt]) -> Iterator[str]:
     back = [before - after for before, after in zip(asked, asked[1:]) if after < before]
     if back:
         times = "once" if len(back) == 1 else f"{len(back)} times"
-        yield from wrapped(
+        yield from _hanging(
             f"warning: the clock went back {times}, by up to {duration(max(back).total_seconds())}, so the dates"
             " of the sessions are not in the order of the boots, and the times here can be wrong"
         )

@@ -226,7 +226,8 @@ class Execution(ABC):
             self._loops -= 1
         self._arrive(after)
         self._sure = sure and not self._exits
-        return None if ended is None else statement.until or not statement.condition
+        # The status of `for` is that of the last body.
+        return None if ended is None or not statement.condition else statement.until
 
     def _iterate(self, statement: Loop, values: Iterator[str], after: int) -> Truth:
         """Whether the loop has ended; None if only the boot decides. `after` is the place after the loop."""
@@ -300,7 +301,7 @@ class Execution(ABC):
                 self._pass(rest)
             elif number is None:
                 self._pass([None] * len(self._arguments))
-            elif number.isdigit() and int(number) <= len(self._arguments):
+            elif number.isdecimal() and int(number) <= len(self._arguments):
                 self._pass(self._arguments[int(number) :])
         elif _ASSIGNMENT.fullmatch(text_of(command.words[0])):
             self._assign(command.words[0], command)
@@ -340,14 +341,16 @@ class Execution(ABC):
     def _exit(self, name: str, number: str | None) -> Truth:
         """return, break or continue. Elsewhere than in a function or a loop, GRUB ignores it."""
         if name == "return":
-            if self._calls and (number is None or number.isdigit()):
+            if self._calls and (number is None or number.isdecimal()):
                 raise _Exit(-1, None if number is None else int(number) == 0)
         elif number is None:
             self._exits += [(place, dict(self.variables)) for place in range(2 * self._loops)]
             self._sure &= not self._exits
-        elif self._loops and number.isdigit() and int(number):
-            left = self._loops - min(int(number), self._loops)
-            raise _Exit(2 * left + (name == "continue"))
+        elif number.isdecimal() and int(number):
+            if self._loops:
+                left = self._loops - min(int(number), self._loops)
+                raise _Exit(2 * left + (name == "continue"))
+            return True
         return None if number is None else False
 
     def _assign(self, word: Word, command: Command) -> None:

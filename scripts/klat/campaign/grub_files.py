@@ -45,11 +45,15 @@ def doubt(root: Path, name: str) -> str:
     if not above or not line.exists():
         return ""
     path = Path("/", file.relative_to(root))
-    around = [mount for mount in mounts(root) if path.is_relative_to(mount.point)]
+    # GRUB does not see an overlay.
+    around = [m for m in mounts(root) if m.kind != "overlay" and path.is_relative_to(m.point)]
     if around:
         mount = max(reversed(around), key=lambda mount: len(mount.point))
         for_grub = Path("/", _top(mount), path.relative_to(mount.point))
-        is_of_system = for_grub == Path("/", path_on_partition(name).lstrip("/"))
+        named = path_on_partition(name).lstrip("/")
+        # NixOS has a slash before the @ of a data set, which GRUB ignores.
+        named = named.replace("/@/", "@/") if mount.kind == "zfs" else named
+        is_of_system = for_grub == Path("/", named)
         why = f"GRUB's path of {path} is {for_grub}"
     else:
         images = re.findall(r"BOOT_IMAGE=(\S+)/", line.read_text())
@@ -65,7 +69,9 @@ def doubt(root: Path, name: str) -> str:
 
 def _top(mount: Mount) -> str:
     """GRUB's path of what is mounted: the btrfs subvolume, or the ZFS data set."""
-    return f"{mount.source.partition('/')[2]}@" if mount.kind == "zfs" else mount.top.strip("/")
+    if mount.kind == "zfs":
+        return f"{mount.source.partition('/')[2]}@{mount.top}"
+    return mount.top.strip("/")
 
 
 def target(root: Path) -> str:
@@ -120,7 +126,9 @@ class BlsEntry:
 def bls_entries(directory: Path, variables: Variables | None = None) -> list[BlsEntry]:
     """The entries of this directory, in the menu's order. `variables` are those of GRUB."""
     variables = variables or {}
-    files = sorted(directory.glob("[!.]*.conf"), key=lambda file: _age(file.stem), reverse=True)
+    # GRUB skips what it cannot open.
+    found = [file for file in directory.glob("[!.]*.conf") if file.is_file()]
+    files = sorted(found, key=lambda file: _age(file.stem), reverse=True)
     return [_entry(file, variables) for file in files]
 
 

@@ -248,7 +248,9 @@ class GrubMenu(Execution):
     def _is_file(self, name: str) -> Truth:
         """klat's own file counts as present: klat writes it before a boot."""
         path = self._path_of(name)
-        return None if path is None else path == self.directory / OWN_FILE or path.is_file()
+        if path is None or path.is_dir():  # -d and -e
+            return None
+        return path == self.directory / OWN_FILE or path.is_file()
 
     def _open_menu(self, name: str | None, command: Command) -> None:
         """GRUB makes another menu of the file, with the exported variables."""

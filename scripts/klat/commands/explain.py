@@ -73,7 +73,12 @@ def add_parser(subparsers: Any) -> None:
 def _run(arguments: argparse.Namespace) -> int:
     from klat.base.process import Signals, Stopped
     from klat.running.loads import Load
-    from klat.running.traced_runs import record_pairs, traceable_sets, traced_words
+    from klat.running.traced_runs import (
+        explain_session,
+        record_pairs,
+        traceable_sets,
+        traced_words,
+    )
     from klat.report.text.slow_samples_text import report
 
     arguments.sweep = []
@@ -94,7 +99,7 @@ def _run(arguments: argparse.Namespace) -> int:
                 beside = Load(load, Path(private), signals)
                 beside.settle()
             runs = arguments.runs or 25
-            explained = record_pairs(benchmark, words, tracing, runs, session, signals, bool(load))
+            schedule = record_pairs(benchmark, words, tracing, runs, session, signals, bool(load))
             if beside:
                 beside.check()
         except Stopped as stopped:
@@ -102,9 +107,10 @@ def _run(arguments: argparse.Namespace) -> int:
         finally:
             if beside:
                 beside.end()
-    for line in report(explained, arguments.above, arguments.longest):
+        (explained,) = explain_session(session, schedule)
+    for line in report(explained.found, arguments.above, arguments.longest):
         print(line)
-    return _INVALID if explained.refuted else 0
+    return _INVALID if explained.found.refuted else 0
 
 
 def _make(keep: Path) -> None:

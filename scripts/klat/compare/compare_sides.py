@@ -60,7 +60,7 @@ def compare_with_runs(
         if not options.limit:
             numbered = enumerate(of_new, len(matched))
             of_cells = [test for number, m in numbered for test in tests_of(number, m, options)]
-            over += over_machines(of_new, of_cells, options)
+            over += over_machines(of_new, of_cells, len(matched), options)
             tests += of_cells
         matched += of_new
     problems = tuple(dict.fromkeys(problem for side in (base, *news) for problem in side.problems))

@@ -228,12 +228,17 @@ def of_files(files: Files) -> Values:
 
 
 def changed(environment: Path, machine: Path) -> list[str]:
-    """Sentences on conditions that differ between the files of a session and those of this machine."""
+    """Sentences on conditions that differ between the files of a session and those of this machine. Without those
+    of the network, whose namespace can be another one, and without vulnerabilities: their texts change when a
+    module or a guest starts."""
     then, now = of_files(captured(environment)), of_files(captured(environment, machine))
+    alike = Alike.of([then, now])
     return [
         f"{name} was {printable(short(then[key, name]))} and is {printable(short(now[key, name]))} now"
         for key, name in then.keys() & now.keys()
-        if then[key, name] != now[key, name] and rule_of(key) is not Rule.NEVER
+        if rule_of(key) is not Rule.NEVER
+        and key.partition(".")[0] not in (NET, "vulnerability")
+        and meaning(key, then[key, name], then, alike) != meaning(key, now[key, name], now, alike)
     ]
 
 

@@ -40,26 +40,26 @@ _Key = tuple[str, str, str, str, str, tuple[str, ...], str]
 
 
 def over_machines(
-    matched: Sequence[MatchedSides], tests: Sequence[Test], options: Options
+    matched: Sequence[MatchedSides], tests: Sequence[Test], first: int, options: Options
 ) -> list[tuple[OverMachines, Test | None]]:
     """All estimands of BASE and one NEW, in the order of the cells, with their tests. There is no test for
     figures that cannot have a verdict. `matched` has an entry for each machine, and `tests` are those of
-    their cells. Empty if the sides are not split by machine."""
+    their cells. `first` is the number of the first machine in Comparison.against. Empty if the sides are not split by machine.
+    """
     if not matched[0].datasets.machine:
         return []
     usable = [sides.datasets for sides in matched if not sides.against.refused]
     differing = "; ".join(_differing_conditions(usable, options.allow))
     return [
         _over_machines(key, members, matched, differing, options.rules)
-        for key, members in _by_estimand(matched, tests, options.rules).items()
+        for key, members in _by_estimand(matched, tests, first, options.rules).items()
     ]
 
 
 def _by_estimand(
-    matched: Sequence[MatchedSides], tests: Sequence[Test], rules: Rules
+    matched: Sequence[MatchedSides], tests: Sequence[Test], first: int, rules: Rules
 ) -> dict[tuple[_Key, Estimand], _Members]:
     found: dict[tuple[_Key, Estimand], _Members] = {}
-    first = tests[0].cell[0] if tests else 0
     for test in tests:
         if not test.tested:
             continue

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from klat.compare.environment_conditions import Values
 from klat.stats.distribution import Distribution
 from klat.stats.autocorrelation import STRETCH, RunQuantile, quantile_of
 from klat.record.json_files import read_run_json
-from klat.record.samples import PART, SampleFiles, Samples
+from klat.record.samples import PART, KeptDistributions, SampleFiles, Samples
 from klat.record.session import Row, Session, SessionError, find_sessions, printable, read_session
 from klat.record.verification import PIECE, believed
 from klat.record.evidence import state_of
@@ -224,7 +225,7 @@ def merged_distribution(runs: Sequence[Run]) -> Distribution:
     counted = [run for run in runs if run.is_counted]
     parts = (part for run in runs if not run.is_counted for part in run.parts())
     return Distribution.merged(
-        (Distribution.of_parts(parts), *(run.distribution() for run in counted))
+        chain([Distribution.of_parts(parts)], (run.distribution() for run in counted))
     )
 
 
@@ -253,7 +254,8 @@ def read_sources(
     SessionError if a path leads to no session, or if no session has a run.
     """
     recorded = [read_session(found) for found in find_sessions(paths)]
-    files = {session.path: SampleFiles(session) for session in recorded}
+    kept = KeptDistributions()
+    files = {session.path: SampleFiles(session, kept) for session in recorded}
     sessions = without_copies([believed(session, files[session.path]) for session in recorded])
     problems = [f"{printable(str(s.path))}: {p}" for s in sessions for p in s.problems]
     problems += json_files.failures(session.path for session in sessions)

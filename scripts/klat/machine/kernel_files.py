@@ -24,6 +24,9 @@ def text(path: Path) -> str:
         return ""
 
 
+_OCTAL = re.compile(r"\\([0-7]{3})")  # a blank or a backslash in mountinfo
+
+
 class Mount(NamedTuple):
     top: str  # the directory of the file system that is mounted
     point: str
@@ -38,7 +41,7 @@ def mounts(root: Path) -> Iterator[Mount]:
         mount, _, file_system = line.partition(" - ")
         fields = (*mount.split(" ")[3:5], *file_system.split(" ")[:3])
         if len(fields) == len(Mount._fields):
-            yield Mount(*fields)
+            yield Mount(*(_OCTAL.sub(lambda code: chr(int(code[1], 8)), field) for field in fields))
 
 
 def number(path: Path) -> int | None:

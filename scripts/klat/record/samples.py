@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -20,8 +21,8 @@ _WIDTH = 8
 PART = 1 << 21
 # A file up to this many samples is read whole, because many short runs share it.
 _WHOLE = 1 << 17
-# Distributions of a session are kept up to this many values in total.
-_KEPT_VALUES = 1 << 19
+# Distributions are kept up to this many values in total.
+_KEPT_VALUES = 1 << 22
 # A soak of 32 MiB cannot hold more pairs of one row.
 MOST_PAIRS = 1 << 21
 _PAIRS = 1 << 16  # read at once
@@ -31,17 +32,25 @@ class DamagedPairs(SessionError):
     """The pairs of a soak can be read, but they are not those of the row."""
 
 
+@dataclass
+class KeptDistributions:
+    """How many values of distributions several SampleFiles may still keep together."""
+
+    values_left: int = _KEPT_VALUES
+
+
 class SampleFiles:
     """The files below samples/ of one session. A file is open only while it is read, because a
     session may have more files than a process may open. The last small file stays in memory, and so do
     distributions of few values: a row is verified, and then read for its figures."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, kept: KeptDistributions | None = None) -> None:
         self.session = session
         self._paths: dict[tuple[str, str], Path] = {}
         self._small: tuple[Path, Samples] | None = None
         self._kept: dict[int, Distribution] = {}  # by line of runs.csv
-        self._kept_values = 0
+        self._budget = kept or KeptDistributions()
+        self._last: tuple[int, Distribution] | None = None
 
     def read(self, row: Row) -> Samples:
         """The samples that a row points to, in the order taken. SessionError if some are missing,
@@ -59,11 +68,18 @@ class SampleFiles:
         pairs of a soak are not valid."""
         if (kept := self._kept.get(row.line)) is not None:
             return kept
+        if self._last and self._last[0] == row.line:
+            return self._last[1]
         counted = self._pairs(row) if row.soak else Distribution.of_parts(self.parts(row))
-        if self._kept_values + len(counted.values) <= _KEPT_VALUES:
+        self._last = row.line, counted
+        if len(counted.values) <= self._budget.values_left:
             self._kept[row.line] = counted
-            self._kept_values += len(counted.values)
+            self._budget.values_left -= len(counted.values)
         return counted
+
+    def release(self) -> None:
+        """Forget the last file and the last row. Distributions that are kept stay."""
+        self._small = self._last = None
 
     def span(self, row: Row, start: int, count: int) -> Samples:
         """`count` samples of a row. `start` 0 is its first sample. SessionError as read()."""

@@ -115,6 +115,7 @@ def believed(session: Session, files: SampleFiles) -> Session:
     """The session without the runs of refuted rows. Its problems list the runs that are left out and the
     rows that cannot be checked."""
     result = verify(session, files)
+    files.release()
     bad = {row.batch for row in session.rows if row.line in result.refuted}
     kept = [row for row in session.rows if row.batch not in bad] if bad else session.rows
     problems = list(session.problems)

@@ -170,13 +170,8 @@ class Recording:
                     f"{self.path}: {', '.join(sorted(changed))} was rebuilt since the session"
                     " began; start a new session"
                 )
-            if conditions := sorted(
-                environment_conditions.changed(self.path / "environment", Path("/"))
-            ):
-                raise KlatError(
-                    f"{self.path}: the machine is not as when the session began: {'; '.join(conditions[:3])};"
-                    " set it back, or start a new session"
-                )
+            if not self.settings.setup:  # which changes the machine before each turn
+                self._check_machine()
         self.facts["runner"] = os.getpid()
         self.facts["resumed"] = [
             *self.facts["resumed"],
@@ -184,6 +179,15 @@ class Recording:
         ]
         session_directory.write_facts(self.path, self.facts)
         return [run for run in self.schedule if run.order not in completed]
+
+    def _check_machine(self) -> None:
+        """KlatError if the machine is not as when the session began."""
+        changed = environment_conditions.changed(self.path / "environment", Path("/"))
+        if changed:
+            raise KlatError(
+                f"{self.path}: the machine is not as when the session began:"
+                f" {'; '.join(sorted(changed)[:3])}; set it back, or start a new session"
+            )
 
     def _completed(self, record: Session) -> set[int]:
         for row in record.rows:

@@ -62,9 +62,9 @@ def record_pairs(
     session: Path,
     signals: Signals,
     under_load: bool = False,
-) -> TracedSession:
-    """Record `pairs` pairs of a traced and an untraced run in the session, and explain them. The traced run is
-    first in every other pair. Its arguments end with `tracing`. KlatError if a run fails."""
+) -> list[PlannedRun]:
+    """Record `pairs` pairs of a traced and an untraced run in the session. The traced run is first in every
+    other pair. Its arguments end with `tracing`. KlatError if a run fails."""
     schedule = [
         PlannedRun(2 * pair + place, benchmark, pair, (*arguments, *(tracing if traced else ())))
         for pair in range(pairs)
@@ -81,8 +81,7 @@ def record_pairs(
                 traces.keep(run, session)
     finally:
         progress.clear()
-    (explained,) = explain_session(session, schedule)
-    return explained.found
+    return schedule
 
 
 def _places(instance: Path, kept: Path, used: int) -> tuple[str, ...]:
