@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,6 +22,13 @@ def pytest_configure() -> None:
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, signal.SIG_DFL)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node() -> None:
+    """Before pytest-xdist starts the tests of a worker. If the first task of the worker has not quite ended, execnet
+    starts the tests in a thread that is not the main one, where Python sets no signals."""
+    time.sleep(0.5)
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
