@@ -220,11 +220,11 @@ class Engine:
         )
 
     def _or_say(self, step: Callable[[], object]) -> None:
-        """Take a step of the end. If it fails in any way, report this in the journal and in `why`, because the
+        """Take a step of the end. If it fails, report this in the journal and in `why`, because the
         later steps are still necessary."""
         try:
             step()
-        except Exception as error:
+        except (KlatError, OSError, ValueError) as error:
             why = f"klat could not remove everything that it added: {error}"
             self._say(why)
             try:
