@@ -670,8 +670,8 @@ ZFS = "root=ZFS=rpool/ROOT/a"
         ("/gone", "/BOOT/a@", ZFS, "", "/ /boot rw - zfs bpool/BOOT/a rw"),
         ("/ROOT/a@/boot/gone", "/ROOT/a@/boot", "ro", "", "/ / rw - zfs rpool/ROOT/a rw"),
         # A bind mount, as NixOS has it, in its spelling; and a name with a blank.
-        ("/gone", "/root/@/a/boot", ZFS, "", "/a/boot /boot rw - zfs rpool/root rw"),
-        ("/gone", "/root/@/b/boot", ZFS, "root/@/b", "/a/boot /boot rw - zfs rpool/root rw"),
+        ("/gone", "/tank/@/a/boot", ZFS, "", "/a/boot /boot rw - zfs rpool/tank rw"),
+        ("/gone", "/tank/@/b/boot", ZFS, "tank/@/b", "/a/boot /boot rw - zfs rpool/tank rw"),
         ("/gone", "'/my sub/boot'", "ro", "", r"/my\040sub / rw - btrfs /dev/sda2 rw"),
         # An overlay says nothing about GRUB's path.
         ("/@/boot/vmlinuz-x", "/@/boot", "ro", "", "/ / rw - overlay overlay rw"),

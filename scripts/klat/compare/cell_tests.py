@@ -13,8 +13,14 @@ from klat.compare.estimands import Estimand
 from klat.compare.machines import MachinePair
 from klat.compare.matching import MatchedCell, declared_of, not_delivered, why_uncounted
 from klat.compare.dataset import CellRuns, Key, status_counts
-from klat.compare.observations import NoLogarithm, Units, Within, observe, within_runs
-from klat.compare.observations import observe_sides
+from klat.compare.observations import (
+    NoLogarithm,
+    Units,
+    Within,
+    observe,
+    observe_sides,
+    within_runs,
+)
 from klat.compare.units import SideUnits
 from klat.compare.verdicts import Judgement, Observed, Rules, Verdict, describe
 from klat.record.environment import short
