@@ -54,9 +54,9 @@ def compare_with_runs(
     over: list[tuple[OverMachines, Test | None]] = []
     left_out: list[LeftOutMachine] = []
     for new in news:
-        pairs, alone = match_machines(base, new, options.allow)
+        pairs, single = match_machines(base, new, options.allow)
         of_new = [_match(pair, options, caution) for pair in pairs]
-        left_out += alone
+        left_out += single
         if not options.limit:
             numbered = enumerate(of_new, len(matched))
             of_cells = [test for number, m in numbered for test in tests_of(number, m, options)]
@@ -67,18 +67,18 @@ def compare_with_runs(
     problems += tuple(same_samples([s for side in (base, *news) for s in side.sessions]))
     if options.limit:
         limited, family = with_limits(matched, options.limit, options.rules)
-        found = Comparison(options, limited, family, problems, left_out_machines=tuple(left_out))
-        return found, matched
+        alone = tuple(left_out)
+        return Comparison(options, limited, family, problems, left_out_machines=alone), matched
     judged = _judge_all([*tests, *(test for _, test in over if test)], options.rules)
-    found = Comparison(
+    comparison = Comparison(
         options,
         _with_results(matched, judged),
         sum(judgement.p is not None for test, judgement in judged.items() if not test.described),
         problems,
-        tuple(replace(o, judgement=judged[test] if test else None) for o, test in over),
+        tuple(replace(result, judgement=judged[test] if test else None) for result, test in over),
         tuple(left_out),
     )
-    return found, matched
+    return comparison, matched
 
 
 def _judge_all(tests: Sequence[Test], rules: Rules) -> dict[Test, Judgement]:

@@ -59,7 +59,7 @@ def over_machines(
 def _by_estimand(
     matched: Sequence[MatchedSides], tests: Sequence[Test], first: int, rules: Rules
 ) -> dict[tuple[_Key, Estimand], _Members]:
-    found: dict[tuple[_Key, Estimand], _Members] = {}
+    by_estimand: dict[tuple[_Key, Estimand], _Members] = {}
     for test in tests:
         if not test.tested:
             continue
@@ -67,12 +67,12 @@ def _by_estimand(
         sides = matched[number - first]
         cell, machine = sides.against.cells[place], sides.datasets.machine
         key = (*cell.key, cell.unit, cell.under_test, sides.against.subject)
-        members = found.setdefault((key, test.estimand), _Members())
+        members = by_estimand.setdefault((key, test.estimand), _Members())
         members.tests[machine] = test
         members.pairs[machine] = sides.pairs[place]
         if not test.described:
             members.judgements[machine] = describe(*test.sides, rules, test.obstacle)
-    return found
+    return by_estimand
 
 
 def _over_machines(
@@ -98,7 +98,7 @@ def _over_machines(
     errors = [j.error for j in usable.values() if j.error is not None]
     spread = not reason
     new = matched[0].against.new
-    found = OverMachines(
+    result = OverMachines(
         new.label,
         new.path,
         *names[:6],
@@ -111,9 +111,9 @@ def _over_machines(
         next_machine=_next(effects, rules) if spread else None,
     )
     if reason:
-        return found, None
+        return result, None
     included = tuple(members.tests[machine] for machine in usable)
-    return found, Test((-1, -1), estimand, True, machines_as_pairs(usable), included=included)
+    return result, Test((-1, -1), estimand, True, machines_as_pairs(usable), included=included)
 
 
 def _has_error(judgement: Judgement) -> bool:
