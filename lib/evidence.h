@@ -29,7 +29,8 @@ enum klat_rule {
 	KLAT_RARELY, /* at most 1 % of `wanted` */
 };
 
-/* most_sleeps of a worker that competes with others, or whose program judges its sleeps. */
+/* A value of most_sleeps: any number. For workers that compete, and if the program judges the
+ * sleeps. */
 #define KLAT_ANY_SLEEPS (-1)
 
 /*

@@ -11,10 +11,10 @@ enum klat_priority {
 /*
  * One pinned real-time thread, or process, of the measurement. It lives in memory that all
  * processes of the run share. A benchmark states the first part, in a table or for
- * klat_worker_add(); setup() may change it. The body reads `run`, `state`, `index` and `cpu`; the
- * rest belongs to the library. `state` is run->state: the struct of the benchmark's `state_size`,
- * one for all workers, zeroed before setup(). The body returns 0, or -errno, which ends the
- * measured process at once.
+ * klat_worker_add(); setup() may change what follows `place`, but not raise a rank. The body reads
+ * `run`, `state`, `index` and `cpu`; the rest belongs to the library. `state` is run->state: the
+ * struct of the benchmark's `state_size`, one for all workers, zeroed before setup(). The body
+ * returns 0, or -errno, which ends the measured process at once.
  */
 struct klat_worker {
 	const char *role;

@@ -396,7 +396,7 @@ static int setup(struct klat_run *run)
 		worker->sleeps = o->wake != SPIN && (o->threads == 1 || (t && run->one_cpu))
 					 ? KLAT_MOSTLY
 					 : KLAT_COUNTED;
-		/* A timer is armed under a mutex that the threads share. */
+		/* The threads share a mutex to arm timers, and can sleep on it. */
 		if (worker->sleeps == KLAT_COUNTED && (o->threads > 1 || o->timer))
 			worker->most_sleeps = KLAT_ANY_SLEEPS;
 	}

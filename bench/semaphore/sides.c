@@ -91,8 +91,8 @@ static int64_t cpu_ns(void)
 	return klat_clock_ns(CLOCK_THREAD_CPUTIME_ID);
 }
 
-/* If the consumer does not wait for this item yet, wait until it has been idle for the time of
- * --idle. Returns the time that this took. It is neither in the sample nor in the CPU time of the
+/* If the consumer is late, spin until it waits for this item, and then for the time of --idle.
+ * Returns the time that this took. It is neither in the sample nor in the CPU time of the
  * items. In bare, the consumer waits for no item, but the load costs the same. */
 static uint64_t follow(struct klat_worker *worker, uint32_t number, bool alone, int *err)
 {

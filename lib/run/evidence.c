@@ -38,7 +38,7 @@ static void take_halt_poll(struct klat_snapshot *snapshot, const struct klat_run
 	}
 }
 
-/* FNV of the cgroups that the measured process is in; 0: not read. */
+/* A hash (FNV) of the cgroups that the measured process is in; 0: not read. */
 static uint64_t hash_cgroups(const struct klat_library *library)
 {
 	char path[64] = "/proc/self/cgroup", *text;

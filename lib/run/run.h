@@ -31,7 +31,7 @@ struct klat_series {
 	uint64_t *base;
 };
 
-/* If configure() has chosen no metric: all of them. */
+/* Use all metrics, unless configure() chose some. */
 void klat_use_default_metrics(struct klat_run *run);
 int klat_samples_map(struct klat_run *run);
 /* Copy the timed samples of all series, one series after the other. */

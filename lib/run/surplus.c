@@ -214,7 +214,7 @@ static void judge_more_sleeps(struct klat_run *run, const struct klat_worker *wo
 		      most = worker->most_sleeps ?: worker->sleeps == KLAT_MOSTLY,
 		      surplus = worker->voluntary - waits * most;
 
-	/* Other rules have their own upper side. */
+	/* judge_sleeps() limits the sleeps under the other rules. */
 	if ((worker->sleeps == KLAT_MOSTLY || worker->sleeps == KLAT_COUNTED) &&
 	    most != KLAT_ANY_SLEEPS && surplus * 20 > waits && !locks_sleep())
 		verdict_of(run, surplus)(run, "the %s slept %lld times in %lld iterations",

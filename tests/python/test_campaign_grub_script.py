@@ -179,7 +179,7 @@ MAYBE = "if search x; then {}; fi"
             True,
         ),
         ("for s in a b; do break $cmdpath; v=b; done", None, True),
-        # The status of `for` is that of its last body.
+        # The status of `for` is that of its last body, which klat does not keep.
         ("function f { for s in a; do false; done; }; if f; then v=a; else v=b; fi", None, True),
         ("v=a; for k in *; do v=b; break; v=a; done", None, True),
     ],

@@ -177,7 +177,7 @@ def test_what_changes_by_itself_refuses_no_resumption(tmp_path: Path, changed: s
     live = tmp_path / "live"
     (live / changed).parent.mkdir(parents=True)
     (live / changed).write_text("a text\n")
-    assert environment_conditions.changed(tmp_path, live) == []
+    assert environment_conditions.changed_conditions(tmp_path, live) == []
 
 
 def test_resuming_refuses_a_rebuilt_program(interrupted: tuple[Klat, Path]) -> None:

@@ -148,7 +148,7 @@ def check_systems(
         if "root" in mounted and re.match(rf"/|{_DEVICE.pattern}", named.get("root", "")):
             wanted.setdefault("root", mounted["root"])
         keys = wanted.keys() | named.keys()
-        # A number beside a partition names another one.
+        # PARTNROFF names another partition, so the devices cannot be compared.
         if "root" not in wanted.keys() & named.keys() or "/PARTNROFF=" in named["root"]:
             keys -= {"root", *_SUBVOLUMES}
         for key in sorted(keys):

@@ -226,7 +226,7 @@ class Execution(ABC):
             self._loops -= 1
         self._arrive(after)
         self._sure = sure and not self._exits
-        # The status of `for` is that of the last body.
+        # The status of `for` is that of its last body, which klat does not keep.
         return None if ended is None or not statement.condition else statement.until
 
     def _iterate(self, statement: Loop, values: Iterator[str], after: int) -> Truth:

@@ -46,14 +46,14 @@ def doubt(root: Path, name: str) -> str:
         return ""
     path = Path("/", file.relative_to(root))
     # GRUB does not see an overlay.
-    around = [m for m in mounts(root) if m.kind != "overlay" and path.is_relative_to(m.point)]
-    if around:
-        mount = max(reversed(around), key=lambda mount: len(mount.point))
+    enclosing = [m for m in mounts(root) if m.kind != "overlay" and path.is_relative_to(m.point)]
+    if enclosing:
+        mount = max(reversed(enclosing), key=lambda mount: len(mount.point))
         for_grub = Path("/", _top(mount), path.relative_to(mount.point))
-        named = path_on_partition(name).lstrip("/")
+        grub_path = path_on_partition(name).lstrip("/")
         # NixOS has a slash before the @ of a data set, which GRUB ignores.
-        named = named.replace("/@/", "@/") if mount.kind == "zfs" else named
-        is_of_system = for_grub == Path("/", named)
+        grub_path = grub_path.replace("/@/", "@/") if mount.kind == "zfs" else grub_path
+        is_of_system = for_grub == Path("/", grub_path)
         why = f"GRUB's path of {path} is {for_grub}"
     else:
         images = re.findall(r"BOOT_IMAGE=(\S+)/", line.read_text())

@@ -295,7 +295,7 @@ def _settings(
 
 def _entry(text: str, entries: list[BootEntry]) -> BootEntry:
     """The first entry with this identity, or else title, or else release. An entry of this title or release that can
-    measure comes before a recovery entry. KlatError if these entries have different kernels.
+    measure comes before a recovery entry, and a rescue entry has a release only if no other has it. KlatError if these entries have different kernels.
     """
     from klat.campaign.entry_checks import obstacle
     from klat.campaign.this_machine import ThisMachine

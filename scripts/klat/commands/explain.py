@@ -93,20 +93,20 @@ def _run(arguments: argparse.Namespace) -> int:
         _make(arguments.keep)
     with Signals() as signals, tempfile.TemporaryDirectory(prefix="klat-explain-") as private:
         session = Path(arguments.keep or private) / "session"
-        beside: Load | None = None
+        background_load: Load | None = None
         try:
             if load:
-                beside = Load(load, Path(private), signals)
-                beside.settle()
+                background_load = Load(load, Path(private), signals)
+                background_load.settle()
             runs = arguments.runs or 25
             schedule = record_pairs(benchmark, words, tracing, runs, session, signals, bool(load))
-            if beside:
-                beside.check()
+            if background_load:
+                background_load.check()
         except Stopped as stopped:
             return stopped.status
         finally:
-            if beside:
-                beside.end()
+            if background_load:
+                background_load.end()
         (explained,) = explain_session(session, schedule)
     for line in report(explained.found, arguments.above, arguments.longest):
         print(line)

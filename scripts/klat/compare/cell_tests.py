@@ -70,13 +70,13 @@ class MatchedSides:
     pairs: Sequence[MatchedCell]
 
 
-def cell_of(
+def cell_without_results(
     pair: MatchedCell, against: Against, units: SideUnits, unit: str, options: Options
 ) -> Cell:
     """The cell, without results."""
     keys, base, new = pair.keys, pair.base, pair.new
     both = bool(base.units and new.units)
-    disagreeing = disagreements(_each(base), _each(new)) if both else []
+    disagreeing = disagreements(_condition_rows(base), _condition_rows(new)) if both else []
     names = declared_of(keys[0][0], units.declared)
     followed = names | ({"cpus", "policy"} if names else set())
     consequences = [condition for condition in disagreeing if condition.key in followed]
@@ -102,8 +102,8 @@ def cell_of(
     )
 
 
-def tests_of(number: int, matched: MatchedSides, options: Options) -> Iterator[Test]:
-    """The tests of all cells that are not refused. `number` is that of the sides in Comparison.against."""
+def cell_tests_of(number: int, matched: MatchedSides, options: Options) -> Iterator[Test]:
+    """The tests of all cells that are not refused. `number` is the index in Comparison.against."""
     for place, (pair, cell) in enumerate(zip(matched.pairs, matched.against.cells)):
         if not cell.refused:
             yield from _tests_of_cell((number, place), pair, cell, matched.units, options)
@@ -173,7 +173,11 @@ def _with_placement(
     if keys[0][2] == keys[1][2] or _differ_in_names(keys, (base, new), disagreeing):
         return disagreeing
     placed = Condition("placement", "the placement", *(short(key[2]) or "none" for key in keys))
-    within = [c.key for side in (base, new) for c in disagreements(_each(side), _each(side))]
+    within = [
+        c.key
+        for side in (base, new)
+        for c in disagreements(_condition_rows(side), _condition_rows(side))
+    ]
     rest = [c for c in disagreeing if c.key != "cpus" or "cpus" in within]
     for cpus in (c for c in disagreeing if c not in rest):
         placed = replace(
@@ -251,7 +255,7 @@ def without_figure(base: CellRuns, new: CellRuns) -> tuple[Verdict, str]:
     return verdict, "; ".join(told_of)
 
 
-def _each(cell: CellRuns) -> list[Values]:
+def _condition_rows(cell: CellRuns) -> list[Values]:
     """All values of each condition in the runs of a cell.
 
     A condition that varies within a side disagrees, because the shares of its values may differ

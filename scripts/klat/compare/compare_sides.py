@@ -12,7 +12,7 @@ from klat.compare.environment_conditions import scheduling
 from klat.compare.caveats import cautions
 from klat.compare.declared_looks import at_look
 from klat.compare.copies import run_of, same_samples
-from klat.compare.cell_tests import MatchedSides, Test, cell_of, tests_of
+from klat.compare.cell_tests import MatchedSides, Test, cell_without_results, cell_tests_of
 from klat.compare.comparison import (
     Against,
     Comparison,
@@ -45,7 +45,7 @@ def compare(base: Dataset, news: Sequence[Dataset], options: Options) -> Compari
 def compare_with_runs(
     base: Dataset, news: Sequence[Dataset], options: Options
 ) -> tuple[Comparison, list[MatchedSides]]:
-    """The same, and the runs behind each of Comparison.against."""
+    """compare(), and the matched runs of each item of Comparison.against."""
     _check(base, news, options)
     rules, caution = at_look([base, *news], options.rules)
     options = replace(options, rules=rules)
@@ -54,15 +54,17 @@ def compare_with_runs(
     over: list[tuple[OverMachines, Test | None]] = []
     left_out: list[LeftOutMachine] = []
     for new in news:
-        pairs, single = match_machines(base, new, options.allow)
-        of_new = [_match(pair, options, caution) for pair in pairs]
-        left_out += single
+        pairs, single_sided = match_machines(base, new, options.allow)
+        matched_of_new = [_match(pair, options, caution) for pair in pairs]
+        left_out += single_sided
         if not options.limit:
-            numbered = enumerate(of_new, len(matched))
-            of_cells = [test for number, m in numbered for test in tests_of(number, m, options)]
-            over += over_machines(of_new, of_cells, len(matched), options)
-            tests += of_cells
-        matched += of_new
+            numbered = enumerate(matched_of_new, len(matched))
+            cell_tests = [
+                test for number, m in numbered for test in cell_tests_of(number, m, options)
+            ]
+            over += over_machines(matched_of_new, cell_tests, len(matched), options)
+            tests += cell_tests
+        matched += matched_of_new
     problems = tuple(dict.fromkeys(problem for side in (base, *news) for problem in side.problems))
     problems += tuple(same_samples([s for side in (base, *news) for s in side.sessions]))
     if options.limit:
@@ -117,14 +119,16 @@ def _check(base: Dataset, news: Sequence[Dataset], options: Options) -> None:
         if both:
             raise KlatError(f"{printable(str(min(both)))}: is on both sides")
         shared = set(base.boot_ids) & set(new.boot_ids)
-        of_base = {run_of(r): s for s in base.sessions if s.boot_id in shared for r in s.rows}
+        base_session_of = {
+            run_of(r): s for s in base.sessions if s.boot_id in shared for r in s.rows
+        }
         for session in new.sessions:
             if session.boot_id in shared and (
-                copies := {run_of(row) for row in session.rows} & of_base.keys()
+                copies := {run_of(row) for row in session.rows} & base_session_of.keys()
             ):
                 raise KlatError(
                     f"{printable(str(session.path))}: {len(copies):,} of its runs are on both sides, also"
-                    f" in {printable(str(of_base[min(copies)].path))}; remove the copy"
+                    f" in {printable(str(base_session_of[min(copies)].path))}; remove the copy"
                 )
     if options.limit:
         for side in sides:
@@ -167,7 +171,9 @@ def _match(sides: MachinePair, options: Options, caution: str) -> MatchedSides:
         ),
         machine=sides.machine,
     )
-    cells = (cell_of(pair, against, units, base.figure_unit, options) for pair in pairs)
+    cells = (
+        cell_without_results(pair, against, units, base.figure_unit, options) for pair in pairs
+    )
     return MatchedSides(sides, replace(against, cells=tuple(cells)), units, pairs)
 
 

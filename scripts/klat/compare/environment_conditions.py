@@ -227,18 +227,19 @@ def of_files(files: Files) -> Values:
     return conditions | dict(_idle_states(files))
 
 
-def changed(environment: Path, machine: Path) -> list[str]:
-    """Sentences on conditions that differ between the files of a session and those of this machine. Without those
-    of the network, whose namespace can be another one, and without vulnerabilities: their texts change when a
-    module or a guest starts."""
-    then, now = of_files(captured(environment)), of_files(captured(environment, machine))
-    alike = Alike.of([then, now])
+def changed_conditions(environment: Path, machine: Path) -> list[str]:
+    """A sentence for each condition that differs between the session and this machine. Skips the network, whose
+    namespace may be another one, and vulnerabilities, whose text changes when a module or a guest starts.
+    """
+    recorded, current = of_files(captured(environment)), of_files(captured(environment, machine))
+    alike = Alike.of([recorded, current])
     return [
-        f"{name} was {printable(short(then[key, name]))} and is {printable(short(now[key, name]))} now"
-        for key, name in then.keys() & now.keys()
+        f"{name} was {printable(short(recorded[key, name]))} and is {printable(short(current[key, name]))} now"
+        for key, name in recorded.keys() & current.keys()
         if rule_of(key) is not Rule.NEVER
         and key.partition(".")[0] not in (NET, "vulnerability")
-        and meaning(key, then[key, name], then, alike) != meaning(key, now[key, name], now, alike)
+        and meaning(key, recorded[key, name], recorded, alike)
+        != meaning(key, current[key, name], current, alike)
     ]
 
 

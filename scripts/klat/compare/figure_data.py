@@ -68,8 +68,8 @@ class CellFigures:
 
 
 def side_figures(matched: MatchedSides, rules: Rules) -> list[CellFigures | str]:
-    """The figures of each cell, or why it has none. Empty if there is nothing to compare, or if it is one
-    machine of several: these would be too many figures. Reads every sample."""
+    """The figures of each cell, or why it has none. Empty if there is nothing to compare, or if the
+    report has several machines. Reads every sample."""
     if matched.datasets.machine:
         return [""] * len(matched.pairs)
     return [

@@ -40,11 +40,12 @@ _Key = tuple[str, str, str, str, str, tuple[str, ...], str]
 
 
 def over_machines(
-    matched: Sequence[MatchedSides], tests: Sequence[Test], first: int, options: Options
+    matched: Sequence[MatchedSides], tests: Sequence[Test], first_number: int, options: Options
 ) -> list[tuple[OverMachines, Test | None]]:
     """All estimands of BASE and one NEW, in the order of the cells, with their tests. There is no test for
     figures that cannot have a verdict. `matched` has an entry for each machine, and `tests` are those of
-    their cells. `first` is the number of the first machine in Comparison.against. Empty if the sides are not split by machine.
+    their cells. `first_number` is the number of the first machine in Comparison.against.
+    Empty if the sides are not split by machine.
     """
     if not matched[0].datasets.machine:
         return []
@@ -52,19 +53,19 @@ def over_machines(
     differing = "; ".join(_differing_conditions(usable, options.allow))
     return [
         _over_machines(key, members, matched, differing, options.rules)
-        for key, members in _by_estimand(matched, tests, first, options.rules).items()
+        for key, members in _by_estimand(matched, tests, first_number, options.rules).items()
     ]
 
 
 def _by_estimand(
-    matched: Sequence[MatchedSides], tests: Sequence[Test], first: int, rules: Rules
+    matched: Sequence[MatchedSides], tests: Sequence[Test], first_number: int, rules: Rules
 ) -> dict[tuple[_Key, Estimand], _Members]:
     by_estimand: dict[tuple[_Key, Estimand], _Members] = {}
     for test in tests:
         if not test.tested:
             continue
         number, place = test.cell
-        sides = matched[number - first]
+        sides = matched[number - first_number]
         cell, machine = sides.against.cells[place], sides.datasets.machine
         key = (*cell.key, cell.unit, cell.under_test, sides.against.subject)
         members = by_estimand.setdefault((key, test.estimand), _Members())

@@ -156,12 +156,12 @@ def _by_iteration(
     samples. Metrics that share stamps have several windows an iteration."""
     for tail in (TAIL, 0):
         iterations = [run.warmup + len(run.samples) + tail for run in runs]
-        each, rest = divmod(len(stamps.ends), sum(iterations))
-        if rest or (each > mean_of and not tail):
+        per_iteration, rest = divmod(len(stamps.ends), sum(iterations))
+        if rest or (per_iteration > mean_of and not tail):
             continue
         starts = np.cumsum([0, *iterations[:-1]]).tolist()
-        places = range(each - mean_of + 1)
-        fits = [_at_place(stamps, runs, mean_of, starts, each, place) for place in places]
+        places = range(per_iteration - mean_of + 1)
+        fits = [_at_place(stamps, runs, mean_of, starts, per_iteration, place) for place in places]
         if sum(fit is not None for fit in fits) == 1:
             return next(fit for fit in fits if fit is not None)
     return None

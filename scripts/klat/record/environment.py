@@ -115,8 +115,8 @@ def _shortened(left: str | None, right: str | None) -> tuple[str, str]:
 
 
 def captured(root: Path, top: Path | None = None) -> dict[str, dict[str, str]]:
-    """The values of each file below an environment directory, by key; with `top`, those of the same files below
-    `top`, for example of this machine. A file with one value has the key ''.
+    """The values of each file below an environment directory, by key. With `top`, the values are read from the same
+    files below `top`. A file with one value has the key ''.
     The files of all CPUs are one file with `cpu*` in its name. If their values differ, each value names its
     CPUs."""
     by_file: dict[str, dict[str, str]] = {}

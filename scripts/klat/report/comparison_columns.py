@@ -1,4 +1,5 @@
-"""The columns of a comparison's results. Text, Markdown, pages, CSV and JSON take their columns from here."""
+"""The columns of a judgement. Text, Markdown, pages, CSV and JSON take them from here. `_ORDER` of
+report/tables/comparison_tables.py has the other columns of CSV, and the order."""
 
 from __future__ import annotations
 
@@ -79,7 +80,7 @@ def values(judgement: Judgement) -> dict[str, Any]:
 
 
 def result_values(result: Result) -> dict[str, Any]:
-    """The same of a result, with its estimand, and with the ratio over boots."""
+    """values() of the result's judgement, with its estimand and the ratio over boots."""
     over = result.over_boots
     low, high = (over.interval if over else None) or (None, None)
     return {

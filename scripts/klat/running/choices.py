@@ -52,7 +52,7 @@ def parameter_sets(
     guest_cpus: int | None,
 ) -> list[tuple[str, tuple[str, ...]]]:
     """Every benchmark with each set of options. `given` has the options of every program. The profile's sets
-    that need more CPUs than this machine, or the guest, has are left out."""
+    of two CPUs are left out if the machine, the guest or --cpus has one."""
     common = {name: plain(name, str(value)) for name, value in given.items()}
     # The sets of a profile differ in the number of CPUs.
     cpus = common.pop("cpus", None) if profile else None

@@ -182,7 +182,7 @@ class Recording:
 
     def _check_machine(self) -> None:
         """KlatError if the machine is not as when the session began."""
-        changed = environment_conditions.changed(self.path / "environment", Path("/"))
+        changed = environment_conditions.changed_conditions(self.path / "environment", Path("/"))
         if changed:
             raise KlatError(
                 f"{self.path}: the machine is not as when the session began:"

@@ -28,7 +28,7 @@ from klat.record.session import NOT_MEASURABLE, printable
 from klat.compare.dataset import Key
 from klat.compare.verdicts import Judgement, Verdict
 
-# The order of CSV's columns. Those that it lacks follow.
+# The order of CSV's columns. Columns that are not in this list come last.
 _ORDER = (
     "base new benchmark params placement metric unit estimand tested verdict ratio"
     " low high p p_adjusted p_same method freedom base_value new_value base_units"
