@@ -50,8 +50,9 @@ struct klat_worker {
 	uint64_t floor;
 	int64_t expected_faults;
 	int64_t other_faults;      /* for a soak: unexpected minor faults, plus a constant; or -1 */
-	int64_t unsampled;         /* observed iterations that klat_observed() does not count, minus
-				      the waits that can end during the copy of a trace */
+	int64_t unsampled;         /* observed iterations that klat_observed() does not count */
+	int64_t unneeded_sleeps;   /* observed waits whose event was due before, so that the worker
+				      may sleep or not */
 	int64_t expected_switches; /* involuntary switches that the body causes by sched_yield() */
 	int64_t voluntary, involuntary, minor_faults, major_faults; /* observed */
 	int64_t migrations, wait_ns; /* -1 if the kernel does not report them */

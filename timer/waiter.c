@@ -361,9 +361,9 @@ static int take_sample(struct clockwork *work, int64_t i)
 		klat_series(run, RETURN, 0)[i] = end - work->from;
 	}
 	if (early && run->soak && work->options->mode == PERIODIC) {
-		/* The thread is still busy with the periods before. It does not sleep. */
+		/* The thread is still busy with the periods before. */
 		work->state->behind++;
-		work->worker->unsampled--;
+		work->worker->unneeded_sleeps++;
 		early = false;
 	}
 	work->state->early += klat_is_sample(run, i) && early;

@@ -114,11 +114,11 @@ static void judge_sleepers(struct klat_run *run, const struct klat_worker *first
 	for (int i = 0; i < run->worker_count; i++) {
 		const struct klat_worker *worker = &run->workers[i];
 		int64_t slept = worker->voluntary + (run->one_cpu ? worker->involuntary : 0);
+		int64_t needed = observed + worker->unsampled - worker->unneeded_sleeps;
 
-		if (strcmp(worker->role, first->role) ||
-		    observed + worker->unsampled - slept <= missed)
+		if (strcmp(worker->role, first->role) || needed - slept <= missed)
 			continue;
-		waits = observed + worker->unsampled;
+		waits = needed;
 		missed = waits - slept;
 	}
 	/* One wait at each edge may be counted outside. The edges have no samples. */

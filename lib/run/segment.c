@@ -266,6 +266,7 @@ static void subtract_worker(struct klat_worker *worker, const struct klat_worker
 	worker->expected_faults -= before->expected_faults;
 	worker->expected_switches -= before->expected_switches;
 	worker->unsampled -= before->unsampled;
+	worker->unneeded_sleeps -= before->unneeded_sleeps;
 }
 
 static void subtract_counts(void *counts, const void *before, size_t size)

@@ -214,7 +214,7 @@ void klat_slow_check(struct klat_worker *worker, int64_t i)
 	klat_sleep(worker, KLAT_REST_NS);
 	/* During the copy, another worker can end the next wait of this worker. This worker then
 	 * does not sleep. */
-	worker->unsampled--;
+	worker->unneeded_sleeps++;
 }
 
 int klat_slow_finish(struct klat_run *run)

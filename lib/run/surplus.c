@@ -207,7 +207,8 @@ static bool locks_sleep(void)
 }
 
 /* More sleeps show a tracer outside the PID namespace, a stop of one thread, or a lock that another
- * process held, for example mmap_lock. Locks of the kernel add a few sleeps. */
+ * process held, for example mmap_lock. Locks of the kernel add a few sleeps. Unneeded sleeps are
+ * allowed: the kernel may sleep until a deadline that has passed. */
 static void judge_more_sleeps(struct klat_run *run, const struct klat_worker *worker)
 {
 	const int64_t waits = klat_observed(run) + worker->unsampled,

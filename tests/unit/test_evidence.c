@@ -262,6 +262,16 @@ TEST(a_worker_sleeps_no_more_often_than_stated)
 		       "the reader slept although it must not (sleeps: 1, iterations: 500)"));
 }
 
+TEST(a_wait_whose_event_was_due_before_may_sleep_or_not)
+{
+	run->workers[2].unneeded_sleeps = 300;
+	run->workers[2].most_sleeps = 0;
+	slept_seldom(KLAT_MOSTLY, 500, KLAT_OK);
+	slept_seldom(KLAT_MOSTLY, 200, KLAT_OK);
+	slept_seldom(KLAT_MOSTLY, 190, KLAT_INVALID);
+	slept_seldom(KLAT_MOSTLY, 526, KLAT_DISTURBED);
+}
+
 TEST(a_semicolon_separates_reasons_and_is_in_none)
 {
 	klat_disturbed(run, "one; two;");
