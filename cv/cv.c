@@ -19,15 +19,8 @@
 #include <sched.h>
 
 /* Metrics, and the threads of the pair. */
-enum {
-	HANDOFF,
-	ROUND_TRIP,
-	LOCK_UNLOCK
-};
-enum {
-	LOW,
-	HIGH
-};
+enum { HANDOFF, ROUND_TRIP, LOCK_UNLOCK };
+enum { LOW, HIGH };
 
 struct options {
 	int64_t low_priority;

@@ -18,12 +18,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum {
-	POPULATED = 32 << 20,
-	READ_AT_ONCE = 4 << 20,
-	PIECE = 4096,
-	FILES = 64
-};
+enum { POPULATED = 32 << 20, READ_AT_ONCE = 4 << 20, PIECE = 4096, FILES = 64 };
 
 struct load {
 	const char *name, *summary;

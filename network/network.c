@@ -75,11 +75,7 @@ static const struct klat_published published[] = {
 };
 
 /* L comes first: the library's planted faults spoil the first worker, and H would starve. */
-enum {
-	LOW,
-	HIGH,
-	CLIENT
-};
+enum { LOW, HIGH, CLIENT };
 
 static const struct klat_worker workers[] = {
 	[LOW] = { "low", "low thread", spin_for_packets, .rank = KLAT_LOW },

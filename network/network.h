@@ -6,11 +6,7 @@
 #include "klat.h"
 #include "net/net.h"
 
-enum {
-	INTERRUPT_TO_READ,
-	TIMER_TO_READ,
-	SEND_TO_READ
-};
+enum { INTERRUPT_TO_READ, TIMER_TO_READ, SEND_TO_READ };
 
 struct options {
 	bool remote;

@@ -21,14 +21,8 @@
 #define MAX_BYTES 65536
 
 /* Metrics and modes; workers. */
-enum {
-	ROUND_TRIP,
-	ONE_WAY
-};
-enum {
-	WRITER,
-	READER
-};
+enum { ROUND_TRIP, ONE_WAY };
+enum { WRITER, READER };
 
 struct options {
 	int64_t bytes, gap_us, low_priority;

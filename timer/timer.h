@@ -5,29 +5,10 @@
 
 #include "klat.h"
 
-enum {
-	DELIVERY,
-	LATENESS,
-	RETURN
-};
-enum {
-	SIGNAL,
-	ITIMER,
-	TIMERFD,
-	NANOSLEEP,
-	SIGNAL_BELOW
-};
-enum {
-	AUTO,
-	SPIN,
-	READ,
-	EPOLL,
-	SLEEP
-};
-enum {
-	ONE_SHOT,
-	PERIODIC
-};
+enum { DELIVERY, LATENESS, RETURN };
+enum { SIGNAL, ITIMER, TIMERFD, NANOSLEEP, SIGNAL_BELOW };
+enum { AUTO, SPIN, READ, EPOLL, SLEEP };
+enum { ONE_SHOT, PERIODIC };
 
 struct options {
 	int64_t period_us;

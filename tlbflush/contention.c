@@ -11,12 +11,7 @@
 #include <errno.h>
 
 /* Meeting points of an iteration. */
-enum {
-	PREPARED,
-	STARTING,
-	FINISHED,
-	POINTS
-};
+enum { PREPARED, STARTING, FINISHED, POINTS };
 
 /*
  * The count of arrivals when all contenders have reached this meeting point. Rounds count from 0,

@@ -9,17 +9,8 @@
 #define TABLE (512 * PAGE) /* what one page table maps */
 #define MAX_RESPONDERS 4095
 
-enum {
-	INITIATOR,
-	INTERRUPTION,
-	TOGETHER
-};
-enum {
-	MUNMAP,
-	MPROTECT,
-	MADVISE,
-	MEMBARRIER
-};
+enum { INITIATOR, INTERRUPTION, TOGETHER };
+enum { MUNMAP, MPROTECT, MADVISE, MEMBARRIER };
 
 struct options {
 	int64_t responders, initiators, pages; /* with initiators there are no responders */

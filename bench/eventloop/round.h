@@ -6,12 +6,7 @@
 #include "eventloop.h"
 #include "klat.h"
 
-enum {
-	TOTAL,
-	REGISTRATION,
-	LOOP,
-	TEARDOWN
-};
+enum { TOTAL, REGISTRATION, LOOP, TEARDOWN };
 
 struct options {
 	int64_t pairs, active, writes, batch;
@@ -20,12 +15,7 @@ struct options {
 };
 
 /* System calls are counted by the phase of a round. */
-enum phase {
-	REGISTERING,
-	LOOPING,
-	TEARING_DOWN,
-	PHASES
-};
+enum phase { REGISTERING, LOOPING, TEARING_DOWN, PHASES };
 
 struct state {
 	struct loop loop;

@@ -27,16 +27,8 @@
 /* For the program itself, the library and the C library. */
 #define OTHER_FILES 32
 
-enum {
-	HOP
-};
-enum {
-	CALL,
-	PASS_WRITE,
-	PASS_EPOLL,
-	THREADS,
-	STAR
-};
+enum { HOP };
+enum { CALL, PASS_WRITE, PASS_EPOLL, THREADS, STAR };
 
 struct options {
 	int64_t threads;

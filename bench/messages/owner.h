@@ -64,14 +64,7 @@ static inline bool queue_is_empty(const struct queue *queue)
 	return !queue->ready && !__atomic_load_n(&queue->pushed, __ATOMIC_RELAXED);
 }
 
-enum {
-	EVENTFD_EPOLL,
-	EVENTFD_READ,
-	FUTEX,
-	COND,
-	PIPE,
-	SPIN
-};
+enum { EVENTFD_EPOLL, EVENTFD_READ, FUTEX, COND, PIPE, SPIN };
 
 /* What all owners of a run share. */
 struct costs {

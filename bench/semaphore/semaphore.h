@@ -8,22 +8,11 @@
 
 #define SLOT_COUNT 16
 
-enum {
-	WAKE,
-	ITEM,
-	BARE
-};
+enum { WAKE, ITEM, BARE };
 /* The producer waits for slots, the consumer for items. */
-enum {
-	SLOTS,
-	ITEMS
-};
+enum { SLOTS, ITEMS };
 
-enum {
-	HOG_NONE,
-	HOG_IDLE,
-	HOG_NICE19
-};
+enum { HOG_NONE, HOG_IDLE, HOG_NICE19 };
 
 struct options {
 	int64_t consumer_burn, idle, spin, items, low_priority;

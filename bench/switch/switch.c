@@ -23,9 +23,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum {
-	SWITCH
-};
+enum { SWITCH };
 
 struct options {
 	int process, futex;

@@ -28,11 +28,7 @@
 #define MAX_BYTES 65536
 #define DEFAULT_BYTES 30 /* as published */
 
-enum {
-	CALL,
-	CALLS_N,
-	CALLS_2N
-};
+enum { CALL, CALLS_N, CALLS_2N };
 enum {
 	GETPPID,
 	GETTID,

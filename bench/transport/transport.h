@@ -20,12 +20,7 @@
 #define SMALLEST 32
 #define LARGEST (16 << 20)
 
-enum {
-	ROUND_TRIP,
-	HALF,
-	RESPONSE,
-	TURNAROUND
-};
+enum { ROUND_TRIP, HALF, RESPONSE, TURNAROUND };
 enum {
 	THREAD_POINTER,
 	SHM_ZERO_COPY,
@@ -43,19 +38,9 @@ enum {
 	NETNS,
 	REMOTE,
 };
-enum {
-	SPIN = AUTO + 1,
-	BLOCK
-};
-enum {
-	UNTOUCHED,
-	READ,
-	WRITE
-};
-enum {
-	INITIATOR,
-	RESPONDER
-};
+enum { SPIN = AUTO + 1, BLOCK };
+enum { UNTOUCHED, READ, WRITE };
+enum { INITIATOR, RESPONDER };
 
 struct options {
 	int64_t bytes, rate, datagram, listen, wait_for;

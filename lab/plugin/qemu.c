@@ -11,11 +11,7 @@
 #define ADD 0 /* enum qemu_plugin_op */
 
 /* Versions of the plugin API in which a function or its signature changed. */
-enum {
-	COUNTS_BY_CPU = 2,
-	COPIES_BYTES = 3,
-	CALLS_WITHOUT_ID = 7
-};
+enum { COUNTS_BY_CPU = 2, COPIES_BYTES = 3, CALLS_WITHOUT_ID = 7 };
 
 /* qemu_plugin_u64 */
 struct counter {

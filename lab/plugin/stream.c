@@ -19,11 +19,7 @@ enum {
 
 /* A word of a path is one of these, or twice a block's number. In the second case the lowest bit is
  * set if the CPU executed only a part of the block. */
-enum {
-	IDLE = 0xfffffff0,
-	SWITCH,
-	REPEAT
-};
+enum { IDLE = 0xfffffff0, SWITCH, REPEAT };
 
 #define COMM_WORDS 4
 

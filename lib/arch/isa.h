@@ -45,9 +45,7 @@ struct klat_arch_frequency {
 	double khz; /* 0: not known */
 };
 
-enum {
-	KLAT_ARCH_MAX_FREQUENCIES = 4
-};
+enum { KLAT_ARCH_MAX_FREQUENCIES = 4 };
 
 /* Fill `frequencies`, the best source first. Return how many. */
 int klat_arch_frequencies(struct klat_arch_frequency frequencies[KLAT_ARCH_MAX_FREQUENCIES]);

@@ -39,9 +39,7 @@ const struct klat_option *klat_options_common(int *count);
 /* What the option takes, as --help shows it: "" for a flag. */
 void klat_option_argument(const struct klat_benchmark *benchmark, const struct klat_option *option,
 			  char *text, size_t size);
-enum {
-	KLAT_VALUE_SIZE = 24
-};
+enum { KLAT_VALUE_SIZE = 24 };
 /* The default, as the record's params write it, or "". The text may be in `buffer`. */
 const char *klat_option_default(const struct klat_benchmark *benchmark,
 				const struct klat_option *option, char buffer[KLAT_VALUE_SIZE]);

@@ -8,13 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum {
-	EXIT_MEASURED = 0,
-	EXIT_FAILED = 1,
-	EXIT_USAGE = 2,
-	EXIT_UNTRUSTED = 3,
-	EXIT_SKIPPED = 4
-};
+enum { EXIT_MEASURED = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_UNTRUSTED = 3, EXIT_SKIPPED = 4 };
 
 /* Check the command line, before anything on the machine changes. */
 static int prepare(struct klat_run *run)

@@ -5,9 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum {
-	PATH_SIZE = 4096
-};
+enum { PATH_SIZE = 4096 };
 
 /* Whether the list "cpu,cpuacct" has this word. */
 static bool has_word(const char *list, const char *word)

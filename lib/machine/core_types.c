@@ -17,12 +17,7 @@
 #define CPU "/sys/devices/system/cpu/cpu%d/"
 
 static const char *const intel_names[] = { "core", "atom", "lowpower" };
-enum {
-	CORE,
-	ATOM,
-	LOW_POWER,
-	INTEL_TYPES
-};
+enum { CORE, ATOM, LOW_POWER, INTEL_TYPES };
 
 int klat_core_type(const struct klat_core_types *types, int cpu)
 {

@@ -75,9 +75,7 @@ static uint64_t gap_with_delay(uint64_t turns)
 
 int64_t klat_counter_quantum(void)
 {
-	enum {
-		GAPS = 1000
-	};
+	enum { GAPS = 1000 };
 	uint64_t gaps[GAPS], shortest = UINT64_MAX, most;
 
 	for (int i = 0; i < 100; i++) {
@@ -137,9 +135,7 @@ uint64_t klat_spin_excess(void)
  * time. The offset o = (ponger's counter - pinger's counter) is therefore in [q - p2, q - p1],
  * widened by a step, because a stamp is up to a step too small. Each round narrows the interval.
  */
-enum {
-	PING_PONG_ROUNDS = 200
-};
+enum { PING_PONG_ROUNDS = 200 };
 
 struct ping_pong {
 	pthread_barrier_t both_there;

@@ -21,9 +21,7 @@ static const struct {
 	{ "batch", SCHED_BATCH }, { "idle", SCHED_IDLE },
 };
 
-enum {
-	SELECTABLE_POLICIES = 3
-};
+enum { SELECTABLE_POLICIES = 3 };
 
 int klat_policy_parse(const char *text, struct klat_policy *policy)
 {

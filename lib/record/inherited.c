@@ -24,9 +24,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum {
-	VALUES_SIZE = 512
-};
+enum { VALUES_SIZE = 512 };
 
 /* By the kernel's names in /proc/self/status. Older kernels do not have all of them. */
 static const char *const status_lines[] = { "Seccomp", "Seccomp_filters",

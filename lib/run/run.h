@@ -19,10 +19,7 @@ struct klat_common {
 };
 
 /* Iterations of the lead and of the tail: see klat_end(). */
-enum {
-	KLAT_LEAD = 4,
-	KLAT_TAIL = 2
-};
+enum { KLAT_LEAD = 4, KLAT_TAIL = 2 };
 
 /* samples.c */
 struct klat_series {
@@ -95,11 +92,7 @@ int64_t klat_stop_detector_end(struct klat_stop_detector *detector);
 
 /* evidence.c */
 /* Sums that the record does not contain: numbered interrupts, and softirqs for devices. */
-enum {
-	KLAT_IRQ_DEVICES = KLAT_IRQ_ROWS,
-	KLAT_SOFTIRQS,
-	KLAT_IRQ_SUMS
-};
+enum { KLAT_IRQ_DEVICES = KLAT_IRQ_ROWS, KLAT_SOFTIRQS, KLAT_IRQ_SUMS };
 
 /* As the record names them. */
 extern const char *const klat_irq_names[KLAT_IRQ_ROWS];

@@ -17,10 +17,7 @@
 namespace dasynq
 {
 
-enum class rearm {
-	REARM,
-	DISARM
-};
+enum class rearm { REARM, DISARM };
 constexpr int IN_EVENTS = 1;
 
 class event_loop_n

@@ -33,11 +33,7 @@ struct test_options {
 	bool flag;
 };
 
-enum {
-	TEST_COUNT_MIN = -5,
-	TEST_COUNT_MAX = 1000,
-	TEST_COUNT_DEFAULT = 7
-};
+enum { TEST_COUNT_MIN = -5, TEST_COUNT_MAX = 1000, TEST_COUNT_DEFAULT = 7 };
 
 /* A benchmark with one option of each type and the metrics "first", "second" (of several series)
  * and "third". */

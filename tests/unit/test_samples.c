@@ -107,9 +107,7 @@ TEST(a_buffer_that_cannot_be_had_is_an_error_with_its_cure)
 	run->library->samples = NULL;
 }
 
-enum {
-	PAGES = 200
-};
+enum { PAGES = 200 };
 
 /* The page faults of a forked process at its first writes to shared pages. */
 static int faults_of_a_fork(char *shared, bool prefaulted)

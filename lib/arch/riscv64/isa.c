@@ -72,9 +72,7 @@ static uint64_t ticks_per_step, ticks_at_step_0;
  * if there are not three: then `cycle` does not count with `time`. */
 static bool relate_to_time(void)
 {
-	enum {
-		STEPS = 100
-	};
+	enum { STEPS = 100 };
 	uint64_t first, step, begin, ticks, earliest, latest;
 
 	if (!await_step(&first, &begin))
