@@ -44,11 +44,11 @@ class Parser(argparse.ArgumentParser):
 
 
 def _parser(names: Sequence[str], with_programs: bool) -> Parser:
-    found = programs.available() if with_programs else []
+    available = programs.available() if with_programs else []
     parser = Parser(
         prog="klat",
         description=_DESCRIPTION,
-        epilog=_EPILOG.format(programs=_wrapped(found)),
+        epilog=_EPILOG.format(programs=_wrapped(available)),
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )

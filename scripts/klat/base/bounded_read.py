@@ -144,4 +144,4 @@ def plain(value: Any, depth: int = _DEEPEST) -> Any:
         raise Wrong(f"it has more than {_DEEPEST} levels")
     if isinstance(value, list):
         return [plain(entry, depth - 1) for entry in value]
-    return {plain(key): plain(held, depth - 1) for key, held in value.items()}
+    return {plain(key): plain(item, depth - 1) for key, item in value.items()}

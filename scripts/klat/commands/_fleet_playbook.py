@@ -224,7 +224,7 @@ def with_one_id(results: Path, hosts: Sequence[str]) -> list[tuple[str, ...]]:
             with suppress(SessionError):
                 if machine := read_session_json(session).get("machine_id"):
                     hosts_by_id.setdefault(str(machine), set()).add(host)
-    return sorted(tuple(sorted(each)) for each in hosts_by_id.values() if len(each) > 1)
+    return sorted(tuple(sorted(names)) for names in hosts_by_id.values() if len(names) > 1)
 
 
 def forget(record: Path) -> None:

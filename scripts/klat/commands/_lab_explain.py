@@ -197,10 +197,10 @@ def _explain_wanted(arguments: argparse.Namespace) -> int:
     paths = _kernels(arguments, wanted) if arguments.kernel else _recorded(arguments)
     if not every:
         return _explain_one(paths, wanted, arguments)
-    found, failures = explaining.explain_every(paths[0], wanted, say)
+    explanations, failures = explaining.explain_every(paths[0], wanted, say)
     for name, error in failures.items():
         say(f"{name} cannot be explained: {error}")
-    return _print_each(found) or (1 if failures else 0)
+    return _print_each(explanations) or (1 if failures else 0)
 
 
 def _recorded(arguments: argparse.Namespace) -> list[Path]:
@@ -258,17 +258,20 @@ def _explain_one(paths: list[Path], wanted: Wanted, arguments: argparse.Namespac
     if "NEW" in debug and len(paths) == 1:
         raise KlatError("--vmlinux NEW=FILE: NEW is not given")
     kernels = [debug.get(side) for side in _SIDES[: len(paths)]]
-    found = explaining.explain(paths, wanted, say, kernels, arguments.least)
+    result = explaining.explain(paths, wanted, say, kernels, arguments.least)
     typical = wanted.quantile == choosing.TYPICAL
-    story = [] if typical else list(explanation_text.story_lines(found))
+    story = [] if typical else list(explanation_text.story_lines(result))
     if arguments.format == "text":
-        lines = [*explanation_text.heading(found), *explanation_text.table(found, arguments.least)]
+        lines = [
+            *explanation_text.heading(result),
+            *explanation_text.table(result, arguments.least),
+        ]
         if arguments.path:
-            lines += ["", *explanation_text.path(found)]
+            lines += ["", *explanation_text.path(result)]
         for line in [*lines, *story]:
             print(line)
     else:
-        for side in found.sides:
+        for side in result.sides:
             if side.sample.residual:
                 say(f"{side.label}: {side.sample.residual:+,} instructions belong to no function")
             if side.sample.doubt:
@@ -276,20 +279,20 @@ def _explain_one(paths: list[Path], wanted: Wanted, arguments: argparse.Namespac
         from klat.export import explained
 
         with files.output(None) as out:
-            explained.WRITERS[arguments.format](found, out)
+            explained.WRITERS[arguments.format](result, out)
     if environment:
         from klat.report.html.explanation_page import explanation_page
 
-        page.write(arguments.html, explanation_page(environment, found, story))
-    return 0 if found.valid else 3
+        page.write(arguments.html, explanation_page(environment, result, story))
+    return 0 if result.valid else 3
 
 
-def _print_each(found: Sequence[Explanation]) -> int:
+def _print_each(explanations: Sequence[Explanation]) -> int:
     from klat.report.text import explanation_text
 
-    for number, each in enumerate(found):
+    for number, e in enumerate(explanations):
         if number:
             print()
-        for line in (*explanation_text.heading(each), *explanation_text.largest(each, _LARGEST)):
+        for line in (*explanation_text.heading(e), *explanation_text.largest(e, _LARGEST)):
             print(line)
-    return 0 if all(each.valid for each in found) else 3
+    return 0 if all(e.valid for e in explanations) else 3

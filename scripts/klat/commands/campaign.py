@@ -172,8 +172,8 @@ def _run(campaign: Campaign, begun: Campaign) -> None:
                 f"{entry.title} now boots {entry.release or 'another kernel'}, but the plan measures"
                 f" {planned}; plan again"
             )
-    own = entry_copies(loader, replace(begun, is_check=False))
-    check_entries(own, entry_of(loader, campaign.default), ThisMachine().words())
+    copies = entry_copies(loader, replace(begun, is_check=False))
+    check_entries(copies, entry_of(loader, campaign.default), ThisMachine().words())
     check_code(name for name, _ in campaign.sets)
     for name, _ in campaign.sets:
         programs.require(name)

@@ -205,14 +205,14 @@ def functions_of(sides: Sequence[Side], least: int | None) -> list[str]:
         least = usual_least(sides)
     if len(sides) > 1:
         return [f.name for f in differences(*sides) if abs(f.difference) >= least]
-    return [name for name, own in sides[0].sample.functions.own.items() if own >= max(1, least)]
+    return [name for name, count in sides[0].sample.functions.own.items() if count >= max(1, least)]
 
 
 def differences(base: Side, new: Side) -> list[FunctionDifference]:
     """The differences of all functions in either sample, the largest first."""
     a, b = base.sample.functions, new.sample.functions
-    names = {name for own in (a.own, b.own) for name, count in own.items() if count}
-    found = [
+    names = {name for c in (a.own, b.own) for name, count in c.items() if count}
+    differing = [
         FunctionDifference(
             name,
             (a.own[name], b.own[name]),
@@ -222,7 +222,7 @@ def differences(base: Side, new: Side) -> list[FunctionDifference]:
         )
         for name in names
     ]
-    return sorted(found, key=lambda f: (-abs(f.difference), -max(f.own), f.name))
+    return sorted(differing, key=lambda f: (-abs(f.difference), -max(f.own), f.name))
 
 
 Call = tuple[str, int, str]  # "-" only BASE, "+" only NEW, " " both; depth; function

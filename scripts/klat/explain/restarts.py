@@ -81,11 +81,11 @@ def _restarted(trace: Trace, words: Sequence[int], kinds: _FaultWords) -> list[S
         returned = before and words[before[0]] in kinds.returns and word not in kinds.returns
         if returned and task in undecided:
             address = _executed(trace, words, span).address
-            held = undecided.pop(task)
-            restarted = [each for each in held if _executed(trace, words, each).last == address]
+            waiting = undecided.pop(task)
+            restarted = [s for s in waiting if _executed(trace, words, s).last == address]
             restarts += restarted
             if address >= _KERNEL:
-                undecided[task] = [each for each in held if each not in restarted]
+                undecided[task] = [s for s in waiting if s not in restarted]
         if before and word in kinds.entries:
             entered[task] = before
         if task in entered and word in kinds.faults:

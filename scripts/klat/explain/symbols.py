@@ -193,14 +193,14 @@ def lines_by_function(
             if isinstance(item, Executed):
                 for address in item.block.addresses[item.first : item.first + item.instructions]:
                     executed[address] += item.times
-    found: dict[str, Counter[int]] = {}
+    by_function: dict[str, Counter[int]] = {}
     for address, count in executed.items():
         function = names.at(address)
         if function.owner == "kernel" and function.name in functions:
-            found.setdefault(function.name, Counter())[address] = count
-    addresses = sorted({address for held in found.values() for address in held})
+            by_function.setdefault(function.name, Counter())[address] = count
+    addresses = sorted({address for counts in by_function.values() for address in counts})
     lines = _lines(vmlinux, addresses, names.start_of(_KNOWN))
-    return {name: _summed(held, lines) for name, held in found.items()}
+    return {name: _summed(counts, lines) for name, counts in by_function.items()}
 
 
 def _lines(vmlinux: Path, addresses: Sequence[int], known: int | None) -> dict[int, str]:

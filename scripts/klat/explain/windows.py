@@ -140,13 +140,13 @@ def find(stamps: Stamps, runs: Sequence[RecordedRun], mean_of: int) -> list[list
         return counted
     starts = _starts(stamps, runs, mean_of)
     at = 0
-    found = []
+    of_runs = []
     for run, start in zip(runs, starts):
         samples, at = _search(stamps, run, mean_of, max(at, start) + run.warmup * mean_of)
         if samples is None:
             return None
-        found.append(samples)
-    return _placed(stamps, runs, mean_of, found)
+        of_runs.append(samples)
+    return _placed(stamps, runs, mean_of, of_runs)
 
 
 def _by_iteration(
@@ -193,7 +193,7 @@ def _left(stamps: Stamps, runs: Sequence[RecordedRun], mean_of: int) -> int:
 
 
 def _placed(
-    stamps: Stamps, runs: Sequence[RecordedRun], mean_of: int, found: list[list[Sample]]
+    stamps: Stamps, runs: Sequence[RecordedRun], mean_of: int, of_runs: list[list[Sample]]
 ) -> list[list[Sample]]:
     """The samples with their `places`. The first place is found from the front of the trace, the last
     place from its end."""
@@ -216,7 +216,7 @@ def _placed(
             at -= mean_of
             while _match_at(stamps, at, mean_of, values[number][index]) is None:
                 at -= 1
-            kept.append(replace(found[number][index], places=(first[number][index], at)))
+            kept.append(replace(of_runs[number][index], places=(first[number][index], at)))
         placed.append(kept[::-1])
         at -= runs[number].warmup * mean_of
     return placed[::-1]
@@ -272,7 +272,7 @@ def _search(
 ) -> tuple[list[Sample] | None, int]:
     """The samples in order, and the number of the next end stamp. Other windows of the same stamps can lie
     between the samples. None for the samples if the trace lacks one."""
-    found: list[Sample] = []
+    samples: list[Sample] = []
     for sample in run.samples.tolist():
         match = None
         while match is None:
@@ -280,8 +280,8 @@ def _search(
                 return None, at
             match = _match_at(stamps, at, mean_of, sample)
             at += mean_of if match else 1
-        found.append(match)
-    return found, at
+        samples.append(match)
+    return samples, at
 
 
 def from_deadline(stamps: Stamps, runs: Sequence[RecordedRun]) -> list[list[Sample]] | None:
@@ -291,14 +291,14 @@ def from_deadline(stamps: Stamps, runs: Sequence[RecordedRun]) -> list[list[Samp
     if _left(stamps, runs, 1) not in (0, TAIL * len(runs)):
         return None
     starts = _starts(stamps, runs, 1)
-    found = []
+    of_runs = []
     for run, start in zip(runs, starts):
         ends = stamps.ends[start + run.warmup :][: len(run.samples)].tolist()
         windows = [window for end in ends for window in islice(stamps.windows(end), 1)]
         if len(windows) < len(ends):
             return None
-        found.append([Sample((w,), int(s)) for w, s in zip(windows, run.samples.tolist())])
-    return found
+        of_runs.append([Sample((w,), int(s)) for w, s in zip(windows, run.samples.tolist())])
+    return of_runs
 
 
 def contents(stamps: Stamps, sample: Sample, deadline: bool) -> list[Content]:
@@ -306,15 +306,15 @@ def contents(stamps: Stamps, sample: Sample, deadline: bool) -> list[Content]:
     if deadline:
         (window,) = sample.windows
         return [_since_deadline(stamps.items(window), sample.ticks)]
-    found = []
+    parts = []
     # klat knows only the sum of the skipped ticks. It assigns the sum to the last window with idle time.
     idle = sample.ticks - sum(stamps.instructions(window) for window in sample.windows)
     halts = [window for window in sample.windows if stamps.has_idle(window)]
     for window in sample.windows:
         skipped = idle if halts and window is halts[-1] else 0
         count = window.end - window.begin + 1
-        found.append(Content(stamps.before(window.begin, count), stamps.items(window), skipped))
-    return found
+        parts.append(Content(stamps.before(window.begin, count), stamps.items(window), skipped))
+    return parts
 
 
 def _since_deadline(items: Sequence[Item], sample: int) -> Content:

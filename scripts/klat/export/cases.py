@@ -47,26 +47,26 @@ class Group:
 def groups(comparison: Comparison) -> list[Group]:
     """One for each NEW and machine, and one over machines."""
     names = machine_names(comparison)
-    found = []
+    made = []
     over = tuple(_over_machines(o, comparison) for o in comparison.over_machines if o.judgement)
     if over:
         terms = (("terms", " ".join(wording.terms(comparison))),)
-        found.append(Group("over machines", terms, over))
+        made.append(Group("over machines", terms, over))
     for against in comparison.against:
         title = f"{against.new.label} against {against.base.label}"
         if against.machine:
             title += f" on machine {names[against.machine]}"
         heading = tuple(_heading(against, comparison))
-        found.append(Group(title, heading, tuple(cases(against, comparison))))
-    return found
+        made.append(Group(title, heading, tuple(cases(against, comparison))))
+    return made
 
 
 def cases(against: Against, comparison: Comparison) -> list[Case]:
-    found = list(_cases(against, comparison))
-    if not found:
+    listed = list(_cases(against, comparison))
+    if not listed:
         why = nothing_shared(against).removesuffix(".")
-        found = [Case("klat.compare", "anything in common", SKIPPED, *_REFUSED, why, ())]
-    return found
+        listed = [Case("klat.compare", "anything in common", SKIPPED, *_REFUSED, why, ())]
+    return listed
 
 
 def _heading(against: Against, comparison: Comparison) -> list[tuple[str, str]]:
@@ -169,16 +169,16 @@ def write_junit(comparison: Comparison, out: BinaryIO) -> None:
 
 
 def _suite(group: Group) -> ElementTree.Element:
-    found = group.cases
+    tested = group.cases
     suite = ElementTree.Element("testsuite", name=f"klat: {group.title}")
-    suite.set("tests", str(len(found)))
-    suite.set("failures", str(sum(case.outcome == FAILED for case in found)))
+    suite.set("tests", str(len(tested)))
+    suite.set("failures", str(sum(case.outcome == FAILED for case in tested)))
     suite.set("errors", "0")
-    suite.set("skipped", str(sum(case.outcome == SKIPPED for case in found)))
+    suite.set("skipped", str(sum(case.outcome == SKIPPED for case in tested)))
     properties = ElementTree.SubElement(suite, "properties")
     for name, text in group.heading:
         ElementTree.SubElement(properties, "property", name=name, value=printable(text))
-    for case in found:
+    for case in tested:
         suite.append(_element(case))
     return suite
 
@@ -189,9 +189,9 @@ def _element(case: Case) -> ElementTree.Element:
     details = "\n".join(case.details)
     if case.outcome != PASSED:
         tag = "failure" if case.outcome == FAILED else "skipped"
-        found = ElementTree.SubElement(element, tag, message=message)
-        found.set("type", case.kind)
-        found.text = details or None
+        outcome = ElementTree.SubElement(element, tag, message=message)
+        outcome.set("type", case.kind)
+        outcome.text = details or None
     else:
         ElementTree.SubElement(element, "system-out").text = f"{message}\n{details}"
     return element
@@ -203,8 +203,8 @@ def write_ktap(comparison: Comparison, out: BinaryIO) -> None:
 
 
 def _lines(comparison: Comparison) -> Iterator[str]:
-    found = groups(comparison)
-    every = [(group, case) for group in found for case in group.cases]
+    listed = groups(comparison)
+    every = [(group, case) for group in listed for case in group.cases]
     yield "KTAP version 1"
     yield f"1..{len(every)}"
     headed = None
@@ -217,7 +217,7 @@ def _lines(comparison: Comparison) -> Iterator[str]:
         # Diagnostics of a test go before its result.
         for line in case.details:
             yield f"# {line}"
-        prefix = f"{group.title}: " if len(found) > 1 else ""
+        prefix = f"{group.title}: " if len(listed) > 1 else ""
         name = _unmarked(f"{prefix}{case.group} {case.name}")
         verdict = _unmarked(f"{case.verdict}: {case.reason}" if case.reason else case.verdict)
         if case.outcome == SKIPPED:

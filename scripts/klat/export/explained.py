@@ -101,11 +101,11 @@ def _side(side: Side) -> dict[str, Any]:
         "functions": [
             {
                 "function": name,
-                "own": own,
+                "own": instructions,
                 "calls": functions.calls[name],
                 "with_callees": functions.with_callees[name],
             }
-            for name, own in functions.own.most_common()
+            for name, instructions in functions.own.most_common()
         ],
         "tree": [_node(node) for node in sample.tree.callees.values()],
         "calls_in_order": sample.path,

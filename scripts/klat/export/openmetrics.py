@@ -61,10 +61,10 @@ def _samples(chosen: list[MetricRuns], unit_name: str) -> Iterator[str]:
         divisor = 1e9 if unit_name == "seconds" else 1.0
         pairs = _series_pairs(series)
         for q in _QUANTILES:
-            found = values.quantile(q)
-            if found is not None:
+            at_quantile = values.quantile(q)
+            if at_quantile is not None:
                 shown = [*pairs, ("quantile", _number(float(q)))]
-                yield f"{summary}{_pairs(shown)} {_number(found / divisor)}"
+                yield f"{summary}{_pairs(shown)} {_number(at_quantile / divisor)}"
         yield f"{summary}_count{_pairs(pairs)} {values.n}"
         yield f"{summary}_sum{_pairs(pairs)} {_number(values.total() / divisor)}"
         smallest.append((pairs, values.min / divisor))

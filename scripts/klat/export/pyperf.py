@@ -86,9 +86,9 @@ def _run(series: MetricRuns, run: Run) -> dict[str, Any]:
     if run.row.elapsed_ns is not None:
         metadata["duration"] = run.row.elapsed_ns * _SECONDS
     for name in FIGURES:
-        found = figure(run, name)
-        if found is not None:
-            metadata[f"klat_{name}"] = _value(series, found)
+        recorded = figure(run, name)
+        if recorded is not None:
+            metadata[f"klat_{name}"] = _value(series, recorded)
     return {"metadata": metadata, "values": [value]}
 
 

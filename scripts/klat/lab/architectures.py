@@ -134,6 +134,6 @@ RISCV64 = Architecture(
     more_options={"RISCV_PMU_SBI": "the programs count instructions by a perf event"},
 )
 
-ARCHITECTURES = {each.name: each for each in (AMD64, ARM64, RISCV64)}
+ARCHITECTURES = {architecture.name: architecture for architecture in (AMD64, ARM64, RISCV64)}
 # The default of --arch: this machine's.
-HOST = next((each for each in ARCHITECTURES.values() if each.native), AMD64)
+HOST = next((architecture for architecture in ARCHITECTURES.values() if architecture.native), AMD64)

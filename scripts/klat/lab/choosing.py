@@ -112,10 +112,16 @@ def check_sides(base: Chosen, new: Chosen) -> None:
     if base.session.path.resolve() == new.session.path.resolve():
         raise KlatError(f"{base.session.path}: is BASE and NEW; give two sessions")
     pairs = [parse_pairs(side.all_params) for side in (base, new)]
-    one, other = ({k: v for k, v in each.items() if k not in _AMOUNTS} for each in pairs)
-    names = [name for name in {**one, **other} if one.get(name) != other.get(name)]
+    base_params, new_params = ({k: v for k, v in p.items() if k not in _AMOUNTS} for p in pairs)
+    names = [
+        name
+        for name in {**base_params, **new_params}
+        if base_params.get(name) != new_params.get(name)
+    ]
     if names:
-        texts = [" ".join(f"{n}={held.get(n, 'none')}" for n in names) for held in (one, other)]
+        texts = [
+            " ".join(f"{n}={p.get(n, 'none')}" for n in names) for p in (base_params, new_params)
+        ]
         raise KlatError(
             f"{new.session.path}: NEW ran with {texts[1]}, and BASE with {texts[0]}; give sessions with"
             " the same options"
@@ -218,12 +224,12 @@ def _differing(sets: Sequence[str]) -> dict[str, Params]:
     pairs = {params: parse_pairs(params) for params in sets}
     names = [
         name
-        for name in dict.fromkeys(name for held in pairs.values() for name in held)
-        if len({held.get(name) for held in pairs.values()}) > 1
+        for name in dict.fromkeys(name for values in pairs.values() for name in values)
+        if len({values.get(name) for values in pairs.values()}) > 1
     ]
     return {
-        params: tuple((name, held[name]) for name in names if name in held)
-        for params, held in pairs.items()
+        params: tuple((name, values[name]) for name in names if name in values)
+        for params, values in pairs.items()
     }
 
 

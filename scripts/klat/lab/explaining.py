@@ -46,7 +46,7 @@ class Reading:
 def check(architecture: Architecture) -> None:
     """KlatError if klat cannot explain samples of guests of this architecture."""
     if not isa.is_known(architecture.elf_machine):
-        known = [each.name for each in ARCHITECTURES.values() if isa.is_known(each.elf_machine)]
+        known = [a.name for a in ARCHITECTURES.values() if isa.is_known(a.elf_machine)]
         raise KlatError(
             f"klat cannot explain samples of {architecture.name}, only those of {', '.join(known)}"
         )
@@ -156,19 +156,19 @@ class _Replays:
         """The metrics that klat can explain, in the order of each program's table. KlatError if there is
         none."""
         every = choosing.every(path, wanted.where)
-        held = [each for each in every if wanted.benchmark in ("", each.benchmark)]
-        ran = self._programs(path, dict.fromkeys(each.benchmark for each in held))
+        asked = [c for c in every if wanted.benchmark in ("", c.benchmark)]
+        ran = self._programs(path, dict.fromkeys(c.benchmark for c in asked))
         bounds = {name: stamps.bounds_of_all(self._runnable(p)) for name, p in ran.items()}
-        found = [
-            each
+        explainable = [
+            c
             for name, metrics in bounds.items()
             for metric in metrics
-            for each in held
-            if (each.benchmark, each.metric) == (name, metric)
+            for c in asked
+            if (c.benchmark, c.metric) == (name, metric)
         ]
-        if not found:
+        if not explainable:
             raise KlatError(f"{path}: has no samples that klat can explain")
-        return found
+        return explainable
 
     def _programs(self, path: Path, names: Iterable[str]) -> dict[str, Path]:
         """Each program that the boot of a session had, from the first such session."""
@@ -191,13 +191,13 @@ class _Replays:
         return programs.require(program.name)
 
     def with_metric(self, path: Path, wanted: Wanted) -> Wanted:
-        held = self.explainable(path, wanted)
-        if len({each.benchmark for each in held}) > 1:
-            names = dict.fromkeys(f"{each.benchmark}.{each.metric}" for each in held)
+        asked = self.explainable(path, wanted)
+        if len({c.benchmark for c in asked}) > 1:
+            names = dict.fromkeys(f"{c.benchmark}.{c.metric}" for c in asked)
             raise KlatError(
                 f"{path}: has several metrics; choose one by --metric: {', '.join(names)}"
             )
-        return replace(wanted, benchmark=held[0].benchmark, metric=held[0].metric)
+        return replace(wanted, benchmark=asked[0].benchmark, metric=asked[0].metric)
 
     def subject(self, path: Path, wanted: Wanted) -> Subject:
         chosen = choosing.choose(path, wanted)
@@ -206,27 +206,27 @@ class _Replays:
             raise KlatError(f"{chosen.session.path}: ran no {wanted.benchmark}")
         program = guest.programs / wanted.benchmark
         bounds = stamps.bounds(self._runnable(program), wanted.metric)
-        held = [
+        of_metric = [
             stamp
             for stamp in stamps.of_program(program)
             if {*stamp.functions} & {*(bounds.begins_in if stamp.begins else bounds.ends_in)}
         ]
         whole = wanted.quantile == TYPICAL and guest.boot.boot.condition.load == IDLE
-        return Subject(wanted, chosen, guest, bounds, held, whole)
+        return Subject(wanted, chosen, guest, bounds, of_metric, whole)
 
     def sides(self, subjects: Sequence[Subject]) -> list[Side]:
         """Explain each subject. Each gets its own boot."""
-        found: list[Side | None] = [None] * len(subjects)
-        held = list(subjects)
-        ranges = [None if each.whole else expected_stamps(each) for each in held]
+        explained: list[Side | None] = [None] * len(subjects)
+        current = list(subjects)
+        ranges = [None if s.whole else expected_stamps(s) for s in current]
         for _ in (1, 2):
-            missing = [number for number, side in enumerate(found) if side is None]
-            readings = self._read([[held[n]] for n in missing], [ranges[n] for n in missing])
+            missing = [number for number, side in enumerate(explained) if side is None]
+            readings = self._read([[current[n]] for n in missing], [ranges[n] for n in missing])
             for number, reading in zip(missing, readings):
-                found[number], ranges[number] = _explained(held[number], reading)
-                held[number] = replace(held[number], whole=False)
-            sides = [side for side in found if side is not None]
-            if len(sides) == len(found):
+                explained[number], ranges[number] = _explained(current[number], reading)
+                current[number] = replace(current[number], whole=False)
+            sides = [side for side in explained if side is not None]
+            if len(sides) == len(explained):
                 return sides
             self.say("the first repetition found the sample; the second one keeps its instructions")
         raise KlatError(
@@ -240,7 +240,7 @@ class _Replays:
         cannot find a subject's windows among the other stamps, the subject gets its own boot."""
         sides: dict[int, Side] = {}
         subjects = list(subjects)
-        groups = grouped([number for number, each in enumerate(subjects) if each.whole], subjects)
+        groups = grouped([number for number, s in enumerate(subjects) if s.whole], subjects)
         readings = self._read([[subjects[n] for n in group] for group in groups])
         for group, reading in zip(groups, readings):
             for number in group:
@@ -302,21 +302,21 @@ def _explained(subject: Subject, reading: Reading) -> tuple[Side | None, Range]:
     """The explained side. If the trace lacks the sample's paths, returns None and the two stamps around
     these paths."""
     chosen = subject.chosen
-    held, samples = _find(subject, reading)
+    traced, samples = _find(subject, reading)
     kinds: list[PathKind] = []
     sample = samples[chosen.own.index(chosen.run)][chosen.index]
     deadline = subject.bounds.from_deadline
     if subject.whole:
-        typical, kinds = explanation.choose_typical(held, samples, chosen.sample, deadline)
-        sample = typical if all(map(held.kept, typical.windows)) else sample
-    needed = [window for each in (sample, *windows.rivals(held, sample)) for window in each.windows]
-    if not all(map(held.kept, needed)):
-        ordinals = [held.ordinals(window) for window in needed]
+        typical, kinds = explanation.choose_typical(traced, samples, chosen.sample, deadline)
+        sample = typical if all(map(traced.kept, typical.windows)) else sample
+    needed = [window for s in (sample, *windows.rivals(traced, sample)) for window in s.windows]
+    if not all(map(traced.kept, needed)):
+        ordinals = [traced.ordinals(window) for window in needed]
         first, last = min(begin for begin, _ in ordinals), max(end for _, end in ordinals)
         return None, (max(0, 2 * first - last), last)
-    contents = windows.contents(held, sample, deadline)
+    contents = windows.contents(traced, sample, deadline)
     masked = reading.instruction_set.halts_masked
-    doubt = explanation.doubt(held, sample, reading.names, deadline, masked)
+    doubt = explanation.doubt(traced, sample, reading.names, deadline, masked)
     boot = subject.guest.boot
     side = Side(
         chosen.session.label,
@@ -334,10 +334,10 @@ def _find(subject: Subject, reading: Reading) -> tuple[Stamps, list[list[Sample]
     chosen = subject.chosen
     # Runs with other parameters can have other stamps, so the trace lacks their windows.
     for numbers in dict.fromkeys((tuple(range(len(chosen.runs))), tuple(chosen.own))):
-        found = _find_runs(subject, reading, [chosen.runs[number] for number in numbers])
-        if found:
-            held, samples = found
-            return held, [samples[numbers.index(number)] for number in chosen.own]
+        match = _find_runs(subject, reading, [chosen.runs[number] for number in numbers])
+        if match:
+            traced, samples = match
+            return traced, [samples[numbers.index(number)] for number in chosen.own]
     raise KlatError(
         f"{chosen.session.path}: the repeated boot gave the recorded samples, but klat cannot find"
         " their stamps in its trace",
@@ -354,11 +354,11 @@ def _find_runs(
     pairs = [(begins, ends), *(([begin], [end]) for begin in begins for end in ends)]
     for mean_of in sorted({1, subject.bounds.mean_of}, reverse=True):
         for first, last in pairs:
-            held = Stamps(reading.recorded, first, last)
+            traced = Stamps(reading.recorded, first, last)
             if subject.bounds.from_deadline:
-                samples = windows.from_deadline(held, runs)
+                samples = windows.from_deadline(traced, runs)
             else:
-                samples = windows.find(held, runs, mean_of)
+                samples = windows.find(traced, runs, mean_of)
             if samples is not None:
-                return held, samples
+                return traced, samples
     return None

@@ -55,13 +55,13 @@ class Contents:
     def ready(
         self,
         planned: Experiment,
-        found: Sequence[Kernel],
+        kernels: Sequence[Kernel],
         busybox: bytes,
         static: dict[str, Path],
         machine: Machine,
     ) -> list[Ready]:
         ready = []
-        for kernel in found:
+        for kernel in kernels:
             unpacked, form = unpacked_for(planned.mode, kernel.image), kernel.image.format
             base = self._base(planned, kernel, busybox, static, machine)
             facts: dict[str, object] = {

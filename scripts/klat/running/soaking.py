@@ -81,8 +81,8 @@ def soak(session: Path, settings: SoakSettings) -> SoakEnd:
             signals.check()
             for load in settings.loads:
                 loads.append(Load(load, session, signals))
-            for each in loads:
-                each.settle()
+            for other_load in loads:
+                other_load.settle()
             if not settings.explain:
                 return _follow(session, settings, loads, signals)
             with soak_traces(settings.limit_ns or 0) as traces:
@@ -95,8 +95,8 @@ def soak(session: Path, settings: SoakSettings) -> SoakEnd:
         except KlatError as error:
             return SoakEnd(FAILED, failures=(str(error),))
         finally:
-            for each in loads:
-                each.end()
+            for other_load in loads:
+                other_load.end()
 
 
 def _follow(
@@ -150,7 +150,7 @@ def _wait(
     while not all(program.ended() for program in programs):
         for load in loads:
             load.check()
-        if any(each.ended() and (each.reap() or settings.stop_above) for each in programs):
+        if any(ran.ended() and (ran.reap() or settings.stop_above) for ran in programs):
             return
         left = deadline - time.monotonic()
         if left <= 0:

@@ -38,13 +38,13 @@ class CpuStretch:
     def interruption(self) -> Interrupt | None:
         """The interrupt or softirq that runs. The timers that it expires belong to it. None if the task
         itself runs."""
-        found = self.interrupts[-1] if self.interrupts else None
+        outermost = self.interrupts[-1] if self.interrupts else None
         for interrupt in reversed(self.interrupts[:-1]):
-            if found and interrupt.kind == found.kind:
-                found = interrupt
+            if outermost and interrupt.kind == outermost.kind:
+                outermost = interrupt
             else:
                 break
-        return found
+        return outermost
 
 
 class CpuTimeline:

@@ -168,7 +168,7 @@ def split(sample: SlowSample, workers: Mapping[int, str], usual: int) -> list[Pa
     """
     parts = _Walk(sample, workers).parts_in_order()
     excess = sum(part.ticks for part in parts if part.kind == EVENT) - usual
-    found: list[Part] = []
+    pieces: list[Part] = []
     longest = sorted((p for p in parts if p.kind == EVENT), key=lambda p: p.ticks, reverse=True)
     taken: dict[Part, int] = {}
     for part in longest:
@@ -176,8 +176,8 @@ def split(sample: SlowSample, workers: Mapping[int, str], usual: int) -> list[Pa
             taken[part] = min(excess, part.ticks)
             excess -= taken[part]
     for part in parts:
-        found.extend(_divided(part, taken.get(part, 0)))
-    return found
+        pieces.extend(_divided(part, taken.get(part, 0)))
+    return pieces
 
 
 def _divided(part: Part, residual: int) -> Iterator[Part]:

@@ -88,8 +88,8 @@ def comparison_page(
     """`figures_of` has those of each cell of each of Comparison.against, or why there are none."""
     names = machine_names(comparison)
     parts = tuple(
-        _part(f"n{number}", names[against.machine], against, comparison.options, found)
-        for number, (against, found) in enumerate(zip(comparison.against, figures_of), 1)
+        _part(f"n{number}", names[against.machine], against, comparison.options, cell_figures)
+        for number, (against, cell_figures) in enumerate(zip(comparison.against, figures_of), 1)
     )
     labels = dict.fromkeys(against.new.label for against in comparison.against)
     return page.render(
@@ -149,20 +149,20 @@ def _badge(verdict: Verdict) -> Badge:
 def _machines_sections(
     comparison: Comparison, names: Mapping[str, str]
 ) -> Iterator[MachinesSection]:
-    keys = [found.key for found in comparison.over_machines]
+    keys = [over.key for over in comparison.over_machines]
     several = len({against.new.path for against in comparison.against}) > 1
-    for number, found in enumerate(comparison.over_machines, 1):
-        group = [a for a in comparison.against if a.new.path == found.new_path]
-        results = tuple((names[a.machine], r) for a, r in results_of(group, found))
+    for number, over in enumerate(comparison.over_machines, 1):
+        group = [a for a in comparison.against if a.new.path == over.new_path]
+        results = tuple((names[a.machine], r) for a, r in results_of(group, over))
         judged = [(name, result.judgement) for name, result in results]
-        shown = forest(f"m{number}-machines", judged, found, comparison.options.rules)
-        what = f"{found.metric}, {found.estimand}: {wording.setting(found.key, keys)}"
+        shown = forest(f"m{number}-machines", judged, over, comparison.options.rules)
+        what = f"{over.metric}, {over.estimand}: {wording.setting(over.key, keys)}"
         yield MachinesSection(
-            ", ".join([f"{found.new}: {what}" if several else what, *found.under_test]),
-            found,
+            ", ".join([f"{over.new}: {what}" if several else what, *over.under_test]),
+            over,
             results,
             tuple(page.drawings([shown] if shown else [])),
-            tuple(over_machines_explanations(found, comparison)),
+            tuple(over_machines_explanations(over, comparison)),
         )
 
 
@@ -175,10 +175,12 @@ def _part(
 ) -> AgainstPart:
     sections: list[Section] = []
     names = wording.names(against.cells)
-    for number, (cell, (name, where), found) in enumerate(zip(against.cells, names, figures_of), 1):
+    for number, (cell, (name, where), cell_figures) in enumerate(
+        zip(against.cells, names, figures_of), 1
+    ):
         place = f"{anchor}m{number}"
-        missing = found if isinstance(found, str) else ""
-        known = None if isinstance(found, str) else found
+        missing = cell_figures if isinstance(cell_figures, str) else ""
+        known = None if isinstance(cell_figures, str) else cell_figures
         # One machine of several has no figures: they would be too many for a page.
         shown = [] if against.machine else figures(place, cell, known, against, options)
         sections.append(Section(place, cell, name, where, tuple(page.drawings(shown)), missing))

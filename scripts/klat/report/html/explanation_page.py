@@ -31,8 +31,8 @@ def explanation_page(environment: Any, explanation: Explanation, story: Sequence
     """The page. `story` has the lines of the text report on what ran during the sample, if there are any."""
     sides = explanation.sides
     two = len(sides) > 1
-    found = differences(sides[0], sides[-1])
-    by_name = {function.name: function for function in found} if two else {}
+    differing = differences(sides[0], sides[-1])
+    by_name = {function.name: function for function in differing} if two else {}
     parts = [
         SidePart(*values)
         for values in zip(("BASE", "NEW") if two else ("",), sides, icicles(sides))
@@ -45,9 +45,9 @@ def explanation_page(environment: Any, explanation: Explanation, story: Sequence
         explanation=explanation,
         parts=parts,
         two=two,
-        functions=found,
+        functions=differing,
         scale=max(1, *(part.icicle.boxes[0].here.with_callees for part in parts)),
-        shades=Shades(found),
+        shades=Shades(differing),
         tip=lambda part, box: _tip(part, box, by_name, two),
         calls=list(islice(calls, _MOST_CALLS)),
         more_calls=sum(1 for _ in calls),
@@ -66,14 +66,14 @@ def _tip(part: SidePart, box: Box, by_name: Mapping[str, FunctionDifference], tw
     ]
     if two:
         sign = 1 if part.name == "NEW" else -1
-        own, with_callees, calls = (
+        count, with_callees, calls = (
             sign * (a - b)
             for a, b in zip(
                 (here.own, here.with_callees, here.calls),
                 (other.own, other.with_callees, other.calls),
             )
         )
-        lines.append(f"NEW-BASE: own {own:+,}, with callees {with_callees:+,}, calls {calls:+,}")
+        lines.append(f"NEW-BASE: own {count:+,}, with callees {with_callees:+,}, calls {calls:+,}")
     function = by_name.get(box.name)
     if function:
         base, new = function.own

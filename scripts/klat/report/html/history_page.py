@@ -31,7 +31,7 @@ class SeriesSection:
 
 def history_page(environment: Any, history: History) -> str:
     shown = [series_figure(f"s{i}", s, history, False) for i, s in enumerate(history.series)]
-    drawn = iter(page.drawings([one for one in shown if one is not None]))
+    drawn = iter(page.drawings([figure for figure in shown if figure is not None]))
     sections = []
     for number, (series, figure) in enumerate(zip(history.series, shown), 1):
         symbol, kind = _SYMBOLS[series.shape]

@@ -74,12 +74,12 @@ def icicles(sides: Sequence[Side]) -> list[Icicle]:
 
 def _amounts(side: Side) -> dict[Chain, Amounts]:
     sample = side.sample
-    found: dict[Chain, Amounts] = {(): Amounts(0, sample.tree.total + sample.idle)}
+    amounts: dict[Chain, Amounts] = {(): Amounts(0, sample.tree.total + sample.idle)}
     for chain, node in sample.tree.walk():
-        found[chain] = Amounts(node.own, node.total, node.calls)
+        amounts[chain] = Amounts(node.own, node.total, node.calls)
     if sample.idle:
-        found[_IDLE] = Amounts(sample.idle, sample.idle)
-    return found
+        amounts[_IDLE] = Amounts(sample.idle, sample.idle)
+    return amounts
 
 
 class _Drawing:
@@ -92,7 +92,7 @@ class _Drawing:
     ) -> None:
         self._tree = side.sample.tree
         self._here, self._other, self._keys = here, other, keys
-        widths = sorted((found.with_callees for found in here.values()), reverse=True)
+        widths = sorted((amount.with_callees for amount in here.values()), reverse=True)
         self._least = widths[MOST_BOXES] + 1 if len(widths) > MOST_BOXES else 1
 
     def icicle(self) -> Icicle:

@@ -63,8 +63,8 @@ class Drawing:
 def drawings(shown: Sequence[Captioned]) -> list[Drawing]:
     from markupsafe import Markup
 
-    drawn = gnuplot.inline([one.figure for one in shown]) if shown else []
-    return [Drawing(Markup(svg), one.title, one.note) for svg, one in zip(drawn, shown)]
+    drawn = gnuplot.inline([s.figure for s in shown]) if shown else []
+    return [Drawing(Markup(svg), s.title, s.note) for svg, s in zip(drawn, shown)]
 
 
 def render(environment: Any, name: str, **values: Any) -> str:

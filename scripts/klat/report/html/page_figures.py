@@ -65,26 +65,26 @@ def page_axis(unit: str) -> Axis:
 
 
 def figures(
-    name: str, cell: Cell, found: CellFigures | None, against: Against, options: Options
+    name: str, cell: Cell, curves: CellFigures | None, against: Against, options: Options
 ) -> list[Captioned]:
     """Of one metric; `name` is one of its own."""
     rules, limit = options.rules, options.limit
     shown = [_intervals(f"{name}-interval", cell, rules)]
-    if found is not None:
+    if curves is not None:
         axis = page_axis(cell.unit)
         per = 1e-3 if axis.unit != cell.unit else 1.0
         noun, run = against.unit_noun, cell.run_noun
         shown += [
-            _shift(f"{name}-shift", found.shifts, rules),
-            _distribution(f"{name}-histogram", found, axis, per),
-            _tail(f"{name}-tail", found, axis, per, limit),
-            _units(f"{name}-units", found, axis, per, noun, run),
-            _runs(f"{name}-runs", found, medians_of, axis, per, (noun, run), None),
+            _shift(f"{name}-shift", curves.shifts, rules),
+            _distribution(f"{name}-histogram", curves, axis, per),
+            _tail(f"{name}-tail", curves, axis, per, limit),
+            _units(f"{name}-units", curves, axis, per, noun, run),
+            _runs(f"{name}-runs", curves, medians_of, axis, per, (noun, run), None),
         ]
         if run == "segment":
-            maxima = (f"{name}-maxima", found, maxima_of, axis, per, (noun, run), limit)
+            maxima = (f"{name}-maxima", curves, maxima_of, axis, per, (noun, run), limit)
             shown.append(_runs(*maxima))
-    return [one for one in shown if one is not None]
+    return [figure for figure in shown if figure is not None]
 
 
 def _figure(name: str, height: int) -> Figure:
@@ -137,17 +137,17 @@ def _intervals(name: str, cell: Cell, rules: Rules) -> Captioned | None:
 
 
 def forest(
-    name: str, machines: Sequence[tuple[str, Judgement]], found: OverMachines, rules: Rules
+    name: str, machines: Sequence[tuple[str, Judgement]], over_all: OverMachines, rules: Rules
 ) -> Captioned | None:
     """A forest plot: a line for each machine, then the mean over machines."""
     rows = [_RatioRow(m, j.ratio, j.interval, INK, 1.5) for m, j in machines if j.ratio]
     if not rows:
         return None
     note = "the band is the margin"
-    if over := found.judgement:
-        what = f"over {len(found.machines)} machines"
+    if over := over_all.judgement:
+        what = f"over {len(over_all.machines)} machines"
         rows.append(_RatioRow(what, over.ratio, over.interval, VERMILLION, 3.0))
-        rows.append(_RatioRow("one more machine", None, found.next_machine, GREY, 1.5))
+        rows.append(_RatioRow("one more machine", None, over_all.next_machine, GREY, 1.5))
         note += "; the last line is the interval expected for one more machine"
     return Captioned(_ratios(name, rows, rules, 140), "Machine by machine", note)
 
@@ -228,16 +228,16 @@ def _shift(name: str, shifts: Sequence[Shift], rules: Rules) -> Captioned | None
     return Captioned(figure, "Shift at every quantile", f"NEW/BASE - 1 in %{interval}")
 
 
-def _drawn(found: CellFigures, per: float) -> list[Drawn]:
+def _drawn(curves: CellFigures, per: float) -> list[Drawn]:
     return [
         Drawn(side.samples, side.quantum, side.scale * per, colour, dash, side.boots)
-        for side, (colour, _, dash) in zip((found.base, found.new), _SIDES)
+        for side, (colour, _, dash) in zip((curves.base, curves.new), _SIDES)
         if side.samples.n
     ]
 
 
-def _distribution(name: str, found: CellFigures, axis: Axis, per: float) -> Captioned | None:
-    drawn = _drawn(found, per)
+def _distribution(name: str, curves: CellFigures, axis: Axis, per: float) -> Captioned | None:
+    drawn = _drawn(curves, per)
     if len(drawn) < 2:
         return None
     figure = _figure(name, 270)
@@ -251,9 +251,9 @@ def _limit_line(limit: Limit | None, per: float) -> LimitLine | None:
 
 
 def _tail(
-    name: str, found: CellFigures, axis: Axis, per: float, limit: Limit | None
+    name: str, curves: CellFigures, axis: Axis, per: float, limit: Limit | None
 ) -> Captioned | None:
-    drawn = _drawn(found, per)
+    drawn = _drawn(curves, per)
     if len(drawn) < 2:
         return None
     figure = _figure(name, 270)
@@ -270,11 +270,11 @@ def _y_axis(figure: Figure, values: Sequence[float], most: int) -> None:
 
 
 def _units(
-    name: str, found: CellFigures, axis: Axis, per: float, noun: str, run: str
+    name: str, curves: CellFigures, axis: Axis, per: float, noun: str, run: str
 ) -> Captioned | None:
     """The figures behind the verdict: a point for each boot or block; the points of a pair are
     above each other."""
-    sides = [found.base.units, found.new.units]
+    sides = [curves.base.units, curves.new.units]
     if not all(sides):
         return None
     figure = _figure(name, 270)
@@ -318,7 +318,7 @@ def _units(
 
 def _runs(
     name: str,
-    found: CellFigures,
+    curves: CellFigures,
     of: Callable[[Sequence[UnitRuns]], Values],
     axis: Axis,
     per: float,
@@ -328,7 +328,7 @@ def _runs(
     """A figure of each run in order of start, BASE above NEW on one scale. `nouns` are those of a unit
     and of a run."""
     noun, run = nouns
-    sides = [found.base, found.new]
+    sides = [curves.base, curves.new]
     both = [of(side.units) * per for side in sides]
     if not all(map(len, both)):
         return None

@@ -40,10 +40,10 @@ def distribution(overlay: Overlay, axis: Axis, limit: LimitLine | None = None) -
         return None
     figure = Figure(f"{overlay.slug}-distribution")
     top = head(figure, f"{overlay.title}: distribution", overlay.subtitle)
-    for one, curve in zip(drawn, shown):
-        figure.swatch(EDGE, top, line(one.colour, 2.5, one.dash))
+    for side, curve in zip(drawn, shown):
+        figure.swatch(EDGE, top, line(side.colour, 2.5, side.dash))
         name = describe(curve, len(curve.measurement.runs))
-        figures = _key_figures(one, curve, axis)
+        figures = _key_figures(side, curve, axis)
         figure.text(name, EDGE + 38, top)
         if len(name) + len(figures) > _SIDE_BY_SIDE:
             top += LINE
@@ -60,11 +60,11 @@ def distribution(overlay: Overlay, axis: Axis, limit: LimitLine | None = None) -
     return figure
 
 
-def _key_figures(one: Drawn, curve: Curve, axis: Axis) -> str:
+def _key_figures(side: Drawn, curve: Curve, axis: Axis) -> str:
     s = curve.measurement.statistics
     quantiles = [("median", s.median), ("p99", s.p99), ("max", s.max)]
-    shown = [f"{name} {axis.figure(v * one.scale)}" for name, v in quantiles if v is not None]
-    return f"{plural(one.ordered.n, 'sample')}: {', '.join(shown)} {axis.unit}"
+    shown = [f"{name} {axis.figure(v * side.scale)}" for name, v in quantiles if v is not None]
+    return f"{plural(side.ordered.n, 'sample')}: {', '.join(shown)} {axis.unit}"
 
 
 def histogram(
@@ -72,28 +72,28 @@ def histogram(
 ) -> tuple[list[str], str]:
     """The histogram of the body, for a panel that the caller places: the plot commands, and the
     share of samples outside. At most about `most` tics."""
-    low = min(one.body[0] for one in drawn)
-    high = max(one.body[1] for one in drawn)
+    low = min(side.body[0] for side in drawn)
+    high = max(side.body[1] for side in drawn)
     logarithmic = low > 0 and high > 3 * LONG * low
     plot, ends = [], [low, high]
-    for one in drawn:
-        step = max(one.quantum, reduce.granularity(one.ordered))
-        bounds = reduce.edges(low / one.scale, high / one.scale, step, logarithmic)
-        share = 100 * reduce.shares(one.ordered, bounds, logarithmic)
-        ends += [float(bounds[0]) * one.scale, float(bounds[-1]) * one.scale]
+    for side in drawn:
+        step = max(side.quantum, reduce.granularity(side.ordered))
+        bounds = reduce.edges(low / side.scale, high / side.scale, step, logarithmic)
+        share = 100 * reduce.shares(side.ordered, bounds, logarithmic)
+        ends += [float(bounds[0]) * side.scale, float(bounds[-1]) * side.scale]
         # As an outline: if every step were filled alone, the seams between transparent bins would
         # show.
-        x = np.repeat(bounds, 2) * one.scale
+        x = np.repeat(bounds, 2) * side.scale
         block = figure.data(x, np.concatenate([[0.0], np.repeat(share, 2), [0.0]]))
         if len(drawn) <= 3:
             fill = f"fillstyle transparent solid {0.35 if len(drawn) == 1 else 0.2} noborder"
             plot.append(
-                f"{block} using 1:2 with filledcurves y1=0 {fill} linecolor rgb '{one.colour}'"
+                f"{block} using 1:2 with filledcurves y1=0 {fill} linecolor rgb '{side.colour}'"
             )
-        plot.append(f"{block} using 1:2 with lines {line(one.colour, 1.5, one.dash)}")
+        plot.append(f"{block} using 1:2 with lines {line(side.colour, 1.5, side.dash)}")
     # All of each bin: a bin may be wider than the body.
     sample_axis(figure, axis, min(ends), max(ends), logarithmic, most)
-    outside = max(100 * one.outside(low, high) for one in drawn)
+    outside = max(100 * side.outside(low, high) for side in drawn)
     upto = "up to " if len(drawn) > 1 else ""
     note = f"{upto}{outside:.2g} % of the samples are outside" if outside else "all samples"
     figure.add("set yrange [0:*]")
@@ -125,28 +125,28 @@ def tail(
 ) -> tuple[list[str], str]:
     """The share of samples at or above each value, both on a logarithmic scale, with a thin line for
     each boot: the plot commands, and a note. At most about `most` tics."""
-    low = min(one.smallest_positive for one in drawn)
-    high = max(one.largest for one in drawn)
+    low = min(side.smallest_positive for side in drawn)
+    high = max(side.largest for side in drawn)
     reached = max(high, limit.value) if limit else high
-    logarithmic = reached > LONG * min(one.at(0.5) for one in drawn)
-    reach = math.log10(max(one.ordered.n for one in drawn))
+    logarithmic = reached > LONG * min(side.at(0.5) for side in drawn)
+    reach = math.log10(max(side.ordered.n for side in drawn))
     bottom = -max(1.0, reach) * 1.05
-    boots = [_thin(figure, one, bottom) for one in drawn]
+    boots = [_thin(figure, side, bottom) for side in drawn]
     plot = [command for commands in boots for command in commands]
-    for one in drawn:
-        curve = reduce.cumulative(one.ordered)
-        x, y = curve.values * one.scale, -curve.nines
-        plot.append(_curve(figure, x, y, bottom, line(one.colour, 2, one.dash)))
+    for side in drawn:
+        curve = reduce.cumulative(side.ordered)
+        x, y = curve.values * side.scale, -curve.nines
+        plot.append(_curve(figure, x, y, bottom, line(side.colour, 2, side.dash)))
         last = figure.data(x[-1:], y[-1:])
-        plot.append(f"{last} using 1:2 with points {points(7, 0.7, one.colour)}")
-    first = low if logarithmic else min(one.at(0) for one in drawn)
+        plot.append(f"{last} using 1:2 with points {points(7, 0.7, side.colour)}")
+    first = low if logarithmic else min(side.at(0) for side in drawn)
     if limit:
         first = min(first, limit.value)
         _draw_limit(figure, limit, beyond_middle=limit.value > math.sqrt(first * reached))
     sample_axis(figure, axis, first, reached, logarithmic, most)
     places = ((float(-power), one_in(power)) for power in range(math.floor(reach) + 1))
     figure.add(f"set yrange [{bottom:.6g}:0]", f"set ytics {tics(places)}")
-    zeros = sum(int(one.ordered.below(1)) for one in drawn) if logarithmic else 0
+    zeros = sum(int(side.ordered.below(1)) for side in drawn) if logarithmic else 0
     note = f"without {plural(zeros, 'sample')} of 0" if zeros else "all samples"
     return plot, f"{note}, to the maximum{'; thin: each boot' if any(boots) else ''}"
 
@@ -157,13 +157,13 @@ def _curve(figure: Figure, x: Values, y: Values, bottom: float, style: str) -> s
     return f"{block} using 1:2 with fsteps {style}"
 
 
-def _thin(figure: Figure, one: Drawn, bottom: float) -> list[str]:
-    if len(one.boots) < 2:
+def _thin(figure: Figure, side: Drawn, bottom: float) -> list[str]:
+    if len(side.boots) < 2:
         return []
-    most = max(_FEWEST, min(_MOST, _POINTS // len(one.boots)))
-    curves = (reduce.cumulative(boot, most) for boot in one.boots)
+    most = max(_FEWEST, min(_MOST, _POINTS // len(side.boots)))
+    curves = (reduce.cumulative(boot, most) for boot in side.boots)
     return [
-        _curve(figure, curve.values * one.scale, -curve.nines, bottom, line(one.colour, 0.4))
+        _curve(figure, curve.values * side.scale, -curve.nines, bottom, line(side.colour, 0.4))
         for curve in curves
     ]
 

@@ -52,11 +52,11 @@ def series_figure(
 def _plot(
     figure: Figure, series: HistorySeries, history: History, per: float, dates: int
 ) -> list[str]:
-    found = series.points
-    count = len(found)
+    plotted = series.points
+    count = len(plotted)
     x = np.arange(1, count + 1, dtype=np.float64)
     value, low, high = (
-        np.array([getattr(p, key) for p in found]) * per for key in ("value", "low", "high")
+        np.array([getattr(p, key) for p in plotted]) * per for key in ("value", "low", "high")
     )
     floor, roof = apart(float(low.min()), float(high.max()))
     room = 0.08 * (roof - floor)

@@ -158,15 +158,15 @@ def _middle(row: Row) -> float:
 
 def _values(rows: Sequence[Row], column: str, chosen: Values) -> Values:
     """NaN for a run that has too few samples."""
-    found = [getattr(row, column) for row, use in zip(rows, chosen) if use]
-    return np.array(found, dtype=np.float64)
+    used = [getattr(row, column) for row, use in zip(rows, chosen) if use]
+    return np.array(used, dtype=np.float64)
 
 
 def _high(runs: Sequence[Run], upper: Estimand, chosen: Values) -> Values:
     if upper.column:
         return _values([run.row for run in runs], upper.column, chosen)
-    found = [run.quantiles([upper.q])[0] for run, use in zip(runs, chosen) if use and upper.q]
-    return np.array(found, dtype=np.float64)
+    quantiles = [run.quantiles([upper.q])[0] for run, use in zip(runs, chosen) if use and upper.q]
+    return np.array(quantiles, dtype=np.float64)
 
 
 def _legend(figure: Figure, tracks: Sequence[_Track], upper: str, noun: str, y: float) -> float:

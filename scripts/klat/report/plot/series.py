@@ -102,16 +102,16 @@ def _slugs(
     settings: Sequence[Setting], keys: Sequence[tuple[str, tuple[tuple[str, str], ...], str, str]]
 ) -> dict[tuple[str, tuple[tuple[str, str], ...], str, str], str]:
     """`<benchmark>-<metric>[-<params>][-<placement>]`: only the parts needed for unique names."""
-    found = {}
+    slugs = {}
     taken: set[str] = set()
     for key in keys:
         benchmark, params, placement, metric = key
         alike = [s for s in settings if s.benchmark == benchmark]
         common = common_params(alike)
-        own = [f"{name}-{value}" for name, value in params if name not in common]
+        words = [f"{name}-{value}" for name, value in params if name not in common]
         places = {
             s.placement for s in alike if tuple(s.params.items()) == params and s.measurements
         }
-        parts = [benchmark, metric, *own, *([placement] if len(places) > 1 else [])]
-        found[key] = unique_file_name("-".join(part for part in parts if part), taken)
-    return found
+        parts = [benchmark, metric, *words, *([placement] if len(places) > 1 else [])]
+        slugs[key] = unique_file_name("-".join(part for part in parts if part), taken)
+    return slugs

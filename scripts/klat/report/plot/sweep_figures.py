@@ -60,7 +60,7 @@ def sweep_figures(labels: Sequence[Dataset], axis: Axis) -> list[Figure]:
     figures: list[Figure] = []
     taken: set[str] = set()
     for sweep in sweeps(labels, curve_names(labels)):
-        if sweep.choices and len({p.value for held in sweep.lines for p in held.points}) < 2:
+        if sweep.choices and len({p.value for line in sweep.lines for p in line.points}) < 2:
             continue  # a figure of equal dots shows nothing that the summary does not say
         parts = [sweep.lines[i : i + _MOST_LINES] for i in range(0, len(sweep.lines), _MOST_LINES)]
         for lines in parts:
@@ -119,17 +119,17 @@ class _Style:
         return cls(colour, line(colour, 2, dash), points(shape, 1, colour))
 
 
-def _published(held: SweepLine, axis: Axis) -> list[tuple[float, float]]:
+def _published(line: SweepLine, axis: Axis) -> list[tuple[float, float]]:
     if axis.unit != "us":
         return []
-    return [(x, (p.nanoseconds or 0.0) / 1e3) for x, p in held.published]
+    return [(x, (p.nanoseconds or 0.0) / 1e3) for x, p in line.published]
 
 
 def _legend(
     figure: Figure, lines: Sequence[SweepLine], styles: Sequence[_Style], axis: Axis, top: float
 ) -> float:
     """As many columns as the names leave room for. Returns the place of the next line."""
-    names = [f"{shortened(held.name, 80)}, {runs_text(held)}" for held in lines]
+    names = [f"{shortened(line.name, 80)}, {runs_text(line)}" for line in lines]
     longest = max(map(len, names))
     columns = 3 if longest <= 32 else 2 if longest <= 52 else 1
     wide = (RIGHT - EDGE) / columns
@@ -139,7 +139,7 @@ def _legend(
         figure.mark(x + 14, y, style.mark)
         figure.text(name, x + 38, y)
     top += math.ceil(len(names) / columns) * LINE
-    if any(_published(held, axis) for held in lines):
+    if any(_published(line, axis) for line in lines):
         figure.mark(EDGE + 14, top, points(4, 1.3, INK))
         figure.text(_PUBLISHED, EDGE + 38, top)
         top += LINE
@@ -148,28 +148,28 @@ def _legend(
 
 def _draw(figure: Figure, sweep: Sweep, lines: Sequence[SweepLine], axis: Axis) -> None:
     top = head(figure, title(sweep), params_text(parameters(sweep.benchmark, sweep.params)))
-    scaled = [axis.scale(held.label) if sweep.is_time else 1.0 for held in lines]
+    scaled = [axis.scale(line.label) if sweep.is_time else 1.0 for line in lines]
     x_scale = _scale_of(np.array(sweep.values))
     y_scale = _scale_of(
         np.concatenate(
-            [values for held, by in zip(lines, scaled) for values in _heights(held, by, axis)]
+            [values for line, by in zip(lines, scaled) for values in _heights(line, by, axis)]
         )
     )
     styles = [_Style.of(i) for i in range(len(lines))]
     top = _legend(figure, lines, styles, axis, top)
     plot = []
-    for style, held, by in zip(styles, lines, scaled):
-        x, y = _runs(held)
+    for style, line, by in zip(styles, lines, scaled):
+        x, y = _runs(line)
         kept = y > 0 if y_scale.logarithmic else np.full(len(y), True)
         if kept.any():
             block = figure.data(x_scale.place(x[kept]), y[kept] * by)
             plot.append(f"{block} using 1:2 with points {faint(style.colour)}")
-        at = x_scale.place(np.array([point.x for point in held.points]))
-        values = y_scale.place(np.array([point.value for point in held.points]) * by)
+        at = x_scale.place(np.array([point.x for point in line.points]))
+        values = y_scale.place(np.array([point.value for point in line.points]) * by)
         block = figure.data(at, values)
         plot.append(f"{block} using 1:2 with lines {style.line}")
         plot.append(f"{block} using 1:2 with points {style.mark}")
-        if beside := _published(held, axis):
+        if beside := _published(line, axis):
             there = np.array(beside)
             block = figure.data(x_scale.place(there[:, 0]), there[:, 1])
             plot.append(f"{block} using 1:2 with points {points(4, 1.3, style.colour)}")
@@ -182,10 +182,10 @@ def _draw(figure: Figure, sweep: Sweep, lines: Sequence[SweepLine], axis: Axis) 
     figure.height = round(top + 460)
 
 
-def _heights(held: SweepLine, by: float, axis: Axis) -> list[Values]:
+def _heights(line: SweepLine, by: float, axis: Axis) -> list[Values]:
     """All values on the y axis."""
-    beside = np.array([value for _, value in _published(held, axis)])
-    return [beside, *(point.runs * by for point in held.points)]
+    beside = np.array([value for _, value in _published(line, axis)])
+    return [beside, *(point.runs * by for point in line.points)]
 
 
 def _crossings(figure: Figure, sweep: Sweep, top: float) -> float:
@@ -221,10 +221,10 @@ def _axes(figure: Figure, sweep: Sweep, x: _Scale, y: _Scale) -> None:
     figure.add(f"set xtics {x.tics(12)}", f"set xlabel {quoted(title)}")
 
 
-def _runs(held: SweepLine) -> tuple[Values, Values]:
+def _runs(line: SweepLine) -> tuple[Values, Values]:
     """Each run's figure at its value of the option."""
     x, y = [], []
-    for point in held.points:
+    for point in line.points:
         runs = spread_out(point.runs, _MARKS_A_POINT)
         x.append(np.full(len(runs), point.x))
         y.append(runs)
@@ -241,14 +241,14 @@ def draw_choices(figure: Figure, sweep: Sweep, lines: Sequence[SweepLine], axis:
     """A panel for each metric; one for all lines where these are of one metric."""
     top = head(figure, title(sweep), params_text(parameters(sweep.benchmark, sweep.params)))
     if sweep.by:
-        for i, held in enumerate(lines):
+        for i, line in enumerate(lines):
             figure.mark(EDGE + 14, top, points(_shape(i), 1, _colour(i)))
-            figure.text(shortened(held.name, 80), EDGE + 38, top)
+            figure.text(shortened(line.name, 80), EDGE + 38, top)
             top += LINE
         panels = [(sweep.name, list(lines))]
     else:
-        panels = [(held.name, [held]) for held in lines]
-    shown = [x for x in sweep.values if any(held.at(x) for held in lines)]
+        panels = [(line.name, [line]) for line in lines]
+    shown = [x for x in sweep.values if any(line.at(x) for line in lines)]
     tall = _ROW * len(shown) * max(1.0, 0.6 * len(panels[0][1])) + 12
     note = "small: medians of runs; large: their mean, with its 95 % interval"
     for name, together in panels:
@@ -277,18 +277,20 @@ def _plot(
     """The plot commands, and the largest value. Zero is the left end, so that lengths compare."""
     plot: list[str] = []
     highest = 0.0
-    for i, held in enumerate(lines):
+    for i, sweep_line in enumerate(lines):
         colour = _colour(i)
-        scale = axis.scale(held.label) if sweep.is_time else 1.0
+        scale = axis.scale(sweep_line.label) if sweep.is_time else 1.0
         beside = (i - (len(lines) - 1) / 2) * 0.7 / len(lines)
-        there = [(-rank - beside, point) for rank, x in enumerate(shown) if (point := held.at(x))]
+        there = [
+            (-rank - beside, point) for rank, x in enumerate(shown) if (point := sweep_line.at(x))
+        ]
         runs = [spread_out(point.runs, _MARKS) * scale for _, point in there]
         rows = np.concatenate([np.full(len(r), y) for r, (y, _) in zip(runs, there)])
         block = figure.data(np.concatenate(runs), rows)
         plot.append(f"{block} using 1:2 with points {faint(colour)}")
         y = np.array([y for y, _ in there])
         mean = np.array([point.value for _, point in there]) * scale
-        ends = [held.interval(point) or (point.value, point.value) for _, point in there]
+        ends = [sweep_line.interval(point) or (point.value, point.value) for _, point in there]
         low, high = (np.array([end[k] for end in ends]) * scale for k in (0, 1))
         block = figure.data(mean, y, low, high)
         plot.append(f"{block} using 3:2:($4-$3):(0) with vectors nohead {line(colour, 3)}")

@@ -61,8 +61,8 @@ def plain(value: Any) -> Any:
         return value.value
     if dataclasses.is_dataclass(value):
         columns = values(value) if isinstance(value, Judgement) else {}
-        own = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
-        return {name: plain(item) for name, item in (columns | own).items()}
+        fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
+        return {name: plain(item) for name, item in (columns | fields).items()}
     if isinstance(value, (list, tuple)):
         return [plain(item) for item in value]
     if isinstance(value, Fraction):
@@ -121,21 +121,21 @@ def _cell(against: Against, cell: Cell) -> dict[str, Any]:
     }
 
 
-def _limit(comparison: Comparison, found: CellLimit) -> dict[str, Any]:
+def _limit(comparison: Comparison, judged: CellLimit) -> dict[str, Any]:
     """The verdict is NEW's, p is that of the difference, and values are shares."""
     assert comparison.options.limit
     row: dict[str, Any] = {
         "estimand": "share above the limit",
         "tested": 1,
-        "verdict": found.verdict.value,
+        "verdict": judged.verdict.value,
         "limit": comparison.options.limit.value,
-        "difference": found.difference.value,
-        "p": found.p,
-        "p_adjusted": found.p_adjusted,
-        "base_verdict": found.base.verdict.value if found.base else "",
-        "reason": found.reason,
+        "difference": judged.difference.value,
+        "p": judged.p,
+        "p_adjusted": judged.p_adjusted,
+        "base_verdict": judged.base.verdict.value if judged.base else "",
+        "reason": judged.reason,
     }
-    for name, side in (("base", found.base), ("new", found.new)):
+    for name, side in (("base", judged.base), ("new", judged.new)):
         if side:
             row |= {
                 f"{name}_value": side.share,
@@ -225,8 +225,8 @@ def markdown(comparison: Comparison) -> Iterator[str]:
         if against.differences:
             yield "BASE and NEW differ in:"
             yield ""
-            for found in against.differences:
-                yield f"- {_cellular(found.name)}: {_cellular(found.a)} / {_cellular(found.b)}"
+            for difference in against.differences:
+                yield f"- {_cellular(difference.name)}: {_cellular(difference.a)} / {_cellular(difference.b)}"
             yield ""
     yield from terms(comparison)
     yield ""
@@ -241,7 +241,7 @@ def _over_machines_rows(comparison: Comparison, names: Mapping[str, str]) -> Ite
         yield "|---|---|---|---:|---:|---|---|"
     for over in comparison.over_machines:
         what = ", ".join([wording.setting(over.key), *over.under_test])
-        if len({each.new_path for each in comparison.over_machines}) > 1:
+        if len({other.new_path for other in comparison.over_machines}) > 1:
             what = f"{over.new}: {what}"
         texts = [what, over.metric, over.estimand, str(len(over.machines))]
         figures, word = ("", ""), "none"

@@ -41,22 +41,22 @@ def figures(
 ) -> dict[str, Any]:
     """Every figure of one metric; None if it is not supported. `_ns` only if the unit is a time."""
     statistics = guarded_statistics(measurement, failed)
-    found: dict[str, Any] = {"floor": setting.floor}
+    row: dict[str, Any] = {"floor": setting.floor}
     for name in (*_AVERAGES, *_SAMPLES):
-        found[name] = getattr(statistics, name, None)
+        row[name] = getattr(statistics, name, None)
     for name in _AVERAGES:
-        found[name] = None if found[name] is None else round(found[name], 3)
+        row[name] = None if row[name] is None else round(row[name], 3)
     interval = statistics.median_interval if statistics else None
-    found |= dict(zip(_INTERVAL, interval or (None, None)))
+    row |= dict(zip(_INTERVAL, interval or (None, None)))
     if label.khz:
-        found |= {
+        row |= {
             f"{name}_ns": None if value is None else round(label.nanoseconds(value) or 0.0, 3)
-            for name, value in list(found.items())
+            for name, value in list(row.items())
         }
     return {
         "usable_runs": statistics.runs if statistics else None,
         "samples": statistics.samples if statistics else None,
-    } | found
+    } | row
 
 
 def write_csv(
@@ -92,15 +92,15 @@ def write_csv(
             } | {status: setting.statuses[status] for status in STATUSES}
             measured = [m for m in setting.measurements.values() if m.runs or m.unmeasurable]
             for measurement in measured:
-                found = figures(label, setting, measurement, failed)
+                row = figures(label, setting, measurement, failed)
                 named = {
                     "metric": measurement.metric,
                     "boots": measurement.boots,
                     "measurable": int(not measurement.unmeasurable),
                 }
-                found |= soak_cells(label, measurement, failed)
-                found |= _limit_cells(measurement, limits)
-                writer.writerow(cells(shared | named | found))
+                row |= soak_cells(label, measurement, failed)
+                row |= _limit_cells(measurement, limits)
+                writer.writerow(cells(shared | named | row))
             if not measured:
                 writer.writerow(cells(shared))
 
@@ -108,9 +108,9 @@ def write_csv(
 def _limit_cells(measurement: Measurement, limits: LabelLimits | None) -> dict[str, Any]:
     if not limits or measurement not in limits.sides:
         return {}
-    found = limits.sides[measurement]
-    values = (limits.limit.value, found.above, found.share, found.low, found.high)
-    return dict(zip(LIMIT_COLUMNS, (*values, found.verdict.value)))
+    side = limits.sides[measurement]
+    values = (limits.limit.value, side.above, side.share, side.low, side.high)
+    return dict(zip(LIMIT_COLUMNS, (*values, side.verdict.value)))
 
 
 def write_json(
@@ -138,8 +138,8 @@ def _label(
     def extra(measurement: Measurement) -> dict[str, Any]:
         soaks = soaks_json(label, measurement, failed)
         of_soaks = {"soaks": soaks} if soaks else {}
-        found = limits.sides.get(measurement) if limits else None
-        of_limit = {"limit": plain(found) | {"share": found.share}} if found else {}
+        side = limits.sides.get(measurement) if limits else None
+        of_limit = {"limit": plain(side) | {"share": side.share}} if side else {}
         return of_soaks | of_limit
 
     return {
@@ -250,7 +250,7 @@ def soak_cells(
     if len(reports) != 1:
         return {}
     (report,) = reports
-    found: dict[str, Any] = {
+    row: dict[str, Any] = {
         "soaked_s": report.seconds,
         "asked_s": report.asked_s,
         "segments": report.segments,
@@ -259,12 +259,12 @@ def soak_cells(
         name = _DRIFTS[drift.pop("figure")]
         for key, value in drift.items():
             end, _, unit = key.partition("_")
-            found["_".join(filter(None, (name, end, unit)))] = value
+            row["_".join(filter(None, (name, end, unit)))] = value
     for delay in (report.delays or ())[:1]:
         longest = _delay(label, delay)
         for column in ("time_ns", "cpu", "segment", "samples"):
-            found[f"longest_{column}"] = longest[column]
-    return found
+            row[f"longest_{column}"] = longest[column]
+    return row
 
 
 def soaks_json(
@@ -277,7 +277,7 @@ def soaks_json(
             "soaked_s": report.seconds,
             "asked_s": report.asked_s,
             "segments": report.segments,
-            "clock_sets": [plain(each) for each in report.clock_sets],
+            "clock_sets": [plain(clock_set) for clock_set in report.clock_sets],
             "drift": _drifts(label, report),
             "longest": None
             if report.delays is None
@@ -289,10 +289,10 @@ def soaks_json(
 
 def together_json(label: Dataset, failed: Callable[[str], None]) -> list[dict[str, Any]]:
     return [
-        {"session": str(session.path), "metric": each.metric, "cpus": list(each.cpus)}
-        | plain(each.found)
+        {"session": str(session.path), "metric": pair.metric, "cpus": list(pair.cpus)}
+        | plain(pair.found)
         for session in label.sessions
-        for each in soaks_together(session, failed)
+        for pair in soaks_together(session, failed)
     ]
 
 

@@ -104,8 +104,8 @@ def _against(against: Against, comparison: Comparison, colour: bool) -> Iterator
         yield from wrapped(line, "", "    ")
     if against.differences:
         yield "BASE and NEW also differ in (BASE | NEW)"
-        for found in against.differences:
-            yield from wrapped(f"{found.name}: {found.a} | {found.b}", "  ", "    ")
+        for difference in against.differences:
+            yield from wrapped(f"{difference.name}: {difference.a} | {difference.b}", "  ", "    ")
     if rest or against.differences:
         yield ""
 
@@ -148,10 +148,10 @@ def _limit_overview(against: Against, colour: bool) -> Iterator[str]:
         (None, ["NEW", "BASE", "NEW to BASE"], ""),
     ]
     for cell, names in zip(against.cells, wording.names(against.cells)):
-        found = cell.limit
-        verdict = found.verdict if found else Verdict.NOT_COMPARABLE
-        base = found.base.verdict.value if found and found.base else MISSING
-        difference = found.difference.value if found else MISSING
+        judged = cell.limit
+        verdict = judged.verdict if judged else Verdict.NOT_COMPARABLE
+        base = judged.base.verdict.value if judged and judged.base else MISSING
+        difference = judged.difference.value if judged else MISSING
         lines.append((verdict, [verdict.value, base, difference], " ".join(names)))
     if len(lines) < 3:
         return
@@ -187,7 +187,7 @@ def _cells(against: Against, colour: bool, shared: SharedSentences) -> Iterator[
         yield ""
     for name in ("base", "new"):
         sides = [getattr(cell.limit, name) for cell in against.cells if cell.limit]
-        if sentence := one_boot([found for found in sides if found]):
+        if sentence := one_boot([side for side in sides if side]):
             yield from wrapped(f"{name.upper()}: {sentence}", "", "    ")
             yield ""
 

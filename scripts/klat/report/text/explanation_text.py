@@ -61,15 +61,15 @@ def kinds(side: Side) -> str:
     for kind in side.kinds:
         counts[kind.ticks] += kind.count
     paths = Counter(kind.ticks for kind in side.kinds)
-    found = [
+    lines = [
         f"{ticks // side.sample.windows:,} in {100 * count / total:.1f} %{_paths(paths[ticks])}"
         for ticks, count in counts.most_common(_KINDS)
     ]
     left = counts.most_common()[_KINDS:]
     if left:
         share = 100 * sum(count for _, count in left) / total
-        found.append(f"{len(left)} other length{'s' * (len(left) > 1)} in {share:.1f} %")
-    return f"{total:,} samples: {', '.join(found)}"
+        lines.append(f"{len(left)} other length{'s' * (len(left) > 1)} in {share:.1f} %")
+    return f"{total:,} samples: {', '.join(lines)}"
 
 
 def _paths(count: int) -> str:
@@ -93,19 +93,21 @@ def largest(explanation: Explanation, most: int) -> Iterator[str]:
 
 def _one_side(side: Side, least: int, most: int | None = None) -> Iterator[str]:
     sample, functions = side.sample, side.sample.functions
-    ordered = [(name, own) for name, own in functions.own.most_common() if own]
-    shown = [(name, own) for name, own in ordered if own >= least][:most]
+    ordered = [(name, count) for name, count in functions.own.most_common() if count]
+    shown = [(name, count) for name, count in ordered if count >= least][:most]
     rows = [["function", "own", "share", "calls", "with callees"]]
-    for name, own in shown:
+    for name, count in shown:
         numbers = [functions.calls[name], functions.with_callees[name]]
-        rows.append([name, f"{own:,}", _share(own, sample), *(f"{number:,}" for number in numbers)])
+        rows.append(
+            [name, f"{count:,}", _share(count, sample), *(f"{number:,}" for number in numbers)]
+        )
         for line, (count, _) in _top_lines([side], name):
             rows.append([_INDENT + line, f"{count:,}", _share(count, sample), "", ""])
     rest = ordered[len(shown) :]
     if rest:
-        own = sum(own for _, own in rest)
+        count = sum(count for _, count in rest)
         others = _others(len(rest), least if most is None else 0)
-        rows.append([others, f"{own:,}", _share(own, sample), "", ""])
+        rows.append([others, f"{count:,}", _share(count, sample), "", ""])
     if sample.idle:
         rows.append(["idle time, skipped", f"{sample.idle:,}", _share(sample.idle, sample), "", ""])
     rows.append(["sum", f"{sample.ticks:,}", "", "", ""])
@@ -113,9 +115,9 @@ def _one_side(side: Side, least: int, most: int | None = None) -> Iterator[str]:
 
 
 def _differences(base: Side, new: Side, least: int) -> Iterator[str]:
-    found = differences(base, new)
-    shown = [f for f in found if abs(f.difference) >= least]
-    rest = [f for f in found if abs(f.difference) < least]
+    differing = differences(base, new)
+    shown = [f for f in differing if abs(f.difference) >= least]
+    rest = [f for f in differing if abs(f.difference) < least]
     rows = [
         ["", "own", "", "", "calls", "", "with callees", ""],
         ["function", "BASE", "NEW", "NEW-BASE", "BASE", "NEW", "BASE", "NEW"],
@@ -130,8 +132,8 @@ def _differences(base: Side, new: Side, least: int) -> Iterator[str]:
                 cells = [cells[0] if base.lines else "", cells[1] if new.lines else "", ""]
             rows.append([_INDENT + line, *cells, *[""] * 4])
     if rest:
-        own = (sum(f.own[0] for f in rest), sum(f.own[1] for f in rest))
-        rows.append([_others(len(rest), least), *_pair(own), *[""] * 4])
+        totals = (sum(f.own[0] for f in rest), sum(f.own[1] for f in rest))
+        rows.append([_others(len(rest), least), *_pair(totals), *[""] * 4])
     idle = (base.sample.idle, new.sample.idle)
     if any(idle):
         rows.append(["idle time, skipped", *_pair(idle), *[""] * 4])
@@ -145,12 +147,14 @@ def _differences(base: Side, new: Side, least: int) -> Iterator[str]:
 def _top_lines(sides: Sequence[Side], name: str) -> list[tuple[str, tuple[int, int]]]:
     """The source lines of a function with the most instructions. If both sides have lines, the lines with
     the largest differences."""
-    held = [Counter(side.lines.get(name, {})) for side in sides]
-    base, new = held[0], held[1] if len(held) > 1 else Counter()
+    counters = [Counter(side.lines.get(name, {})) for side in sides]
+    base, new = counters[0], counters[1] if len(counters) > 1 else Counter()
     both = all(side.lines for side in sides) and len(sides) > 1
-    found = [(line, (base[line], new[line])) for line in {**base, **new}]
-    found.sort(key=lambda item: (-abs(item[1][1] - item[1][0]) if both else -max(item[1]), item[0]))
-    return found[:_SOURCE_LINES]
+    counted = [(line, (base[line], new[line])) for line in {**base, **new}]
+    counted.sort(
+        key=lambda item: (-abs(item[1][1] - item[1][0]) if both else -max(item[1]), item[0])
+    )
+    return counted[:_SOURCE_LINES]
 
 
 def _lines(rows: list[list[str]]) -> Iterator[str]:
@@ -167,8 +171,8 @@ def _others(count: int, least: int) -> str:
     return f"{count} other{'s' * (count > 1)}" + (f", each below {least:,}" if least else "")
 
 
-def _share(own: int, sample: ExplainedSample) -> str:
-    return f"{100 * own / sample.ticks:.1f} %"
+def _share(count: int, sample: ExplainedSample) -> str:
+    return f"{100 * count / sample.ticks:.1f} %"
 
 
 def _cut(name: str, room: int) -> str:
@@ -206,20 +210,20 @@ def story_lines(explanation: Explanation) -> Iterator[str]:
 
 
 def _side(side: Side, from_deadline: bool) -> Iterator[str]:
-    found = story.tell(side.symbols, side.sample.contents)
+    stretches = story.tell(side.symbols, side.sample.contents)
     room = len(f"{side.sample.ticks:,}")
-    held = story.holdups(found, from_deadline)
-    if held:
+    waits = story.holdups(stretches, from_deadline)
+    if waits:
         yield "held up, longest first:"
-        for holdup in held[:_HELD]:
+        for holdup in waits[:_HELD]:
             yield from _counted(holdup.instructions, _holdup(holdup), room)
-    if len(held) > _HELD:
-        count = sum(holdup.instructions for holdup in held[_HELD:])
-        yield from _counted(count, f"{len(held) - _HELD} more", room)
+    if len(waits) > _HELD:
+        count = sum(holdup.instructions for holdup in waits[_HELD:])
+        yield from _counted(count, f"{len(waits) - _HELD} more", room)
     yield "what ran, in order:"
-    for stretch in found[:_STRETCHES]:
+    for stretch in stretches[:_STRETCHES]:
         yield from _counted(stretch.instructions, _stretch(stretch), room)
-    left = found[_STRETCHES:]
+    left = stretches[_STRETCHES:]
     if left:
         count = sum(stretch.instructions for stretch in left)
         yield from _counted(count, f"{len(left)} further stretches", room)
@@ -246,7 +250,7 @@ def _stretch(stretch: Stretch) -> str:
     if stretch.wakes:
         notes.append(f"wakes {stretch.wakes} task{'s' * (stretch.wakes > 1)}")
     notes += [
-        f"{name} {100 * own / stretch.instructions:.0f} %"
-        for name, own in stretch.functions.most_common(_FUNCTIONS)
+        f"{name} {100 * count / stretch.instructions:.0f} %"
+        for name, count in stretch.functions.most_common(_FUNCTIONS)
     ]
     return f"{what}: {', '.join(notes)}"

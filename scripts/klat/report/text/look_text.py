@@ -29,10 +29,10 @@ def too_few_units(
         )
 
 
-def look_sentence(found: Look, level: float) -> str:
+def look_sentence(look: Look, level: float) -> str:
     """Why alpha is not the one that the user asked for."""
-    which = f"look {found.number} of {len(found.planned)}" if found.number else "an unplanned look"
+    which = f"look {look.number} of {len(look.planned)}" if look.number else "an unplanned look"
     return (
-        f"This is {which}, after {found.units} of {found.planned[-1]} rounds: its level is"
-        f" {percent(level)}, so that all looks together err in at most {percent(found.alpha)}."
+        f"This is {which}, after {look.units} of {look.planned[-1]} rounds: its level is"
+        f" {percent(level)}, so that all looks together err in at most {percent(look.alpha)}."
     )

@@ -30,13 +30,13 @@ def machine_lines(comparison: Comparison, paint: Paint) -> Iterator[str]:
     names = machine_names(comparison)
     for path in dict.fromkeys(against.new.path for against in comparison.against):
         group = [against for against in comparison.against if against.new.path == path]
-        over = [found for found in comparison.over_machines if found.new_path == path]
+        over = [judged for judged in comparison.over_machines if judged.new_path == path]
         yield from _head(group, comparison, names)
         yield from _notes(group, over, names, paint)
         yield from _overview(over, paint)
         yield from _metrics(group, over, comparison, names, paint)
         yield from _rest(group, names)
-    if any(found.judgement for found in comparison.over_machines):
+    if any(judged.judgement for judged in comparison.over_machines):
         yield f"Verdicts of single machines: {wording.counted(comparison.machine_verdicts)}."
 
 
@@ -61,11 +61,11 @@ def _head(
 
 
 def _side(infos: Sequence[SideInfo]) -> str:
-    found = (
+    described = (
         f"Linux {info.kernel}, preemption {info.model}; {wording.how_measured(info)}"
         for info in infos
     )
-    return f"{infos[0].label}: {' | '.join(dict.fromkeys(found))}"
+    return f"{infos[0].label}: {' | '.join(dict.fromkeys(described))}"
 
 
 def _notes(
@@ -115,30 +115,34 @@ def _grouped(
     texts: Iterable[tuple[str, str]], group: Sequence[Against], names: Mapping[str, str]
 ) -> Iterator[str]:
     """Each text once, with its machines in brackets. Without brackets it is for all machines."""
-    held: dict[str, dict[str, None]] = {}
+    machines_of: dict[str, dict[str, None]] = {}
     for machine, text in texts:
-        held.setdefault(printable(text), {})[names[machine]] = None
-    for text, machines in held.items():
+        machines_of.setdefault(printable(text), {})[names[machine]] = None
+    for text, machines in machines_of.items():
         yield text if len(machines) == len(group) else f"{text} [{', '.join(machines)}]"
 
 
 def _shared(over: Sequence[OverMachines]) -> list[str]:
     """The reason for no verdict over machines, if it is the same for all metrics."""
-    reasons = {found.reason for found in over}
+    reasons = {judged.reason for judged in over}
     return [reason for reason in reasons if reason] if len(reasons) == 1 else []
 
 
 def _overview(over: Sequence[OverMachines], paint: Paint) -> Iterator[str]:
     """One line for each verdict over machines, if there are several."""
-    judged = [(found, found.judgement) for found in over if found.judgement]
+    judged = [
+        (over_machines, over_machines.judgement)
+        for over_machines in over
+        if over_machines.judgement
+    ]
     if len(judged) < 2:
         return
     yield "Over machines:"
     rows = [[wording.verdict(j), *wording.ratio(j)] for _, j in judged]
     widths = column_widths(rows)
-    for (found, j), (word, ratio, interval) in zip(judged, rows):
+    for (over_machines, j), (word, ratio, interval) in zip(judged, rows):
         first = f"{word:{widths[0]}}  {ratio:>{widths[1]}}  {interval:>{widths[2]}}  "
-        what = f"{found.estimand} of {found.benchmark} {found.metric} {found.placement}"
+        what = f"{over_machines.estimand} of {over_machines.benchmark} {over_machines.metric} {over_machines.placement}"
         line, *more = wrapped(what, first, " " * min(len(first), 40))
         yield _painted(line, word, j, paint)
         yield from more
@@ -157,22 +161,22 @@ def _metrics(
     names: Mapping[str, str],
     paint: Paint,
 ) -> Iterator[str]:
-    keys = [found.key for found in over]
+    keys = [judged.key for judged in over]
     shared = _shared(over)
     last = ""
-    for found in over:
-        title = wording.setting(found.key, keys)
+    for judged in over:
+        title = wording.setting(judged.key, keys)
         if title != last:
             yield from wrapped(title, "", "    ")
             last = title
-        for changed in found.under_test:
+        for changed in judged.under_test:
             yield from wrapped(f"under test: {changed}", "  ", "    ")
-        yield printable(f"  {found.metric}, {found.estimand} [{found.unit}]")
-        yield from _table(group, found, names, paint)
-        explained = {against.machine for against, _ in results_of(group, found)}
+        yield printable(f"  {judged.metric}, {judged.estimand} [{judged.unit}]")
+        yield from _table(group, judged, names, paint)
+        explained = {against.machine for against, _ in results_of(group, judged)}
         sentences = [
-            *over_machines_explanations(found, comparison, explained),
-            *_alone(group, found, comparison, names),
+            *over_machines_explanations(judged, comparison, explained),
+            *_alone(group, judged, comparison, names),
         ]
         for sentence in sentences:
             if sentence not in shared:
@@ -181,13 +185,13 @@ def _metrics(
 
 
 def _table(
-    group: Sequence[Against], found: OverMachines, names: Mapping[str, str], paint: Paint
+    group: Sequence[Against], judged: OverMachines, names: Mapping[str, str], paint: Paint
 ) -> Iterator[str]:
     rows: list[_Row] = [(None, ["machine", "BASE", "NEW/BASE", "interval", "verdict"])]
-    for against, result in results_of(group, found):
+    for against, result in results_of(group, judged):
         j = result.judgement
         rows.append((j.verdict, _columns(names[against.machine], wording.figure(j.base.value), j)))
-    if over := found.judgement:
+    if over := judged.judgement:
         what = f"over {plural(over.base.units, 'machine')}"
         rows.append((over.verdict, _columns(what, "", over)))
     widths = column_widths([texts for _, texts in rows])
@@ -203,13 +207,13 @@ def _columns(name: str, base: str, j: Judgement) -> list[str]:
 
 def _alone(
     group: Sequence[Against],
-    found: OverMachines,
+    judged: OverMachines,
     comparison: Comparison,
     names: Mapping[str, str],
 ) -> Iterator[str]:
     """Explains the verdicts of single machines that no verdict over machines includes. If requested, also
     says how well single runs resolve the figure."""
-    for against, result in results_of(group, found):
+    for against, result in results_of(group, judged):
         if single := wording.single_run(result, against.run_noun):
             yield f"{names[against.machine]}: {single}"
         why = "; ".join(wording.explanations(result, against, comparison))
@@ -219,7 +223,9 @@ def _alone(
 
 def _rest(group: Sequence[Against], names: Mapping[str, str]) -> Iterator[str]:
     left = [(a.machine, line) for a in group for line in wording.unmeasurable(a)]
-    left += [(a.machine, wording.uncompared(one, a)) for a in group for one in a.uncompared]
+    left += [
+        (a.machine, wording.uncompared(left_out, a)) for a in group for left_out in a.uncompared
+    ]
     texts = list(_grouped(left, group, names))
     for text in texts:
         yield from wrapped(text, "", "    ")
@@ -277,12 +283,12 @@ def _between_machines(spread: float, next_machine: tuple[float, float]) -> str:
     return f"{noted}; the expected ratio of one more machine, measured alike, is {reach}"
 
 
-def results_of(group: Sequence[Against], found: OverMachines) -> Iterator[tuple[Against, Result]]:
+def results_of(group: Sequence[Against], over: OverMachines) -> Iterator[tuple[Against, Result]]:
     """The results of the machines that have the figure of `found`."""
     for against in group:
         for cell in against.cells:
-            if (cell.key, cell.under_test) != (found.key, found.under_test):
+            if (cell.key, cell.under_test) != (over.key, over.under_test):
                 continue
             for result in cell.results:
-                if result.tested and result.estimand == found.estimand:
+                if result.tested and result.estimand == over.estimand:
                     yield against, result

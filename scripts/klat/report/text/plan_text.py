@@ -24,8 +24,8 @@ def planning(pilot: Pilot | TurnsPilot, boot_time: str) -> Iterator[str]:
         yield from _cautious(pilot.cautious, pilot)
         yield from _same(pilot, noun)
     assumed = pilot.assumed if isinstance(pilot, Pilot) else ()
-    for deviation, found in assumed:
-        needed = effort(found, pilot) if found else "no number of boots up to 1,000"
+    for deviation, effort_needed in assumed:
+        needed = effort(effort_needed, pilot) if effort_needed else "no number of boots up to 1,000"
         text = f"if the variation between boots is {percent(deviation)}: {needed}"
         yield from wrapped(text, "  ", "    ")
     if not pilot.effort and not assumed:
@@ -73,10 +73,10 @@ def _reasons(pilot: Pilot | TurnsPilot) -> Iterator[str]:
             yield f"{setting(metric.key, keys)}: {metric.key[3]}, {metric.estimand}: {rest}"
 
 
-def _cautious(found: Effort | None, pilot: Pilot | TurnsPilot) -> list[str]:
+def _cautious(least: Effort | None, pilot: Pilot | TurnsPilot) -> list[str]:
     noun = pilot.noun
     bound = f"the {noun}s' variation at its {percent(CAUTION)} bound"
-    needed = effort(found, pilot) if found else f"none up to 1,000 {noun}s"
+    needed = effort(least, pilot) if least else f"none up to 1,000 {noun}s"
     return wrapped(f"cautious: {needed} ({bound})", "  ", "    ")
 
 
@@ -128,17 +128,17 @@ def _seen(variance: float) -> str:
     return percent(math.sqrt(variance)) if variance > 0 else "none"
 
 
-def effort(found: Effort, pilot: Pilot | TurnsPilot) -> str:
+def effort(least: Effort, pilot: Pilot | TurnsPilot) -> str:
     """`5 boots of 5 runs for each kernel, 6 min a kernel`, or the options of klat ab."""
-    noun, runs = pilot.noun, f"of {plural(found.runs, pilot.run_noun)}"
+    noun, runs = pilot.noun, f"of {plural(least.runs, pilot.run_noun)}"
     if isinstance(pilot, Pilot) and pilot.segment_s and pilot.run_noun == "segment":
-        soak = duration(found.runs * pilot.segment_s)
-        runs = f"with a soak of {soak} ({plural(found.runs, 'segment')})"
-    needed = f"{plural(found.units, noun)} {runs}"
-    time = "" if found.seconds is None else f", {duration(found.seconds)}"
+        soak = duration(least.runs * pilot.segment_s)
+        runs = f"with a soak of {soak} ({plural(least.runs, 'segment')})"
+    needed = f"{plural(least.units, noun)} {runs}"
+    time = "" if least.seconds is None else f", {duration(least.seconds)}"
     if noun == "boot":
         return f"{needed} for each kernel" + (f"{time} a kernel" if time else "")
-    return f"{needed} a turn{time}: --blocks {found.units} --runs-per-block {found.runs}"
+    return f"{needed} a turn{time}: --blocks {least.units} --runs-per-block {least.runs}"
 
 
 def _table(pilot: Pilot | TurnsPilot) -> Iterator[str]:
@@ -162,7 +162,7 @@ def _table(pilot: Pilot | TurnsPilot) -> Iterator[str]:
 
 
 def _cells(metric: Metric, pilot: Pilot | TurnsPilot) -> list[str]:
-    found, noun = metric.alone, pilot.noun
+    least, noun = metric.alone, pilot.noun
     if noun == "boot":
         within, between = _deviation(metric.run, metric), _deviation(metric.unit, metric)
     else:
@@ -170,8 +170,8 @@ def _cells(metric: Metric, pilot: Pilot | TurnsPilot) -> list[str]:
         between = MISSING if metric.unit is None else _seen(metric.unit)
     a_turn = "" if noun == "boot" else " a turn"
     needed = (
-        f"{found.units:,} of {plural(found.runs, pilot.run_noun)}{a_turn}"
-        if found
+        f"{least.units:,} of {plural(least.runs, pilot.run_noun)}{a_turn}"
+        if least
         else "over 1,000"
     )
     return [within, between, _reason(metric.reason.partition(":")[0], pilot) or needed]

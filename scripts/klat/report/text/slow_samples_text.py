@@ -19,20 +19,20 @@ _SHORT = 0.02  # a part below this share of the sample is short
 _CONFIDENCE = 0.95
 
 
-def report(found: TracedSession, above_ns: int, longest: int) -> Iterator[str]:
-    yield from _heading(found, above_ns)
-    if found.samples:
+def report(traced: TracedSession, above_ns: int, longest: int) -> Iterator[str]:
+    yield from _heading(traced, above_ns)
+    if traced.samples:
         yield ""
-        yield from _sums(found, above_ns)
-        for split in sorted(found.samples, key=lambda s: -s.ticks)[:longest]:
+        yield from _sums(traced, above_ns)
+        for split in sorted(traced.samples, key=lambda s: -s.ticks)[:longest]:
             yield ""
-            yield from _timeline(found, split)
+            yield from _timeline(traced, split)
     yield ""
-    yield from _surroundings(found)
+    yield from _surroundings(traced)
 
 
-def _us(found: TracedSession, ticks: float) -> str:
-    return f"{1000 * ticks / found.khz:,.1f}"
+def _us(traced: TracedSession, ticks: float) -> str:
+    return f"{1000 * ticks / traced.khz:,.1f}"
 
 
 def time_text(ns: int) -> str:
@@ -42,14 +42,14 @@ def time_text(ns: int) -> str:
     return f"{ns:,} ns"
 
 
-def _heading(found: TracedSession, above_ns: int) -> Iterator[str]:
-    slow = sum(run.slow for run in found.runs)
-    checked = sum(run.checked for run in found.runs)
+def _heading(traced: TracedSession, above_ns: int) -> Iterator[str]:
+    slow = sum(run.slow for run in traced.runs)
+    checked = sum(run.checked for run in traced.runs)
     yield from wrapped(
-        f"{found.benchmark}.{found.metric}: {slow:,} of {checked:,} samples in"
-        f" {plural(len(found.runs), 'traced run')} took more than {time_text(above_ns)}"
+        f"{traced.benchmark}.{traced.metric}: {slow:,} of {checked:,} samples in"
+        f" {plural(len(traced.runs), 'traced run')} took more than {time_text(above_ns)}"
     )
-    after = sum(run.after_copy for run in found.runs)
+    after = sum(run.after_copy for run in traced.runs)
     if after:
         yield from wrapped(
             f"{after:,} came right after the copy of a trace and are not explained: the copy may have"
@@ -58,21 +58,21 @@ def _heading(found: TracedSession, above_ns: int) -> Iterator[str]:
         )
     if not slow:
         yield "  nothing to explain; a lower limit finds more samples"
-    left = slow - after - len(found.samples)
+    left = slow - after - len(traced.samples)
     if left:
         yield from wrapped(
             f"{left:,} have no trace: klat keeps 100 traces of each run, and {MOST_MEGABYTES} MB of"
             " each session",
             "  ",
         )
-    invalid = sum(split.run in found.invalid for split in found.samples)
+    invalid = sum(split.run in traced.invalid for split in traced.samples)
     if invalid:
         yield from wrapped(
-            f"{invalid:,} of the {len(found.samples):,} explained are of invalid runs, which klat summary"
+            f"{invalid:,} of the {len(traced.samples):,} explained are of invalid runs, which klat summary"
             " leaves out",
             "  ",
         )
-    overwritten = sum(split.overwritten for split in found.samples)
+    overwritten = sum(split.overwritten for split in traced.samples)
     if overwritten:
         yield from wrapped(
             f"the traces of {overwritten:,} have lost events: the buffer of a CPU was too small. The"
@@ -81,10 +81,10 @@ def _heading(found: TracedSession, above_ns: int) -> Iterator[str]:
         )
 
 
-def _sums(found: TracedSession, above_ns: int) -> Iterator[str]:
-    table = causes(found.samples)
+def _sums(traced: TracedSession, above_ns: int) -> Iterator[str]:
+    table = causes(traced.samples)
     total = sum(cause.ticks for cause in table)
-    count = len(found.samples)
+    count = len(traced.samples)
     largest = table[0]
     yield from wrapped(
         f"{_percent(largest.ticks, total)} of the time of {count:,} sample{'s' * (count > 1)} above"
@@ -93,23 +93,23 @@ def _sums(found: TracedSession, above_ns: int) -> Iterator[str]:
     yield ""
     rows = [["cause", "share", "us", "samples", "longest, us"]]
     shown = table if len(table) <= _CAUSES + 1 else table[:_CAUSES]
-    rows += [_row(found, cause, total) for cause in shown]
+    rows += [_row(traced, cause, total) for cause in shown]
     if rest := table[len(shown) :]:
         ticks = sum(cause.ticks for cause in rest)
         name = f"{len(rest)} others"
-        rows.append([name, _percent(ticks, total), _us(found, ticks), "", ""])
-    rows.append(["sum", "100.0 %", _us(found, total), f"{count:,}", ""])
+        rows.append([name, _percent(ticks, total), _us(traced, ticks), "", ""])
+    rows.append(["sum", "100.0 %", _us(traced, total), f"{count:,}", ""])
     widths = column_widths(rows)
     yield from (aligned(row, widths, 1) for row in rows)
 
 
-def _row(found: TracedSession, cause: Cause, total: int) -> list[str]:
+def _row(traced: TracedSession, cause: Cause, total: int) -> list[str]:
     return [
         _short(cause.name),
         _percent(cause.ticks, total),
-        _us(found, cause.ticks),
+        _us(traced, cause.ticks),
         f"{cause.samples:,}",
-        _us(found, cause.longest),
+        _us(traced, cause.longest),
     ]
 
 
@@ -144,22 +144,22 @@ def _lines(split: SplitSample) -> list[_Line]:
     lines = [_Line(part.begin, part.end, part.cpu, part.cause) for part in split.parts]
     if len(lines) <= _LINES:
         return lines
-    found: list[_Line] = []
+    drawn: list[_Line] = []
     for line in lines:
-        found.append(line)
-        while len(found) > 2:
-            first, between, after = found[-3:]
+        drawn.append(line)
+        while len(drawn) > 2:
+            first, between, after = drawn[-3:]
             if not first.joins(between, after, _SHORT * split.ticks):
                 break
-            found[-3:] = [first.with_both(between, after)]
-    return found
+            drawn[-3:] = [first.with_both(between, after)]
+    return drawn
 
 
-def _timeline(found: TracedSession, split: SplitSample) -> Iterator[str]:
-    invalid = " (invalid)" if split.run in found.invalid else ""
+def _timeline(traced: TracedSession, split: SplitSample) -> Iterator[str]:
+    invalid = " (invalid)" if split.run in traced.invalid else ""
     faults, changes = split.page_faults, split.frequency_changes
     notes = [
-        f"{_us(found, split.ticks)} us: run {split.run}{invalid}, sample {split.index}",
+        f"{_us(traced, split.ticks)} us: run {split.run}{invalid}, sample {split.index}",
         f"page faults of its threads: {faults}" if faults else "",
         f"changes of CPU frequency: {changes}" if changes else "",
         "its trace has lost events" if split.overwritten else "",
@@ -168,35 +168,35 @@ def _timeline(found: TracedSession, split: SplitSample) -> Iterator[str]:
     rows = [["from, us", "us", "CPU", "cause"]]
     for line in _lines(split):
         start, time = line.begin - split.begin, line.end - line.begin
-        more = f"; other causes took {_us(found, line.others)} of it" if line.others else ""
-        rows.append([_us(found, start), _us(found, time), str(line.cpu), line.cause + more])
+        more = f"; other causes took {_us(traced, line.others)} of it" if line.others else ""
+        rows.append([_us(traced, start), _us(traced, time), str(line.cpu), line.cause + more])
     widths = column_widths(rows)
     for row in rows:
         numbers = [cell.rjust(width) for cell, width in zip(row[:3], widths)]
         yield f"  {'  '.join(numbers)}  {row[3]}"[:WIDTH]
 
 
-def _surroundings(found: TracedSession) -> Iterator[str]:
-    smi = "n/a" if found.smi is None else f"{found.smi:,}"
+def _surroundings(traced: TracedSession) -> Iterator[str]:
+    smi = "n/a" if traced.smi is None else f"{traced.smi:,}"
     yield from wrapped(
-        f"over all traced runs: {found.steal_ms:,.0f} ms stolen by a hypervisor, on all CPUs of the"
+        f"over all traced runs: {traced.steal_ms:,.0f} ms stolen by a hypervisor, on all CPUs of the"
         f" runs; system-management interrupts: {smi}"
     )
-    if found.overhead:
-        low, high = (math.exp(end) for end in found.overhead.interval(_CONFIDENCE))
+    if traced.overhead:
+        low, high = (math.exp(end) for end in traced.overhead.interval(_CONFIDENCE))
         yield from wrapped(
             f"tracing: the median of a traced run, without the samples right after a copy, is"
-            f" {math.exp(found.overhead.value):.2f} times that of an untraced one (95 % interval"
-            f" {low:.2f} to {high:.2f}, {len(found.runs):,} pairs)"
+            f" {math.exp(traced.overhead.value):.2f} times that of an untraced one (95 % interval"
+            f" {low:.2f} to {high:.2f}, {len(traced.runs):,} pairs)"
         )
     else:
         yield "tracing: the overhead needs two pairs of runs"
-    yield from _reasons(found)
+    yield from _reasons(traced)
 
 
-def _reasons(found: TracedSession) -> Iterator[str]:
+def _reasons(traced: TracedSession) -> Iterator[str]:
     """Why runs are not ok. Reasons that differ only in numbers share a line."""
-    for kind, statuses in found.statuses.items():
+    for kind, statuses in traced.statuses.items():
         groups: dict[tuple[str, str], list[str]] = {}
         for status, reason in statuses:
             if status != "ok":

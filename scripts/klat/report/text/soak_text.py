@@ -55,8 +55,8 @@ def _drift(label: Dataset, drift: SoakDrift) -> str:
 def _clock_sets(report: SoakReport) -> str:
     """The first few."""
     sets = [
-        f"by {'-' if each.ns < 0 else '+'}{duration(abs(each.ns) / 1e9)} in segment {each.segment:,}"
-        for each in report.clock_sets[:_CLOCK_SETS]
+        f"by {'-' if clock_set.ns < 0 else '+'}{duration(abs(clock_set.ns) / 1e9)} in segment {clock_set.segment:,}"
+        for clock_set in report.clock_sets[:_CLOCK_SETS]
     ]
     more = len(report.clock_sets) - len(sets)
     return (
@@ -72,15 +72,15 @@ def together_lines(label: Dataset, failed: Callable[[str], None]) -> Iterator[st
     window = WINDOW_NS // 10**6
     for session in label.sessions:
         pairs = list(soaks_together(session, failed))
-        for each in pairs:
-            found = each.found
+        for pair in pairs:
+            coincidence = pair.found
             line = (
-                f"{printable(each.metric)} on CPU {each.cpus[0]} and on CPU {each.cpus[1]}:"
-                f" {found.together} of the {plural(found.events, 'longest delay')} on CPU"
-                f" {each.cpus[0]} came within {window} ms of one on CPU {each.cpus[1]}"
-                f" ({found.expected:.1f} by chance): "
+                f"{printable(pair.metric)} on CPU {pair.cpus[0]} and on CPU {pair.cpus[1]}:"
+                f" {coincidence.together} of the {plural(coincidence.events, 'longest delay')} on CPU"
+                f" {pair.cpus[0]} came within {window} ms of one on CPU {pair.cpus[1]}"
+                f" ({coincidence.expected:.1f} by chance): "
             )
-            common = found.p < _SURE / len(pairs)
+            common = coincidence.p < _SURE / len(pairs)
             line += "they have common causes" if common else "no common cause is shown"
             yield from wrapped(line, "  ", "    ")
 
@@ -117,20 +117,20 @@ def is_soak(label: Dataset) -> bool:
 
 def tail_lines(label: Dataset, failed: Callable[[str], None]) -> Iterator[str]:
     """A row for each metric. `failed` gets a sentence on samples that cannot be read."""
-    found = [(setting, _rows(label, setting, failed)) for setting in label.settings]
-    found = [(setting, rows) for setting, rows in found if rows]
-    if not found:
+    of_setting = [(setting, _rows(label, setting, failed)) for setting in label.settings]
+    of_setting = [(setting, rows) for setting, rows in of_setting if rows]
+    if not of_setting:
         return
-    reach = max(len(row) for _, rows in found for row in rows) - 2
+    reach = max(len(row) for _, rows in of_setting for row in rows) - 2
     header = [f"tail [{label.figure_unit}]", *map(one_in, range(1, reach + 1)), "max"]
-    tables = [[_padded(row, reach + 2) for row in rows] for _, rows in found]
+    tables = [[_padded(row, reach + 2) for row in rows] for _, rows in of_setting]
     whole_table = [header, *(row for table in tables for row in table)]
     first = 1  # to save width, the first columns go: the summary has similar figures
     while _width(whole_table, first) > WIDTH and first < reach:
         first += 1
     widths = column_widths([_cut(row, first) for row in whole_table])
     yield aligned(_cut(header, first), widths, left=1)
-    for (setting, _), table in zip(found, tables):
+    for (setting, _), table in zip(of_setting, tables):
         yield from wrapped(title(setting), "", "    ")
         yield from (aligned(_cut(row, first), widths, left=1) for row in table)
     yield ""

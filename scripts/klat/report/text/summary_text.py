@@ -107,14 +107,14 @@ def _label(label: Dataset, failed: Callable[[str], None]) -> Iterator[str]:
     yield aligned(_HEADER, widths)
     blocks = zip(label.settings, figures)
     for benchmark, group in groupby(blocks, key=lambda block: block[0].benchmark):
-        held = list(group)
-        common = common_params(setting for setting, _ in held)
+        settings = list(group)
+        common = common_params(setting for setting, _ in settings)
         name = printable(benchmark)
         shown = params_text(parameters(benchmark, common))
         yield from wrapped(f"{name}  {shown}".rstrip(), "", " " * (len(name) + 2))
-        for setting, rows in held:
-            own = {k: v for k, v in setting.params.items() if k not in common}
-            yield from _setting(label, setting, own)
+        for setting, rows in settings:
+            params = {k: v for k, v in setting.params.items() if k not in common}
+            yield from _setting(label, setting, params)
             yield from (aligned(row, widths) for row in rows)
             yield from _unmeasurable(setting)
             yield from soak_lines(label, setting, failed)
@@ -131,8 +131,8 @@ def _label(label: Dataset, failed: Callable[[str], None]) -> Iterator[str]:
     yield from sweep_tables(label)
 
 
-def _setting(label: Dataset, setting: Setting, own: dict[str, str]) -> Iterator[str]:
-    parts = [params_text(own)] if own else []
+def _setting(label: Dataset, setting: Setting, params: dict[str, str]) -> Iterator[str]:
+    parts = [params_text(params)] if params else []
     parts.append(printable(setting.placement) or "not placed")
     if setting.floor is not None:
         parts.append(f"floor {with_time(label, setting.floor)}")
@@ -283,19 +283,19 @@ def _sentences(measurement: Measurement, iterations: str) -> Iterator[str]:
     sessions = list(_by_session(measurement, iterations))
     # A counted boot may repeat another one byte for byte. That is not a second observation.
     every = {data: order for orders in sessions for data, order in orders.items()}
-    together = {_kind(each): [each] for each in standouts(list(every.values()))}
-    found: dict[_Kind, list[Standout]] = {}
+    together = {_kind(standout): [standout] for standout in standouts(list(every.values()))}
+    by_kind: dict[_Kind, list[Standout]] = {}
     for orders in sessions:
-        for each in standouts(list(orders.values())):
-            found.setdefault(_kind(each), []).append(each)
-    yield from (_sentence(held) for held in (found | together).values())
+        for standout in standouts(list(orders.values())):
+            by_kind.setdefault(_kind(standout), []).append(standout)
+    yield from (_sentence(alike) for alike in (by_kind | together).values())
 
 
 _Kind = tuple[int, bool, bool]
 
 
-def _kind(found: Standout) -> _Kind:
-    return found.place, found.typical is None, found.shorter
+def _kind(standout: Standout) -> _Kind:
+    return standout.place, standout.typical is None, standout.shorter
 
 
 def _by_session(measurement: Measurement, iterations: str) -> Iterator[dict[bytes, Order]]:
@@ -314,13 +314,13 @@ def _by_session(measurement: Measurement, iterations: str) -> Iterator[dict[byte
 
 def _series(run: Run, iterations: str) -> int:
     n = run.row.n or 0
-    each = int(iterations) if iterations.isdecimal() else 0
-    return n // each if each and n % each == 0 else 1
+    a_run = int(iterations) if iterations.isdecimal() else 0
+    return n // a_run if a_run and n % a_run == 0 else 1
 
 
-def _sentence(held: list[Standout]) -> str:
+def _sentence(alike: list[Standout]) -> str:
     """A sentence on one place, in one session or several."""
-    worst = max(held, key=lambda each: each.of)
+    worst = max(alike, key=lambda standout: standout.of)
     which = {0: "the first sample", -1: "the last sample"}.get(worst.place)
     if which is None:
         where = f"sample {worst.place + 1:,}"
@@ -334,4 +334,4 @@ def _sentence(held: list[Standout]) -> str:
         extreme = "shortest" if worst.shorter else "longest"
         share = f"{100 * worst.typical:.2g} %"
         said = f"{which} is among the {extreme} {share} of its run in half of {runs}"
-    return f"{said}, the same in {plural(len(held), 'session')}" if len(held) > 1 else said
+    return f"{said}, the same in {plural(len(alike), 'session')}" if len(alike) > 1 else said

@@ -15,8 +15,8 @@ def spreads(j: Judgement, noun: str, run: str) -> list[str]:
     equal for runs, which have no level below. `run` is the
     word for a run."""
     sides = (("BASE", j.base), ("NEW", j.new))
-    runs = [(name, deviation(found.run.own if found.run else None)) for name, found in sides]
-    units = [(name, _unit_deviation(found, run)) for name, found in sides]
+    runs = [(name, deviation(spread.run.own if spread.run else None)) for name, spread in sides]
+    units = [(name, _unit_deviation(spread, run)) for name, spread in sides]
     return [
         f"variation between {level}s: {_of_sides(parts)}"
         for level, parts in ((run, runs), (noun, units))
@@ -24,11 +24,11 @@ def spreads(j: Judgement, noun: str, run: str) -> list[str]:
     ]
 
 
-def _unit_deviation(found: Spread, run: str) -> str:
-    if found.unit is None or found.unit.own is None:
+def _unit_deviation(spread: Spread, run: str) -> str:
+    if spread.unit is None or spread.unit.own is None:
         return MISSING
-    own, observed = deviation(found.unit.own), deviation(found.unit.observed)
-    return own if own == observed else f"{own} ({observed} with the {run}s' own)"
+    without, observed = deviation(spread.unit.own), deviation(spread.unit.observed)
+    return without if without == observed else f"{without} ({observed} with the {run}s' own)"
 
 
 def _of_sides(parts: Sequence[tuple[str, str]]) -> str:
@@ -36,7 +36,7 @@ def _of_sides(parts: Sequence[tuple[str, str]]) -> str:
     return texts.pop() if len(texts) == 1 else ", ".join(f"{name} {text}" for name, text in parts)
 
 
-def deviation(own: float | None) -> str:
-    if own is None:
+def deviation(value: float | None) -> str:
+    if value is None:
         return MISSING
-    return percent(math.sqrt(own)) if own > 0 else "none"
+    return percent(math.sqrt(value)) if value > 0 else "none"

@@ -72,26 +72,26 @@ def setting(key: Key, among: Iterable[Key] = ()) -> str:
 
 def keys(against: Against) -> list[Key]:
     """All that the report of BASE and one NEW names."""
-    found = [cell.key for cell in against.cells]
-    found += [key for _, key in against.unmeasurable]
-    return found + [left.key for left in against.uncompared]
+    every = [cell.key for cell in against.cells]
+    every += [key for _, key in against.unmeasurable]
+    return every + [left.key for left in against.uncompared]
 
 
 def names(cells: Sequence[Cell]) -> list[tuple[str, str]]:
     """For each cell, benchmark and metric; then placement, the params that differ between the
     benchmark's cells, and what is under test in some cells and not in all."""
-    found = []
+    texts = []
     everywhere = (
         set(cells[0].under_test).intersection(*(c.under_test for c in cells)) if cells else set()
     )
     for cell in cells:
         params = [c.params.split(";") for c in cells if c.benchmark == cell.benchmark]
         common = set(params[0]).intersection(*params[1:])
-        own = [pair for pair in cell.params.split(";") if pair not in common]
+        pairs = [pair for pair in cell.params.split(";") if pair not in common]
         tested = [what for what in cell.under_test if what not in everywhere]
-        parts = ", ".join([" ".join([cell.placement, *own]), *tested])
-        found.append((f"{cell.benchmark} {cell.metric}", parts))
-    return found
+        parts = ", ".join([" ".join([cell.placement, *pairs]), *tested])
+        texts.append((f"{cell.benchmark} {cell.metric}", parts))
+    return texts
 
 
 def figure(value: float | None) -> str:
@@ -234,28 +234,28 @@ def _lone(j: Judgement, noun: str, run: str) -> str:
     return f"one {run} in a {noun}"
 
 
-def settle(found: Settle, j: Judgement, run: str) -> str:
+def settle(needed: Settle, j: Judgement, run: str) -> str:
     """How many units or runs would settle the verdict, and as what; for blocks, as options of klat
     ab. `run` is the word for a run."""
     noun = j.noun
-    chance = f"with a chance of {percent(found.power)}, assuming these estimates are correct"
-    units = f"{plural(found.units or 0, noun)} a side (now {j.base.units} and {j.new.units})"
-    runs = f"{plural(found.runs or 0, run)} in each {noun}"
+    chance = f"with a chance of {percent(needed.power)}, assuming these estimates are correct"
+    units = f"{plural(needed.units or 0, noun)} a side (now {j.base.units} and {j.new.units})"
+    runs = f"{plural(needed.runs or 0, run)} in each {noun}"
     if noun == "block":
         now = min(j.base.units, j.new.units)
-        units = f"{plural(found.units or 0, 'block')} (--blocks {found.units}; now {now})"
-        a_turn = math.ceil((found.runs or 0) / TURNS)
+        units = f"{plural(needed.units or 0, 'block')} (--blocks {needed.units}; now {now})"
+        a_turn = math.ceil((needed.runs or 0) / TURNS)
         runs = f"{plural(a_turn, 'run')} in each turn (--runs-per-block {a_turn})"
-    would = f"would be settled as {found.verdict.value} by"
-    if found.units and found.runs:
+    would = f"would be settled as {needed.verdict.value} by"
+    if needed.units and needed.runs:
         return f"{would} {units}, or by {runs}, {chance}"
     if noun == "machine":
-        units = f"{plural(found.units or 0, 'machine')} (now {j.base.units})"
-    if found.units and (j.pooled or noun == "machine"):
+        units = f"{plural(needed.units or 0, 'machine')} (now {j.base.units})"
+    if needed.units and (j.pooled or noun == "machine"):
         return f"{would} {units}, {chance}"
-    if found.units:
+    if needed.units:
         return f"{would} {units}, {chance}; more {run}s in each {noun} alone would not settle it"
-    if found.runs:
+    if needed.runs:
         return f"{would} {runs}, {chance}"
     why = "the ratio is too close to the edge of the margin"
     if j.resolution:
@@ -320,11 +320,11 @@ def _pooled(results: Iterable[Result]) -> Iterator[str]:
     for result in results:
         if result.judgement.pooled and result.judgement.ratio is not None:
             by_noun.setdefault(result.judgement.noun, []).append(result.estimand)
-    for noun, found in by_noun.items():
+    for noun, sides in by_noun.items():
         short = (
             f"single runs{f' and {noun[:-6]}s' if noun.endswith(' group') else ''} are too short"
         )
-        yield f"pooled: {', '.join(found)} of all samples of a {noun} together, because {short}"
+        yield f"pooled: {', '.join(sides)} of all samples of a {noun} together, because {short}"
 
 
 def single_run(result: Result, run: str) -> str:
@@ -335,13 +335,13 @@ def single_run(result: Result, run: str) -> str:
     return f"{result.estimand} of a single {run}, 95 %: BASE {base}; NEW {new}"
 
 
-def within(found: Within | None) -> str:
+def within(bound: Within | None) -> str:
     """How well single runs of a side resolve the quantile."""
-    if found is None:
+    if bound is None:
         return "no run supports an interval"
     return (
-        f"{100 * (found.low - 1):+.2f} to {100 * (found.high - 1):+.2f} %,"
-        f" {found.effective:,.0f} effective of {plural(round(found.samples), 'sample')}"
+        f"{100 * (bound.low - 1):+.2f} to {100 * (bound.high - 1):+.2f} %,"
+        f" {bound.effective:,.0f} effective of {plural(round(bound.samples), 'sample')}"
     )
 
 
@@ -350,8 +350,8 @@ def verdict_counts(comparison: Comparison) -> str:
     return counted(comparison.verdicts) or "nothing compared"
 
 
-def counted(found: Counter[Verdict]) -> str:
-    return ", ".join(f"{found[v]:,} {v.value}" for v in Verdict if found[v])
+def counted(verdicts: Counter[Verdict]) -> str:
+    return ", ".join(f"{verdicts[v]:,} {v.value}" for v in Verdict if verdicts[v])
 
 
 def conclusion(comparison: Comparison) -> str:
