@@ -353,9 +353,7 @@ def spinner(pids: set[int]) -> int:
     ],
     ids=" ".join,
 )
-def test_a_debugger_of_one_thread_disturbs_a_run(
-    words: tuple[str, ...], two_cpus: None, real_time: None
-) -> None:
+def test_a_debugger_of_one_thread_disturbs_a_run(words, two_cpus, real_time):
     def attempt() -> harness.Done:
         length = ("--iterations", "8000", "--inject", "200000", "--json")
         with Running(*words, *length) as running:

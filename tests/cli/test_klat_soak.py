@@ -1,7 +1,5 @@
 """`klat soak` with a real program: from the command to the summary, and on a full disk."""
 
-from __future__ import annotations
-
 import csv
 
 import harness

@@ -1,7 +1,5 @@
 """The examples of --help do what they say."""
 
-from __future__ import annotations
-
 import re
 import shlex
 

@@ -1,7 +1,5 @@
 """What a program prints: for people, as CSV, as JSON, and that these agree."""
 
-from __future__ import annotations
-
 import re
 
 import harness

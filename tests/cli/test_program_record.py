@@ -1,7 +1,5 @@
 """--record: the disk holds what was measured, and a failed run leaves earlier runs unchanged."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

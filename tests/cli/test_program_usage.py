@@ -1,7 +1,5 @@
 """Help, version, and a command line that is wrong: one clear line, status 2, nothing measured."""
 
-from __future__ import annotations
-
 import os
 import re
 

@@ -45,7 +45,7 @@ def label_of(words: list[str]) -> str:
     return next(w for w in words if w.startswith("--label=")).removeprefix("--label=")
 
 
-def test_each_block_is_abba_or_baab_and_runs_as_planned(klat: Klat) -> None:
+def test_each_block_is_abba_or_baab_and_runs_as_planned(klat):
     klat(*TWO, "pipes", "cv", "--blocks", "6", "--runs-per-block", "1", "--seed", "1", status=0)
     order = [label_of(words)[0] for words in klat.starts()][::2]
     blocks = ["".join(order[i : i + 4]) for i in range(0, len(order), 4)]
@@ -59,13 +59,13 @@ def test_each_block_is_abba_or_baab_and_runs_as_planned(klat: Klat) -> None:
     assert [recorded[place] for place in sorted(recorded)] == order
 
 
-def test_either_setting_begins_about_half_of_the_blocks() -> None:
+def test_either_setting_begins_about_half_of_the_blocks():
     (_, a), _ = plan_csv.take_turns([[("pipes", ())]] * 2, 1_000, 1, 7)
     # 500 expected, standard deviation 16.
     assert 420 < sum(turn.place % 4 == 1 for turn in a) < 580
 
 
-def test_each_turn_runs_every_parameter_set_in_its_own_order(klat: Klat) -> None:
+def test_each_turn_runs_every_parameter_set_in_its_own_order(klat):
     words = ("--blocks", "2", "--runs-per-block", "3", "--seed", "5")
     klat(*TWO, "tlbflush", "pipes", *words, "--sweep", "tlbflush.responders=0,1")
     runs = [(name, "".join(w for w in rest if "resp" in w)) for name, *rest in klat.starts()]
@@ -74,7 +74,7 @@ def test_each_turn_runs_every_parameter_set_in_its_own_order(klat: Klat) -> None
     assert len(set(turns)) > 5
 
 
-def test_the_seed_decides_the_order_of_both(klat: Klat) -> None:
+def test_the_seed_decides_the_order_of_both(klat):
     plans = []
     for seed in ("1", "1", "2"):
         klat(*TWO, "pipes", "cv", "--blocks", "1", "--runs-per-block", "4", "--seed", seed)
@@ -84,7 +84,7 @@ def test_the_seed_decides_the_order_of_both(klat: Klat) -> None:
     assert plans[0][0] != plans[0][1]
 
 
-def test_the_record_names_the_block_of_each_run(klat: Klat) -> None:
+def test_the_record_names_the_block_of_each_run(klat):
     klat(*TWO, "pipes", "--blocks", "3", "--runs-per-block", "2")
     told = [facts(s)["pairing"] for s in sessions(klat)]
     assert told[0] == told[1]
@@ -98,7 +98,7 @@ def test_the_record_names_the_block_of_each_run(klat: Klat) -> None:
             assert set(moments) == {int(block) - 1}
 
 
-def test_compare_takes_the_block_as_the_unit_of_a_setting(klat: Klat) -> None:
+def test_compare_takes_the_block_as_the_unit_of_a_setting(klat):
     done = klat(*TWO, "pipes", "--blocks", "6", "--runs-per-block", "1", "--b-prefix", "env X=1")
     (advice,) = re.findall(r"next: (.*)", done.stderr)
     words = shlex.split(advice)
@@ -110,7 +110,7 @@ def test_compare_takes_the_block_as_the_unit_of_a_setting(klat: Klat) -> None:
     assert "not comparable" not in text
 
 
-def test_a_setting_apart_from_its_turns_is_not_compared_in_silence(klat: Klat) -> None:
+def test_a_setting_apart_from_its_turns_is_not_compared_in_silence(klat):
     began = klat(*TWO, "pipes", "--blocks", "1", "--b-prefix", "env X=1")
     assert "note: with --blocks 1, klat compare cannot call anything slower or" in began.stderr
     klat("run", "pipes", "--runs", "4", "--label", "plain")
@@ -133,15 +133,13 @@ def test_a_setting_apart_from_its_turns_is_not_compared_in_silence(klat: Klat) -
         ((*TWO, "pipes", "--restore", ""), "--restore is empty"),
     ],
 )
-def test_a_contradiction_is_refused_in_one_line(
-    klat: Klat, words: tuple[str, ...], told: str
-) -> None:
+def test_a_contradiction_is_refused_in_one_line(klat, words, told):
     done = klat(*words, status=2)
     assert told in done.stderr and len(done.stderr.splitlines()) == 1, done.stderr
     assert not klat.starts() and not (klat.directory / "results").exists()
 
 
-def test_a_prefix_goes_before_the_programs_of_its_setting_only(klat: Klat) -> None:
+def test_a_prefix_goes_before_the_programs_of_its_setting_only(klat):
     prefix = "sh -c 'echo \"$*\" >> prefixed; exec \"$@\"' 'my sh'"
     klat(*TWO, "pipes", "--blocks", "1", "--runs-per-block", "1", "--b-prefix", prefix, status=0)
     lines = (klat.directory / "prefixed").read_text().splitlines()
@@ -153,7 +151,7 @@ def test_a_prefix_goes_before_the_programs_of_its_setting_only(klat: Klat) -> No
     ("behaviour", "status"),
     [("invalid", 3), ("skipped", 0), ("crash", 1)],
 )
-def test_a_prefix_keeps_exit_statuses(klat: Klat, behaviour: str, status: int) -> None:
+def test_a_prefix_keeps_exit_statuses(klat, behaviour, status):
     option = ("--option", f"cv.behave={behaviour}")
     prefixes = ("--a-prefix", "env A=1", "--b-prefix", "setsid --wait")
     words = ("--blocks", "1", "--runs-per-block", "1", *option)
@@ -161,14 +159,14 @@ def test_a_prefix_keeps_exit_statuses(klat: Klat, behaviour: str, status: int) -
     assert done.returncode == status, done.stderr
 
 
-def test_a_prefix_that_runs_nothing_stops_the_session(klat: Klat) -> None:
+def test_a_prefix_that_runs_nothing_stops_the_session(klat):
     done = klat(*TWO, "pipes", "--blocks", "100", "--a-prefix", "true", *A_FIRST, status=1)
     assert "3 runs in succession failed in the same way" in done.stderr
     assert "nothing was recorded, although true ended with status 0" in done.stderr
     assert not klat.starts() and not list((klat.directory / "results").iterdir())
 
 
-def test_set_up_goes_before_each_turn_and_restore_after_all(klat: Klat) -> None:
+def test_set_up_goes_before_each_turn_and_restore_after_all(klat):
     klat(
         *TWO, *A_FIRST, "pipes", "--blocks", "2", "--runs-per-block", "1", "--a-prefix",
         "sh -c 'printf a >> log; exec \"$@\"' sh", "--a-setup", log_to("log", "A"),
@@ -178,9 +176,7 @@ def test_set_up_goes_before_each_turn_and_restore_after_all(klat: Klat) -> None:
     assert (klat.directory / "log").read_text() == "AaBBAaAaBBAaR"
 
 
-def test_a_set_up_that_fails_ends_the_session_with_its_message_and_the_machine_as_it_was(
-    klat: Klat,
-) -> None:
+def test_a_set_up_that_fails_ends_the_session_with_its_message_and_the_machine_as_it_was(klat):
     fail = "test $(wc -c < log) -lt 4 && printf B >> log || { echo no such knob >&2; exit 7; }"
     done = klat(
         *TWO, *A_FIRST, "pipes", "--blocks", "3", "--runs-per-block", "1",
@@ -194,7 +190,7 @@ def test_a_set_up_that_fails_ends_the_session_with_its_message_and_the_machine_a
     assert [len(recorded_orders(s)) for s in sessions(klat)] == [3, 2]
 
 
-def test_a_first_set_up_that_fails_leaves_nothing_but_the_machine_as_it_was(klat: Klat) -> None:
+def test_a_first_set_up_that_fails_leaves_nothing_but_the_machine_as_it_was(klat):
     words = ("--a-setup", "exit 3", "--restore", log_to("log", "R"))
     done = klat(*TWO, "pipes", "--blocks", "3", *A_FIRST, *words)
     assert done.returncode == 1 and "status 3" in done.stderr
@@ -202,19 +198,19 @@ def test_a_first_set_up_that_fails_leaves_nothing_but_the_machine_as_it_was(klat
     assert not klat.starts() and not list((klat.directory / "results").iterdir())
 
 
-def test_a_set_up_without_end_is_ended(klat: Klat) -> None:
+def test_a_set_up_without_end_is_ended(klat):
     words = ("--a-setup", "sleep 3600 & echo $! > pid; wait", "--time-limit", "1")
     done = klat(*TWO, "pipes", "--blocks", "3", *words)
     assert done.returncode == 1 and "did not end within 1 s" in done.stderr
     assert not is_running(int((klat.directory / "pid").read_text()))
 
 
-def test_a_failed_restore_is_named_and_ends_with_status_1(klat: Klat) -> None:
+def test_a_failed_restore_is_named_and_ends_with_status_1(klat):
     done = klat(*TWO, "pipes", "--blocks", "1", "--restore", "echo read-only >&2; exit 9", status=1)
     assert "the machine may not be as it was" in done.stderr and "9: read-only" in done.stderr
 
 
-def test_a_stopped_session_restores_and_its_own_advice_completes_it(klat: Klat) -> None:
+def test_a_stopped_session_restores_and_its_own_advice_completes_it(klat):
     words = ("--blocks", "2", "--runs-per-block", "3", "--restore", log_to("restored", "R"), *SLOW)
     started = klat.start(*TWO, "pipes", "cv", *words)
     wait_for(lambda: len(klat.starts()) >= 9, "the second turn")
@@ -232,9 +228,7 @@ def test_a_stopped_session_restores_and_its_own_advice_completes_it(klat: Klat) 
         assert (session / "runs.csv").read_bytes().startswith(before)
 
 
-def test_a_killed_klat_restores_once_the_run_in_flight_is_over_and_resuming_waits_for_it(
-    klat: Klat,
-) -> None:
+def test_a_killed_klat_restores_once_the_run_in_flight_is_over_and_resuming_waits_for_it(klat):
     restore = "cat results/left/*/runs.csv | wc -l >> at; sleep 0.5; printf R >> log"
     setup = ("--a-setup", "printf A >> log")
     words = (*A_FIRST, "--blocks", "1", "--runs-per-block", "1", "--option", "pipes.ms=700")
@@ -250,7 +244,7 @@ def test_a_killed_klat_restores_once_the_run_in_flight_is_over_and_resuming_wait
     assert len(klat.starts()) == 4
 
 
-def test_the_watch_over_the_machine_ends_with_klat(klat: Klat) -> None:
+def test_the_watch_over_the_machine_ends_with_klat(klat):
     mark = f"true {klat.directory}/watch"
     assert klat(*TWO, "pipes", "--blocks", "1", "--restore", mark).returncode == 0
     left = [
@@ -269,7 +263,7 @@ def read(path: Path) -> bytes:
 
 
 @pytest.mark.parametrize("which", [0, 1])
-def test_either_session_resumes_both_in_their_turns(klat: Klat, which: int) -> None:
+def test_either_session_resumes_both_in_their_turns(klat, which):
     words = ("--blocks", "3", "--runs-per-block", "2", "--a-setup", log_to("log", "A"))
     started = klat.start(*TWO, "pipes", *words, "--b-setup", log_to("log", "B"), *SLOW)
     wait_for(lambda: len(klat.starts()) >= 8, "the end of the first block")
@@ -293,19 +287,19 @@ def read_turns(both: list[Path]) -> list[int]:
     return [moments[start] for start in sorted(moments)]
 
 
-def test_run_does_not_resume_one_of_two(klat: Klat) -> None:
+def test_run_does_not_resume_one_of_two(klat):
     klat(*TWO, "pipes", "--blocks", "1")
     done = klat("run", "--resume", str(sessions(klat)[0]))
     assert done.returncode == 2 and "klat ab --resume" in done.stderr
 
 
-def test_ab_does_not_resume_a_session_that_took_no_turns(klat: Klat) -> None:
+def test_ab_does_not_resume_a_session_that_took_no_turns(klat):
     klat("run", "pipes", "--runs", "1")
     done = klat("ab", "--resume", str(klat.session()))
     assert done.returncode == 2 and "klat run --resume" in done.stderr
 
 
-def test_resuming_without_the_partner_is_refused(klat: Klat) -> None:
+def test_resuming_without_the_partner_is_refused(klat):
     klat(*TWO, "pipes", "--blocks", "1")
     one, two = sessions(klat)
     two.rename(two.with_name("elsewhere"))
@@ -316,7 +310,7 @@ def test_resuming_without_the_partner_is_refused(klat: Klat) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs real-time priorities")
 @pytest.mark.skipif(not (fakes.ROOT / "pipes/pipes").is_file(), reason="pipes is not built")
-def test_a_real_program_keeps_its_record_and_status_behind_a_prefix(klat: Klat) -> None:
+def test_a_real_program_keeps_its_record_and_status_behind_a_prefix(klat):
     klat.programs = fakes.ROOT
     words = ("--blocks", "2", "--runs-per-block", "1", "--iterations", "100", "--cpus", "0,0")
     done = klat(*TWO, "pipes", *words, "--a-prefix", "env A=1", "--b-prefix", "setsid --wait")
@@ -333,7 +327,7 @@ def compared(klat: Klat, *words: str) -> tuple[subprocess.CompletedProcess[str],
     return done, " ".join(done.stdout.split())
 
 
-def test_an_option_of_one_setting_alone_is_under_test(klat: Klat) -> None:
+def test_an_option_of_one_setting_alone_is_under_test(klat):
     words = ("--a-option", "pipes.bytes=1", "--b-option", "pipes.bytes=64")
     words += ("--blocks", "6", "--runs-per-block", "1", "--option", "all.ms=1")
     done = klat(*TWO, "pipes", "cv", *words, status=0)
@@ -355,7 +349,7 @@ def test_an_option_of_one_setting_alone_is_under_test(klat: Klat) -> None:
     assert "n/a ticks" not in text and "n/a ns" not in compared(klat, "--format", "markdown")[1]
 
 
-def test_only_declared_options_may_differ(klat: Klat) -> None:
+def test_only_declared_options_may_differ(klat):
     words = ("--a-option", "pipes.bytes=1", "--b-option", "pipes.bytes=64")
     klat(*TWO, "pipes", "--blocks", "2", "--runs-per-block", "1", *words)
     for session in sessions(klat):
@@ -367,14 +361,14 @@ def test_only_declared_options_may_differ(klat: Klat) -> None:
     assert done.returncode == 4 and said in text
 
 
-def test_sweeps_pair_value_by_value_beside_an_option_under_test(klat: Klat) -> None:
+def test_sweeps_pair_value_by_value_beside_an_option_under_test(klat):
     words = ("--sweep", "pipes.responders=1,2", "--b-option", "pipes.bytes=64")
     klat(*TWO, "pipes", "--blocks", "6", "--runs-per-block", "1", *words)
     done, text = compared(klat, "--metric", "one")
     assert done.returncode == 0 and text.count("under test: bytes: absent | 64") == 2
 
 
-def test_an_option_said_for_both_and_for_one_is_refused(klat: Klat) -> None:
+def test_an_option_said_for_both_and_for_one_is_refused(klat):
     words = ("--option", "pipes.bytes=1", "--b-option", "pipes.bytes=64")
     done = klat(*TWO, "pipes", *words)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
@@ -383,7 +377,7 @@ def test_an_option_said_for_both_and_for_one_is_refused(klat: Klat) -> None:
     assert done.returncode == 2 and "cv is not among the benchmarks" in done.stderr
 
 
-def test_a_session_with_options_of_its_own_is_resumed_with_them(klat: Klat) -> None:
+def test_a_session_with_options_of_its_own_is_resumed_with_them(klat):
     words = ("--b-option", "pipes.bytes=64", "--restore", "true")
     klat(*TWO, "pipes", "--blocks", "2", "--runs-per-block", "1", *words)
     for session in sessions(klat):

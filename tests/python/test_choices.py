@@ -1,7 +1,5 @@
 """Sweeps over options whose values are words, which have no place on a scale."""
 
-from __future__ import annotations
-
 import json
 import re
 

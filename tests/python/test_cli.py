@@ -10,7 +10,6 @@ from types import ModuleType
 import fakes
 import pytest
 from fakes import ROOT
-from written_sessions import Klat
 
 from klat import cli, commands
 from klat.base import programs
@@ -30,7 +29,7 @@ def core(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_help_names_the_commands_and_the_programs(core: Path, klat: Klat) -> None:
+def test_help_names_the_commands_and_the_programs(core, klat):
     status, out, err = klat("--help")
     assert (status, err) == (0, "")
     assert all(name in out for name in (*commands.names(), *fakes.CORE))
@@ -38,13 +37,13 @@ def test_help_names_the_commands_and_the_programs(core: Path, klat: Klat) -> Non
 
 
 @pytest.mark.parametrize("command", [name for name in commands.names() if name != "lab"])
-def test_the_help_of_a_command_lists_its_exit_statuses(klat: Klat, command: str) -> None:
+def test_the_help_of_a_command_lists_its_exit_statuses(klat, command):
     status, out, _ = klat(command, "--help")
     assert status == 0 and "Exit status: 0" in out
     assert max(map(len, out.splitlines())) <= 80
 
 
-def test_without_a_command_the_help_goes_to_standard_error(klat: Klat) -> None:
+def test_without_a_command_the_help_goes_to_standard_error(klat):
     status, out, err = klat()
     assert (status, out) == (2, "") and "usage: klat" in err
 
@@ -82,9 +81,7 @@ def test_without_a_command_the_help_goes_to_standard_error(klat: Klat) -> None:
         ["doctor", "extra"],
     ],
 )
-def test_bad_input_is_refused_with_status_2_in_one_line(
-    core: Path, klat: Klat, words: list[str]
-) -> None:
+def test_bad_input_is_refused_with_status_2_in_one_line(core, klat, words):
     status, out, err = klat(*words)
     assert (status, out, len(err.splitlines())) == (2, "", 1), err
     command = words[0] if words[0] in commands.names() else ""
@@ -92,21 +89,19 @@ def test_bad_input_is_refused_with_status_2_in_one_line(
     assert not (core / "results").exists()
 
 
-def test_a_slip_of_the_finger_is_met_with_a_suggestion(fake: fakes.Klat) -> None:
+def test_a_slip_of_the_finger_is_met_with_a_suggestion(fake):
     assert "did you mean 'doctor'?" in fake("docter").stderr
     assert "did you mean 'tlbflush'?" in fake("tlbflsh").stderr
 
 
-def test_a_program_not_built_and_an_unknown_program_have_different_messages(tmp_path: Path) -> None:
+def test_a_program_not_built_and_an_unknown_program_have_different_messages(tmp_path):
     fake = fakes.Klat(tmp_path, names=("cv",))
     assert "pipes is not built" in fake("pipes").stderr
     assert "pipes is not built" in fake("run", "cv", "pipes").stderr
     assert "no benchmark 'pipe'" in fake("run", "pipe").stderr
 
 
-def test_programs_are_the_core_five_first_and_only_those_that_record(
-    tmp_path: Path, klat: Klat, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_programs_are_the_core_five_first_and_only_those_that_record(tmp_path, klat, monkeypatch):
     found = fakes.install(tmp_path / "programs", ("switch", "cv", "pipes", "eventloop"))
     for name, script in (("load", "exit 0"), ("old", "sleep 60"), ("data", "")):
         (found / name).mkdir()
@@ -120,7 +115,7 @@ def test_programs_are_the_core_five_first_and_only_those_that_record(
 
 
 @pytest.mark.parametrize("word", ["all", "--all"])
-def test_all_runs_every_program_there_is(word: str, tmp_path: Path) -> None:
+def test_all_runs_every_program_there_is(word, tmp_path):
     fake = fakes.Klat(tmp_path, names=("switch", "cv", "pipes"))
     fake("run", word, "--runs", "1", "--iterations", "5")
     assert sorted({name for name, *_ in fake.starts() if "--iterations=5" in " ".join(_)}) == [
@@ -130,7 +125,7 @@ def test_all_runs_every_program_there_is(word: str, tmp_path: Path) -> None:
     ]
 
 
-def test_only_the_command_asked_for_is_loaded(fake: fakes.Klat) -> None:
+def test_only_the_command_asked_for_is_loaded(fake):
     script = (
         "import sys; sys.path.insert(0, sys.argv.pop(1));"
         "from klat.cli import main; main(['doctor', '--help']);"
@@ -173,29 +168,25 @@ def command_that(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
         (KlatError("two\nlines\x1b[2J"), "klat summary: two\\x0alines\\x1b[2J", 2),
     ],
 )
-def test_an_error_is_one_line_and_a_status(
-    monkeypatch: pytest.MonkeyPatch, klat: Klat, error: BaseException, line: str, status: int
-) -> None:
+def test_an_error_is_one_line_and_a_status(monkeypatch, klat, error, line, status):
     command_that(monkeypatch, error)
     assert klat("summary") == (status, "", f"{line}\n")
 
 
 @pytest.mark.parametrize("module", ["numpy", "scipy"])
-def test_a_missing_library_is_named_with_its_package(
-    monkeypatch: pytest.MonkeyPatch, klat: Klat, module: str
-) -> None:
+def test_a_missing_library_is_named_with_its_package(monkeypatch, klat, module):
     command_that(monkeypatch, ModuleNotFoundError(f"No module named '{module}'", name=module))
     status, _, err = klat("summary")
     assert status == 2 and f"apt install python3-{module}" in err
 
 
-def test_a_defect_of_klat_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_defect_of_klat_is_not_hidden(monkeypatch):
     command_that(monkeypatch, ZeroDivisionError())
     with pytest.raises(ZeroDivisionError):
         cli.main(["summary"])
 
 
-def test_a_full_standard_output_is_one_line(fake: fakes.Klat) -> None:
+def test_a_full_standard_output_is_one_line(fake):
     with open("/dev/full", "w") as full:
         done = subprocess.run(
             [sys.executable, fakes.KLAT, "--help"],
@@ -211,12 +202,12 @@ def test_a_full_standard_output_is_one_line(fake: fakes.Klat) -> None:
     assert done.stderr.endswith("No space left on device\n")
 
 
-def test_a_path_is_not_the_name_of_a_program() -> None:
+def test_a_path_is_not_the_name_of_a_program():
     for name in ("", "..", "../pipes", "pipes/pipes", "pipes\0", "/bin/sh"):
         assert programs.find(name) is None
 
 
-def test_a_closed_stdout_does_not_crash() -> None:
+def test_a_closed_stdout_does_not_crash():
     words = [sys.executable, "-B", str(ROOT / "klat"), "--version"]
     done = subprocess.run(
         ["sh", "-c", '"$@" >&-', "sh", *words], capture_output=True, text=True, check=False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from written_sessions import Klat, NewSession, words
+from written_sessions import words
 
 from klat.compare.dataset import read_datasets
 from klat.compare.dataset import read_dataset
@@ -12,7 +12,7 @@ HOUR_NS = 3600 * 10**9
 BEGUN_NS = 1_700_000_000_000_000_000
 
 
-def test_runs_stay_in_the_order_taken_where_the_clock_was_set(new_session: NewSession) -> None:
+def test_runs_stay_in_the_order_taken_where_the_clock_was_set(new_session):
     session = new_session()
     jumps = (0, HOUR_NS, HOUR_NS, -2 * HOUR_NS, 0, -HOUR_NS)
     for order, jump in enumerate(jumps, start=1):
@@ -28,8 +28,8 @@ def test_runs_stay_in_the_order_taken_where_the_clock_was_set(new_session: NewSe
 
 @pytest.mark.parametrize(("khz", "independent", "warns"), [(2_626_000, True, True), (2_626_000, False, False), (2_600_500, True, False)])  # fmt: skip
 def test_a_frequency_that_an_independent_reference_refutes_is_said(
-    new_session: NewSession, klat: Klat, khz: float, independent: bool, warns: bool
-) -> None:
+    new_session, klat, khz, independent, warns
+):
     second = {"second_khz": khz, "second_method": "acpi_pm", "independent": independent}
     tsc: dict[str, object] = {"khz": 2_600_000.0, "quantum": 26, **second}
     base, new = (new_session(name, tsc=tsc, boot_id=name) for name in ("base", "new"))

@@ -1,7 +1,5 @@
 """Text for a terminal of 80 columns."""
 
-from __future__ import annotations
-
 import pytest
 
 from klat.report.text.columns import WIDTH, wrapped

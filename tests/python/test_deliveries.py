@@ -8,7 +8,7 @@ from itertools import product
 from pathlib import Path
 
 import pytest
-from written_sessions import Klat, NewSession, words
+from written_sessions import NewSession, words
 
 from klat.record.session import read_session
 from klat.record.evidence import state_of
@@ -35,9 +35,7 @@ def label(new_session: NewSession) -> Label:
     ("percent", "delivery"),
     [(0, "broadcast"), (1, "broadcast"), (1.1, "mixed"), (98.9, "mixed"), (99, "interrupt")],
 )
-def test_a_run_is_mixed_if_more_than_a_hundredth_is_of_the_other_way(
-    label: Label, percent: float, delivery: str
-) -> None:
+def test_a_run_is_mixed_if_more_than_a_hundredth_is_of_the_other_way(label, percent, delivery):
     (row,) = read_session(label("a", percent) / "0").rows
     assert state_of(row) == f"delivery={delivery}"
 
@@ -54,9 +52,7 @@ def test_a_run_is_mixed_if_more_than_a_hundredth_is_of_the_other_way(
         ((50,) + (100,) * 19, ["mixed"]),
     ],
 )
-def test_each_way_has_a_line_of_its_own_and_mixed_is_always_named(
-    label: Label, klat: Klat, percents: tuple[float | None, ...], named: list[str]
-) -> None:
+def test_each_way_has_a_line_of_its_own_and_mixed_is_always_named(label, klat, percents, named):
     out = klat("summary", label("a", *percents))[1]
     assert sorted(re.findall(r"delivery=(\w+)", out)) == named
 
@@ -71,9 +67,7 @@ def test_each_way_has_a_line_of_its_own_and_mixed_is_always_named(
         (50, 50, "flushes were delivered in both ways within a run"),
     ],
 )
-def test_compare_says_how_flushes_were_delivered(
-    label: Label, klat: Klat, base: float | None, new: float, said: str
-) -> None:
+def test_compare_says_how_flushes_were_delivered(label, klat, base, new, said):
     out = words(klat("compare", label("a", base), label("b", new))[1])
     assert said in out and bool(said) == ("flushes were delivered" in out)
     assert ("delivery=mixed" in out) == (base == new == 50)

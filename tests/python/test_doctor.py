@@ -12,13 +12,13 @@ import re
 import struct
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import fakes
 import pytest
-from written_sessions import CPU, Klat
+from written_sessions import CPU
 
 from klat.machine import checks, kernel_files, machine_state, probes
 from klat.machine.probes import Gap, ProbeResults
@@ -120,17 +120,17 @@ def machine(tmp_path: Path) -> Path:
         {"dev/cpu_dma_latency": struct.pack("i", 2_000_000_000)},
     ],
 )
-def test_a_healthy_machine_has_no_findings(machine: Path, files: Files) -> None:
+def test_a_healthy_machine_has_no_findings(machine, files):
     plant(machine, files)
     assert checks.examine(gather(machine), GRANTED) == []
 
 
-def test_a_machine_without_any_file_shows_no_evidence(tmp_path: Path) -> None:
+def test_a_machine_without_any_file_shows_no_evidence(tmp_path):
     found = checks.examine(gather(tmp_path, {"proc/stat": ""}), GRANTED)
     assert [finding.check for finding in found] == ["interrupts", "cpu-time"]
 
 
-def test_a_container_s_view_is_not_taken_for_this_machine(machine: Path) -> None:
+def test_a_container_s_view_is_not_taken_for_this_machine(machine):
     """Its "online" lacks the CPU that klat may use, and its /proc/stat stands still."""
     view = {f"{CPU}/online": "0\n", "proc/loadavg": "3.80 1.05 0.01 1/83 5175\n"}
     plant(machine, view | {"proc/self/status": "Cpus_allowed_list:\t1\n"})
@@ -141,12 +141,12 @@ def test_a_container_s_view_is_not_taken_for_this_machine(machine: Path) -> None
 
 
 @pytest.mark.parametrize("name", [f"{CPU}/isolated", f"{CPU}/online", "proc/self/status"])
-def test_no_list_of_cpus_takes_all_memory(machine: Path, name: str) -> None:
+def test_no_list_of_cpus_takes_all_memory(machine, name):
     plant(machine, {name: "Cpus_allowed_list:\t0-9999999999\n"[18 if CPU in name else 0 :]})
     checks.examine(gather(machine), GRANTED)
 
 
-def test_findings_have_no_control_characters(machine: Path) -> None:
+def test_findings_have_no_control_characters(machine):
     plant(machine, {f"{CLOCK}/current_clocksource": "\x1b[31mx\n"})
     found = checks.examine(gather(machine), GRANTED)
     assert any("x1b" in finding.title for finding in found)
@@ -159,7 +159,7 @@ ODD = ("", "\0\0", "(null)\n", "-1\n", "9" * 30, b"\xff\xfe\n", "a\nb\n", "0\n",
 @pytest.mark.parametrize(
     "name", [*HEALTHY, "proc/config.gz", "proc/self/mountinfo", "sys/fs/cgroup/cpu.max"]
 )
-def test_no_content_of_a_file_stops_doctor(machine: Path, name: str) -> None:
+def test_no_content_of_a_file_stops_doctor(machine, name):
     for content in ODD:
         path = machine / name
         path.unlink(missing_ok=True)
@@ -333,9 +333,7 @@ PLANTED: list[tuple[str, Severity, *tuple[Files, ...]]] = [
         ),
     ],
 )
-def test_what_stops_a_real_time_task_depends_on_the_version(
-    machine: Path, files: Files, said: list[str]
-) -> None:
+def test_what_stops_a_real_time_task_depends_on_the_version(machine, files, said):
     plant(machine, files)
     found = [f for f in checks.examine(gather(machine), GRANTED) if f.check == "throttling"]
     (text,) = [f"{f.title} {f.detail} {f.cure}" for f in found]
@@ -368,17 +366,13 @@ TRIED: list[tuple[str, Severity, ProbeResults]] = [
         ),
     ],
 )
-def test_a_limit_is_raised_by_a_command_a_container_and_a_unit(
-    machine: Path, tried: dict[str, str], grants: Sequence[str]
-) -> None:
+def test_a_limit_is_raised_by_a_command_a_container_and_a_unit(machine, tried, grants):
     (refused,) = checks.examine(gather(machine), replace(GRANTED, **tried))
     assert all(grant in refused.cure for grant in (*grants, "docker run --ulimit "))
 
 
 @pytest.mark.parametrize("planted", PLANTED, ids=lambda planted: planted[0])
-def test_each_planted_cause_is_found_alone(
-    machine: Path, planted: tuple[str, Severity, *tuple[Files, ...]]
-) -> None:
+def test_each_planted_cause_is_found_alone(machine, planted):
     check, severity, files, *later = planted
     plant(machine, files)
     findings = checks.examine(gather(machine, *later), GRANTED)
@@ -386,14 +380,12 @@ def test_each_planted_cause_is_found_alone(
 
 
 @pytest.mark.parametrize(("check", "severity", "tried"), TRIED)
-def test_each_refused_permission_is_found_alone(
-    machine: Path, check: str, severity: Severity, tried: ProbeResults
-) -> None:
+def test_each_refused_permission_is_found_alone(machine, check, severity, tried):
     findings = checks.examine(gather(machine), tried)
     assert [(finding.check, finding.severity) for finding in findings] == [(check, severity)]
 
 
-def test_no_finding_is_without_a_test() -> None:
+def test_no_finding_is_without_a_test():
     planted = {check for check, *_ in PLANTED} | {check for check, *_ in TRIED}
     sources = Path(checks.__file__).parent.glob("*checks.py")
     named = (re.findall(r'Finding\(\s+"([a-z-]+)"', source.read_text()) for source in sources)
@@ -414,7 +406,7 @@ def everything(root: Path) -> list[Finding]:
     return found
 
 
-def test_findings_are_in_order_of_harm(machine: Path) -> None:
+def test_findings_are_in_order_of_harm(machine):
     for _, _, files, *_ in PLANTED:
         plant(machine, files)
     plant(machine, {"proc/cpuinfo": TCG})
@@ -426,7 +418,7 @@ def test_findings_are_in_order_of_harm(machine: Path) -> None:
     assert findings[0].check == "emulated"
 
 
-def test_the_busiest_neighbours_are_named_without_klat_itself(machine: Path) -> None:
+def test_the_busiest_neighbours_are_named_without_klat_itself(machine):
     stat = "{pid} ({name}) S 1 1 1 0 -1 0 0 0 0 0 {ticks} 0 0 0 20 0 1 0 1"
     ticks = os.sysconf("SC_CLK_TCK")
     before, later = {}, {}
@@ -444,7 +436,7 @@ def test_the_busiest_neighbours_are_named_without_klat_itself(machine: Path) -> 
     assert "cc1 (x) y (7) 90 %" in finding.detail
 
 
-def test_the_hypervisor_is_named_by_its_own_word(machine: Path) -> None:
+def test_the_hypervisor_is_named_by_its_own_word(machine):
     plant(machine, {"proc/cpuinfo": VIRTUAL})
     path = machine / "dev/cpu/0/cpuid"
     path.parent.mkdir(parents=True)
@@ -458,25 +450,25 @@ def test_the_hypervisor_is_named_by_its_own_word(machine: Path) -> None:
     ("text", "cpus"),
     [("", ()), ("0", (0,)), ("0-3,8", (0, 1, 2, 3, 8)), ("\n", ()), ("2,4-5", (2, 4, 5))],
 )
-def test_cpu_lists_are_read_as_the_kernel_writes_them(text: str, cpus: tuple[int, ...]) -> None:
+def test_cpu_lists_are_read_as_the_kernel_writes_them(text, cpus):
     assert kernel_files.cpu_list(text) == cpus
 
 
-def test_the_text_fits_80_columns(tmp_path: Path) -> None:
+def test_the_text_fits_80_columns(tmp_path):
     text = to_text(everything(tmp_path))
     assert max(map(len, text.splitlines())) <= 80
     for severity in Severity:
         assert f"\n{severity.value}" in f"\n{text}"
 
 
-def test_colour_adds_nothing_but_colour(tmp_path: Path) -> None:
+def test_colour_adds_nothing_but_colour(tmp_path):
     findings = everything(tmp_path)
     coloured = to_text(findings, colour=True)
     assert coloured != to_text(findings)
     assert re.sub("\x1b\\[[0-9]+m", "", coloured) == to_text(findings)
 
 
-def test_json_and_text_hold_the_same_findings(tmp_path: Path) -> None:
+def test_json_and_text_hold_the_same_findings(tmp_path):
     findings = everything(tmp_path)
     document = json.loads(to_json(findings))
     assert document["spoiled"] is True
@@ -493,14 +485,7 @@ def test_json_and_text_hold_the_same_findings(tmp_path: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("form", ["text", "json"])
-def test_the_exit_status_is_1_if_a_finding_spoils(
-    machine: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    klat: Klat,
-    tried: ProbeResults,
-    status: int,
-    form: str,
-) -> None:
+def test_the_exit_status_is_1_if_a_finding_spoils(machine, monkeypatch, klat, tried, status, form):
     known = gather(machine)
     monkeypatch.setattr(machine_state, "gather", lambda: known)
     monkeypatch.setattr(probes, "probe", lambda results, cpus: tried)
@@ -516,7 +501,7 @@ def scheduling() -> tuple[object, ...]:
     return os.sched_getscheduler(0), os.sched_getaffinity(0), namespace, locked
 
 
-def test_probes_change_nothing_and_leave_no_process(tmp_path: Path) -> None:
+def test_probes_change_nothing_and_leave_no_process(tmp_path):
     before = scheduling()
     probes.probe(tmp_path, sorted(os.sched_getaffinity(0)))
     assert scheduling() == before
@@ -531,9 +516,7 @@ def refusing(error: OSError) -> Callable[..., None]:
     return refuse
 
 
-def test_a_refused_probe_holds_the_words_of_the_kernel(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_refused_probe_holds_the_words_of_the_kernel(monkeypatch, tmp_path):
     refuse = refusing(PermissionError(1, "Operation not permitted"))
     monkeypatch.setattr(os, "sched_setscheduler", refuse)
     monkeypatch.setattr(probes, "_call", refuse)
@@ -542,22 +525,20 @@ def test_a_refused_probe_holds_the_words_of_the_kernel(
     assert reasons == ("Operation not permitted",) * 3
 
 
-def test_a_policy_that_is_granted_and_not_obtained_is_refused(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_policy_that_is_granted_and_not_obtained_is_refused(monkeypatch, tmp_path):
     monkeypatch.setattr(os, "sched_setscheduler", lambda *_: None)
     monkeypatch.setattr(os, "sched_getscheduler", lambda _: os.SCHED_OTHER)
     assert "obtained" in probes.probe(tmp_path, ()).realtime
 
 
-def test_a_cpu_that_stands_still_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cpu_that_stands_still_is_seen(monkeypatch):
     cpu = min(os.sched_getaffinity(0))
     ticks = iter([0, 1000, 2000, 5_002_000, 5_003_000, 5_303_000, 200_000_000])
     monkeypatch.setattr(probes.time, "perf_counter_ns", lambda: next(ticks))
     assert probes.find_gaps([cpu]) == (Gap(cpu, 3, 194697.0),)
 
 
-def test_an_unwritable_results_directory_is_found(tmp_path: Path) -> None:
+def test_an_unwritable_results_directory_is_found(tmp_path):
     (tmp_path / "file").touch()
     below = probes.probe(tmp_path / "file/below", ()).results_refused
     assert below == "Not a directory"
@@ -566,7 +547,7 @@ def test_an_unwritable_results_directory_is_found(tmp_path: Path) -> None:
     assert fine.results_free
 
 
-def test_doctor_answers_on_this_machine(tmp_path: Path) -> None:
+def test_doctor_answers_on_this_machine(tmp_path):
     done = subprocess.run(
         [sys.executable, fakes.KLAT, "doctor", "--format", "json"],
         cwd=tmp_path,
@@ -579,5 +560,5 @@ def test_doctor_answers_on_this_machine(tmp_path: Path) -> None:
     assert done.returncode == int(json.loads(done.stdout)["spoiled"])
 
 
-def test_a_file_of_proc_sys_is_read_although_the_kernel_refuses_large_buffers() -> None:
+def test_a_file_of_proc_sys_is_read_although_the_kernel_refuses_large_buffers():
     assert kernel_files.text(Path("/proc/sys/kernel/osrelease")) == os.uname().release

@@ -4,7 +4,6 @@ import gzip
 from pathlib import Path
 
 import pytest
-from written_sessions import NewSession
 
 from klat.record.environment import ABSENT, Difference, differences, recorded_differences
 
@@ -17,7 +16,7 @@ def write(root: Path, **files: str | bytes) -> Path:
     return root
 
 
-def test_the_environment_differs_by_value_and_by_presence(tmp_path: Path) -> None:
+def test_the_environment_differs_by_value_and_by_presence(tmp_path):
     a = write(tmp_path / "a", proc__sys__vm__swappiness="60\n", sys__kernel__realtime="1\n")
     b = write(tmp_path / "b", proc__sys__vm__swappiness="10\n")
     assert differences(a, b) == [
@@ -27,13 +26,13 @@ def test_the_environment_differs_by_value_and_by_presence(tmp_path: Path) -> Non
     assert differences(a, a) == []
 
 
-def test_counters_are_no_differences(tmp_path: Path) -> None:
+def test_counters_are_no_differences(tmp_path):
     a = write(tmp_path / "a", proc__interrupts="1", proc__loadavg="1", proc__stat="1")
     b = write(tmp_path / "b", proc__interrupts="2", proc__loadavg="2", proc__stat="2")
     assert differences(a, b) == []
 
 
-def test_the_command_line_differs_by_option(tmp_path: Path) -> None:
+def test_the_command_line_differs_by_option(tmp_path):
     a = write(tmp_path / "a", proc__cmdline="BOOT_IMAGE=/a quiet isolcpus=1\n")
     b = write(tmp_path / "b", proc__cmdline="BOOT_IMAGE=/b isolcpus=2 quiet nohz_full=1\n")
     assert differences(a, b) == [
@@ -42,7 +41,7 @@ def test_the_command_line_differs_by_option(tmp_path: Path) -> None:
     ]
 
 
-def test_of_long_lists_only_the_different_words_are_shown(tmp_path: Path) -> None:
+def test_of_long_lists_only_the_different_words_are_shown(tmp_path):
     flags = " ".join(f"flag{number}" for number in range(40))
     a = write(tmp_path / "a", proc__cpuinfo=f"flags : {flags} rdtscp\n")
     b = write(tmp_path / "b", proc__cpuinfo=f"flags : fred {flags} \n")
@@ -51,7 +50,7 @@ def test_of_long_lists_only_the_different_words_are_shown(tmp_path: Path) -> Non
     assert differences(a, c) == [Difference("proc/cpuinfo flags", "rdtscp", "nothing more")]
 
 
-def test_a_setting_of_every_cpu_is_listed_once(tmp_path: Path) -> None:
+def test_a_setting_of_every_cpu_is_listed_once(tmp_path):
     a, b = tmp_path / "a", tmp_path / "b"
     for cpu in range(8):
         for root, governor in ((a, "powersave"), (b, "performance")):
@@ -62,7 +61,7 @@ def test_a_setting_of_every_cpu_is_listed_once(tmp_path: Path) -> None:
     assert (found.a, found.b) == ("powersave", "performance")
 
 
-def test_kernel_configurations_are_compared_in_either_form(tmp_path: Path) -> None:
+def test_kernel_configurations_are_compared_in_either_form(tmp_path):
     a = write(tmp_path / "a")
     (a / "boot").mkdir(parents=True)
     lines = ["CONFIG_HZ=250", *(f"CONFIG_A{i}=y" for i in range(20))]
@@ -78,7 +77,7 @@ def test_kernel_configurations_are_compared_in_either_form(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("content", [b"\xff\x00\x1b[31m", b"x" * 10_000])
-def test_odd_files_are_shown_short_and_printable(tmp_path: Path, content: bytes) -> None:
+def test_odd_files_are_shown_short_and_printable(tmp_path, content):
     a = write(tmp_path / "a", proc__sys__kernel__watchdog=content)
     (a / "proc" / "config.gz").write_bytes(content)
     (a / "loop").symlink_to(a)
@@ -87,14 +86,14 @@ def test_odd_files_are_shown_short_and_printable(tmp_path: Path, content: bytes)
     assert len(found.a) <= 60 and found.a.isprintable()
 
 
-def test_a_gzip_bomb_is_not_unpacked_whole(tmp_path: Path) -> None:
+def test_a_gzip_bomb_is_not_unpacked_whole(tmp_path):
     a, b = tmp_path / "a", tmp_path / "b"
     (a / "proc").mkdir(parents=True)
     (a / "proc" / "config.gz").write_bytes(gzip.compress(b"CONFIG_A=y\n" * 2_000_000))
     assert len(differences(a, b)) <= 1
 
 
-def test_another_machine_or_build_is_a_difference(new_session: NewSession) -> None:
+def test_another_machine_or_build_is_a_difference(new_session):
     a = new_session("stock/1")
     b = new_session("rt/1", label="rt", machine_id=None, programs={"pipes": "11" * 32, "cv": ""})
     assert [d.name for d in recorded_differences(a.info, b.info)] == ["machine_id", "program pipes"]

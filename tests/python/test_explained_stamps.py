@@ -1,7 +1,5 @@
 """The functions that a metric names for `klat lab explain` have its stamps."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from pathlib import Path

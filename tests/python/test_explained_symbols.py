@@ -1,7 +1,5 @@
 """Names of functions, from a guest's kallsyms."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -10,7 +10,7 @@ import stat
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -85,9 +85,7 @@ WRITERS = [whole, appended, put_out]
 
 
 @pytest.mark.parametrize("write", WRITERS)
-def test_a_link_is_refused_with_its_target(
-    theirs: Path, secret: Path, write: Callable[[Path], None]
-) -> None:
+def test_a_link_is_refused_with_its_target(theirs, secret, write):
     target = os.path.relpath(secret, theirs)
     (theirs / "file").symlink_to(target)
     with pytest.raises(KlatError, match=f"{theirs}/file is a symbolic link to {target}.* remove"):
@@ -96,24 +94,20 @@ def test_a_link_is_refused_with_its_target(
 
 
 @pytest.mark.parametrize("write", WRITERS)
-def test_a_directory_on_the_way_that_is_a_link_is_refused(
-    theirs: Path, secret: Path, write: Callable[[Path], None]
-) -> None:
+def test_a_directory_on_the_way_that_is_a_link_is_refused(theirs, secret, write):
     (theirs / "way").symlink_to(secret.parent)
     with pytest.raises(KlatError, match="way is a symbolic link"):
         write(theirs / "way" / "file")
 
 
-def test_no_directory_is_made_through_a_link(theirs: Path, secret: Path) -> None:
+def test_no_directory_is_made_through_a_link(theirs, secret):
     (theirs / "way").symlink_to(secret.parent)
     with pytest.raises(KlatError, match="way is a symbolic link"):
         files.make_directories(theirs / "way" / "a" / "b")
 
 
 @pytest.mark.parametrize("write", WRITERS)
-def test_a_directory_that_becomes_a_link_meanwhile_is_an_error(
-    theirs: Path, secret: Path, write: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_directory_that_becomes_a_link_meanwhile_is_an_error(theirs, secret, write, monkeypatch):
     """Between the look at the name and the opening."""
     way = theirs / "way"
     way.mkdir()
@@ -133,8 +127,8 @@ def test_a_directory_that_becomes_a_link_meanwhile_is_an_error(
 
 @pytest.mark.parametrize("write", [whole, put_out])
 def test_a_file_that_becomes_a_link_meanwhile_is_replaced_and_not_followed(
-    theirs: Path, secret: Path, write: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
+    theirs, secret, write, monkeypatch
+):
     file = theirs / "file"
     usual = os.rename
 
@@ -147,7 +141,7 @@ def test_a_file_that_becomes_a_link_meanwhile_is_replaced_and_not_followed(
     assert not file.is_symlink() and file.read_bytes() == b"new"
 
 
-def test_a_hard_link_is_not_appended_to(theirs: Path, secret: Path) -> None:
+def test_a_hard_link_is_not_appended_to(theirs, secret):
     os.link(secret, theirs / "file")
     with pytest.raises(KlatError, match="has 2 hard links"):
         appended(theirs / "file")
@@ -155,9 +149,7 @@ def test_a_hard_link_is_not_appended_to(theirs: Path, secret: Path) -> None:
 
 
 @pytest.mark.parametrize("write", [whole, put_out])
-def test_a_hard_link_is_replaced_and_the_other_name_keeps_its_data(
-    theirs: Path, secret: Path, write: Callable[[Path], None]
-) -> None:
+def test_a_hard_link_is_replaced_and_the_other_name_keeps_its_data(theirs, secret, write):
     os.link(secret, theirs / "file")
     write(theirs / "file")
     assert (theirs / "file").read_bytes() == b"new"
@@ -165,9 +157,7 @@ def test_a_hard_link_is_replaced_and_the_other_name_keeps_its_data(
 
 @pytest.mark.parametrize("write", [whole, appended])
 @pytest.mark.parametrize("kind", ["pipe", "device", "socket", "directory"])
-def test_only_a_regular_file_is_written(
-    theirs: Path, write: Callable[[Path], None], kind: str
-) -> None:
+def test_only_a_regular_file_is_written(theirs, write, kind):
     plant(theirs / "file", kind)
     with pytest.raises(KlatError, match="not a regular file|Is a directory"):
         write(theirs / "file")
@@ -186,18 +176,14 @@ def plant(path: Path, kind: str) -> None:
 
 
 @pytest.mark.parametrize("write", WRITERS)
-def test_a_new_file_belongs_to_the_caller_of_sudo(
-    theirs: Path, write: Callable[[Path], None]
-) -> None:
+def test_a_new_file_belongs_to_the_caller_of_sudo(theirs, write):
     write(theirs / "file")
     assert owner(theirs / "file") == (NOBODY, GROUP) and mode(theirs / "file") == 0o644
     assert list(theirs.iterdir()) == [theirs / "file"]
 
 
 @pytest.mark.parametrize("write", WRITERS)
-def test_an_existing_file_keeps_its_owner_and_mode(
-    theirs: Path, write: Callable[[Path], None]
-) -> None:
+def test_an_existing_file_keeps_its_owner_and_mode(theirs, write):
     file = theirs / "file"
     file.touch()
     os.chown(file, STRANGER, STRANGER)
@@ -208,25 +194,21 @@ def test_an_existing_file_keeps_its_owner_and_mode(
 
 
 @pytest.mark.parametrize("write", [whole, put_out])
-def test_a_replaced_file_is_never_setuid(theirs: Path, write: Callable[[Path], None]) -> None:
+def test_a_replaced_file_is_never_setuid(theirs, write):
     (theirs / "file").touch()
     (theirs / "file").chmod(0o6755)
     write(theirs / "file")
     assert mode(theirs / "file") == 0o755
 
 
-def test_a_new_directory_belongs_to_the_caller(
-    theirs: Path,
-) -> None:
+def test_a_new_directory_belongs_to_the_caller(theirs):
     (theirs / "there").mkdir()
     files.make_directories(theirs / "there" / "a" / "b")
     assert owner(theirs / "there") == (0, 0)
     assert {owner(theirs / "there/a"), owner(theirs / "there/a/b")} == {(NOBODY, GROUP)}
 
 
-def test_a_directory_of_roots_put_in_place_of_a_new_one_is_not_given_away(
-    theirs: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_directory_of_roots_put_in_place_of_a_new_one_is_not_given_away(theirs, monkeypatch):
     (theirs / "private").mkdir(0o700)
     (theirs / "private" / "key").touch()
     usual = os.mkdir
@@ -242,9 +224,7 @@ def test_a_directory_of_roots_put_in_place_of_a_new_one_is_not_given_away(
 
 
 @pytest.mark.parametrize("text", ["4294967296", "-1", "1e3", "x", "9" * 5000, "٣"])
-def test_a_caller_that_is_not_a_user_is_an_error(
-    theirs: Path, text: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_caller_that_is_not_a_user_is_an_error(theirs, text, monkeypatch):
     monkeypatch.setenv("SUDO_UID", text)
     with pytest.raises(KlatError, match="SUDO_UID"):
         whole(theirs / "file")
@@ -264,9 +244,7 @@ def test_a_caller_that_is_not_a_user_is_an_error(
         (NOBODY, NOBODY, 0o646, "every user"),
     ],
 )
-def test_who_else_can_have_written_a_file(
-    theirs: Path, user: int, group: int, bits: int, why: str
-) -> None:
+def test_who_else_can_have_written_a_file(theirs, user, group, bits, why):
     file = theirs / "file"
     file.touch()
     os.chown(file, user, group)
@@ -275,14 +253,12 @@ def test_who_else_can_have_written_a_file(
     assert why in found and bool(why) == bool(found)
 
 
-def test_the_caller_of_an_earlier_sudo_is_another_user(
-    theirs: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_caller_of_an_earlier_sudo_is_another_user(theirs, monkeypatch):
     monkeypatch.delenv("SUDO_UID")
     assert owners.doubt(theirs.stat())
 
 
-def test_a_link_that_only_root_can_have_made_is_followed(secret: Path) -> None:
+def test_a_link_that_only_root_can_have_made_is_followed(secret):
     (secret.parent / "real").mkdir()
     (secret.parent / "way").symlink_to("real")
     (secret.parent / "real" / "file").symlink_to(secret.parent / "real" / "target")
@@ -294,9 +270,7 @@ def test_a_link_that_only_root_can_have_made_is_followed(secret: Path) -> None:
 
 
 @pytest.mark.parametrize("bits", [0o1777, 0o775])
-def test_a_link_in_a_directory_of_roots_that_others_can_write_is_refused(
-    theirs: Path, secret: Path, bits: int
-) -> None:
+def test_a_link_in_a_directory_of_roots_that_others_can_write_is_refused(theirs, secret, bits):
     os.chown(theirs, 0, GROUP)
     theirs.chmod(bits)
     (theirs / "file").symlink_to(secret)
@@ -304,7 +278,7 @@ def test_a_link_in_a_directory_of_roots_that_others_can_write_is_refused(
         put_out(theirs / "file")
 
 
-def test_an_ordinary_user_writes_through_links(theirs: Path) -> None:
+def test_an_ordinary_user_writes_through_links(theirs):
     (theirs / "real").mkdir()
     os.chown(theirs / "real", NOBODY, GROUP)
     (theirs / "way").symlink_to("real")
@@ -320,7 +294,7 @@ def test_an_ordinary_user_writes_through_links(theirs: Path) -> None:
     assert (theirs / "file").is_symlink()
 
 
-def test_a_circle_of_links_is_an_error(secret: Path) -> None:
+def test_a_circle_of_links_is_an_error(secret):
     (secret.parent / "a").symlink_to("b")
     (secret.parent / "b").symlink_to("a")
     for path in (secret.parent / "a", secret.parent / "a" / "file"):
@@ -330,7 +304,7 @@ def test_a_circle_of_links_is_an_error(secret: Path) -> None:
     (secret.parent / "b").unlink()
 
 
-def test_devices_and_inherited_streams_are_written_as_they_are(theirs: Path) -> None:
+def test_devices_and_inherited_streams_are_written_as_they_are(theirs):
     put_out(Path("/dev/null"))
     assert stat.S_ISCHR(os.stat("/dev/null").st_mode)
     reader, writer = os.pipe()
@@ -342,7 +316,7 @@ def test_devices_and_inherited_streams_are_written_as_they_are(theirs: Path) -> 
         put_out(Path(f"/proc/self/fd/{writer}"))
 
 
-def test_a_pipe_is_written_unless_it_is_another_users(theirs: Path) -> None:
+def test_a_pipe_is_written_unless_it_is_another_users(theirs):
     pipe = theirs / "pipe"
     os.mkfifo(pipe)
     os.chown(pipe, NOBODY, GROUP)
@@ -358,9 +332,7 @@ def test_a_pipe_is_written_unless_it_is_another_users(theirs: Path) -> None:
         put_out(pipe)
 
 
-def test_a_pipe_that_becomes_a_file_meanwhile_is_not_written(
-    theirs: Path, secret: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_pipe_that_becomes_a_file_meanwhile_is_not_written(theirs, secret, monkeypatch):
     pipe = theirs / "pipe"
     os.mkfifo(pipe)
     usual = files._check_stream
@@ -378,7 +350,7 @@ def test_a_pipe_that_becomes_a_file_meanwhile_is_not_written(
 
 
 @pytest.mark.parametrize("kind", ["socket", "directory"])
-def test_a_socket_and_a_directory_are_not_written(theirs: Path, kind: str) -> None:
+def test_a_socket_and_a_directory_are_not_written(theirs, kind):
     plant(theirs / "file", kind)
     with pytest.raises(KlatError, match="name a file|Is a directory"):
         put_out(theirs / "file")
@@ -387,7 +359,7 @@ def test_a_socket_and_a_directory_are_not_written(theirs: Path, kind: str) -> No
             put_out(Path(path))
 
 
-def test_after_an_error_the_file_is_as_before_and_nothing_is_left(theirs: Path) -> None:
+def test_after_an_error_the_file_is_as_before_and_nothing_is_left(theirs):
     (theirs / "file").write_text("before")
     with pytest.raises(ZeroDivisionError):
         with files.output(theirs / "file") as out:
@@ -399,9 +371,7 @@ def test_after_an_error_the_file_is_as_before_and_nothing_is_left(theirs: Path) 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize("context", ["private_directory()", "output(Path('file'))"])
-def test_a_signal_that_ends_klat_leaves_nothing(
-    tmp_path: Path, number: signal.Signals, context: str
-) -> None:
+def test_a_signal_that_ends_klat_leaves_nothing(tmp_path, number, context):
     code = f"""
 import os, time
 from pathlib import Path
@@ -421,9 +391,7 @@ with files.{context}:
     assert not list(tmp_path.iterdir())
 
 
-def test_a_private_directory_that_was_exchanged_is_refused(
-    theirs: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_private_directory_that_was_exchanged_is_refused(theirs, monkeypatch):
     usual = tempfile.mkdtemp
 
     def exchanged(*words: object, **where: object) -> str:
@@ -437,7 +405,7 @@ def test_a_private_directory_that_was_exchanged_is_refused(
             pass
 
 
-def test_the_holder_of_a_lock_is_known_by_name(theirs: Path) -> None:
+def test_the_holder_of_a_lock_is_known_by_name(theirs):
     holding = os.open(theirs, os.O_RDONLY)
     asking = os.open(theirs, os.O_RDONLY)
     assert owners.try_lock(holding) and not owners.try_lock(asking)

@@ -78,7 +78,7 @@ def packed(archive: Path) -> dict[str, int]:
     return {member.name: member.mode for member in members}
 
 
-def test_a_source_tree_builds_and_packs_its_static_programs(root: Root) -> None:
+def test_a_source_tree_builds_and_packs_its_static_programs(root):
     root.write(TREE, in_tree=True)
     root.make('echo "$@" >"$(dirname "$0")/called"')
     _fleet_playbook.build_archive(root.path / "klat.tar.gz")
@@ -87,7 +87,7 @@ def test_a_source_tree_builds_and_packs_its_static_programs(root: Root) -> None:
     assert called == f"-s -C {root.path} OUT=build/static STATIC=1 all\n"
 
 
-def test_an_installed_klat_packs_its_static_programs(root: Root) -> None:
+def test_an_installed_klat_packs_its_static_programs(root):
     root.write(INSTALLED, in_tree=False)
     _fleet_playbook.build_archive(root.path / "klat.tar.gz")
     assert packed(root.path / "klat.tar.gz") == PACKED
@@ -96,7 +96,7 @@ def test_an_installed_klat_packs_its_static_programs(root: Root) -> None:
         assert program and program.read() == b"libexec/klat/static/pipes/pipes"
 
 
-def test_programs_that_are_missing_or_cannot_be_built_are_one_line(root: Root) -> None:
+def test_programs_that_are_missing_or_cannot_be_built_are_one_line(root):
     archive = root.path / "klat.tar.gz"
     root.write({"bin/klat": 0o755}, in_tree=False)
     with pytest.raises(
@@ -110,7 +110,7 @@ def test_programs_that_are_missing_or_cannot_be_built_are_one_line(root: Root) -
     assert not archive.exists()
 
 
-def test_builds_at_the_same_time_wait_for_each_other(root: Root) -> None:
+def test_builds_at_the_same_time_wait_for_each_other(root):
     root.write(TREE, in_tree=True)
     root.make(f"mkdir {root.path}/busy && sleep 0.1 && rmdir {root.path}/busy")
     with ThreadPoolExecutor() as pool:

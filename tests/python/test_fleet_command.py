@@ -72,13 +72,11 @@ class Fleet:
 
 
 @pytest.fixture
-def fleet(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Fleet:
+def fleet(tmp_path, monkeypatch, capsys) -> Fleet:
     return Fleet(tmp_path, monkeypatch, capsys)
 
 
-def test_ansible_gets_the_arguments_of_the_plan(fleet: Fleet) -> None:
+def test_ansible_gets_the_arguments_of_the_plan(fleet):
     (fleet.tools / "m2").write_text("complete")
     text = fleet("--patience", "5", *PLAN, "--seed", "7", "--option", "pipes.policy={{ x }}")
     assert text == "m1: complete\nm2: complete\n"
@@ -91,7 +89,7 @@ def test_ansible_gets_the_arguments_of_the_plan(fleet: Fleet) -> None:
     assert not fleet.records()  # the same command starts a new run
 
 
-def test_a_machine_cannot_fill_the_disk(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_cannot_fill_the_disk(fleet, monkeypatch):
     """Whatever size it claims for its archive. Two machines share half of the free space."""
     monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=4 << 20))
     endless = 'cat /dev/zero >"$(dirname "${6#@}")/m1.tar.gz"; echo "$8" >"$(dirname "$0")/most"'
@@ -101,7 +99,7 @@ def test_a_machine_cannot_fill_the_disk(fleet: Fleet, monkeypatch: pytest.Monkey
     assert (fleet.records()[0] / "m1.tar.gz").stat().st_size == 1 << 20
 
 
-def test_a_machine_that_is_not_complete_is_named_and_tried_again(fleet: Fleet) -> None:
+def test_a_machine_that_is_not_complete_is_named_and_tried_again(fleet):
     (fleet.tools / "m2").write_text("left out: no\nanswer\x1b[2J")
     text = fleet(*PLAN, status=1)
     assert text == "m1: complete\nm2: left out: no answer\\x1b[2J\n"
@@ -112,7 +110,7 @@ def test_a_machine_that_is_not_complete_is_named_and_tried_again(fleet: Fleet) -
     assert json.loads((fleet.tools / "before.json").read_text()) == ["m1"]
 
 
-def test_machines_with_one_id_are_named(fleet: Fleet) -> None:
+def test_machines_with_one_id_are_named(fleet):
     """Copies of one disk. The sessions of b-m1 are not those of m1, and a damaged one tells nothing."""
     label = fleet.root / "results/stock"
     for name, machine in (("m1", "a"), ("m2", "b"), ("b-m1", "b")):
@@ -128,9 +126,7 @@ def test_machines_with_one_id_are_named(fleet: Fleet) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give files to another user")
 @pytest.mark.parametrize("name", ["ansible.cfg", "hosts.ini", "group_vars/all.yml", ".", "home"])
-def test_what_ansible_executes_is_refused_if_another_user_can_write_it(
-    fleet: Fleet, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_ansible_executes_is_refused_if_another_user_can_write_it(fleet, name, monkeypatch):
     """In the current directory, as in /tmp, anybody can make group_vars. HOME has .ansible.cfg and Python modules."""
     path = fleet.root / name
     if name == "home":
@@ -147,7 +143,7 @@ def test_what_ansible_executes_is_refused_if_another_user_can_write_it(
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give files to another user")
 @pytest.mark.parametrize("damage", ["chown", "chmod", "file"])
-def test_a_run_that_another_user_can_write_is_refused(fleet: Fleet, damage: str) -> None:
+def test_a_run_that_another_user_can_write_is_refused(fleet, damage):
     """Ansible expands templates in its variables, and copies klat to the machines."""
     fleet(*PLAN, status=1)
     (record,) = fleet.records()
@@ -167,7 +163,7 @@ def test_a_run_that_another_user_can_write_is_refused(fleet: Fleet, damage: str)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give files to another user")
-def test_a_refused_run_makes_nothing(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refused_run_makes_nothing(fleet, monkeypatch):
     """The parent is another user's, or klat cannot be packed."""
     output = fleet.root / "shared"
     output.mkdir()
@@ -185,13 +181,13 @@ def test_a_refused_run_makes_nothing(fleet: Fleet, monkeypatch: pytest.MonkeyPat
     assert "--load is empty" in fleet("--load", " ", *PLAN, status=2)
 
 
-def test_another_plan_is_another_run(fleet: Fleet) -> None:
+def test_another_plan_is_another_run(fleet):
     fleet(*PLAN, status=1)
     fleet(*PLAN, "--seed", "8", status=1)
     assert len(fleet.records()) == 2
 
 
-def test_bad_input_is_one_line(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bad_input_is_one_line(fleet, monkeypatch):
     def refused(*words: str) -> str:
         text = fleet(*words, status=2)
         assert text.count("\n") == 1
@@ -209,7 +205,7 @@ def test_bad_input_is_one_line(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) ->
     assert not os.path.exists("results")
 
 
-def test_doctor_lists_what_only_some_machines_have(fleet: Fleet) -> None:
+def test_doctor_lists_what_only_some_machines_have(fleet):
     governor, load, tick = (
         {"severity": severity, "title": title}
         for severity, title in (("distorts", "governor"), ("spoils", "load"), ("note", "tick"))
@@ -235,7 +231,7 @@ def test_doctor_lists_what_only_some_machines_have(fleet: Fleet) -> None:
     assert text == "".join(f"{host}: {left['outcome']}\n" for host in ("m1", "m2"))
 
 
-def test_the_help_describes_the_profiles(fleet: Fleet) -> None:
+def test_the_help_describes_the_profiles(fleet):
     text = fleet("--help")
     assert "see below" in text and "profiles:\n  rt  for real-time users" in text
     assert max(map(len, text.splitlines())) <= 80

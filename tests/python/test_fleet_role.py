@@ -63,27 +63,25 @@ class WatchedMachine(klat_watch.ActionModule):
         return self._watch("klat", patience=180, poll=60, power_cycle=power_cycle)
 
 
-def test_the_syntax_is_ansibles() -> None:
+def test_the_syntax_is_ansibles():
     words = ("ansible-playbook", "--syntax-check", "-i", "localhost,", "ansible/fleet.yml")
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
 
 
-def test_reboots_are_no_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reboots_are_no_end(monkeypatch):
     """The last is the reboot into the default kernel."""
     killed = (137, "", "Terminated")
     answers = (RUNNING, None, None, killed, RUNNING, None, LAST_BOOT, None, HOME)
     assert WatchedMachine(monkeypatch, *answers).watch() == HOME
 
 
-def test_silence_is_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_silence_is_an_end(monkeypatch):
     with pytest.raises(AnsibleError, match="^no answer for 3 minutes$"):
         WatchedMachine(monkeypatch, RUNNING, *[None] * 5).watch()
 
 
-def test_a_silent_machine_is_switched_off_and_on_once(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_silent_machine_is_switched_off_and_on_once(monkeypatch, tmp_path):
     log = tmp_path / "log"
     command = f"echo on >> {log}"
     silence = [None] * 5
@@ -98,7 +96,7 @@ def test_a_silent_machine_is_switched_off_and_on_once(
         WatchedMachine(monkeypatch, *silence).watch("false")
 
 
-def test_a_campaign_that_cannot_go_on_is_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_campaign_that_cannot_go_on_is_an_end(monkeypatch):
     with pytest.raises(AnsibleError, match="^klat's systemd unit is gone"):
         WatchedMachine(monkeypatch, RUNNING | {"unit": False}).watch()
     refused = (2, "", "klat campaign: campaign.json is damaged\n")
@@ -126,9 +124,7 @@ READ = """\
         (2, "campaign.json is damaged", "campaign.json is damaged"),
     ],
 )
-def test_only_a_campaign_of_the_same_run_goes_on(
-    tmp_path: Path, status: int, answer: Any, text: str
-) -> None:
+def test_only_a_campaign_of_the_same_run_goes_on(tmp_path, status, answer, text):
     (tmp_path / "answer").write_text(json.dumps(answer) if status == 0 else answer)
     write(
         tmp_path / "bin/klat",
@@ -155,9 +151,7 @@ FETCH_BOOK = """\
 @pytest.mark.parametrize(
     "most, text", [(1, "the archive of the sessions has"), (1 << 20, "has a session of label")]
 )
-def test_an_archive_is_refused_by_its_size_before_it_is_fetched(
-    tmp_path: Path, most: int, text: str
-) -> None:
+def test_an_archive_is_refused_by_its_size_before_it_is_fetched(tmp_path, most, text):
     write(tmp_path / "sent/stock/1/session.json", "")
     places = {"klat_output": "sent", "klat_record": "record", "klat_results": "results"}
     variables: dict[str, object] = {name: tmp_path / place for name, place in places.items()}
@@ -208,7 +202,7 @@ def write(path: Path, text: str) -> None:
     path.write_text(text)
 
 
-def test_sessions_of_the_same_second_have_different_names(tmp_path: Path) -> None:
+def test_sessions_of_the_same_second_have_different_names(tmp_path):
     (tmp_path / "results").mkdir()
     for host in ("m1", "m2", "m1"):
         write(tmp_path / "sent/stock/1/session.json", host)
@@ -227,7 +221,7 @@ def test_sessions_of_the_same_second_have_different_names(tmp_path: Path) -> Non
     assert not list(tmp_path.glob("*.tar.gz*")) and not list(tmp_path.glob("results/.*"))
 
 
-def test_links_are_left_out(tmp_path: Path) -> None:
+def test_links_are_left_out(tmp_path):
     write(tmp_path / "sent/stock/1/session.json", "")
     (tmp_path / "sent/stock/1/plan.csv").symlink_to("/etc/passwd")
     (tmp_path / "sent/rt").symlink_to("/etc")
@@ -246,9 +240,7 @@ def test_links_are_left_out(tmp_path: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("place", ["1", ".failed/1"])
-def test_only_sessions_of_the_planned_label_are_taken(
-    tmp_path: Path, place: str, label: str, recorded: str, is_taken: bool
-) -> None:
+def test_only_sessions_of_the_planned_label_are_taken(tmp_path, place, label, recorded, is_taken):
     SyntheticSession(tmp_path / "sent" / label / place, label=recorded)
     done = take_in(tmp_path, labels=("stock",))
     assert (done.returncode == 0) is is_taken, done.stderr
@@ -301,9 +293,7 @@ SPARSE = {"GNU.sparse.major": "1", "GNU.sparse.minor": "0", "GNU.sparse.realsize
         (pax(SPARSE, b"1\n0\n9\n".ljust(512, b"\0") + b"123456789"), "holds a sparse file"),
     ],
 )
-def test_a_hostile_archive_leaves_nothing(
-    tmp_path: Path, make: Callable[[Path], None], why: str
-) -> None:
+def test_a_hostile_archive_leaves_nothing(tmp_path, make, why):
     make(tmp_path / "m1.tar.gz")
     done = take_in(tmp_path)
     assert done.returncode == 1 and why in done.stderr and done.stderr.count("\n") == 1

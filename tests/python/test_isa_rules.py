@@ -1,7 +1,5 @@
 """`make lint` reports what depends on the ISA outside lib/arch."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -41,12 +41,12 @@ def prefix(tmp_path: Path) -> Path:
     return prefix
 
 
-def test_it_runs_by_path_from_any_directory(tmp_path: Path) -> None:
+def test_it_runs_by_path_from_any_directory(tmp_path):
     assert call([fakes.KLAT, "--version"], tmp_path).stdout.startswith("klat ")
     assert call(["./klat", "--version"], fakes.ROOT).stdout.startswith("klat ")
 
 
-def test_it_runs_by_symbolic_link_of_another_name(tmp_path: Path) -> None:
+def test_it_runs_by_symbolic_link_of_another_name(tmp_path):
     (tmp_path / "far").symlink_to(fakes.KLAT)
     (tmp_path / "latency").symlink_to("far")
     done = call(["./latency", "run", "--help"], tmp_path)
@@ -54,7 +54,7 @@ def test_it_runs_by_symbolic_link_of_another_name(tmp_path: Path) -> None:
     assert done.stdout.startswith("usage: klat run")
 
 
-def test_it_runs_installed_and_finds_the_installed_programs(prefix: Path, tmp_path: Path) -> None:
+def test_it_runs_installed_and_finds_the_installed_programs(prefix, tmp_path):
     path = f"{prefix / 'bin'}:{os.environ['PATH']}"
     done = call(["klat", "run", "switch", "pipes", "--runs", "2"], tmp_path, PATH=path)
     assert done.returncode == 0, done.stderr
@@ -63,7 +63,7 @@ def test_it_runs_installed_and_finds_the_installed_programs(prefix: Path, tmp_pa
     assert done.stdout == "pipes (fake)\n"
 
 
-def test_modules_in_the_current_directory_are_not_imported(tmp_path: Path) -> None:
+def test_modules_in_the_current_directory_are_not_imported(tmp_path):
     for name in ("klat", "argparse", "pipes"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "__init__.py").write_text("raise SystemExit('wrong one')")
@@ -71,14 +71,14 @@ def test_modules_in_the_current_directory_are_not_imported(tmp_path: Path) -> No
     assert done.stdout.startswith("klat "), done.stderr
 
 
-def test_a_launcher_without_its_package_says_so_in_one_line(tmp_path: Path) -> None:
+def test_a_launcher_without_its_package_says_so_in_one_line(tmp_path):
     shutil.copy(fakes.KLAT, tmp_path / "klat")
     done = call(["./klat", "--help"], tmp_path)
     assert done.returncode == 2
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_without_memory_there_is_one_line(tmp_path: Path) -> None:
+def test_without_memory_there_is_one_line(tmp_path):
     limit = ["prlimit", f"--as={60_000 * 1024}"]
     done = call([*limit, fakes.KLAT, "summary", fakes.ROOT / "results/reference"], tmp_path)
     assert done.returncode == 2
@@ -86,7 +86,7 @@ def test_without_memory_there_is_one_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
-def test_without_dev_null_the_program_is_not_blamed(prefix: Path, tmp_path: Path) -> None:
+def test_without_dev_null_the_program_is_not_blamed(prefix, tmp_path):
     """A device node on a file system without devices cannot be opened."""
     script = (
         "mkdir m && mount -t tmpfs -o nodev none m && mknod -m 666 m/n c 1 3 && mount --bind m/n /dev/null"
@@ -98,19 +98,19 @@ def test_without_dev_null_the_program_is_not_blamed(prefix: Path, tmp_path: Path
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
-def test_root_leaves_no_caches_behind_in_a_users_tree(prefix: Path, tmp_path: Path) -> None:
+def test_root_leaves_no_caches_behind_in_a_users_tree(prefix, tmp_path):
     call([prefix / "bin/klat", "--help"], tmp_path)
     call([prefix / "bin/klat", "run", "pipes", "--runs", "1"], tmp_path)
     assert not list(prefix.rglob("__pycache__"))
 
 
-def test_a_program_gets_its_arguments_and_answers_for_itself(prefix: Path, tmp_path: Path) -> None:
+def test_a_program_gets_its_arguments_and_answers_for_itself(prefix, tmp_path):
     done = call([prefix / "bin/klat", "pipes", "--no-such-option"], tmp_path)
     assert done.returncode == 2
     assert done.stderr == "pipes: unknown option '--no-such-option'; see --help\n"
 
 
-def test_too_few_descriptors_are_named_as_the_limit(prefix: Path, tmp_path: Path) -> None:
+def test_too_few_descriptors_are_named_as_the_limit(prefix, tmp_path):
     done = call(["prlimit", "--nofile=5", prefix / "bin/klat", "switch", "--version"], tmp_path)
     assert done.returncode == 2
     assert len(done.stderr.splitlines()) == 1

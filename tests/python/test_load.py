@@ -30,7 +30,7 @@ def read_number(path: Path) -> int:
         return 0
 
 
-def test_a_load_runs_beside_the_session_and_ends_with_it(klat: Klat) -> None:
+def test_a_load_runs_beside_the_session_and_ends_with_it(klat):
     started = klat.start("run", "pipes", "--runs", "10", "--load", LOAD, *SLOW)
     pids = load_pids(klat)
     wait_for(klat.starts, "the first run")
@@ -44,9 +44,7 @@ def test_a_load_runs_beside_the_session_and_ends_with_it(klat: Klat) -> None:
     assert "--under-load" not in klat.starts()[-1]
 
 
-def test_a_load_ends_when_the_session_is_stopped_and_returns_when_it_is_resumed(
-    klat: Klat,
-) -> None:
+def test_a_load_ends_when_the_session_is_stopped_and_returns_when_it_is_resumed(klat):
     stop_within(klat, signal.SIGINT, "pipes", "--runs", "10", "--load", LOAD, *SLOW)
     first = load_pids(klat)
     assert not any(map(is_running, first))
@@ -66,9 +64,7 @@ def test_a_load_ends_when_the_session_is_stopped_and_returns_when_it_is_resumed(
     ],
     ids=lambda words: words[0],
 )
-def test_a_command_that_is_stopped_before_its_first_run_leaves_no_session(
-    klat: Klat, words: tuple[str, ...], number: int
-) -> None:
+def test_a_command_that_is_stopped_before_its_first_run_leaves_no_session(klat, words, number):
     started = klat.start(*words)
     wait_for(lambda: list(klat.directory.glob("results/*")), "the directory of the label")
     started.send_signal(number)
@@ -77,7 +73,7 @@ def test_a_command_that_is_stopped_before_its_first_run_leaves_no_session(
     assert not list(klat.directory.glob("results/*")), err
 
 
-def test_a_load_does_not_outlive_a_killed_runner(klat: Klat) -> None:
+def test_a_load_does_not_outlive_a_killed_runner(klat):
     started = klat.start("run", "pipes", "--runs", "100", "--load", LOAD, *SLOW)
     pids = load_pids(klat)
     wait_for(klat.starts, "the first run")
@@ -86,7 +82,7 @@ def test_a_load_does_not_outlive_a_killed_runner(klat: Klat) -> None:
     wait_for(lambda: not any(map(is_running, pids)), "the load to end")
 
 
-def test_a_load_that_ends_early_stops_the_session(klat: Klat) -> None:
+def test_a_load_that_ends_early_stops_the_session(klat):
     load = "while ! test -e go; do sleep 0.02; done; echo out of memory >&2; exit 7"
     started = klat.start("run", "pipes", "--runs", "200", "--load", load, *SLOW)
     wait_for(lambda: len(klat.starts()) >= 2, "the second run")
@@ -98,13 +94,13 @@ def test_a_load_that_ends_early_stops_the_session(klat: Klat) -> None:
     assert 2 <= len(recorded_orders(klat.session())) < 200
 
 
-def test_a_load_log_of_any_size_is_read_at_its_end(klat: Klat) -> None:
+def test_a_load_log_of_any_size_is_read_at_its_end(klat):
     load = "truncate -s 1T /proc/self/fd/2; echo >&2; echo out of memory >&2; exit 7"
     done = klat("run", "pipes", "--load", load, status=1)
     assert done.stderr.endswith("ended by itself with status 7: out of memory\n")
 
 
-def test_a_load_that_cannot_start_stops_the_session_before_its_first_run(klat: Klat) -> None:
+def test_a_load_that_cannot_start_stops_the_session_before_its_first_run(klat):
     done = klat("run", "pipes", "--load", "/no/such/load", status=1)
     assert "/no/such/load" in done.stderr
     assert not klat.starts()
@@ -118,32 +114,32 @@ def loads_by_label(klat: Klat) -> dict[str, str | None]:
     }
 
 
-def test_each_of_several_loads_has_a_session_and_a_label(klat: Klat) -> None:
+def test_each_of_several_loads_has_a_session_and_a_label(klat):
     loads = ("--load", "none", "--load", "sleep 60")
     done = klat("run", "pipes", "--runs", "2", "--label", "x", *loads, status=0)
     assert loads_by_label(klat) == {"x": None, "x-sleep": "sleep 60"}
     assert len(klat.starts()) == 4 and "not begun" not in done.stderr
 
 
-def test_two_loads_that_would_have_one_label_are_refused(klat: Klat) -> None:
+def test_two_loads_that_would_have_one_label_are_refused(klat):
     done = klat("run", "pipes", "--load", "sleep 60", "--load", "sleep 61", status=2)
     assert "two loads would have the label" in done.stderr and not klat.starts()
 
 
-def test_the_status_is_that_of_the_worst_session(klat: Klat) -> None:
+def test_the_status_is_that_of_the_worst_session(klat):
     loads = ("--load", "sleep 0.6", "--load", "none")
     klat("run", "pipes", "--runs", "40", "--label", "x", *loads, *SLOW, status=1)
     assert len(loads_by_label(klat)) == 2
 
 
-def test_a_stopped_session_names_those_that_were_not_begun(klat: Klat) -> None:
+def test_a_stopped_session_names_those_that_were_not_begun(klat):
     words = ("pipes", "--runs", "10", "--label", "x", "--load", "none", "--load", "sleep 60", *SLOW)
     started, _, err = stop_within(klat, signal.SIGINT, *words)
     assert started.returncode == 130 and "not begun: x-sleep" in err
     assert list(loads_by_label(klat)) == ["x"]
 
 
-def test_a_disk_that_fills_up_ends_the_session_and_begins_no_other(klat: Klat) -> None:
+def test_a_disk_that_fills_up_ends_the_session_and_begins_no_other(klat):
     program = klat.programs / "pipes/pipes"
     real = program.rename(program.with_name("real"))
     program.write_text(
@@ -170,5 +166,5 @@ def test_a_disk_that_fills_up_ends_the_session_and_begins_no_other(klat: Klat) -
         ((0, 77), 1),
     ],
 )
-def test_the_worst_of_several_statuses(several: tuple[int, ...], status: int) -> None:
+def test_the_worst_of_several_statuses(several, status):
     assert worst(several) == worst(several[::-1]) == status

@@ -232,7 +232,7 @@ def evidence(result: dict[str, Any]) -> dict[str, int]:
     return dict(result["evidence"]["counts"])
 
 
-def test_packets_of_another_machine_are_forwarded_to_the_reader(machines: Machines) -> None:
+def test_packets_of_another_machine_are_forwarded_to_the_reader(machines):
     before = machines.interfaces()
     result = machines.measure([[CLIENT, "--to", PEER, *ENDLESS]])
     assert result["status"] in ("ok", "disturbed")
@@ -244,7 +244,7 @@ def test_packets_of_another_machine_are_forwarded_to_the_reader(machines: Machin
     assert machines.interfaces() == before
 
 
-def test_strays_are_counted_and_are_no_samples(machines: Machines) -> None:
+def test_strays_are_counted_and_are_no_samples(machines):
     client = [CLIENT, "--to", PEER, *ENDLESS]
     other_port = [CLIENT, "--to", PEER, "--port", str(PORT + 1), *ENDLESS]
     result = machines.measure([client, other_port, [sys.executable, "-c", STRAY_SENDER]])
@@ -252,25 +252,25 @@ def test_strays_are_counted_and_are_no_samples(machines: Machines) -> None:
     assert evidence(result)["strays"] > 0
 
 
-def test_holes_in_the_numbering_are_lost_packets(machines: Machines) -> None:
+def test_holes_in_the_numbering_are_lost_packets(machines):
     result = machines.measure([[sys.executable, "-c", HOLED_SENDER]])
     assert evidence(result)["lost"] >= 500
 
 
-def test_packets_without_a_preemption_are_not_measured(machines: Machines) -> None:
+def test_packets_without_a_preemption_are_not_measured(machines):
     """Of ten that come at once, many find the reader still busy with the first."""
     result = machines.measure([[sys.executable, "-c", BURST_SENDER]])
     assert result["metrics"][0]["n"] == 500
     assert evidence(result)["unspun"] > 100 and evidence(result)["preempted"] >= 495
 
 
-def test_without_forwarding_the_run_ends_and_says_why(machines: Machines) -> None:
+def test_without_forwarding_the_run_ends_and_says_why(machines):
     machines.forward(False)
     done = command(*machines.here("--wait-for", "1"))
     assert "net.ipv4.ip_forward is 0" in assert_one_line(done, FAILED)
 
 
-def test_a_yielding_spinner_is_caught(machines: Machines) -> None:
+def test_a_yielding_spinner_is_caught(machines):
     for _ in range(TRIES):
         with subprocess.Popen(
             machines.there(CLIENT, "--to", PEER, *ENDLESS), stdout=subprocess.DEVNULL
@@ -283,7 +283,7 @@ def test_a_yielding_spinner_is_caught(machines: Machines) -> None:
 
 
 @pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGTERM])
-def test_the_device_is_gone_however_the_run_ends(machines: Machines, ending: int) -> None:
+def test_the_device_is_gone_however_the_run_ends(machines, ending):
     before = machines.interfaces()
     # `exec`ed by ip, so that the signal reaches the program itself.
     with subprocess.Popen(machines.here(), stderr=subprocess.DEVNULL) as running:
@@ -294,7 +294,7 @@ def test_the_device_is_gone_however_the_run_ends(machines: Machines, ending: int
     assert machines.interfaces() == before
 
 
-def test_the_run_ends_when_the_device_is_taken_away(machines: Machines) -> None:
+def test_the_run_ends_when_the_device_is_taken_away(machines):
     with subprocess.Popen(machines.here(), stderr=subprocess.PIPE, text=True) as running:
         assert until(machines.has_device)
         must("ip", "-n", machines.measuring, "link", "del", "klat0")
@@ -302,7 +302,7 @@ def test_the_run_ends_when_the_device_is_taken_away(machines: Machines) -> None:
     assert running.returncode == FAILED and err.count("\n") == 1, err
 
 
-def test_a_device_or_subnet_of_somebody_else_is_left_alone(machines: Machines) -> None:
+def test_a_device_or_subnet_of_somebody_else_is_left_alone(machines):
     before = machines.interfaces()
     taken = assert_one_line(command(*machines.here("--device", "near")), FAILED)
     assert "near" in taken and "--device" in taken
@@ -325,7 +325,7 @@ def holds_device(pid: int) -> bool:
     return any("iff:\tklat0" in text for text in found)
 
 
-def test_a_private_run_touches_no_interface(machines: Machines) -> None:
+def test_a_private_run_touches_no_interface(machines):
     before = machines.interfaces()
     inside = ("ip", "netns", "exec", machines.measuring)
     private = [*inside, str(NETWORK), "--iterations", "10000000"]
@@ -344,7 +344,7 @@ def on_one_cpu(*arguments: str) -> subprocess.CompletedProcess[str]:
     return command(NETWORK, "--cpus", f"{cpu},{cpu}", "--iterations", "100", *arguments)
 
 
-def test_on_one_cpu_the_reader_preempts_a_client_that_preempted_the_spinner(root: None) -> None:
+def test_on_one_cpu_the_reader_preempts_a_client_that_preempted_the_spinner(root):
     for _ in range(4):
         done = on_one_cpu("--json")
         if done.returncode == MEASURED:
@@ -360,17 +360,17 @@ def test_on_one_cpu_the_reader_preempts_a_client_that_preempted_the_spinner(root
     assert figures["send_to_read"] < figures["timer_to_read"]
 
 
-def test_on_one_cpu_a_yielding_spinner_is_caught(root: None) -> None:
+def test_on_one_cpu_a_yielding_spinner_is_caught(root):
     done = on_one_cpu("--plant", "yield")
     assert done.returncode == UNTRUSTED and "spinning and preempted" in done.stderr, done.stderr
 
 
-def test_on_one_cpu_there_has_to_be_a_priority_between(root: None) -> None:
+def test_on_one_cpu_there_has_to_be_a_priority_between(root):
     done = on_one_cpu("--low-priority", "97")
     assert done.returncode == 1 and "another --low-priority" in done.stderr, done.stderr
 
 
-def test_without_the_tun_device_the_run_is_skipped(root: None, two_cpus: tuple[int, int]) -> None:
+def test_without_the_tun_device_the_run_is_skipped(root, two_cpus):
     # A network of its own as well, in which nobody else has a device.
     without = ("unshare", "--mount", "--net")
     if command(*without, "true").returncode:
@@ -382,8 +382,8 @@ def test_without_the_tun_device_the_run_is_skipped(root: None, two_cpus: tuple[i
 
 
 def test_an_ordinary_user_who_may_open_the_device_has_a_network_of_their_own(
-    root: None, two_cpus: tuple[int, int], tmp_path: Path
-) -> None:
+    root, two_cpus, tmp_path
+):
     if command("unshare", "--mount", "true").returncode or not shutil.which("setpriv"):
         lacking("this test needs to make a mount namespace, and setpriv")
     # The namespace's /dev/net/tun is open to all, as distributions have it; the program is where everyone can run it.
@@ -427,7 +427,7 @@ def test_an_ordinary_user_who_may_open_the_device_has_a_network_of_their_own(
     ],
     ids=lambda value: value.name if isinstance(value, Path) else " ".join(value),
 )
-def test_a_bad_argument_is_one_line_and_status_2(program: Path, arguments: tuple[str, ...]) -> None:
+def test_a_bad_argument_is_one_line_and_status_2(program, arguments):
     assert_one_line(command(program, *arguments), USAGE, program.name)
 
 
@@ -449,7 +449,7 @@ def send_to(listener: socket.socket, *arguments: str) -> list[bytes]:
 
 
 @pytest.mark.parametrize("size", [HEADER.size, 64, LARGEST])
-def test_the_client_numbers_its_datagrams(listener: socket.socket, size: int) -> None:
+def test_the_client_numbers_its_datagrams(listener, size):
     arguments = ("--count", "100", "--interval", "0", "--bytes", str(size))
     datagrams = send_to(listener, *arguments)
     assert {len(datagram) for datagram in datagrams} == {size}
@@ -460,13 +460,13 @@ def test_the_client_numbers_its_datagrams(listener: socket.socket, size: int) ->
     assert again[1] not in {stream for _, stream, *_ in headers}
 
 
-def test_the_client_never_sends_before_the_time(listener: socket.socket) -> None:
+def test_the_client_never_sends_before_the_time(listener):
     begun = time.monotonic()
     send_to(listener, "--count", "50", "--interval", "2000")
     assert time.monotonic() - begun >= 49 * 0.002
 
 
-def test_the_client_reports_refusals(listener: socket.socket) -> None:
+def test_the_client_reports_refusals(listener):
     port = str(listener.getsockname()[1])
     listener.close()
     done = command(CLIENT, "--to", "127.0.0.1", "--port", port, "--count", "20")
@@ -474,12 +474,12 @@ def test_the_client_reports_refusals(listener: socket.socket) -> None:
     assert "refused" in done.stderr and done.stderr.count("\n") == 1, done
 
 
-def test_the_client_says_when_there_is_no_route(machines: Machines) -> None:
+def test_the_client_says_when_there_is_no_route(machines):
     done = command(*machines.there(CLIENT, "--to", "203.0.113.1"))
     assert "route" in assert_one_line(done, FAILED, "client")
 
 
-def test_the_client_helps(listener: socket.socket) -> None:
+def test_the_client_helps(listener):
     done = command(CLIENT, "--help")
     assert done.returncode == 0 and done.stderr == ""
     assert all(len(line) < 80 for line in done.stdout.splitlines())

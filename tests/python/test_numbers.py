@@ -1,7 +1,5 @@
 """How many digits a figure is written with."""
 
-from __future__ import annotations
-
 import pytest
 
 from klat.report.text.numbers import ratio_digits, whole

@@ -1,10 +1,7 @@
 """What the text of an option may be."""
 
-from __future__ import annotations
-
 import argparse
 from functools import partial
-from typing import Any
 
 import pytest
 
@@ -28,7 +25,7 @@ LONG = _types.checked(partial(_types.long_time, most_s=86_400))
         (_types.number(1, 10), "007", 7),
     ],
 )
-def test_a_value_is_read(convert: Any, text: str, value: object) -> None:
+def test_a_value_is_read(convert, text, value):
     assert convert(text) == value
 
 
@@ -43,7 +40,7 @@ def test_a_value_is_read(convert: Any, text: str, value: object) -> None:
         (_types.number(1, 10), ("0", "11", "1.0", "٣", "0" * 20 + "5")),
     ],
 )
-def test_anything_else_is_refused(convert: Any, texts: tuple[str, ...]) -> None:
+def test_anything_else_is_refused(convert, texts):
     for text in texts:
         with pytest.raises(argparse.ArgumentTypeError):
             convert(text)

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from written_sessions import Klat, SyntheticSession
+from written_sessions import SyntheticSession
 
 from klat.record.evidence import other_work
 from klat.record.session import Session, read_session
@@ -23,32 +23,28 @@ def session(path: Path, busy: int, error: int = 1, runs: int = 10, load: str = "
 
 
 @pytest.mark.parametrize("busy, told", [(9_000, False), (11_000, True), (-5_000, False)])
-def test_more_than_a_twentieth_is_a_warning(tmp_path: Path, busy: int, told: bool) -> None:
+def test_more_than_a_twentieth_is_a_warning(tmp_path, busy, told):
     assert bool(other_work([session(tmp_path / "a", busy)])) is told
 
 
-def test_the_share_is_of_all_runs(tmp_path: Path) -> None:
+def test_the_share_is_of_all_runs(tmp_path):
     both = [session(tmp_path / "a", 0), session(tmp_path / "b", 100_000)]
     assert "other work took 25 %" in other_work(both)
 
 
 @pytest.mark.parametrize("runs, told", [(10, False), (1000, True)])
-def test_less_than_the_clock_resolves_is_not_a_warning(
-    tmp_path: Path, runs: int, told: bool
-) -> None:
+def test_less_than_the_clock_resolves_is_not_a_warning(tmp_path, runs, told):
     """One run errs by 20 ms; many of them together by less."""
     assert bool(other_work([session(tmp_path / "a", 15_000, 20_000, runs)])) is told
 
 
 @pytest.mark.parametrize("busy, told", [(-30_000, True), (-5_000, False)])
-def test_less_work_than_the_run_itself_did_is_no_count(
-    tmp_path: Path, busy: int, told: bool
-) -> None:
+def test_less_work_than_the_run_itself_did_is_no_count(tmp_path, busy, told):
     assert ("is unknown" in other_work([session(tmp_path / "a", busy)])) is told
 
 
 @pytest.mark.parametrize("unknown, told", [(10, True), (1, False)])
-def test_runs_without_a_count_are_said(tmp_path: Path, unknown: int, told: bool) -> None:
+def test_runs_without_a_count_are_said(tmp_path, unknown, told):
     session(tmp_path / "a", 0, runs=30)
     written = SyntheticSession(tmp_path / "b")
     for _ in range(unknown):
@@ -57,17 +53,17 @@ def test_runs_without_a_count_are_said(tmp_path: Path, unknown: int, told: bool)
     assert ("is unknown" in other_work(both)) is told
 
 
-def test_a_load_is_meant_to_be_there(tmp_path: Path) -> None:
+def test_a_load_is_meant_to_be_there(tmp_path):
     assert not other_work([session(tmp_path / "a", 100_000, load="populate")])
 
 
-def test_a_session_without_these_counts_says_nothing(tmp_path: Path) -> None:
+def test_a_session_without_these_counts_says_nothing(tmp_path):
     written = SyntheticSession(tmp_path / "a")
     written.run({"round_trip": [100] * 20})
     assert not other_work([read_session(tmp_path / "a")])
 
 
-def test_summary_and_compare_repeat_it(tmp_path: Path, klat: Klat) -> None:
+def test_summary_and_compare_repeat_it(tmp_path, klat):
     session(tmp_path / "quiet/1", 0)
     session(tmp_path / "busy/1", 100_000)
     for words in (

@@ -85,18 +85,14 @@ def assert_refused(found: tuple[int, str], secret: Path) -> None:
 
 
 @pytest.mark.parametrize("words", FILES.values(), ids=FILES)
-def test_a_link_in_place_of_a_file_is_refused(
-    words: list[str], call: Call, theirs: Path, secret: Path
-) -> None:
+def test_a_link_in_place_of_a_file_is_refused(words, call, theirs, secret):
     (theirs / "out").symlink_to(secret)
     assert_refused(call(words, theirs / "out"), secret)
     assert list(theirs.iterdir()) == [theirs / "out"]
 
 
 @pytest.mark.parametrize("words", FILES.values(), ids=FILES)
-def test_a_new_file_is_the_callers_and_another_keeps_owner_and_mode(
-    words: list[str], call: Call, theirs: Path
-) -> None:
+def test_a_new_file_is_the_callers_and_another_keeps_owner_and_mode(words, call, theirs):
     new, old = theirs / "new", theirs / "old"
     old.write_text("before")
     os.chown(old, STRANGER, STRANGER)
@@ -111,9 +107,7 @@ def test_a_new_file_is_the_callers_and_another_keeps_owner_and_mode(
 
 
 @pytest.mark.parametrize("words", DIRECTORIES.values(), ids=DIRECTORIES)
-def test_links_in_place_of_a_directory_or_its_files_are_refused(
-    words: list[str], call: Call, theirs: Path, secret: Path
-) -> None:
+def test_links_in_place_of_a_directory_or_its_files_are_refused(words, call, theirs, secret):
     (theirs / "way").symlink_to(secret.parent)
     assert_refused(call(words, f"{theirs}/way/"), secret)
     assert_refused(call(words, f"{theirs}/way/below/"), secret)

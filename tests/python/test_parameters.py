@@ -1,7 +1,5 @@
 """Headings show the parameters that differ from the programs' own defaults."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 
@@ -20,7 +18,7 @@ RECORDED = {
 
 
 @pytest.mark.parametrize("program", DEFAULTS)
-def test_the_defaults_are_those_of_the_program(program: str) -> None:
+def test_the_defaults_are_those_of_the_program(program):
     path = programs.locate(program)
     if not path:
         pytest.skip(f"{program} is not built")
@@ -36,7 +34,7 @@ def test_the_defaults_are_those_of_the_program(program: str) -> None:
     assert known == {name: defaults.get(name) for name in known}
 
 
-def test_a_swept_parameter_is_shown_even_at_its_default() -> None:
+def test_a_swept_parameter_is_shown_even_at_its_default():
     params = "bytes=1;wait=epoll;iterations=500"
     assert parameters("pipes", params) == {"wait": "epoll"}
     others = ["bytes=100;wait=epoll;iterations=500"]

@@ -1,12 +1,9 @@
 """What plan.csv promises."""
 
-from __future__ import annotations
-
 import csv
 import random
 import subprocess
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
@@ -16,7 +13,7 @@ from klat.base.errors import KlatError
 SETS = [("pipes", ("--bytes=1",)), ("cv", ())]
 
 
-def test_the_same_seed_gives_the_same_bytes_on_every_version_of_python() -> None:
+def test_the_same_seed_gives_the_same_bytes_on_every_version_of_python():
     # Written down once: it fails when the shuffle changes, which would make recorded seeds
     # worthless.
     assert plan_csv.to_csv(plan_csv.make(SETS, 3, 42)) == (
@@ -30,7 +27,7 @@ def test_the_same_seed_gives_the_same_bytes_on_every_version_of_python() -> None
     )
 
 
-def test_every_order_is_equally_likely() -> None:
+def test_every_order_is_equally_likely():
     sets = [("pipes", ()), ("cv", ()), ("timer", ())]
     seen = Counter(tuple(r.benchmark for r in plan_csv.make(sets, 1, seed)) for seed in range(6000))
     assert len(seen) == 6
@@ -39,7 +36,7 @@ def test_every_order_is_equally_likely() -> None:
     assert all(900 < count < 1100 for count in seen.values())
 
 
-def test_every_parameter_set_has_all_its_runs_numbered_as_they_come() -> None:
+def test_every_parameter_set_has_all_its_runs_numbered_as_they_come():
     schedule = plan_csv.make(SETS, 25, 7)
     assert [run.order for run in schedule] == list(range(1, 51))
     for benchmark, arguments in SETS:
@@ -56,9 +53,7 @@ def test_every_parameter_set_has_all_its_runs_numbered_as_they_come() -> None:
         (2, True, "012 210 102 201 201"),  # klat campaign
     ],
 )
-def test_two_rounds_are_an_order_and_its_reverse(
-    seed: int | None, carries: bool, expected: str
-) -> None:
+def test_two_rounds_are_an_order_and_its_reverse(seed, carries, expected):
     draw = None if seed is None else random.Random(seed)
     rounds = plan_csv.alternating_rounds(3, 5, draw, carries)
     assert " ".join("".join(map(str, order)) for order in rounds) == expected
@@ -67,12 +62,12 @@ def test_two_rounds_are_an_order_and_its_reverse(
 ODD = ("--cpus=0,1", "--name=two words", "--quote=it's", "--dollar=$HOME;`id`", "--flag")
 
 
-def test_a_plan_read_back_is_the_plan_written() -> None:
+def test_a_plan_read_back_is_the_plan_written():
     schedule = plan_csv.make([("pipes", ODD), ("cv", ())], 4, 3)
     assert plan_csv.from_csv(plan_csv.to_csv(schedule)) == schedule
 
 
-def test_a_shell_can_follow_the_plan(tmp_path: Path) -> None:
+def test_a_shell_can_follow_the_plan(tmp_path):
     (tmp_path / "plan.csv").write_text(plan_csv.to_csv(plan_csv.make([("pipes", ODD)], 2, 0)))
     loop = plan_csv.__doc__ or ""
     commands = loop[loop.index("    tail") : loop.index("    done") + len("    done")]
@@ -97,7 +92,7 @@ def test_a_shell_can_follow_the_plan(tmp_path: Path) -> None:
         lambda t: "",
     ],
 )
-def test_a_damaged_plan_is_refused(damage) -> None:
+def test_a_damaged_plan_is_refused(damage):
     text = plan_csv.to_csv(plan_csv.make(SETS, 3, 42))
     plan_csv.from_csv(text)
     with pytest.raises(KlatError, match="damaged or was edited"):
@@ -115,7 +110,7 @@ def test_a_damaged_plan_is_refused(damage) -> None:
         ("timer.offset=-2..1", ("-2", "-1", "0", "1")),
     ],
 )
-def test_a_sweep_takes_lists_and_ranges(text: str, values: tuple[str, ...]) -> None:
+def test_a_sweep_takes_lists_and_ranges(text, values):
     assert plan_csv.parse_sweep(text).values == values
 
 
@@ -134,18 +129,18 @@ def test_a_sweep_takes_lists_and_ranges(text: str, values: tuple[str, ...]) -> N
         "../etc.passwd=1",
     ],
 )
-def test_a_malformed_sweep_is_refused(text: str) -> None:
+def test_a_malformed_sweep_is_refused(text):
     with pytest.raises(ValueError, match="."):
         plan_csv.parse_sweep(text)
 
 
 @pytest.mark.parametrize("text", ["timer", "timer.period=", "timer.quiet", "x y.z=1"])
-def test_a_malformed_option_is_refused(text: str) -> None:
+def test_a_malformed_option_is_refused(text):
     with pytest.raises(ValueError, match="."):
         plan_csv.parse_option(text)
 
 
-def test_each_combination_of_swept_values_is_a_parameter_set_of_its_own() -> None:
+def test_each_combination_of_swept_values_is_a_parameter_set_of_its_own():
     sweeps = [
         plan_csv.parse_sweep("tlbflush.responders=0,1"),
         plan_csv.parse_sweep("tlbflush.pages=1,8"),
@@ -161,7 +156,7 @@ def test_each_combination_of_swept_values_is_a_parameter_set_of_its_own() -> Non
     ]
 
 
-def test_an_option_of_one_benchmark_overrides_that_of_all() -> None:
+def test_an_option_of_one_benchmark_overrides_that_of_all():
     options = [plan_csv.parse_option("timer.iterations=9"), plan_csv.parse_option("all.policy=rr")]
     sets = plan_csv.parameter_sets(["pipes", "timer"], {"iterations": "100"}, options)
     assert sets == [
@@ -180,9 +175,7 @@ def test_an_option_of_one_benchmark_overrides_that_of_all() -> None:
         ([], ["pipes.a=0..9999", "pipes.b=0..9999"]),
     ],
 )
-def test_settings_that_contradict_each_other_are_refused(
-    options: list[str], sweeps: list[str]
-) -> None:
+def test_settings_that_contradict_each_other_are_refused(options, sweeps):
     with pytest.raises(KlatError):
         plan_csv.parameter_sets(
             ["pipes", "timer"],
@@ -192,6 +185,6 @@ def test_settings_that_contradict_each_other_are_refused(
         )
 
 
-def test_a_plan_too_long_to_hold_is_refused() -> None:
+def test_a_plan_too_long_to_hold_is_refused():
     with pytest.raises(KlatError, match="more than one session can hold"):
         plan_csv.make(SETS, plan_csv.MAX_RUNS, 1)

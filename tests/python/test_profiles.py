@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 from fakes import CORE, Klat
-from written_sessions import Klat as InProcess
-from written_sessions import NewSession, samples
+from written_sessions import samples
 
 from klat.base import programs
 from klat.record import plan_csv, profiles
@@ -24,7 +23,7 @@ def runner(tmp_path: Path) -> Klat:
     return Klat(tmp_path, (*CORE, "messages", "transport"))
 
 
-def test_the_programs_take_the_options_of_their_sets() -> None:
+def test_the_programs_take_the_options_of_their_sets():
     found, left_out = profiles.variants(RT, RT.benchmarks, None, False)
     for name, words in plan_csv.parameter_sets(RT.benchmarks, {}, variants=found):
         status, said = programs.check_options(programs.require(name), words, "virtual", 2)
@@ -32,11 +31,11 @@ def test_the_programs_take_the_options_of_their_sets() -> None:
     assert not left_out
 
 
-def test_the_loads_of_a_profile_exist() -> None:
+def test_the_loads_of_a_profile_exist():
     assert {*RT.loads} <= {loads.IDLE, *loads.names()}
 
 
-def test_each_load_has_a_session_that_names_the_profile(runner: Klat) -> None:
+def test_each_load_has_a_session_that_names_the_profile(runner):
     words = ("--runs", "1", "--label", "x", "--load", "none", "--load", "sleep 60")
     runner("run", "--profile", "rt", "--cpus", "0,1", *words, status=0)
     for label in ("x", "x-sleep"):
@@ -46,7 +45,7 @@ def test_each_load_has_a_session_that_names_the_profile(runner: Klat) -> None:
         assert len(planned) == len(RT.sets)
 
 
-def test_the_default_label_says_that_it_is_of_a_profile(runner: Klat) -> None:
+def test_the_default_label_says_that_it_is_of_a_profile(runner):
     done = runner("run", "--profile", "rt", "--runs", "1", "--load", "none", "timer", status=0)
     assert Path(done.stdout.strip()).parent.name.endswith("-profile-rt")
 
@@ -60,7 +59,7 @@ def options_of(runner: Klat, *words: str) -> dict[str, list[set[str]]]:
     return found
 
 
-def test_an_option_of_the_user_overrides_that_of_the_profile(runner: Klat) -> None:
+def test_an_option_of_the_user_overrides_that_of_the_profile(runner):
     words = ("--option", "timer.period=250", "--option", "cv.primitive=futex", "--cpus", "0,1")
     found = options_of(runner, "timer", "cv", *words)
     assert {"--period=250", "--method=nanosleep"} <= found["timer"][0]
@@ -76,16 +75,14 @@ def test_an_option_of_the_user_overrides_that_of_the_profile(runner: Klat) -> No
         ("3", False, {"timer": ["3"], "pipes": ["3,3"], "cv": ["3,3"] * 2}),
     ],
 )
-def test_a_set_has_the_cpus_that_it_is_about(
-    typed: str | None, one: bool, expected: dict[str, list[str | None]]
-) -> None:
+def test_a_set_has_the_cpus_that_it_is_about(typed, one, expected):
     found, left_out = profiles.variants(RT, ["timer", "pipes", "cv", "tlbflush"], typed, one)
     assert {name: [each.get("cpus") for each in found[name]] for name in expected} == expected
     gone = [] if len(expected["pipes"]) == 2 else ["pipes on two CPUs", "tlbflush on two CPUs"]
     assert left_out == gone
 
 
-def test_sets_that_need_two_cpus_are_left_out_in_one_line(runner: Klat) -> None:
+def test_sets_that_need_two_cpus_are_left_out_in_one_line(runner):
     done = runner("run", "--profile", "rt", "--cpus", "0", "--load", "none", "--runs", "1")
     line = "profile rt: left out, because there is one CPU: pipes on two CPUs, tlbflush"
     assert line in done.stderr and "tlbflush" not in [name for name, *_ in runner.starts()]
@@ -99,17 +96,13 @@ def test_sets_that_need_two_cpus_are_left_out_in_one_line(runner: Klat) -> None:
         ("--profile rt --cpus 0 --load none tlbflush", 4, "nothing is left to measure on one CPU"),
     ],
 )
-def test_what_a_profile_cannot_do_is_one_line(
-    runner: Klat, words: str, status: int, said: str
-) -> None:
+def test_what_a_profile_cannot_do_is_one_line(runner, words, status, said):
     done = runner("run", *shlex.split(words), status=status)
     assert said in done.stderr.splitlines()[-1] and not runner.starts()
 
 
 @pytest.mark.parametrize("profile", [None, "rt"])
-def test_reports_show_the_metric_first_that_the_profile_names(
-    new_session: NewSession, klat: InProcess, profile: str | None
-) -> None:
+def test_reports_show_the_metric_first_that_the_profile_names(new_session, klat, profile):
     for label in ("a", "b"):
         for boot in range(5):
             session = new_session(f"{label}/{boot}", label=label, boot_id=f"{label}{boot}")

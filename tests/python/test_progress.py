@@ -12,7 +12,7 @@ import time
 
 import fakes
 import pytest
-from fakes import Klat, is_running, wait_for, klat
+from fakes import is_running, wait_for, klat
 
 from klat.running import progress
 
@@ -47,7 +47,7 @@ def follow(stream: Terminal, step: float, **environment: str) -> None:
     shown.clear()
 
 
-def test_the_bar_fits_80_columns_and_goes_away() -> None:
+def test_the_bar_fits_80_columns_and_goes_away():
     stream = Terminal(True)
     follow(stream, 60, TERM="xterm", NO_COLOR="1")
     frames = re.split("[\r\n]", stream.getvalue().replace("\x1b[K", ""))
@@ -58,7 +58,7 @@ def test_the_bar_fits_80_columns_and_goes_away() -> None:
     assert stream.getvalue().endswith("\r\x1b[K")
 
 
-def test_the_bar_is_redrawn_ten_times_a_second_at_most() -> None:
+def test_the_bar_is_redrawn_ten_times_a_second_at_most():
     stream = Terminal(True)
     follow(stream, 0.001, TERM="xterm")
     assert stream.getvalue().count("/200 ") <= 4  # 0.2 s, and once more after the announcement
@@ -68,14 +68,14 @@ def test_the_bar_is_redrawn_ten_times_a_second_at_most() -> None:
     ("environment", "coloured"),
     [({"TERM": "xterm"}, True), ({"TERM": "xterm", "NO_COLOR": "1"}, False), ({}, True)],
 )
-def test_no_color_is_honoured(environment: dict[str, str], coloured: bool) -> None:
+def test_no_color_is_honoured(environment, coloured):
     stream = Terminal(True)
     follow(stream, 1, **environment)
     assert bool(re.search(r"\x1b\[[0-9]+m", stream.getvalue())) == coloured
 
 
 @pytest.mark.parametrize(("terminal", "term"), [(False, "xterm"), (True, "dumb")])
-def test_without_a_terminal_there_are_plain_lines_now_and_then(terminal: bool, term: str) -> None:
+def test_without_a_terminal_there_are_plain_lines_now_and_then(terminal, term):
     stream = Terminal(terminal)
     follow(stream, 2, TERM=term)
     lines = stream.getvalue().splitlines()
@@ -89,7 +89,7 @@ def test_without_a_terminal_there_are_plain_lines_now_and_then(terminal: bool, t
     assert len(lines) == 20
 
 
-def test_the_time_left_is_estimated_per_benchmark() -> None:
+def test_the_time_left_is_estimated_per_benchmark():
     left = progress.TimeLeft({"pipes": 10, "tlbflush": 20})
     for _ in range(10):
         left.ran("pipes", 1)
@@ -98,7 +98,7 @@ def test_the_time_left_is_estimated_per_benchmark() -> None:
     assert left.seconds() == pytest.approx(300)
 
 
-def test_nothing_is_drawn_while_a_program_runs(klat: Klat) -> None:
+def test_nothing_is_drawn_while_a_program_runs(klat):
     """On a terminal, and with every redraw told apart from the run that follows it by time."""
     master, slave = pty.openpty()
     started = subprocess.Popen(

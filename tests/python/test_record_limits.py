@@ -8,11 +8,10 @@ import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
-from written_sessions import Klat, NewSession, SyntheticSession, run_facts
+from written_sessions import SyntheticSession, run_facts
 
 from klat.record import json_files, plan_csv, session_directory
 from klat.base.errors import KlatError
@@ -52,9 +51,7 @@ def filled(writer: SyntheticSession) -> SyntheticSession:
         ("programs.pipes", "0" * 200),
     ],
 )
-def test_a_field_of_session_json_beyond_its_limits_is_named_in_one_sentence(
-    writer: SyntheticSession, field: str, value: object
-) -> None:
+def test_a_field_of_session_json_beyond_its_limits_is_named_in_one_sentence(writer, field, value):
     inner = writer.info
     *above, last = field.split(".")
     for name in above:
@@ -68,9 +65,7 @@ def test_a_field_of_session_json_beyond_its_limits_is_named_in_one_sentence(
     assert len(said.removeprefix(str(writer.path))) < 250 and said.isprintable()
 
 
-def test_missing_and_unknown_fields_of_other_versions_are_accepted(
-    new_session: NewSession,
-) -> None:
+def test_missing_and_unknown_fields_of_other_versions_are_accepted(new_session):
     writer = new_session(future={"a": [1, {"b": None}]}, another=10**30)
     needed = ("schema", "label", "boot_id", "mode", "unit", "future", "another")
     writer.info = {key: writer.info[key] for key in needed} | {
@@ -94,15 +89,13 @@ def test_missing_and_unknown_fields_of_other_versions_are_accepted(
     ],
     ids=["deep", "long number", "large", "empty", "list", "open", "no text"],
 )
-def test_a_session_json_beyond_the_limits_of_a_file_is_refused(
-    writer: SyntheticSession, text: str
-) -> None:
+def test_a_session_json_beyond_the_limits_of_a_file_is_refused(writer, text):
     (writer.path / "session.json").write_bytes(os.fsencode(text))
     with pytest.raises(SessionError, match="session.json"):
         read_session(writer.path)
 
 
-def test_invalid_utf8_is_read_with_escapes(new_session: NewSession) -> None:
+def test_invalid_utf8_is_read_with_escapes(new_session):
     writer = new_session(label="ø\udcff")
     assert read_session(writer.path).label == "ø\\udcff"
 
@@ -129,9 +122,7 @@ RUN_FIELDS: list[tuple[str, object]] = [
 
 
 @pytest.mark.parametrize(("field", "value"), RUN_FIELDS)
-def test_a_field_of_run_json_beyond_its_limits_is_named_in_one_sentence(
-    writer: SyntheticSession, field: str, value: object
-) -> None:
+def test_a_field_of_run_json_beyond_its_limits_is_named_in_one_sentence(writer, field, value):
     facts = run_facts()
     assert (written(writer, facts), json_files.unrecorded(writer.path)[0].orders) == (facts, (3,))
     inner: Any = facts
@@ -152,9 +143,7 @@ def written(writer: SyntheticSession, facts: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("command", ["compare", "summary", "plan", "run", "ab"])
-def test_brackets_without_end_in_run_json_are_one_line_and_status_2(
-    writer: SyntheticSession, klat: Klat, command: str
-) -> None:
+def test_brackets_without_end_in_run_json_are_one_line_and_status_2(writer, klat, command):
     filled(writer)
     (writer.path / "run.json").write_text("[" * 100_000)
     path = str(writer.path)
@@ -195,8 +184,8 @@ def test_brackets_without_end_in_run_json_are_one_line_and_status_2(
     ],
 )
 def test_a_column_beyond_its_limits_loses_its_run_and_no_other_whatever_its_checksum(
-    writer: SyntheticSession, column: str, value: object, said: str
-) -> None:
+    writer, column, value, said
+):
     filled(writer)
     values: dict[str, Any] = {"order": 3, "run": 3, **{column: value}}
     benchmark = values.pop("benchmark", None)
@@ -218,7 +207,7 @@ def renamed(writer: SyntheticSession, benchmark: str) -> None:
     )
 
 
-def test_the_largest_values_of_all_columns_are_read(writer: SyntheticSession) -> None:
+def test_the_largest_values_of_all_columns_are_read(writer):
     most = {
         "order": 2**63 - 1,
         "run": 2**63 - 1,
@@ -231,7 +220,7 @@ def test_the_largest_values_of_all_columns_are_read(writer: SyntheticSession) ->
     assert {name: getattr(session.rows[0], name) for name in most} == most
 
 
-def test_many_kinds_of_damage_are_reported_in_few_lines(writer: SyntheticSession) -> None:
+def test_many_kinds_of_damage_are_reported_in_few_lines(writer):
     filled(writer)
     for number in range(3, 60):
         writer.run({"round_trip": SAMPLES}, order=f"x{number}")
@@ -253,14 +242,14 @@ def test_many_kinds_of_damage_are_reported_in_few_lines(writer: SyntheticSession
         f'3,pipes,1,"{"x" * 70_000}"',
     ],
 )
-def test_a_line_of_the_plan_beyond_its_limits_is_named(line: str) -> None:
+def test_a_line_of_the_plan_beyond_its_limits_is_named(line):
     text = plan_csv.to_csv(plan_csv.make([("pipes", ())], 2, 0))
     assert len(plan_csv.from_csv(text + '3,pipes,3,""\n')) == 3
     with pytest.raises(KlatError, match=r"plan.csv is damaged or was edited \(line 4\)"):
         plan_csv.from_csv(f"{text}{line}\n")
 
 
-def test_a_plan_that_is_not_text_is_refused(writer: SyntheticSession) -> None:
+def test_a_plan_that_is_not_text_is_refused(writer):
     import hashlib
 
     (writer.path / "plan.csv").write_bytes(b"\xff")
@@ -298,9 +287,7 @@ FILES = [
 
 @pytest.mark.parametrize("file", [*FILES, "environment/proc/cmdline"])
 @pytest.mark.parametrize("kind", ["fifo", "device"])
-def test_a_file_of_a_record_that_is_none_blocks_no_reader(
-    writer: SyntheticSession, new_session: NewSession, klat: Klat, file: str, kind: str
-) -> None:
+def test_a_file_of_a_record_that_is_none_blocks_no_reader(writer, new_session, klat, file, kind):
     filled(writer)
     path = writer.path / file
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -327,8 +314,8 @@ def test_a_file_of_a_record_that_is_none_blocks_no_reader(
 
 
 def test_a_user_may_keep_samples_behind_a_link_and_root_does_not_follow_it(
-    writer: SyntheticSession, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+    writer, monkeypatch, tmp_path
+):
     filled(writer)
     file = writer.samples_file("pipes")
     file.rename(tmp_path / "elsewhere")

@@ -36,9 +36,7 @@ from klat.record.session import read_session
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGHUP, 129)])
-def test_a_stopped_session_is_valid_and_its_own_advice_completes_it(
-    klat: Klat, number: int, status: int
-) -> None:
+def test_a_stopped_session_is_valid_and_its_own_advice_completes_it(klat, number, status):
     words = ("pipes", "cv", "--runs", "20", "--label", "two words", *SLOW)
     started, out, err = stop_within(klat, number, *words)
     assert started.returncode == status
@@ -66,7 +64,7 @@ def test_a_stopped_session_is_valid_and_its_own_advice_completes_it(
     assert (session / "runs.csv").read_bytes().startswith(kept)
 
 
-def test_ctrl_c_reaches_a_program_once_and_as_that(klat: Klat) -> None:
+def test_ctrl_c_reaches_a_program_once_and_as_that(klat):
     program = klat.programs / "pipes/pipes"
     heard = klat.directory / "heard"
     program.write_text(
@@ -81,7 +79,7 @@ def test_ctrl_c_reaches_a_program_once_and_as_that(klat: Klat) -> None:
     assert heard.read_text() == "INT\n"
 
 
-def test_a_program_deaf_to_ctrl_c_ends_when_the_user_insists(klat: Klat) -> None:
+def test_a_program_deaf_to_ctrl_c_ends_when_the_user_insists(klat):
     started = klat.start("run", "pipes", "--runs", "3", "--option", "pipes.behave=deaf+hang")
     wait_for(klat.starts, "the first run")
     pid = int(klat.starts()[0][2])
@@ -99,7 +97,7 @@ def ignores_sigint(pid: int) -> bool:
     return bool(int(ignored.split()[1], 16) & 1 << (signal.SIGINT - 1))
 
 
-def test_ignored_signals_stay_ignored(klat: Klat) -> None:
+def test_ignored_signals_stay_ignored(klat):
     words = ("run", "pipes", "--runs", "8", *SLOW)
     started = subprocess.Popen(
         ["sh", "-c", 'trap "" HUP; exec "$@"', "sh", sys.executable, fakes.KLAT, *words],
@@ -141,9 +139,7 @@ def with_fact(**changes: object) -> Callable[[str], str]:
         ("run.json", with_fact(boot_id="00000000-0000-4000-8000-000000000000"), "boot"),
     ],
 )
-def test_resuming_refuses_a_session_that_was_changed(
-    interrupted: tuple[Klat, Path], name: str, edit: Callable[[str], str] | None, said: str
-) -> None:
+def test_resuming_refuses_a_session_that_was_changed(interrupted, name, edit, said):
     klat, session = interrupted
     before = (session / name).read_text()
     (session / name).unlink()
@@ -155,7 +151,7 @@ def test_resuming_refuses_a_session_that_was_changed(
         (session / name).write_text(before)
 
 
-def test_resuming_refuses_a_machine_that_was_set_otherwise(interrupted: tuple[Klat, Path]) -> None:
+def test_resuming_refuses_a_machine_that_was_set_otherwise(interrupted):
     klat, session = interrupted
     captured = session / "environment/proc/sys/kernel/sched_rt_runtime_us"
     captured.parent.mkdir(parents=True)
@@ -170,7 +166,7 @@ def test_resuming_refuses_a_machine_that_was_set_otherwise(interrupted: tuple[Kl
     "changed",
     ["sys/devices/system/cpu/vulnerabilities/l1tf", "proc/sys/net/ipv4/tcp_mtu_probing"],
 )
-def test_what_changes_by_itself_refuses_no_resumption(tmp_path: Path, changed: str) -> None:
+def test_what_changes_by_itself_refuses_no_resumption(tmp_path, changed):
     file = tmp_path / changed
     file.parent.mkdir(parents=True)
     file.write_text("another text\n")
@@ -180,7 +176,7 @@ def test_what_changes_by_itself_refuses_no_resumption(tmp_path: Path, changed: s
     assert environment_conditions.changed_conditions(tmp_path, live) == []
 
 
-def test_resuming_refuses_a_rebuilt_program(interrupted: tuple[Klat, Path]) -> None:
+def test_resuming_refuses_a_rebuilt_program(interrupted):
     klat, session = interrupted
     program = klat.programs / "pipes/pipes"
     before = program.read_text()
@@ -191,7 +187,7 @@ def test_resuming_refuses_a_rebuilt_program(interrupted: tuple[Klat, Path]) -> N
         program.write_text(before)
 
 
-def test_resuming_refuses_the_record_of_another_plan(klat: Klat) -> None:
+def test_resuming_refuses_the_record_of_another_plan(klat):
     stop_within(klat, signal.SIGINT, "pipes", "--runs", "20", *SLOW)
     session = klat.session()
     klat("run", "cv", "--runs", "30", "--label", "other")
@@ -200,7 +196,7 @@ def test_resuming_refuses_the_record_of_another_plan(klat: Klat) -> None:
     assert "runs.csv" in refused(klat, session)
 
 
-def test_resuming_refuses_other_settings_and_other_paths(interrupted: tuple[Klat, Path]) -> None:
+def test_resuming_refuses_other_settings_and_other_paths(interrupted):
     klat, session = interrupted
     assert "--runs" in refused(klat, session, "--runs", "5")
     assert "benchmarks" in refused(klat, session, "pipes")
@@ -217,13 +213,13 @@ def refused(klat: Klat, session: Path, *words: str) -> str:
     return done.stderr
 
 
-def test_resuming_a_whole_session_starts_nothing(klat: Klat) -> None:
+def test_resuming_a_whole_session_starts_nothing(klat):
     klat("run", "pipes", "--runs", "3")
     klat("run", "--resume", str(klat.session()), status=0)
     assert len(klat.starts()) == 3
 
 
-def test_two_runners_do_not_share_a_session(klat: Klat) -> None:
+def test_two_runners_do_not_share_a_session(klat):
     first = klat.start("run", "pipes", "--runs", "20", *SLOW)
     wait_for(lambda: len(klat.starts()) >= 2, "the second run")
     second = klat("run", "--resume", str(klat.session()))
@@ -234,9 +230,7 @@ def test_two_runners_do_not_share_a_session(klat: Klat) -> None:
     assert recorded_orders(klat.session()) == each_once(20)
 
 
-def test_a_run_in_flight_when_the_runner_is_killed_is_waited_for_and_not_repeated(
-    klat: Klat,
-) -> None:
+def test_a_run_in_flight_when_the_runner_is_killed_is_waited_for_and_not_repeated(klat):
     started = klat.start("run", "pipes", "--runs", "2", "--option", "pipes.ms=2000")
     wait_for(klat.starts, "the first run")
     started.kill()
@@ -280,15 +274,13 @@ def kill_and_resume(
     assert read_session(session).completed_orders() == set(range(1, planned + 1))
 
 
-def test_nothing_completed_is_lost_or_repeated_by_kill_9(klat: Klat) -> None:
+def test_nothing_completed_is_lost_or_repeated_by_kill_9(klat):
     begin = ["pipes", "cv", "--runs", "20", "--option", "all.ms=2"]
     kill_and_resume(klat, 10, 1, begin, longest=0.8, statuses=(0,))
 
 
 @pytest.mark.slow
-def test_nothing_completed_is_lost_or_repeated_by_kill_9_of_the_real_programs(
-    tmp_path: Path,
-) -> None:
+def test_nothing_completed_is_lost_or_repeated_by_kill_9_of_the_real_programs(tmp_path):
     klat = Klat(tmp_path)
     klat.programs = fakes.ROOT
     built = [name for name in fakes.CORE if (fakes.ROOT / name / name).is_file()]

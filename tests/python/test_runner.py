@@ -1,7 +1,5 @@
 """What `klat run` promises, with fake programs."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json
@@ -13,17 +11,16 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from pathlib import Path
 
 import fakes
 import pytest
-from fakes import SLOW, Klat, each_once, processes_of, recorded_orders, wait_for, klat
+from fakes import SLOW, each_once, processes_of, recorded_orders, wait_for, klat
 
 from klat.base import process
 from klat.record.session import read_session
 
 
-def test_every_planned_run_is_recorded_once_in_its_place(klat: Klat) -> None:
+def test_every_planned_run_is_recorded_once_in_its_place(klat):
     klat("run", "--runs", "4", "--label", "stock", "--seed", "9", status=0)
     session = klat.session()
     assert recorded_orders(session) == each_once(20)
@@ -38,7 +35,7 @@ def test_every_planned_run_is_recorded_once_in_its_place(klat: Klat) -> None:
     assert (info["label"], info["seed"]) == ("stock", 9)
 
 
-def test_a_session_is_named_by_label_and_time(klat: Klat) -> None:
+def test_a_session_is_named_by_label_and_time(klat):
     klat("run", "pipes", "--runs", "1")
     assert klat.session().parent.name == os.uname().release
     assert re.fullmatch(r"\d{8}T\d{6}Z", klat.session().name)
@@ -53,14 +50,12 @@ def test_a_session_is_named_by_label_and_time(klat: Klat) -> None:
         (("--load", "sleep 60", "--label", "own"), None),
     ],
 )
-def test_a_sweep_or_a_load_does_not_join_the_plain_label(
-    klat: Klat, words: tuple[str, ...], added: str | None
-) -> None:
+def test_a_sweep_or_a_load_does_not_join_the_plain_label(klat, words, added):
     assert klat("run", "pipes", "--runs", "1", *words).returncode == 0
     assert klat.session().parent.name == (os.uname().release + added if added else "own")
 
 
-def test_two_sessions_begun_together_do_not_meet(klat: Klat) -> None:
+def test_two_sessions_begun_together_do_not_meet(klat):
     both = [klat.start("run", "pipes", "--runs", "3", "--label", "x") for _ in range(2)]
     for started in both:
         started.communicate(timeout=fakes.PATIENCE)
@@ -70,13 +65,13 @@ def test_two_sessions_begun_together_do_not_meet(klat: Klat) -> None:
     assert all(recorded_orders(session) == each_once(3) for session in sessions)
 
 
-def test_the_seed_is_drawn_printed_and_recorded(klat: Klat) -> None:
+def test_the_seed_is_drawn_printed_and_recorded(klat):
     done = klat("run", "pipes", "--runs", "1")
     seed = json.loads((klat.session() / "session.json").read_text())["seed"]
     assert f"seed {seed}" in done.stderr
 
 
-def test_options_reach_the_programs_they_are_meant_for(klat: Klat) -> None:
+def test_options_reach_the_programs_they_are_meant_for(klat):
     klat(
         "run", "pipes", "cv", "--runs", "1", "--iterations", "7", "--cpus", "0,0",
         "--policy", "rr:5", "--option", "pipes.bytes=64", "--option", "all.warmup=3",
@@ -88,13 +83,13 @@ def test_options_reach_the_programs_they_are_meant_for(klat: Klat) -> None:
     assert "--bytes=64" not in words["cv"]
 
 
-def test_a_warning_is_shown_once_with_its_count(klat: Klat) -> None:
+def test_a_warning_is_shown_once_with_its_count(klat):
     done = klat("run", "pipes", "--runs", "12", "--option", "pipes.behave=warn")
     lines = [line for line in done.stderr.splitlines() if "fell back" in line]
     assert lines == ["  12 x pipes: warning: the policy fell back to other"]
 
 
-def test_the_runner_needs_the_standard_library_only(klat: Klat) -> None:
+def test_the_runner_needs_the_standard_library_only(klat):
     loaded = (
         "import sys; sys.path.insert(0, sys.argv.pop(1));"
         "from klat.cli import main; status = main(sys.argv[1:]);"
@@ -113,7 +108,7 @@ def test_the_runner_needs_the_standard_library_only(klat: Klat) -> None:
     assert done.stdout.splitlines()[-1] == "[]"
 
 
-def test_programs_start_with_signals_as_usual(tmp_path: Path) -> None:
+def test_programs_start_with_signals_as_usual(tmp_path):
     said = tmp_path / "said"
     with process.Signals() as signals, open(said, "wb") as file:
         script = "grep -E '^Sig(Blk|Ign)' /proc/self/status >&2"
@@ -138,9 +133,7 @@ def test_programs_start_with_signals_as_usual(tmp_path: Path) -> None:
         ("crash", "ok", 1),
     ],
 )
-def test_the_exit_status_is_that_of_the_worst_outcome(
-    klat: Klat, pipes: str, cv: str, status: int
-) -> None:
+def test_the_exit_status_is_that_of_the_worst_outcome(klat, pipes, cv, status):
     done = klat(
         "run", "pipes", "cv", "--runs", "2",
         "--option", f"pipes.behave={pipes}", "--option", f"cv.behave={cv}",
@@ -154,13 +147,13 @@ def test_the_exit_status_is_that_of_the_worst_outcome(
         assert "2 of 4 runs recorded: 2 ok" in done.stderr
 
 
-def test_a_program_that_cannot_work_is_started_three_times(klat: Klat) -> None:
+def test_a_program_that_cannot_work_is_started_three_times(klat):
     done = klat("run", "pipes", "--option", "pipes.behave=crash")
     assert len(klat.starts()) == 3
     assert done.returncode == 1 and "failed in the same way" in done.stderr
 
 
-def test_an_option_that_a_program_refuses_stops_at_once_and_leaves_nothing(klat: Klat) -> None:
+def test_an_option_that_a_program_refuses_stops_at_once_and_leaves_nothing(klat):
     done = klat("run", "pipes", "--runs", "2", "--option", "pipes.behave=usage")
     assert len(klat.starts()) == 1
     assert done.returncode == 2
@@ -168,14 +161,14 @@ def test_an_option_that_a_program_refuses_stops_at_once_and_leaves_nothing(klat:
     assert list((klat.directory / "results").iterdir()) == []
 
 
-def test_a_parameter_set_that_cannot_work_stops_a_session_in_which_others_do(klat: Klat) -> None:
+def test_a_parameter_set_that_cannot_work_stops_a_session_in_which_others_do(klat):
     done = klat("run", "pipes", "--runs", "50", "--sweep", "pipes.behave=ok,fail", "--seed", "4")
     assert Counter("--behave=fail" in words for words in klat.starts())[True] == 3
     assert done.returncode == 1
     assert "/dev/net/tun: No such device" in done.stderr
 
 
-def test_the_end_has_the_result_then_the_place_then_the_next_commands(klat: Klat) -> None:
+def test_the_end_has_the_result_then_the_place_then_the_next_commands(klat):
     done = subprocess.run(
         [
             sys.executable,
@@ -199,7 +192,7 @@ def test_the_end_has_the_result_then_the_place_then_the_next_commands(klat: Klat
     assert re.search(".*\n(.*\n)*".join(parts), done.stdout), done.stdout
 
 
-def test_a_failure_now_and_then_does_not_stop_a_session(klat: Klat) -> None:
+def test_a_failure_now_and_then_does_not_stop_a_session(klat):
     # Run by run the same parameter set: it fails on every third start.
     program = klat.programs / "pipes/pipes"
     real = program.with_name("real")
@@ -214,9 +207,7 @@ def test_a_failure_now_and_then_does_not_stop_a_session(klat: Klat) -> None:
     assert "6 of 9 runs recorded" in done.stderr
 
 
-def test_a_program_that_can_no_longer_be_started_stops_the_session_with_the_way_to_resume(
-    klat: Klat,
-) -> None:
+def test_a_program_that_can_no_longer_be_started_stops_the_session_with_the_way_to_resume(klat):
     started = klat.start("run", "pipes", "--runs", "50", *SLOW)
     wait_for(lambda: len(klat.starts()) >= 3, "the third run")
     (klat.programs / "pipes/pipes").chmod(0o644)
@@ -227,16 +218,14 @@ def test_a_program_that_can_no_longer_be_started_stops_the_session_with_the_way_
     assert "Traceback" not in err
 
 
-def test_a_full_disk_stops_the_session_at_once(klat: Klat) -> None:
+def test_a_full_disk_stops_the_session_at_once(klat):
     done = klat("run", "pipes", "--option", "pipes.behave=full")
     assert len(klat.starts()) == 1
     assert done.returncode == 2
     assert done.stderr.splitlines()[-1].endswith("No space left on device")
 
 
-def test_a_run_without_an_end_is_ended_with_all_it_started_and_counted_as_failed(
-    klat: Klat,
-) -> None:
+def test_a_run_without_an_end_is_ended_with_all_it_started_and_counted_as_failed(klat):
     options = ("--option", "pipes.behave=peer+hang", "--time-limit", "1")
     done = klat("run", "pipes", "--runs", "1", *options, status=1)
     assert "ended after 1 s without a result" in done.stderr
@@ -244,7 +233,7 @@ def test_a_run_without_an_end_is_ended_with_all_it_started_and_counted_as_failed
 
 
 @pytest.mark.parametrize("label", ["a,b;c", "it's", "größe 内核", "-v", "$HOME `id`"])
-def test_an_odd_label_is_a_label(klat: Klat, label: str) -> None:
+def test_an_odd_label_is_a_label(klat, label):
     klat("run", "pipes", "--runs", "2", f"--label={label}", status=0)
     assert klat.session().parent.name == label
     assert read_session(klat.session()).label == label
@@ -253,7 +242,7 @@ def test_an_odd_label_is_a_label(klat: Klat, label: str) -> None:
 @pytest.mark.parametrize(
     "label", ["", "..", "a/b", ".hidden", "a\x1b[31m", "ü" * 128, "\udcff", "a\u202eb"]
 )
-def test_a_label_that_cannot_be_a_directory_is_refused_in_one_line(klat: Klat, label: str) -> None:
+def test_a_label_that_cannot_be_a_directory_is_refused_in_one_line(klat, label):
     done = klat("run", "pipes", "--runs", "1", f"--label={label}", status=2)
     assert len(done.stderr.splitlines()) == 1
     assert "label" in done.stderr
@@ -263,14 +252,14 @@ def test_a_label_that_cannot_be_a_directory_is_refused_in_one_line(klat: Klat, l
 
 
 @pytest.mark.parametrize("output", ["file/below", "/proc/klat"])
-def test_an_unwritable_output_is_refused_in_one_line(klat: Klat, output: str) -> None:
+def test_an_unwritable_output_is_refused_in_one_line(klat, output):
     (klat.directory / "file").touch()
     done = klat("run", "pipes", "--runs", "1", "--output", output, status=2)
     assert len(done.stderr.splitlines()) == 1
     assert "Traceback" not in done.stderr
 
 
-def test_a_disk_too_full_for_the_plan_is_one_line(klat: Klat) -> None:
+def test_a_disk_too_full_for_the_plan_is_one_line(klat):
     small = klat.directory / "small"
     small.mkdir()
     script = 'mount -t tmpfs -o size=16k klat "$1" && shift && exec "$@"'
@@ -300,7 +289,7 @@ def test_a_disk_too_full_for_the_plan_is_one_line(klat: Klat) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, as under sudo")
-def test_new_files_under_sudo_belong_to_the_caller(klat: Klat) -> None:
+def test_new_files_under_sudo_belong_to_the_caller(klat):
     (klat.directory / "results").mkdir()
     more = {"SUDO_UID": "65534", "SUDO_GID": "65533"}
     klat("run", "pipes", "--runs", "1", "--load", "sleep 60", more=more)

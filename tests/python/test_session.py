@@ -3,10 +3,9 @@ from __future__ import annotations
 import hashlib
 import json
 from decimal import Decimal
-from pathlib import Path
 
 import pytest
-from written_sessions import NewSession, SyntheticSession, statistics_of
+from written_sessions import SyntheticSession, statistics_of
 
 from klat.record.session import SessionError, find_sessions, parse_pairs, printable, read_session
 
@@ -17,7 +16,7 @@ def problems(session: SyntheticSession) -> str:
     return "\n".join(read_session(session.path).problems)
 
 
-def test_reads_every_column_with_its_type(writer: SyntheticSession) -> None:
+def test_reads_every_column_with_its_type(writer):
     writer.run({"round_trip": SAMPLES}, order=3, run=2, steal_ms="1.5", evidence="a=1;b=2")
     session = read_session(writer.path)
     (row,) = session.rows
@@ -33,7 +32,7 @@ def test_reads_every_column_with_its_type(writer: SyntheticSession) -> None:
     assert (session.label, session.khz, session.quantum) == ("stock", 2_600_000.0, 26)
 
 
-def test_fields_with_commas_and_quotes_survive(writer: SyntheticSession) -> None:
+def test_fields_with_commas_and_quotes_survive(writer):
     reason = 'cannot open "/dev/net/tun", permission denied; € %s'
     writer.run(status="error", reason=reason)
     (row,) = read_session(writer.path).rows
@@ -41,7 +40,7 @@ def test_fields_with_commas_and_quotes_survive(writer: SyntheticSession) -> None
     assert not row.usable
 
 
-def test_a_torn_last_line_is_ignored_and_said(writer: SyntheticSession) -> None:
+def test_a_torn_last_line_is_ignored_and_said(writer):
     writer.run({"round_trip": SAMPLES}, order=1, run=1)
     whole = writer.runs_csv.read_bytes()
     (line,) = writer.run({"round_trip": SAMPLES}, order=2, run=2)
@@ -53,9 +52,7 @@ def test_a_torn_last_line_is_ignored_and_said(writer: SyntheticSession) -> None:
 
 
 @pytest.mark.parametrize("position", ["first", "middle", "last"])
-def test_an_edited_digit_anywhere_loses_only_its_run(
-    writer: SyntheticSession, position: str
-) -> None:
+def test_an_edited_digit_anywhere_loses_only_its_run(writer, position):
     for order in range(1, 6):
         writer.run({"round_trip": SAMPLES}, order=order, run=order)
     lines = writer.runs_csv.read_text().splitlines(keepends=True)
@@ -68,7 +65,7 @@ def test_an_edited_digit_anywhere_loses_only_its_run(
 
 
 @pytest.mark.parametrize("junk", [b"\x00" * 64, b"\xff\xfe\x80", b'"', b"nan,nan", b","])
-def test_odd_bytes_between_rows_are_ignored_and_said(writer: SyntheticSession, junk: bytes) -> None:
+def test_odd_bytes_between_rows_are_ignored_and_said(writer, junk):
     writer.run({"round_trip": SAMPLES}, order=1, run=1)
     with writer.runs_csv.open("ab") as out:
         out.write(junk + b"\n")
@@ -78,7 +75,7 @@ def test_odd_bytes_between_rows_are_ignored_and_said(writer: SyntheticSession, j
     assert "ignored 1 row" in session.problems[0]
 
 
-def test_a_run_with_a_row_missing_is_not_believed(writer: SyntheticSession) -> None:
+def test_a_run_with_a_row_missing_is_not_believed(writer):
     writer.run({"handoff": SAMPLES, "round_trip": SAMPLES}, benchmark="cv", order=1, run=1)
     before = writer.runs_csv.read_text()
     first, _ = writer.run({"handoff": SAMPLES, "round_trip": SAMPLES}, order=2, run=2)
@@ -89,7 +86,7 @@ def test_a_run_with_a_row_missing_is_not_believed(writer: SyntheticSession) -> N
     assert "1 incomplete run" in problems(writer)
 
 
-def test_a_run_repeated_after_an_incomplete_batch_counts_once(writer: SyntheticSession) -> None:
+def test_a_run_repeated_after_an_incomplete_batch_counts_once(writer):
     before = writer.runs_csv.read_text()
     first, _ = writer.run({"handoff": SAMPLES, "round_trip": SAMPLES}, order=7, run=1)
     writer.runs_csv.write_text(before + first)
@@ -100,9 +97,7 @@ def test_a_run_repeated_after_an_incomplete_batch_counts_once(writer: SyntheticS
     assert session.completed_orders() == {7}
 
 
-def test_the_second_of_two_complete_runs_of_one_place_is_ignored_and_said(
-    writer: SyntheticSession,
-) -> None:
+def test_the_second_of_two_complete_runs_of_one_place_is_ignored_and_said(writer):
     writer.run({"round_trip": SAMPLES}, order=1, run=1)
     started = writer.start_ns
     writer.run({"round_trip": SAMPLES}, order=1, run=1)
@@ -110,7 +105,7 @@ def test_the_second_of_two_complete_runs_of_one_place_is_ignored_and_said(
     assert "has the same place in the plan" in problems(writer)
 
 
-def test_runs_without_a_plan_are_all_kept_and_complete_no_place(writer: SyntheticSession) -> None:
+def test_runs_without_a_plan_are_all_kept_and_complete_no_place(writer):
     for _ in range(3):
         writer.run({"round_trip": SAMPLES})
     session = read_session(writer.path)
@@ -118,7 +113,7 @@ def test_runs_without_a_plan_are_all_kept_and_complete_no_place(writer: Syntheti
     assert session.completed_orders() == set()
 
 
-def test_a_copied_line_counts_once(writer: SyntheticSession) -> None:
+def test_a_copied_line_counts_once(writer):
     (line,) = writer.run({"round_trip": SAMPLES})
     with writer.runs_csv.open("a") as out:
         out.write(line)
@@ -126,13 +121,13 @@ def test_a_copied_line_counts_once(writer: SyntheticSession) -> None:
     assert "repeats" in problems(writer)
 
 
-def test_failed_and_skipped_runs_complete_their_place(writer: SyntheticSession) -> None:
+def test_failed_and_skipped_runs_complete_their_place(writer):
     writer.run(status="error", reason="no", order=1, run=1)
     writer.run(status="skipped", reason="no", order=2, run=2)
     assert read_session(writer.path).completed_orders() == {1, 2}
 
 
-def test_an_unknown_column_is_named_and_the_rest_is_read(writer: SyntheticSession) -> None:
+def test_an_unknown_column_is_named_and_the_rest_is_read(writer):
     writer.run({"round_trip": SAMPLES})
     lines = writer.runs_csv.read_text().splitlines()
     rewritten = [lines[0].replace(",check", ",colour,check")]
@@ -146,7 +141,7 @@ def test_an_unknown_column_is_named_and_the_rest_is_read(writer: SyntheticSessio
 
 
 @pytest.mark.parametrize("cut", [1, 9, 100])
-def test_a_torn_header_loses_no_run_recorded_after_it(writer: SyntheticSession, cut: int) -> None:
+def test_a_torn_header_loses_no_run_recorded_after_it(writer, cut):
     header = writer.runs_csv.read_text()
     writer.runs_csv.write_text(header[: -1 - cut] + "\n")
     writer.run({"round_trip": SAMPLES}, order=1, run=1)
@@ -156,7 +151,7 @@ def test_a_torn_header_loses_no_run_recorded_after_it(writer: SyntheticSession, 
 
 
 @pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"], ids=["no mark", "byte-order mark"])
-def test_carriage_returns_of_rfc_4180_are_accepted(writer: SyntheticSession, mark: bytes) -> None:
+def test_carriage_returns_of_rfc_4180_are_accepted(writer, mark):
     writer.run({"round_trip": SAMPLES})
     writer.runs_csv.write_bytes(mark + writer.runs_csv.read_bytes().replace(b"\n", b"\r\n"))
     session = read_session(writer.path)
@@ -172,9 +167,7 @@ def test_carriage_returns_of_rfc_4180_are_accepted(writer: SyntheticSession, mar
         ({"first_sample": ""}, "no first_sample"),
     ],
 )
-def test_a_row_that_contradicts_its_session_is_ignored_and_said(
-    writer: SyntheticSession, change: dict[str, str], said: str
-) -> None:
+def test_a_row_that_contradicts_its_session_is_ignored_and_said(writer, change, said):
     writer.run({"round_trip": SAMPLES}, **change)
     session = read_session(writer.path)
     assert session.rows == []
@@ -194,16 +187,14 @@ def test_a_row_that_contradicts_its_session_is_ignored_and_said(
         ({"tsc": {"khz": float("nan")}}, "khz"),
     ],
 )
-def test_a_session_that_cannot_be_understood_is_refused_in_one_sentence(
-    new_session: NewSession, change: dict[str, object], said: str
-) -> None:
+def test_a_session_that_cannot_be_understood_is_refused_in_one_sentence(new_session, change, said):
     writer = new_session(**change)
     with pytest.raises(SessionError, match=said) as raised:
         read_session(writer.path)
     assert "\n" not in str(raised.value)
 
 
-def test_paths_that_are_no_session_are_refused(writer: SyntheticSession, tmp_path: Path) -> None:
+def test_paths_that_are_no_session_are_refused(writer, tmp_path):
     with pytest.raises(SessionError, match="no such directory$"):
         read_session(tmp_path / "missing")
     meant = f"no such directory, did you mean '{writer.path}'\\?$"
@@ -220,9 +211,7 @@ def test_paths_that_are_no_session_are_refused(writer: SyntheticSession, tmp_pat
 
 
 @pytest.mark.parametrize("content", [None, b"", b"boot,order"])
-def test_a_session_before_its_first_run_is_empty_and_says_so(
-    writer: SyntheticSession, content: bytes | None
-) -> None:
+def test_a_session_before_its_first_run_is_empty_and_says_so(writer, content):
     writer.runs_csv.unlink()
     if content is not None:
         writer.runs_csv.write_bytes(content)
@@ -231,15 +220,13 @@ def test_a_session_before_its_first_run_is_empty_and_says_so(
     assert "no run has been recorded" in session.problems[0]
 
 
-def test_a_header_without_a_column_is_refused_by_name(writer: SyntheticSession) -> None:
+def test_a_header_without_a_column_is_refused_by_name(writer):
     writer.runs_csv.write_text(writer.runs_csv.read_text().replace(",p99", ""))
     with pytest.raises(SessionError, match="p99"):
         read_session(writer.path)
 
 
-def test_sessions_are_found_by_session_label_and_results(
-    new_session: NewSession, tmp_path: Path
-) -> None:
+def test_sessions_are_found_by_session_label_and_results(new_session, tmp_path):
     one, two = new_session("stock/1").path, new_session("stock/2").path
     rt = new_session("rt/1", label="rt").path
     results = tmp_path / "results"
@@ -249,6 +236,6 @@ def test_sessions_are_found_by_session_label_and_results(
     assert find_sessions([two, results / "stock"]) == [two, one]
 
 
-def test_text_for_the_terminal_holds_no_control_bytes() -> None:
+def test_text_for_the_terminal_holds_no_control_bytes():
     assert printable("a\x1b[31m\n\udcff€") == "a\\x1b[31m\\n\\udcff€"
     assert printable("a\u202eb\u2066\u200f\u061c") == "a\\u202eb\\u2066\\u200f\\u061c"

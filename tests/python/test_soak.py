@@ -41,7 +41,7 @@ def soaking(klat: Klat, *words: str) -> subprocess.Popen[str]:
     return started
 
 
-def test_all_loads_run_beside_the_program_and_end_with_it(klat: Klat) -> None:
+def test_all_loads_run_beside_the_program_and_end_with_it(klat):
     started = soaking(klat, *UNDER_LOADS)
     pids = load_pids(klat)
     assert all(pids) and all(map(is_running, pids))
@@ -52,9 +52,7 @@ def test_all_loads_run_beside_the_program_and_end_with_it(klat: Klat) -> None:
 
 
 @pytest.mark.parametrize(("sent", "status"), [(signal.SIGINT, 0), (signal.SIGTERM, 143)])
-def test_a_soak_that_is_ended_early_is_recorded_and_summed_up(
-    klat: Klat, sent: int, status: int
-) -> None:
+def test_a_soak_that_is_ended_early_is_recorded_and_summed_up(klat, sent, status):
     started = soaking(klat)
     started.send_signal(sent)
     out, err = started.communicate(timeout=fakes.PATIENCE)
@@ -64,7 +62,7 @@ def test_a_soak_that_is_ended_early_is_recorded_and_summed_up(
     assert [row["metric"] for row in rows(klat)] == ["one", "two"]
 
 
-def test_a_load_that_ends_ends_the_soak(klat: Klat) -> None:
+def test_a_load_that_ends_ends_the_soak(klat):
     load = "while ! test -e go; do sleep 0.02; done; echo out of memory >&2; exit 7"
     started = soaking(klat, "--load", load)
     (klat.directory / "go").touch()
@@ -74,13 +72,13 @@ def test_a_load_that_ends_ends_the_soak(klat: Klat) -> None:
     assert rows(klat)
 
 
-def test_a_load_that_never_starts_leaves_no_session(klat: Klat) -> None:
+def test_a_load_that_never_starts_leaves_no_session(klat):
     done = klat("soak", "pipes", "--for", "1h", "--load", "exit 7", status=1)
     assert "'exit 7' ended by itself with status 7" in done.stderr
     assert not klat.starts() and not [*(klat.directory / "results").glob("*/*")]
 
 
-def test_the_program_of_a_killed_soak_records_and_ends_with_the_loads(klat: Klat) -> None:
+def test_the_program_of_a_killed_soak_records_and_ends_with_the_loads(klat):
     started = soaking(klat, *UNDER_LOADS)
     pids = [*load_pids(klat), int(klat.starts()[0][1])]
     assert "--under-load" in klat.starts()[0]
@@ -98,9 +96,7 @@ def test_the_program_of_a_killed_soak_records_and_ends_with_the_loads(klat: Klat
         (("timer.method=signal",), ["--method=signal"]),
     ],
 )
-def test_timer_soaks_as_cyclictest_does_unless_told_otherwise(
-    klat: Klat, typed: tuple[str, ...], given: list[str]
-) -> None:
+def test_timer_soaks_as_cyclictest_does_unless_told_otherwise(klat, typed, given):
     words = [word for option in typed for word in ("--option", option)]
     done = klat("soak", "timer", "--for", "1s", *words, status=0)
     started = [word for word in klat.starts()[0] if word.startswith(("--method", "--mode"))]
@@ -108,14 +104,14 @@ def test_timer_soaks_as_cyclictest_does_unless_told_otherwise(
     assert ("as cyclictest does" in done.stderr) == (not typed)
 
 
-def test_the_idle_states_that_cyclictest_disables_are_named(klat: Klat) -> None:
+def test_the_idle_states_that_cyclictest_disables_are_named(klat):
     words = ("soak", "timer", "--for", "1s")
     assert "cyclictest disables idle states" in klat(*words, status=0).stderr
     done = klat(*words, "--option", "timer.dma-latency=0", status=0)
     assert "idle states" not in done.stderr
 
 
-def test_the_limit_reaches_the_program_and_gives_the_exit_status(klat: Klat) -> None:
+def test_the_limit_reaches_the_program_and_gives_the_exit_status(klat):
     words = ("--for", "1s", "--segment", "2min", "--limit", "1us")
     done = klat("soak", "timer", *words, "--share", "0.9", "--stop-above", status=0)
     told = {"--soak=1", "--segment=120", "--limit=1000", "--stop-above"}
@@ -125,7 +121,7 @@ def test_the_limit_reaches_the_program_and_gives_the_exit_status(klat: Klat) -> 
 
 
 @pytest.mark.parametrize(("name", "said"), [("all", "there are: pipes"), ("tymer", "'timer'?")])
-def test_what_is_no_program_is_refused(klat: Klat, name: str, said: str) -> None:
+def test_what_is_no_program_is_refused(klat, name, said):
     done = klat("soak", name, "--for", "1s", status=2)
     assert f"there is no benchmark '{name}'" in done.stderr and said in done.stderr
 
@@ -133,7 +129,7 @@ def test_what_is_no_program_is_refused(klat: Klat, name: str, said: str) -> None
 @pytest.mark.parametrize(
     ("lasts", "segment"), [("8h", 60), ("20min", 60), ("1199s", 10), ("200s", 10), ("199s", 1)]
 )
-def test_a_short_soak_has_short_segments(klat: Klat, lasts: str, segment: int) -> None:
+def test_a_short_soak_has_short_segments(klat, lasts, segment):
     started = klat.start("soak", "pipes", "--for", lasts)
     wait_for(klat.starts, "the program")
     started.send_signal(signal.SIGINT)
@@ -141,13 +137,13 @@ def test_a_short_soak_has_short_segments(klat: Klat, lasts: str, segment: int) -
     assert f"--segment={segment}" in klat.starts()[0]
 
 
-def test_without_a_segment_that_counts_the_summary_says_why(klat: Klat) -> None:
+def test_without_a_segment_that_counts_the_summary_says_why(klat):
     words = ("--for", "1s", "--limit", "1us", "--option", "timer.behave=invalid")
     done = klat("soak", "timer", *words, status=3)
     assert "1 invalid: planted" in done.stderr and "no share to judge" in done.stderr
 
 
-def test_with_all_threads_each_cpu_has_a_program_and_one_failure_ends_all(klat: Klat) -> None:
+def test_with_all_threads_each_cpu_has_a_program_and_one_failure_ends_all(klat):
     cpus = sorted(os.sched_getaffinity(0))
     if len(cpus) == 1:
         pytest.skip("needs two CPUs")
@@ -165,9 +161,7 @@ def test_with_all_threads_each_cpu_has_a_program_and_one_failure_ends_all(klat: 
 @pytest.mark.parametrize(
     ("cpus", "each"), [("3", ["3"]), ("5-7,3", ["3", "5", "6", "7"]), ("2,2", ["2"])]
 )
-def test_all_threads_are_those_of_the_cpus_that_are_named(
-    klat: Klat, cpus: str, each: list[str]
-) -> None:
+def test_all_threads_are_those_of_the_cpus_that_are_named(klat, cpus, each):
     klat("soak", "timer", "--for", "1s", "--threads", "all", "--cpus", cpus, status=0)
     starts = klat.starts()
     given = [word for start in starts for word in start if "--cpus" in word]
@@ -191,19 +185,19 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("what", REFUSED)
-def test_what_is_wrong_is_one_line_before_anything_starts(klat: Klat, what: str) -> None:
+def test_what_is_wrong_is_one_line_before_anything_starts(klat, what):
     done = klat("soak", *REFUSED[what], status=2)
     assert done.stderr.count("\n") == 1 and what in done.stderr
     assert not (klat.directory / "results").exists()
 
 
-def test_a_soak_cannot_be_resumed(klat: Klat) -> None:
+def test_a_soak_cannot_be_resumed(klat):
     klat("soak", "timer", "--for", "1s", status=0)
     done = klat("run", "--resume", str(klat.session()), status=2)
     assert done.stderr.count("\n") == 1 and "cannot be resumed; start a new soak" in done.stderr
 
 
-def test_a_profile_gives_the_options(klat: Klat) -> None:
+def test_a_profile_gives_the_options(klat):
     klat("soak", "timer", "--for", "1s", "--profile", "rt", "--load", "none", status=0)
     assert {"--dma-latency=0", "--method=nanosleep"} <= set(klat.starts()[0])
     assert json.loads((klat.session() / "run.json").read_text())["profile"] == "rt"

@@ -100,18 +100,18 @@ def check_run(klat: Klat, streams: Streams) -> None:
 
 
 @pytest.mark.parametrize("streams", map(of, SOME), ids=str)
-def test_a_session_is_recorded_whatever_its_streams_are(klat: Klat, streams: Streams) -> None:
+def test_a_session_is_recorded_whatever_its_streams_are(klat, streams):
     check_run(klat, streams)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("streams", map(of, sorted(set(ALL) - set(SOME))), ids=str)
-def test_a_session_is_recorded_with_each_combination(klat: Klat, streams: Streams) -> None:
+def test_a_session_is_recorded_with_each_combination(klat, streams):
     check_run(klat, streams)
 
 
 @pytest.mark.parametrize("streams", [Streams("closed", "full", "open")], ids=str)
-def test_both_paths_of_ab_go_to_stderr_if_stdout_is_full(klat: Klat, streams: Streams) -> None:
+def test_both_paths_of_ab_go_to_stderr_if_stdout_is_full(klat, streams):
     words = ("ab", "--a", "x", "--b", "y", "--blocks", "1", "--runs-per-block", "1", "pipes")
     done = start(klat, streams, *words)
     assert done.returncode == 0, done.stderr
@@ -124,7 +124,7 @@ def test_both_paths_of_ab_go_to_stderr_if_stdout_is_full(klat: Klat, streams: St
 
 
 @pytest.mark.parametrize(("status", "behaviour"), [(1, "error"), (3, "invalid"), (4, "skipped")])
-def test_the_status_is_that_of_the_measurement(klat: Klat, status: int, behaviour: str) -> None:
+def test_the_status_is_that_of_the_measurement(klat, status, behaviour):
     option = f"pipes.behave={behaviour}"
     for streams in (Streams("open", "full", "open"), Streams("open", "open", "full")):
         done = start(klat, streams, "run", "pipes", "--runs", "2", "--option", option)
@@ -158,25 +158,21 @@ def check_printing(klat: Klat, words: tuple[str, ...], streams: Streams, usual: 
 
 
 @pytest.mark.parametrize("command", ["summary", "export"])
-def test_output_that_cannot_be_written_is_named_and_fails(
-    klat: Klat, printing: dict[str, tuple[str, ...]], command: str
-) -> None:
+def test_output_that_cannot_be_written_is_named_and_fails(klat, printing, command):
     for streams in map(of, SOME):
         check_printing(klat, printing[command], streams, 0)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("command", ["summary", "compare", "plot", "export"])
-def test_each_combination_of_streams_of_the_commands_that_print(
-    klat: Klat, printing: dict[str, tuple[str, ...]], command: str
-) -> None:
+def test_each_combination_of_streams_of_the_commands_that_print(klat, printing, command):
     usual = start(klat, Streams("open", "open", "open"), *printing[command]).returncode
     assert usual in (0, 3)
     for streams in map(of, ALL):
         check_printing(klat, printing[command], streams, usual)
 
 
-def test_a_program_that_is_started_by_name_gets_no_file_as_a_standard_stream(klat: Klat) -> None:
+def test_a_program_that_is_started_by_name_gets_no_file_as_a_standard_stream(klat):
     seen = klat.directory / "seen"
     streams = " ".join(f"/proc/$$/fd/{number}" for number in range(3))
     script = f'#!/bin/sh\nfound=$(readlink {streams})\necho "$found" >{seen}\n'

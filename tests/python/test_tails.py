@@ -1,7 +1,5 @@
 """The tail of a distribution, in the text of summary."""
 
-from __future__ import annotations
-
 import json
 
 from written_sessions import PIPES, SOAK

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
-
 import pytest
 
 from klat.machine.kernel_files import celsius, is_cool
@@ -51,9 +48,7 @@ SENSOR_OFF = {
         pytest.param({}, {}, id="no-sensor"),
     ],
 )
-def test_the_hottest_cpu_sensor_counts(
-    sensors: Mapping[str, str], expected: Mapping[str, float], tmp_path: Path
-) -> None:
+def test_the_hottest_cpu_sensor_counts(sensors, expected, tmp_path):
     for name, text in sensors.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text + "\n")
@@ -73,7 +68,7 @@ def test_the_hottest_cpu_sensor_counts(
         ({}, True),
     ],
 )
-def test_each_sensor_is_compared_with_its_first_value(now: dict[str, float], cool: bool) -> None:
+def test_each_sensor_is_compared_with_its_first_value(now, cool):
     boots: list[dict[str, float]] = [
         {},
         {"coretemp": 40.0},

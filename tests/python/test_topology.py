@@ -70,7 +70,7 @@ def plant(root: Path, files: dict[str, str]) -> None:
         ({RANKING: "0:208 1:203 2:198 3:193 4-7:132"}, "big 0-3, little 4-7"),
     ],
 )
-def test_types_are_the_fastest_first(tmp_path: Path, files: dict[str, str], types: str) -> None:
+def test_types_are_the_fastest_first(tmp_path, files, types):
     plant(tmp_path, files)
     found = core_types(tmp_path, range(8))
     assert ", ".join(f"{name} {ranges(cpus)}" for name, cpus in found.items()) == types
@@ -84,9 +84,7 @@ def test_types_are_the_fastest_first(tmp_path: Path, files: dict[str, str], type
         ({"sys/devices/system/node/node1/cpulist": "2-3", f"{CPU}/cpu0/node0/cpumap": "1"}, (1,)),
     ],
 )
-def test_a_node_that_sysfs_does_not_show_is_unknown(
-    tmp_path: Path, files: dict[str, str], unknown: tuple[int, ...]
-) -> None:
+def test_a_node_that_sysfs_does_not_show_is_unknown(tmp_path, files, unknown):
     plant(tmp_path, files)
     assert cpus_of_unknown_nodes(tmp_path, range(4)) == unknown
 
@@ -100,8 +98,8 @@ def test_a_node_that_sysfs_does_not_show_is_unknown(
     ],
 )
 def test_an_online_file_without_an_allowed_cpu_is_not_of_this_machine(
-    tmp_path: Path, online: str, allowed: str, cpus: tuple[tuple[int, ...], ...]
-) -> None:
+    tmp_path, online, allowed, cpus
+):
     plant(tmp_path, {f"{CPU}/online": online})
     (tmp_path / "proc/self").mkdir(parents=True)
     (tmp_path / "proc/self/status").write_text(

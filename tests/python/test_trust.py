@@ -42,9 +42,7 @@ def resume(klat: Klat, session: Path, *words: str, caller: int | None = None) ->
 
 
 @pytest.mark.parametrize(("name", "bits"), [("", 0o777), ("run.json", 0o775), ("run.json", None)])
-def test_a_session_that_another_user_can_write_is_refused(
-    klat: Klat, session: Path, name: str, bits: int | None
-) -> None:
+def test_a_session_that_another_user_can_write_is_refused(klat, session, name, bits):
     if bits is None:
         os.chown(session / name, STRANGER, STRANGER)
     else:
@@ -56,7 +54,7 @@ def test_a_session_that_another_user_can_write_is_refused(
     assert resume(klat, session, "--trust") == ""
 
 
-def test_the_caller_of_sudo_is_trusted_only_while_he_calls(klat: Klat, session: Path) -> None:
+def test_the_caller_of_sudo_is_trusted_only_while_he_calls(klat, session):
     for path in (session, session / "run.json"):
         os.chown(path, NOBODY, NOBODY)
     assert "belongs to user" in resume(klat, session)
@@ -64,7 +62,7 @@ def test_the_caller_of_sudo_is_trusted_only_while_he_calls(klat: Klat, session: 
     assert resume(klat, session, caller=NOBODY) == ""
 
 
-def test_a_run_json_that_is_a_link_is_not_read(klat: Klat, session: Path) -> None:
+def test_a_run_json_that_is_a_link_is_not_read(klat, session):
     (session / "run.json").rename(session / "other")
     (session / "run.json").symlink_to("other")
     done = klat("run", "--resume", str(session), "--trust")
@@ -72,7 +70,7 @@ def test_a_run_json_that_is_a_link_is_not_read(klat: Klat, session: Path) -> Non
     assert not (klat.directory / MARK).exists()
 
 
-def test_both_sessions_of_two_settings_must_be_trusted(klat: Klat) -> None:
+def test_both_sessions_of_two_settings_must_be_trusted(klat):
     words = ["--a", "a", "--b", "b", "--blocks", "1", "--runs-per-block", "1", "pipes"]
     done = klat("ab", *words, "--b-setup", f"echo > {MARK}", status=0)
     a, b = (klat.directory / line for line in done.stdout.split())
@@ -90,18 +88,18 @@ def test_both_sessions_of_two_settings_must_be_trusted(klat: Klat) -> None:
 
 
 @pytest.mark.parametrize("command", (["run"], ["ab", "--a", "a", "--b", "b"]), ids=lambda c: c[0])
-def test_a_new_session_takes_no_trust(klat: Klat, command: list[str]) -> None:
+def test_a_new_session_takes_no_trust(klat, command):
     done = klat(*command, "--trust", "pipes")
     assert done.returncode == 2 and "--trust needs --resume" in done.stderr
 
 
-def test_the_advice_to_resume_repeats_the_trust(klat: Klat, session: Path) -> None:
+def test_the_advice_to_resume_repeats_the_trust(klat, session):
     os.chown(session, STRANGER, STRANGER)
     done = klat("run", "--trust", "--resume", str(session), more={"PATH": "/nowhere"})
     assert "--trust" in done.stderr.partition("to complete it: ")[2], done.stderr
 
 
-def test_a_session_made_by_klat_itself_is_trusted_whatever_the_mask(klat: Klat) -> None:
+def test_a_session_made_by_klat_itself_is_trusted_whatever_the_mask(klat):
     mask = os.umask(0)
     try:
         done = klat("run", "pipes", "--runs", "1")
@@ -111,7 +109,7 @@ def test_a_session_made_by_klat_itself_is_trusted_whatever_the_mask(klat: Klat) 
 
 
 @pytest.mark.parametrize("name", ["plan.csv", "run.json", "load.log"])
-def test_a_link_in_a_session_is_not_written_through(klat: Klat, session: Path, name: str) -> None:
+def test_a_link_in_a_session_is_not_written_through(klat, session, name):
     secret = klat.directory / "secret"
     secret.write_text("before")
     secret.chmod(0o600)
@@ -124,7 +122,7 @@ def test_a_link_in_a_session_is_not_written_through(klat: Klat, session: Path, n
     assert (secret.stat().st_uid, secret.stat().st_mode & 0o777) == (0, 0o600)
 
 
-def test_a_label_that_is_another_users_link_is_refused(klat: Klat) -> None:
+def test_a_label_that_is_another_users_link_is_refused(klat):
     target = klat.directory / "target"
     target.mkdir(0o700)
     results = klat.directory / "results"
@@ -137,7 +135,7 @@ def test_a_label_that_is_another_users_link_is_refused(klat: Klat) -> None:
     assert list(target.iterdir()) == [] and target.stat().st_uid == 0
 
 
-def test_a_stranger_who_holds_the_lock_is_named(klat: Klat, session: Path) -> None:
+def test_a_stranger_who_holds_the_lock_is_named(klat, session):
     holding = os.open(session / "plan.csv", os.O_RDONLY)
     try:
         fcntl.flock(holding, fcntl.LOCK_EX)

@@ -36,7 +36,7 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     "name",
     (".", "klat", "scripts", "scripts/klat", "scripts/klat/cli.py", "pipes", "pipes/pipes"),
 )
-def test_code_that_every_user_can_write_is_refused(tree: Path, name: str) -> None:
+def test_code_that_every_user_can_write_is_refused(tree, name):
     this_machine.check_code(["pipes"])
     (tree / name).chmod(0o777)
     with pytest.raises(KlatError) as refused:
@@ -44,15 +44,13 @@ def test_code_that_every_user_can_write_is_refused(tree: Path, name: str) -> Non
     assert str(refused.value).startswith(f"{tree / name} can be written by every user, but root")
 
 
-def test_a_program_that_the_campaign_does_not_run_may_be_anything(tree: Path) -> None:
+def test_a_program_that_the_campaign_does_not_run_may_be_anything(tree):
     (tree / "pipes/pipes").chmod(0o777)
     this_machine.check_code(["timer"])
 
 
 @as_root
-def test_code_of_another_user_is_refused_unless_that_user_called_sudo(
-    tree: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_code_of_another_user_is_refused_unless_that_user_called_sudo(tree, monkeypatch):
     for path in (tree, *tree.rglob("*")):
         os.chown(path, STRANGER, STRANGER)
     with pytest.raises(KlatError, match=f"{tree} belongs to user {STRANGER}"):
@@ -61,9 +59,7 @@ def test_code_of_another_user_is_refused_unless_that_user_called_sudo(
     this_machine.check_code(["pipes"])
 
 
-def test_the_directory_of_a_symbolic_link_in_the_path_is_checked(
-    tree: Path, tmp_path: Path
-) -> None:
+def test_the_directory_of_a_symbolic_link_in_the_path_is_checked(tree, tmp_path):
     """A user who can write the directory can replace the link."""
     way = tmp_path / "way"
     way.mkdir()
@@ -75,14 +71,14 @@ def test_the_directory_of_a_symbolic_link_in_the_path_is_checked(
     assert owners.doubt_of_path(file) == f"{way} can be written by every user"
 
 
-def test_a_directory_like_tmp_may_hold_trusted_files(tree: Path) -> None:
+def test_a_directory_like_tmp_may_hold_trusted_files(tree):
     tree.chmod(0o1777)
     assert owners.doubt_of_path(tree / "klat") == ""
     assert owners.doubt_of_path(tree) == f"{tree} can be written by every user"
 
 
 @as_root
-def test_a_link_of_another_user_in_a_directory_like_tmp_is_refused(tree: Path) -> None:
+def test_a_link_of_another_user_in_a_directory_like_tmp_is_refused(tree):
     tree.chmod(0o1777)
     link = tree / "link"
     link.symlink_to("klat")
@@ -91,7 +87,7 @@ def test_a_link_of_another_user_in_a_directory_like_tmp_is_refused(tree: Path) -
     assert owners.doubt_of_path(link) == f"{link} belongs to user {STRANGER}"
 
 
-def test_a_circle_of_links_is_an_error(tree: Path) -> None:
+def test_a_circle_of_links_is_an_error(tree):
     (tree / "scripts/a").symlink_to("b")
     (tree / "scripts/b").symlink_to("a")
     with pytest.raises(KlatError, match="cannot check the owner of .*: Too many levels"):
