@@ -112,6 +112,8 @@ def test_another_directory_of_entries_is_refused(root: Path) -> None:
 
 def test_blscfg_of_another_grub_is_refused(root: Path) -> None:
     """GRUB 2.14 has a command of this name, which reads the files differently."""
+    (root / "etc/os-release").unlink()
+    assert Grub(root).entries()
     (root / "etc/os-release").write_text("ID=arch\n")
     with pytest.raises(
         KlatError, match="grub.cfg, line 19: .* blscfg only on Fedora .* /etc/os-release"

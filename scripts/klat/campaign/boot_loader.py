@@ -33,6 +33,7 @@ class BootEntry:
     kernel: Path | None = None  # its file; None if it is not known
     image: str = ""  # the kernel's path for the boot loader
     is_release_read: bool = True  # from the kernel's file; else only its name shows it
+    doubt: str = ""  # why the boot loader may not find one of its files
 
     @property
     def is_rescue(self) -> bool:

@@ -40,7 +40,7 @@ from klat.campaign.campaign_file import (
     read_campaign,
     write_campaign,
 )
-from klat.campaign.entry_checks import reboots_after_panic
+from klat.campaign.entry_checks import check_files, reboots_after_panic
 from klat.campaign.this_machine import ThisMachine
 
 _PANIC = "panic=10"
@@ -306,7 +306,9 @@ def entry_copies(loader: BootLoader, campaign: Campaign) -> list[OwnEntry]:
 
 
 def entry_copy(loader: BootLoader, setting: BootSetting) -> OwnEntry:
-    return copy_of(entry_of(loader, setting.entry), setting, loader.own_words)
+    entry = entry_of(loader, setting.entry)
+    check_files(entry)
+    return copy_of(entry, setting, loader.own_words)
 
 
 def copy_of(entry: BootEntry, setting: BootSetting, own_words: Sequence[str]) -> OwnEntry:

@@ -56,6 +56,7 @@ def check_entries(
         {entry.identity: entry for entry in (default, *(copy.entry for copy in copies))}.values()
     )
     for entry in plain:
+        check_files(entry)
         if is_of_campaign(entry.words):
             raise KlatError(f"{entry.title}: remove {OWN_WORD} from its command line; klat adds it")
     entries = plain + [_with_setting(copy) for copy in copies]
@@ -77,6 +78,12 @@ def check_entries(
             )
     check_kernels([copy.entry for copy in copies], root)
     check_systems(entries, running, root)
+
+
+def check_files(entry: BootEntry) -> None:
+    """KlatError if the boot loader may not find a file of this entry."""
+    if entry.doubt:
+        raise KlatError(f"{entry.title}: {entry.doubt}")
 
 
 def obstacle(words: Sequence[str], running: Sequence[str] = ()) -> str:

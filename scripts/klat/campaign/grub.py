@@ -198,7 +198,9 @@ class Grub(BootLoader):
 
     def _is_of_fedora(self) -> bool:
         path = self._root / "etc/os-release"
-        text = file_text(path) if path.exists() else ""
+        if not path.exists():
+            return self._directory.name == "grub2"
+        text = file_text(path)
         return re.search(r"^ID(_LIKE)?=.*\b(fedora|rhel)\b", text, re.MULTILINE) is not None
 
     def _check_start(self) -> None:
@@ -266,7 +268,9 @@ class Grub(BootLoader):
         `grubenv`."""
         ends = [grubenv]
         menu.variables["chosen"] = _ONCE
-        for _, item in self._read(menu)[0]:
+        for entry, item in self._read(menu)[0]:
+            if entry.doubt:
+                continue
             menu.saved = dict(grubenv)
             body = parse_block(copied_body(_ONCE, item, (), menu.environment))
             menu.loaded(replace(item, above=(), body=body))
@@ -337,13 +341,10 @@ class Grub(BootLoader):
         if unclear:
             return f"{item.place(unclear.line)}: the words of {unclear.command} depend on the arguments of the entry"
         words = command_line(kernels[-1].words[1:])
-        for load in loads:
-            for name in load.files():
-                why = "" if "$" in name else grub_files.doubt(self._root, name)
-                if why:
-                    return f"{item.place(load.line)}: {why}"
+        doubt = next(filter(None, (self._doubt(item, load) for load in loads)), "")
         image = path_on_partition(kernels[-1].words[0])
-        kernel = self._file(image)
+        # A file of that path can be another system's.
+        kernel = None if doubt else self._file(image)
         release = kernel_image.release(kernel) if kernel else ""
         guess = _RELEASE.search(image)
         if not release and (
@@ -360,7 +361,16 @@ class Grub(BootLoader):
             kernel,
             "" if "$" in image else image,
             bool(release),
+            doubt,
         )
+
+    def _doubt(self, item: MenuItem, load: LoadCommand) -> str:
+        """Why GRUB may not find a file of the command; empty if there is no reason."""
+        for name in load.files():
+            why = "" if "$" in name else grub_files.doubt(self._root, name)
+            if why:
+                return f"{item.place(load.line)}: {why}"
+        return ""
 
     def _file(self, name: str) -> Path | None:
         return grub_files.find(self._root, name)[0]

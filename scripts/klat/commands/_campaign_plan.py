@@ -302,6 +302,7 @@ def _entry(text: str, entries: list[BootEntry]) -> BootEntry:
 
     for name in ("identity", "title", "release"):
         matched = [entry for entry in entries if getattr(entry, name) == text]
+        matched = [entry for entry in matched if not entry.doubt] or matched
         if name == "release":
             matched = [entry for entry in matched if not entry.is_rescue] or matched
         if len({(entry.kernel, entry.image) for entry in matched}) > 1:

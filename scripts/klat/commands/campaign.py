@@ -112,7 +112,8 @@ def _kernels(arguments: argparse.Namespace) -> int:
 
     loader = _campaign_state.this_loader(arguments)
     entries = loader.entries()
-    left_out = [*left_out_lines(loader.left_out())]
+    doubts = {entry.title: entry.doubt for entry in entries if entry.doubt}
+    left_out = [*left_out_lines({**loader.left_out(), **doubts})]
     try:
         default = loader.default()
     except KlatError:
