@@ -69,9 +69,9 @@ def changes(values: Sequence[float], level: float, seed: int) -> list[Change]:
     series = np.array(values, dtype=np.float64)
     drawn = min(_MOST_DRAWN, max(999, math.ceil(20 / level) - 1))
     random = np.random.default_rng([seed, len(values)])
-    found: list[Change] = []
+    accepted: list[Change] = []
     while True:
-        ends = [0, *sorted(change.at for change in found), len(series)]
+        ends = [0, *sorted(change.at for change in accepted), len(series)]
         segments = [np.arange(a, b) for a, b in zip(ends, ends[1:]) if b - a >= 2 * _LEAST]
         best = max((_best(series[s]) + (int(s[0]),) for s in segments), default=(0.0, 0, 0))
         if best[0] <= 1e-12:
@@ -80,8 +80,8 @@ def changes(values: Sequence[float], level: float, seed: int) -> list[Change]:
         p = extreme / (drawn + 1)
         if p > level:
             break
-        found.append(Change(best[2] + best[1], p))
-    return sorted(found, key=lambda change: change.at)
+        accepted.append(Change(best[2] + best[1], p))
+    return sorted(accepted, key=lambda change: change.at)
 
 
 def _best(segment: Values) -> tuple[float, int]:

@@ -116,9 +116,9 @@ def exact_row(samples: Samples) -> ExactRow:
     """The statistics that the record's row must have for these samples. At least one sample, at
     most 2^32."""
     qs = (P50, P90, P99)
-    found = dict(zip(qs, quantiles(samples, qs)))
+    values = dict(zip(qs, quantiles(samples, qs)))
     ends = int(samples.min()), int(samples.max())
-    return exact_statistics(len(samples), *exact_sums(samples), found.__getitem__, ends)
+    return exact_statistics(len(samples), *exact_sums(samples), values.__getitem__, ends)
 
 
 def lag1_autocorrelation(values: Values) -> float:

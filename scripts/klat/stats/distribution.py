@@ -78,15 +78,15 @@ class Distribution:
     @staticmethod
     def merged(parts: Iterable[Distribution]) -> Distribution:
         """The distribution of all samples of several. Only a few parts are in memory at a time."""
-        held: list[Distribution] = []
+        pending: list[Distribution] = []
         size = 0
         for part in parts:
-            held.append(part)
+            pending.append(part)
             size += len(part.values)
-            if size > _HELD and len(held) > 1:
-                held = [_merged(held)]
-                size = len(held[0].values)
-        return _merged(held)
+            if size > _HELD and len(pending) > 1:
+                pending = [_merged(pending)]
+                size = len(pending[0].values)
+        return _merged(pending)
 
     def times(self, factor: float) -> Distribution:
         """Every value times a positive factor, as floating point."""
@@ -109,8 +109,8 @@ class Distribution:
 
     def take(self, places: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """The values at these ranks, from 0, in ascending order."""
-        found: npt.NDArray[Any] = self.values[np.searchsorted(self.ends, places, side="right")]
-        return found
+        values: npt.NDArray[Any] = self.values[np.searchsorted(self.ends, places, side="right")]
+        return values
 
     def at(self, place: int) -> float:
         """Exact, as an int, if the values are."""
@@ -125,12 +125,12 @@ class Distribution:
 
     def tail(self) -> tuple[Any, ...]:
         """The quantiles 9/10, 99/100, 999/1000 ... as far as the samples support them."""
-        found = []
+        quantiles = []
         share = Fraction(1, 10)
         while supports(self.n, 1 - share):
-            found.append(self.quantile(1 - share))
+            quantiles.append(self.quantile(1 - share))
             share /= 10
-        return tuple(found)
+        return tuple(quantiles)
 
     def log_quantile(self, q: Fraction) -> float:
         """The logarithm of quantile q of values above 0: interpolated between the logarithms of two
@@ -201,13 +201,13 @@ def _merged(parts: list[Distribution]) -> Distribution:
 
 
 def _gathered(parts: Iterable[Samples]) -> Iterator[Samples]:
-    held: list[Samples] = []
+    pending: list[Samples] = []
     count = 0
     for part in parts:
-        held.append(part)
+        pending.append(part)
         count += len(part)
         if count >= _TOGETHER:
-            yield np.concatenate(held)
-            held, count = [], 0
+            yield np.concatenate(pending)
+            pending, count = [], 0
     if count:
-        yield np.concatenate(held)
+        yield np.concatenate(pending)

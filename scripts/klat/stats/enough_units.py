@@ -88,5 +88,5 @@ def by_paired_states(n: int, slower: int, faster: int) -> float:
 def _chances(n: int, count: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]
     from scipy.special import binom
 
-    found: np.ndarray = binom(n, count) * _shares() ** count * (1 - _shares()) ** (n - count)  # type: ignore[type-arg]
-    return found
+    chances: np.ndarray = binom(n, count) * _shares() ** count * (1 - _shares()) ** (n - count)  # type: ignore[type-arg]
+    return chances

@@ -178,8 +178,12 @@ def _effect(clusters: Sequence[Sequence[Tail]], threshold: float | None) -> floa
     counts = [[sum(tail.above for tail in cluster) for cluster in clusters]]
     if threshold is not None:
         counts.append([sum(t.largest.above(threshold) for t in cluster) for cluster in clusters])
-    found = [effect for each in counts if (effect := design_effect(each, sizes)) is not None]
-    return max(found, default=1.0)
+    effects = [
+        effect
+        for of_clusters in counts
+        if (effect := design_effect(of_clusters, sizes)) is not None
+    ]
+    return max(effects, default=1.0)
 
 
 def design_effect(counts: Sequence[int], sizes: Sequence[int]) -> float | None:

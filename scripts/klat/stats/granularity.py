@@ -95,8 +95,8 @@ def _stuck_share(values: Sequence[float], step: float) -> float:
         return 1.0
     stuck = 0
     for group in _together(places):
-        held = Counter(group)
-        fullest = max(held[place] + held[place + 1] for place in group)
+        by_place = Counter(group)
+        fullest = max(by_place[place] + by_place[place + 1] for place in group)
         if len(group) > 1 and len(group) - fullest <= _SCATTERED * len(group):
             stuck += len(group)
     return stuck / len(places)

@@ -71,19 +71,19 @@ def variance_components(tree: Tree, depth: int) -> list[Level]:
     sums = [_Sums(lower=[0.0] * level) for level in range(depth)]
     _descend(tree, depth, sums)
     levels: list[Level] = []
-    for found in sums:
-        if not found.freedom:
-            levels.append(Level(found.members, 0, None, None))
+    for level in sums:
+        if not level.freedom:
+            levels.append(Level(level.members, 0, None, None))
             continue
-        observed = found.squares / found.freedom
+        observed = level.squares / level.freedom
         own: float | None = observed
-        for below, times in zip(levels, found.lower or ()):
+        for below, times in zip(levels, level.lower or ()):
             if times and below.own is None:
                 own = None
                 break
             assert own is not None
-            own -= times / found.freedom * (below.own or 0.0)
-        levels.append(Level(found.members, found.freedom, observed, own))
+            own -= times / level.freedom * (below.own or 0.0)
+        levels.append(Level(level.members, level.freedom, observed, own))
     return levels
 
 
@@ -96,13 +96,13 @@ def _descend(tree: Tree, depth: int, sums: list[_Sums]) -> tuple[float, list[flo
         below = [_descend(branch, depth - 1, sums) for branch in tree]
         means, inside = [m for m, _ in below], [v for _, v in below]
     size = len(means)
-    own = sums[depth - 1]
-    own.members += size
+    level = sums[depth - 1]
+    level.members += size
     lower = [math.fsum(v[k] for v in inside) / size for k in range(depth - 1)]
     if size > 1:
-        own.squares += (size - 1) * variance(means)
-        own.freedom += size - 1
-        assert own.lower is not None
+        level.squares += (size - 1) * variance(means)
+        level.freedom += size - 1
+        assert level.lower is not None
         for k in range(depth - 1):
-            own.lower[k] += (size - 1) * lower[k]
+            level.lower[k] += (size - 1) * lower[k]
     return mean(means), [share / size for share in lower] + [1 / size]

@@ -118,5 +118,5 @@ def _bound(grid: _Array, mass: _Array, step: float, share: float, budget: float)
 def _simpson(grid: _Array) -> _Array:
     weights = np.ones(len(grid))
     weights[1:-1:2], weights[2:-1:2] = 4, 2
-    found: _Array = weights * (grid[1] - grid[0]) / 3
-    return found
+    scaled: _Array = weights * (grid[1] - grid[0]) / 3
+    return scaled

@@ -50,8 +50,8 @@ def welch(a: Sequence[float], b: Sequence[float], resolution: float = 0.0) -> Me
     involved", Biometrika 34 (1947). None with fewer than two values on a side."""
     if min(len(a), len(b)) < 2:
         return None
-    one, two = variance(a) / len(a), variance(b) / len(b)
-    return combined(mean(a), one, len(a) - 1, mean(b), two, len(b) - 1, resolution)
+    of_a, of_b = variance(a) / len(a), variance(b) / len(b)
+    return combined(mean(a), of_a, len(a) - 1, mean(b), of_b, len(b) - 1, resolution)
 
 
 def student(a: Sequence[float], b: Sequence[float]) -> MeanDifference | None:

@@ -46,16 +46,16 @@ class Order:
     def of(samples: npt.NDArray[np.uint64], series: int = 1) -> Order:
         """For at least one sample. With several series, one after the other, the value of a place
         is the longest sample of its iteration."""
-        each = samples.reshape(series, -1).max(axis=0)
-        median = max(1.0, float(np.median(each)))
+        longest = samples.reshape(series, -1).max(axis=0)
+        median = max(1.0, float(np.median(longest)))
         return Order(
-            len(each),
-            tuple(int(place) for place in np.flatnonzero(each == each.max())),
-            _rank(each, each[0]),
-            _rank(each, each[-1]),
-            float(each.max()) / median,
-            float(each[0]) / median,
-            float(each[-1]) / median,
+            len(longest),
+            tuple(int(place) for place in np.flatnonzero(longest == longest.max())),
+            _rank(longest, longest[0]),
+            _rank(longest, longest[-1]),
+            float(longest.max()) / median,
+            float(longest[0]) / median,
+            float(longest[-1]) / median,
         )
 
 
@@ -88,7 +88,7 @@ def standouts(orders: Sequence[Order], level: float = LEVEL) -> list[Standout]:
     several = [order for order in orders if order.n > 1]
     if len(several) < 2:
         return []
-    found = _longest(several, level / 2)
+    significant = _longest(several, level / 2)
     for place in (0, -1):
         ranks = [order.first if place == 0 else order.last for order in several]
         ratio = np.mean([o.first_ratio if place == 0 else o.last_ratio for o in several])
@@ -96,11 +96,13 @@ def standouts(orders: Sequence[Order], level: float = LEVEL) -> list[Standout]:
             continue
         for direction in (0, 1):
             shares = np.array([rank[direction] / order.n for rank, order in zip(ranks, several)])
-            if not _small(shares, level / 8) or any(place == other.place for other in found):
+            if not _small(shares, level / 8) or any(place == other.place for other in significant):
                 continue
             typical = float(np.median(shares))
-            found.append(Standout(place, 0, len(several), 0.0, typical, shorter=direction == 1))
-    return found
+            significant.append(
+                Standout(place, 0, len(several), 0.0, typical, shorter=direction == 1)
+            )
+    return significant
 
 
 def _longest(orders: Sequence[Order], level: float) -> list[Standout]:
@@ -118,7 +120,7 @@ def _longest(orders: Sequence[Order], level: float) -> list[Standout]:
         counts.update(place - order.n for order in orders for place in order.longest)
         tests *= 2
     chances = np.array([len(order.longest) / order.n for order in orders])
-    best, found = level / tests, list[Standout]()
+    best, significant = level / tests, list[Standout]()
     for place, count in counts.items():
         needed = place + 1 if place >= 0 else -place
         able = int(np.count_nonzero(lengths >= needed))
@@ -129,8 +131,8 @@ def _longest(orders: Sequence[Order], level: float) -> list[Standout]:
         if probability <= best:
             last = place == int(lengths[0]) - 1 == int(lengths[-1]) - 1
             best = probability
-            found = [Standout(-1 if last else place, count, able, expected)]
-    return found
+            significant = [Standout(-1 if last else place, count, able, expected)]
+    return significant
 
 
 def _effect(orders: Sequence[Order], place: int) -> float:
