@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+import time
 from pathlib import Path
 
 import pytest
 
 from klat.base.errors import KlatError
-from klat.campaign.grub_execution import holds
+from klat.campaign.grub_condition import holds
 from klat.campaign.grub_menu import GrubMenu
 from klat.campaign.grub_script import Command, GrubSyntaxError, Variables, expanded, parse
 
@@ -55,6 +56,8 @@ def test_words(text: str, words: list[str] | None) -> None:
         ("true\nmenuentry x {\n}\n", 3),
         ("if true; then\n\nfi\n", 3),
         ("fi\n", 1),
+        ("if true; then\nfunction f {\ntrue\n}\nfi\n", 2),
+        ("menuentry A {\nfunction f {\ntrue\n}\n}\n", 2),
     ],
 )
 def test_what_grub_cannot_parse_has_a_line(text: str, line: int) -> None:
@@ -137,6 +140,17 @@ NESTED = "for s in a b; do for t in c d; do v=$v$s$t; {}; done; v=${{v}}x; done"
         ("if until true; do v=b; done; then v=a; else v=c; fi", "a"),
         ("v=$grub_cpu-$grub_platform", "x86_64-efi"),
         ("for s in a b; do break 0; v=$v$s; done", "ab"),
+        ("function f { for s in a; do false; done; }; if f; then v=a; else v=b; fi", "b"),
+        ("for s in a b; do false; continue; done; v=$?", "0"),
+        ("false; for s in; do false; done; v=$?", "0"),
+        ("while true; do false; break; done; v=$?", "0"),
+        ("if false; then false; fi; v=$?", "0"),
+        ("function f { return 4; }; function g { f; }; if g; then v=a; else v=$?; fi", "4"),
+        ("function f { return 4; }; while f; do true; done; v=$?; if f; then f; fi; v=$v$?", "40"),
+        ("function f { return 4; }; ! f; v=$?; if true; then f; fi; v=$v$?", "04"),
+        ("for s in a b; do if false; then v=a; elif break; then v=b; fi; v=c; done; v=$v$s", "a"),
+        ("if source /missing; then v=a; else v=b; fi", "a"),
+        ("if keystatus --shift; then v=a; elif sleep --interruptible 3; then v=b; fi", "b"),
     ],
 )
 def test_what_leaves_functions_and_loops(tmp_path: Path, script: str, expected: str) -> None:
@@ -179,8 +193,9 @@ MAYBE = "if search x; then {}; fi"
             True,
         ),
         ("for s in a b; do break $cmdpath; v=b; done", None, True),
-        # The status of `for` is that of its last body, which klat does not keep.
-        ("function f { for s in a; do false; done; }; if f; then v=a; else v=b; fi", None, True),
+        ("for s in a; do if search x; then v=a; elif break; then v=b; fi; v=c; done", None, True),
+        ("if search x; then v=a; elif v=b; then true; fi", None, True),
+        ("v=a; for s in b; do if search x; then break; fi; false; done; v=a$?", None, True),
         ("v=a; for k in *; do v=b; break; v=a; done", None, True),
     ],
 )
@@ -233,6 +248,25 @@ def test_a_script_beyond_a_limit_is_refused_with_its_line(
         value(tmp_path, f"true\n{script.rstrip('; ')}\n")
 
 
+@pytest.mark.parametrize("leave", ["return", "break 2"])
+def test_each_exit_of_a_long_loop_costs_as_much_as_the_first(tmp_path: Path, leave: str) -> None:
+    def seconds(words: int) -> float:
+        loop = f"for s in {'w ' * words}; do {MAYBE.format(leave)}; done"
+        begun = time.process_time()
+        value(tmp_path, f"function f {{ for t in a; do {loop}; done; }}; f")
+        return time.process_time() - begun
+
+    assert seconds(6_000) < 8 * seconds(1_500)
+
+
+@pytest.mark.parametrize("command", ["exit", "if search x; then reboot; fi", "fwsetup", "read v"])
+def test_a_script_that_never_shows_its_menu_is_refused(tmp_path: Path, command: str) -> None:
+    with pytest.raises(KlatError, match=r"grub.cfg, line 2: \w+ stops GRUB before its menu"):
+        executed(tmp_path, f"true\n{command}\nmenuentry A {{ true; }}\n")
+    menu = executed(tmp_path, "fwsetup --is-supported\nmenuentry A { exit; }\n")
+    assert not menu.loaded(menu.items[0])
+
+
 def test_sixty_nested_functions_are_accepted(tmp_path: Path) -> None:
     chain = "".join(f"function f{n} {{ f{n + 1}; }}\n" for n in range(60))
     assert value(tmp_path, f"{chain}function f60 {{ v=a; }}\nf0") == "a"
@@ -240,10 +274,10 @@ def test_sixty_nested_functions_are_accepted(tmp_path: Path) -> None:
 
 def test_what_an_item_defines_is_unknown_to_the_next_item(tmp_path: Path) -> None:
     """GRUB executes only the item that it starts."""
-    first = "menuentry A {\nfunction f {\nlinux /a\n}\nx=1\n" + ENDLESS + "\n}\n"
-    (tmp_path / "grub.cfg").write_text(first + "menuentry B {\nf\nlinux /b$x\n}\n")
+    first = "menuentry A {\nlinux /a\nx=1\n" + ENDLESS + "\n}\n"
+    (tmp_path / "grub.cfg").write_text(first + "menuentry B {\nlinux /b$x\n}\n")
     menu = GrubMenu(tmp_path, {}, lambda _: None, tmp_path, "x86_64-efi")
     menu.execute()
-    with pytest.raises(KlatError, match="line 6: too many commands"):
+    with pytest.raises(KlatError, match="line 4: too many commands"):
         menu.loaded(menu.items[0])
     assert [load.words for load in menu.loaded(menu.items[1])] == [("/b$x",)]

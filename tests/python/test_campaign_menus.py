@@ -477,6 +477,15 @@ def test_what_klat_cannot_read_is_refused_with_its_line(grub: Menu, config: str,
             "set timeout=5\nif [ $recordfail = 1 ]; then set timeout=; fi\nmenuentry",
             "waits for a key",
         ),
+        (
+            "menuentry",
+            "if search x; then set timeout=-1; fi\nmenuentry",
+            "line 19: with timeout=.timeout, GRUB waits for a key",
+        ),
+        ("set timeout=5", "if search x; then timeout=5; fi", "GRUB waits for a key"),
+        ("menuentry", "if cmostest 1:2; then unset timeout; fi\nmenuentry", "line 19: .* waits"),
+        ("  load_env\n", "  load_env\n  load_env -f $prefix/timeouts\n", "line 5: .* waits"),
+        ("set timeout=5", "set timeout=4294967295", "line 1: with timeout=4294967295, GRUB waits"),
         ("menuentry", "set superusers=root\nmenuentry", "line 20: GRUB asks for a password"),
         (ONE, f"set superusers=root\nsubmenu S {{\n{ONE}}}\n", "line 21: GRUB asks for a password"),
         (
@@ -487,12 +496,20 @@ def test_what_klat_cannot_read_is_refused_with_its_line(grub: Menu, config: str,
     ],
 )
 def test_a_grub_that_would_not_return_to_the_default_is_refused(
-    grub: Menu, old: str, new: str, why: str
+    tmp_path: Path, grub: Menu, old: str, new: str, why: str
 ) -> None:
     config = HEAD + ONE + CUSTOM
     assert old in config
+    loader = grub(config.replace(old, new))
+    write(tmp_path / "boot/grub/timeouts", b"timeout=\n")
     with pytest.raises(KlatError, match=why):
-        grub(config.replace(old, new)).check()
+        loader.check()
+
+
+def test_a_timeout_that_ends_whatever_the_boot_decides_is_accepted(grub: Menu) -> None:
+    hidden = "if keystatus; then if keystatus --shift; then timeout=-1; else timeout=0; fi; fi\n"
+    button = "if cmostest 1:2; then set timeout=30; else set timeout=9; fi\n"
+    grub(HEAD.replace("set timeout=5\n", button + hidden) + ONE + CUSTOM).check()
 
 
 COUNTING = """\

@@ -42,7 +42,7 @@ from klat.campaign.grub_item import (
     identified,
 )
 from klat.campaign.grub_files import GRUBENV, variables
-from klat.campaign.grub_execution import ARGUMENTS
+from klat.campaign.grub_execution import ARGUMENTS, shown
 from klat.campaign.grub_menu import OWN_FILE, GrubMenu
 from klat.campaign.grub_script import Variables, parse_block
 
@@ -298,10 +298,11 @@ class Grub(BootLoader):
     def _check_timeout(self) -> None:
         """KlatError if GRUB would wait for a key: in a boot of klat, of the default, or after a failure."""
         for name, value in (("next_entry", _ONCE), ("next_entry", ""), ("recordfail", "1")):
-            timeout = self._menu({name: value}).variables.get("timeout", "")
-            if timeout is not None and not re.match(r"\s*\d", timeout):
+            menu = self._menu({name: value})
+            if place := menu.waits_at():
+                timeout = shown("timeout", menu.variables.get("timeout", "")) or "(none)"
                 raise KlatError(
-                    f"{self._config}: with timeout={timeout or '(none)'}, GRUB waits for a key; set GRUB_TIMEOUT in"
+                    f"{place}: with timeout={timeout}, GRUB waits for a key; set GRUB_TIMEOUT in"
                     " /etc/default/grub, in Ubuntu also GRUB_RECORDFAIL_TIMEOUT, and make grub.cfg again"
                 )
 

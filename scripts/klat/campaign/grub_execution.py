@@ -1,18 +1,18 @@
-"""Execution of a script of GRUB: grub-core/script/execute.c and grub-core/commands/test.c in GRUB's source.
+"""Execution of a script of GRUB: grub-core/script/execute.c in GRUB's source.
 
 None stands for the value of a variable, or the status of a command, that is known only during the boot."""
 
 from __future__ import annotations
 
-import operator
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Optional, Union
+from typing import Union
 
 from klat.base.errors import KlatError
+from klat.campaign.grub_condition import Truth, holds, negated
 from klat.campaign.grub_script import (
     Command,
     GrubFunction,
@@ -27,85 +27,6 @@ from klat.campaign.grub_script import (
     text_of,
 )
 
-Truth = Optional[bool]
-
-_TEXTS = {"=": operator.eq, "==": operator.eq, "!=": operator.ne}
-_NUMBERS = {f"-{name}": getattr(operator, name) for name in ("eq", "ne", "lt", "le", "gt", "ge")}
-# grub_strtoul() in grub-core/kern/misc.c, with base 0.
-NUMBER = re.compile(r"\s*(?:0x(?P<hex>[0-9a-fA-F]+)|0(?P<octal>[0-7]+)|(?P<decimal>\d+))")
-_FILES = ("-d", "-e", "-f", "-s")
-_UNARY = ("-n", "-z", *_FILES)
-# Numbers after a common word, and the ages of files, are known only during the boot.
-_SIGN = re.compile(r"==?|!=|-(?:eq|ne|lt|le|gt|ge)|-p(?:gt|lt)|-[no]t[-+\d]*")
-
-
-def holds(arguments: Sequence[str | None], is_file: Callable[[str], Truth]) -> Truth:
-    """Whether `[` or `test` succeeds with these arguments. -a binds closer than -o."""
-    return _group(list(arguments), is_file)
-
-
-def _group(rest: list[str | None], is_file: Callable[[str], Truth]) -> Truth:
-    """Whether the arguments hold. Removes them, up to the parenthesis that ends the group."""
-    groups: list[list[Truth]] = [[]]
-    invert = False
-    while rest:
-        sign = _SIGN.fullmatch(rest[1] or "") if len(rest) > 2 else None
-        word = None if sign or (len(rest) > 1 and rest[0] in _UNARY) else rest[0]
-        if word in ("-a", "-o", "!", "(", ")"):
-            del rest[0]
-        if word == ")":
-            break
-        if word in ("-a", "-o", "!"):
-            groups += [[]] if word == "-o" else []
-            invert ^= word == "!"
-            continue
-        value, used = (_group(rest, is_file), 0) if word == "(" else _term(rest, is_file)
-        groups[-1].append(negated(value) if invert else value)
-        invert = False
-        del rest[:used]
-    return negated(_all([negated(_all(group)) for group in groups]))
-
-
-def negated(truth: Truth) -> Truth:
-    return None if truth is None else not truth
-
-
-def _term(rest: Sequence[str | None], is_file: Callable[[str], Truth]) -> tuple[Truth, int]:
-    """Whether the first condition holds, and how many arguments it has."""
-    sign = rest[1] if len(rest) > 2 else None
-    if sign and _SIGN.fullmatch(sign):
-        left, right = rest[0], rest[2]
-        if left is None or right is None or sign not in (*_TEXTS, *_NUMBERS):
-            return None, 3
-        if sign in _TEXTS:
-            return bool(_TEXTS[sign](left, right)), 3
-        return bool(_NUMBERS[sign](_signed(left), _signed(right))), 3
-    is_unary = len(rest) > 1 and rest[0] in _UNARY
-    kind, value, used = (rest[0], rest[1], 2) if is_unary else ("-n", rest[0], 1)
-    if value is None:
-        return None, used
-    if kind in _FILES:
-        return is_file(value), used
-    return (value == "") == (kind == "-z"), used
-
-
-def _signed(text: str) -> int:
-    """The number at the beginning. 0 if there is none: test.c ignores the error."""
-    match = NUMBER.match(text.removeprefix("-"))
-    value = number_of(match) if match else 0
-    return -value if text.startswith("-") else value
-
-
-def number_of(match: re.Match[str]) -> int:
-    return int(match[match.lastgroup or 0], {"hex": 16, "octal": 8}.get(match.lastgroup or "", 10))
-
-
-def _all(truths: Sequence[Truth]) -> Truth:
-    if False in truths:
-        return False
-    return None if None in truths else True
-
-
 ARGUMENTS = frozenset("@*#123456789")  # variables: the arguments of a function or a menuentry
 _MOST_COMMANDS = 150_000  # about a second
 _EXITS = ("return", "break", "continue")
@@ -115,9 +36,9 @@ _PATTERN = re.compile(r"[*?]")  # GRUB replaces it by the names of files
 
 class _Exit(Exception):
     """return, break or continue, which lead to `place`: 2n is in the body of n loops, 2n + 1 at the end of the body of
-    loop n + 1, and -1 at the end of the function. `status` is that of return."""
+    loop n + 1, and -1 at the end of the function. `status` is the number of return."""
 
-    def __init__(self, place: int, status: Truth = None) -> None:
+    def __init__(self, place: int, status: str | None = None) -> None:
         super().__init__()
         self.place = place
         self.status = status
@@ -136,8 +57,9 @@ class Execution(ABC):
     _calls: int = field(default=0, init=False)
     _loops: int = field(default=0, init=False)
     _path: Path = field(default=Path(), init=False)
-    # The places of exits that only the boot decides, with the variables there.
-    _exits: list[tuple[int, Variables]] = field(default_factory=list, init=False)
+    # By the places of exits that only the boot decides: the variables there.
+    _exits: dict[int, Variables] = field(default_factory=dict, init=False)
+    _returned: str = field(default="", init=False)  # the number of the last command's return
 
     @abstractmethod
     def _is_file(self, name: str) -> Truth:
@@ -157,16 +79,22 @@ class Execution(ABC):
     def _statement(self, statement: Statement) -> Truth:
         self._spend(64 + len(self.variables))
         status: Truth = True
+        if isinstance(statement, GrubFunction):
+            self._functions[statement.name] = statement
+            return True
         if isinstance(statement, Command):
             status = self._command(statement)
-            self.variables["?"] = None if status is None else str(int(not status))
         elif isinstance(statement, If):
-            status = self._if(statement)
-        elif isinstance(statement, Loop):
-            status = self._loop(statement)
+            status = self._if(statement.clauses)
         else:
-            self._functions[statement.name] = statement
+            status = self._loop(statement)
+        self.variables["?"] = None if status is None else "0" if status else self._returned or "1"
         return status
+
+    def _status(self) -> Truth:
+        """The status of the last command."""
+        number = self.variables.get("?", "0")
+        return None if number is None else number == "0"
 
     def _spend(self, work: int) -> None:
         """`work` is in 64ths of a command: the variables copied, or the characters expanded."""
@@ -174,42 +102,42 @@ class Execution(ABC):
         if self._left < 0:
             raise GrubLimitError("too many commands: a loop or a function may not end")
 
-    def _if(self, statement: If) -> Truth:
-        ends: list[Variables] = []  # the variables after each branch that may be executed
-        status: Truth = True
-        for condition, body in statement.clauses:
+    def _if(self, clauses: Sequence[tuple[Sequence[Statement], Sequence[Statement]]]) -> Truth:
+        for number, (condition, body) in enumerate(clauses, 1):
             holds = self._run(condition) if condition else True
-            if holds is False:
-                continue
-            if holds and not ends:
-                return self._run(body)
-            ends += self._perhaps(body)
-            status = None
             if holds:
-                break
-        else:
-            ends.append(self.variables)
-        self.variables = _joined(ends or [self.variables])
-        return status
+                return self._run(body)
+            if holds is None:
+                rest = clauses[number:]
+                ends = self._perhaps(lambda: self._run(body)) + self._perhaps(
+                    lambda: self._if(rest)
+                )
+                self.variables = _joined(ends or [self.variables])
+                return None
+        return True
 
-    def _perhaps(self, body: Sequence[Statement]) -> list[Variables]:
-        """The variables after a body that GRUB may or may not execute: this is known only during the boot. None after a
-        body that leaves a loop or a function."""
+    def _perhaps(self, execute: Callable[[], object]) -> list[Variables]:
+        """The variables after statements that GRUB may or may not execute: this is known only during the boot. None
+        after statements that leave a loop or a function."""
         variables, self.variables = self.variables, dict(self.variables)
         sure, self._sure = self._sure, False
         ends = []
         try:
-            self._run(body)
+            execute()
             ends.append(self.variables)
         except _Exit as end:
-            self._exits.append((end.place, self.variables))
+            self._leave(end.place)
         self._sure, self.variables = sure and not self._exits, variables
         return ends
 
+    def _leave(self, place: int) -> None:
+        """Perhaps leave for this place."""
+        self._exits[place] = _joined([self._exits.get(place, self.variables), dict(self.variables)])
+
     def _arrive(self, place: int) -> None:
         """Join the variables of the exits that lead to this place."""
-        self.variables = _joined([self.variables, *(v for at, v in self._exits if at >= place)])
-        self._exits = [(at, v) for at, v in self._exits if at < place]
+        exits = [self._exits.pop(at) for at in [*self._exits] if at >= place]
+        self.variables = _joined([self.variables, *exits])
 
     def _loop(self, statement: Loop) -> Truth:
         values = expanded(statement.words, self.variables)
@@ -226,8 +154,9 @@ class Execution(ABC):
             self._loops -= 1
         self._arrive(after)
         self._sure = sure and not self._exits
-        # The status of `for` is that of its last body, which klat does not keep.
-        return None if ended is None or not statement.condition else statement.until
+        if ended is None:
+            return None
+        return self._status() if statement.condition or values else True
 
     def _iterate(self, statement: Loop, values: Iterator[str], after: int) -> Truth:
         """Whether the loop has ended; None if only the boot decides. `after` is the place after the loop."""
@@ -238,13 +167,13 @@ class Execution(ABC):
                 self._run(statement.body)
         except _Exit as end:
             ended = end.place == after
-            if any(place >= after for place, _ in self._exits):
-                self._exits.append((end.place, dict(self.variables)))
+            if any(place >= after for place in self._exits):
+                self._leave(end.place)
             elif end.place < after:
                 raise
         self._arrive(after + 1)
         self._sure = sure and not self._exits
-        return None if any(place == after for place, _ in self._exits) else ended
+        return None if after in self._exits else ended
 
     def _loop_ends(self, statement: Loop, values: Iterator[str]) -> Truth:
         """Whether the loop ends here; None if only the boot decides. Sets the variable of `for`."""
@@ -263,9 +192,8 @@ class Execution(ABC):
         before: Variables | None = None
         while before != self.variables:  # an iteration can depend on what an earlier one set
             before = self.variables
-            self.variables = _joined(
-                [before, *self._perhaps((*statement.condition, *statement.body))]
-            )
+            both = (*statement.condition, *statement.body)
+            self.variables = _joined([before, *self._perhaps(lambda: self._run(both))])
             self._arrive(after + 1)
 
     def _command(self, command: Command) -> Truth:
@@ -274,8 +202,11 @@ class Execution(ABC):
             values = expanded([word], self.variables)
             arguments += [None] if values is None else [*values]
         self._spend(sum(len(word) for word in arguments if word))
+        self._returned = ""
         if arguments[:1] == ["!"]:
-            return negated(self._named(arguments[1:], command))
+            status = self._named(arguments[1:], command)
+            self._returned = ""
+            return negated(status)
         return self._named(arguments, command)
 
     def _named(self, arguments: Sequence[str | None], command: Command) -> Truth:
@@ -285,6 +216,10 @@ class Execution(ABC):
         name, rest = arguments[0] or "", arguments[1:]
         if name in ("true", "false"):
             return name == "true"
+        if name == "sleep" and "--interruptible" in rest:
+            return True
+        if name == "keystatus" and rest:  # nobody presses a key during a campaign
+            return False
         if name in ("[", "test"):
             return holds(rest[: -1 if name == "[" else None], self._is_file)
         if name in _EXITS:
@@ -306,26 +241,26 @@ class Execution(ABC):
         elif _ASSIGNMENT.fullmatch(text_of(command.words[0])):
             self._assign(command.words[0], command)
         elif name != "echo":
-            self._forget(rest)
+            self._forget(command, rest)
             return None
         return True
 
     def _call(self, function: GrubFunction, arguments: Sequence[str | None]) -> Truth:
         outer = {name: v for name, v in self.variables.items() if name in ARGUMENTS}
         outer_state = self._arguments, self._loops, self._exits, self._sure
-        self._loops, self._exits = 0, []
+        self._loops, self._exits = 0, {}
         self._pass(arguments[1:])
         self._calls += 1
         try:
-            status = self._run(function.body)
+            self._run(function.body)
         except _Exit as end:
-            status = end.status
-        status = None if self._exits else status
+            self.variables["?"] = end.status
         self._arrive(-1)
         self._calls -= 1
         self._arguments, self._loops, self._exits, self._sure = outer_state
         self.variables = self._without_arguments() | outer
-        return status
+        self._returned = self.variables.get("?") or ""
+        return self._status()
 
     def _pass(self, arguments: Sequence[str | None]) -> None:
         """Set the variables of the arguments of a function."""
@@ -342,12 +277,14 @@ class Execution(ABC):
         """return, break or continue. Elsewhere than in a function or a loop, GRUB ignores it."""
         if name == "return":
             if self._calls and (number is None or number.isdecimal()):
-                raise _Exit(-1, None if number is None else int(number) == 0)
+                raise _Exit(-1, None if number is None else str(int(number)))
         elif number is None:
-            self._exits += [(place, dict(self.variables)) for place in range(2 * self._loops)]
+            for place in range(2 * self._loops):
+                self._leave(place)
             self._sure &= not self._exits
         elif number.isdecimal() and int(number):
             if self._loops:
+                self.variables["?"] = "0"
                 left = self._loops - min(int(number), self._loops)
                 raise _Exit(2 * left + (name == "continue"))
             return True
@@ -357,15 +294,21 @@ class Execution(ABC):
         values = expanded([word], self.variables)
         value = None if values is None else "".join(values[:1]).partition("=")[2]
         name = text_of(word).partition("=")[0]
-        self.variables[name] = value
-        self.set_at[name] = f"{self._path}, line {command.line}"
+        self._set(name, value, command)
 
-    def _forget(self, arguments: Sequence[str | None]) -> None:
+    def _set(self, name: str, value: str | None, command: Command) -> None:
+        self.variables[name] = value
+        self.set_at[name] = self._place(command)
+
+    def _place(self, command: Command) -> str:
+        return f"{self._path}, line {command.line}"
+
+    def _forget(self, command: Command, arguments: Sequence[str | None]) -> None:
         """A command that klat does not know may set the variables that it names: --set=NAME, --set 1:NAME, NAME."""
         for word in filter(None, arguments):
             name = word.removeprefix("--set=").rpartition(":")[2]
             if name.isidentifier():
-                self.variables[name] = None
+                self._set(name, None, command)
 
 
 def _joined(ends: Sequence[Variables]) -> Variables:

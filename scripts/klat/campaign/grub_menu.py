@@ -14,7 +14,8 @@ from typing import Union
 from klat.base.errors import KlatError
 from klat.campaign.boot_loader import file_text
 from klat.campaign.grub_files import GRUBENV, bls_entries, environment_words, variables
-from klat.campaign.grub_execution import ARGUMENTS, Execution, Shown, Truth, shown
+from klat.campaign.grub_condition import NUMBER, Truth, number_of
+from klat.campaign.grub_execution import ARGUMENTS, Execution, Shown, shown
 from klat.campaign.grub_item import INITRAMFS, LINUX, OTHERS, LoadCommand, MenuItem
 from klat.campaign.grub_script import (
     Command,
@@ -32,7 +33,8 @@ OWN_FILE = "custom.cfg"
 _ITEMS = ("menuentry", "submenu")
 # klat does not know the effect of these commands on the menu.
 _UNREAD = re.compile(r"uki|legacy_\w+|syslinux_\w+|extract_\w+|exit|eval|normal")
-_ENDS = re.compile(r"exit|boot|halt|reboot")  # the rest is not executed
+_ENDS = re.compile(r"exit|boot|halt|reboot|normal_exit")  # the rest is not executed
+_WAITS = "timeout waits"  # a variable that no script can name: "no" if the timeout counts down
 _NAME = re.compile(r"\$\{?([A-Za-z_]\w*)")
 _NOTHING = GrubBlock((), "", 0)
 _ITEM_COMMANDS = 10_000
@@ -66,6 +68,7 @@ class GrubMenu(Execution):
     _loads: list[LoadCommand] = field(default_factory=list)
     _exported: set[str | None] = field(default_factory=set)
     _ended: bool = False
+    _in_item: bool = False
     _read_files: set[Path | None] = field(default_factory=set)  # by load_env, without grubenv
 
     def execute(self) -> None:
@@ -85,19 +88,19 @@ class GrubMenu(Execution):
     def loaded(self, item: MenuItem) -> list[LoadCommand]:
         """What GRUB loads if it starts the item. KlatError if its commands exceed a limit."""
         self._loads, self._ended, self._sure, self._loops, self._calls = [], False, True, 0, 0
-        self._left, self._exits = _ITEM_COMMANDS, []
+        self._left, self._exits = _ITEM_COMMANDS, {}
         self._inside(item)
         return self._loads
 
     def _inside(self, item: MenuItem) -> list[MenuItem]:
         """Execute the commands of an item. Returns the items that they add to its submenu."""
-        outer = self.items, self.variables, self._exported, self._functions, self.own_file
+        outer = self.items, self.variables, self._exported, self.own_file
         self.variables, self._exported = dict(self.variables), set(self._exported)
-        self._functions = dict(self._functions)
+        self._in_item = True
         try:
             return self._executed(item)
         finally:
-            self.items, self.variables, self._exported, self._functions, self.own_file = outer
+            self.items, self.variables, self._exported, self.own_file = outer
 
     def _executed(self, item: MenuItem) -> list[MenuItem]:
         self._path = item.path
@@ -146,14 +149,21 @@ class GrubMenu(Execution):
             words = expanded(command.words[1:], Shown(self.variables)) or []
             sure = self._sure and not self._ended
             self._loads.append(LoadCommand(name, tuple(words), command.line, sure))
-        self._ended |= bool(_ENDS.fullmatch(name)) or (name == "return" and not self._calls)
+        ends = bool(_ENDS.fullmatch(name)) or (name == "fwsetup" and not rest)
+        if name == "read" or (ends and not self._in_item):
+            raise KlatError(
+                f"{self._place(command)}: {name} stops GRUB before its menu, so a campaign would end there"
+            )
+        self._ended |= ends or (name == "return" and not self._calls)
         if name in _ITEMS:
             self._add(name, command)
         elif name == "export":
             self._exported |= set(rest)
         elif name == "unset":
             self._exported -= set(rest[:1])
-            self.variables = {key: v for key, v in self.variables.items() if key not in rest[:1]}
+            for key in filter(None, rest[:1]):
+                self._set(key, "", command)
+                del self.variables[key]
         elif name in ("load_env", "save_env"):
             self._transfer(name, command)
         elif name in ("source", "."):
@@ -169,6 +179,20 @@ class GrubMenu(Execution):
         else:
             return super()._named(arguments, command)
         return True
+
+    def _set(self, name: str, value: str | None, command: Command) -> None:
+        super()._set(name, value, command)
+        if name == "timeout":
+            number = NUMBER.match(value or "")
+            waits = not number or number_of(number) & 1 << 31  # an int, to GRUB
+            self.variables[_WAITS] = "yes" if waits else "no"
+            if waits:
+                self.set_at[_WAITS] = self._place(command)
+
+    def waits_at(self) -> str:
+        """Where a timeout may be set with which GRUB waits for a key; empty if it would not wait."""
+        waits = self.variables.get(_WAITS, "yes") != "no"
+        return self.set_at.get(_WAITS, str(self.directory / "grub.cfg")) if waits else ""
 
     def _add(self, kind: str, command: Command) -> None:
         words = expanded(command.words[1:], {k: shown(k, v) for k, v in self.variables.items()})
@@ -230,11 +254,13 @@ class GrubMenu(Execution):
         if name == "load_env":
             if not is_known and (path is None or not path.is_file()):
                 raise KlatError(
-                    f"{self._path}, line {command.line}: klat cannot find the file that load_env reads"
+                    f"{self._place(command)}: klat cannot find the file that load_env reads"
                 )
             self._read_files |= set() if is_known else {path}
             values = self.environment if is_known or path is None else variables(file_text(path))
-            self.variables |= {key: values[key] for key in names or values if key in values}
+            for key in names or values:
+                if key in values:
+                    self._set(key, values[key], command)
         elif is_known:
             self.saved |= {
                 key: self.variables.get(key, "") if self._sure else None for key in names
@@ -242,7 +268,7 @@ class GrubMenu(Execution):
             self.saved |= {"env_block": block} if in_block else {}
         elif path in self._read_files:
             raise KlatError(
-                f"{self._path}, line {command.line}: klat cannot follow the variables of {file} from boot to boot"
+                f"{self._place(command)}: klat cannot follow the variables of {file} from boot to boot"
             )
 
     def _is_file(self, name: str) -> Truth:
@@ -256,7 +282,7 @@ class GrubMenu(Execution):
         """GRUB makes another menu of the file, with the exported variables."""
         if self.items and self._sure:
             raise KlatError(
-                f"{self._path}, line {command.line}: configfile opens another menu in place of the entries above;"
+                f"{self._place(command)}: configfile opens another menu in place of the entries above;"
                 " use source"
             )
         if not self.is_of_fedora:
@@ -271,7 +297,7 @@ class GrubMenu(Execution):
         if path is None:
             self._add_unread(command)
         elif path == self.directory / OWN_FILE:
-            self.own_file = f"{self._path}, line {command.line}" if self._sure else self.own_file
+            self.own_file = self._place(command) if self._sure else self.own_file
             if self.with_own:
                 self._append("klat", "klat", command, _NOTHING, self._sure)
         elif path.is_file():

@@ -269,7 +269,7 @@ class _Parser:
         if self._peek() == "\n":
             self._skip_end()
         while self._peek() and self._peek() not in until:
-            statements.append(self._statement())
+            statements.append(self._statement() if until else self._function())
             if self._peek() not in (*_ENDS, "}"):
                 raise self._unexpected()
             self._skip_end()
@@ -283,16 +283,20 @@ class _Parser:
             return self._if()
         if word in ("for", "while", "until"):
             return self._loop()
-        if word == "function":
-            line = self._take().line
-            name = self._take().text
-            while self._peek() == "\n":
-                self._take()
-            body = self._block().statements
-            if self._tokens[self._at - 2].text not in _ENDS:  # GRUB demands this only here
-                raise GrubSyntaxError(self._tokens[self._at - 1].line, "GRUB does not expect '}'")
-            return GrubFunction(name, body, line)
         return self._command()
+
+    def _function(self) -> Statement:
+        """GRUB has no function in a block, a condition or a loop."""
+        if self._peek() != "function":
+            return self._statement()
+        line = self._take().line
+        name = self._take().text
+        while self._peek() == "\n":
+            self._take()
+        body = self._block().statements
+        if self._tokens[self._at - 2].text not in _ENDS:  # GRUB demands this only here
+            raise GrubSyntaxError(self._tokens[self._at - 1].line, "GRUB does not expect '}'")
+        return GrubFunction(name, body, line)
 
     def _if(self) -> If:
         line = self._take("if").line
