@@ -245,6 +245,30 @@ def test_the_mount_table_names_the_root_that_the_command_line_does_not(
         check_systems([entry], ("ro",), root)
 
 
+@pytest.mark.parametrize(
+    "running, line, accepted",
+    [
+        ("ro", "root=UUID=feed", True),
+        ("ro", "root=/dev/sdd", True),
+        ("root=/dev/sdc", "root=UUID=feed", True),
+        ("root=/dev/sdd", "root=/dev/sdc", True),
+        ("ro", "root=/dev/sda2", False),
+        ("root=UUID=feed", "root=UUID=5eed", False),
+    ],
+)
+def test_each_device_of_a_btrfs_names_it(
+    root: Path, running: str, line: str, accepted: bool
+) -> None:
+    for name in ("sdc", "sdd"):
+        (root / "dev" / name).touch()
+        write(root / f"sys/fs/btrfs/feed/devices/{name}/size", b"1\n")
+    (root / "dev/disk/by-uuid/feed").symlink_to("../../sdd")
+    write(root / "proc/self/mountinfo", b"23 1 0:21 / / rw - btrfs /dev/sdc rw,subvolid=5,subvol=/\n")
+    entry = BootEntry("a", "A", "6.1", (line,))
+    with nullcontext() if accepted else pytest.raises(KlatError, match="its root is "):
+        check_systems([entry], (running,), root)
+
+
 def test_a_device_without_another_name_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
     mounted = [Mount("/", "/", "ext4", "/dev/null", "rw")]
     monkeypatch.setattr(entry_checks, "mounts", lambda root: mounted)

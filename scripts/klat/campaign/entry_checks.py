@@ -3,6 +3,7 @@ after a panic. With Secure Boot, its kernel must be signed."""
 
 from __future__ import annotations
 
+import glob
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -178,13 +179,15 @@ def _system(words: Sequence[str], root: Path) -> Mapping[str, str]:
 
 
 def _device(text: str, root: Path) -> str:
-    """The device file, if the text names one that exists."""
+    """The device file, if the text names one that exists. A mounted btrfs has one name for all its devices."""
     match = _DEVICE.fullmatch(text)
     name = match[2].lower() if match and match[1].endswith("UUID") else match[2] if match else ""
     path = f"/dev/disk/by-{match[1].lower()}/{name}" if match else text
     device = root / path.lstrip("/")
     if path.startswith("/dev/") and device.exists():
-        return str(device.resolve())
+        resolved = device.resolve()
+        of_btrfs = (root / "sys/fs/btrfs").glob(f"*/devices/{glob.escape(resolved.name)}")
+        return next((f"UUID={d.parents[1].name}" for d in of_btrfs), str(resolved))
     return f"{match[1]}={name}" if match else text
 
 
