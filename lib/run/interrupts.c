@@ -187,8 +187,12 @@ int64_t klat_other_interrupts(const struct klat_run *run)
 	bool network = false; /* its interrupts and softirqs are a part of the event */
 	int64_t sum = 0;
 
-	for (int i = 0; i < run->worker_count; i++)
+	for (int i = 0; i < run->worker_count; i++) {
+		/* A network card wakes the worker, and its driver and NAPI can use timers. */
+		if (run->workers[i].kernel_threads && !run->workers[i].woken)
+			return 0;
 		network |= run->workers[i].kernel_threads;
+	}
 	for (int i = 0; i < run->cpu_count; i++) {
 		const int cpu = run->cpus[i];
 		const int64_t timers = other_timers(run, cpu),

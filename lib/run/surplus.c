@@ -371,23 +371,28 @@ static void judge_waits(struct klat_run *run, const struct klat_worker *worker,
 }
 
 /*
- * An interrupt with its softirq takes some microseconds. In a long sample this is little. The
- * counts cover the whole run, so those in samples are estimated: by the share of the time that the
- * samples cover.
+ * An interrupt with its softirq takes a few microseconds, so one changes a sample of less than
+ * LENGTH_NS, and a longer sample needs more of them. The counts cover the whole run, so those in
+ * samples are estimated: by the share of the time that the samples cover. In shorter metrics there
+ * are fewer.
  */
+#define LENGTH_NS 100000
+
 static void judge_interrupts(struct klat_run *run, const struct longest_metric *longest)
 {
 	const struct klat_library *library = run->library;
 	const double elapsed_ns = library->after.at_ns - library->before.at_ns,
-		     share = longest->sum_ns / elapsed_ns;
-	const int64_t samples = klat_other_interrupts(run) * (share > 0 && share < 1 ? share : 1);
+		     share = longest->sum_ns / elapsed_ns,
+		     interrupts = klat_other_interrupts(run) * (share > 0 && share < 1 ? share : 1),
+		     length = longest->median_ns / LENGTH_NS;
+	const int64_t samples = interrupts / (length > 1 ? length : 1);
 
-	if (longest->median_ns < 100000 && samples * 20 > klat_observed(run))
+	if (samples * 20 > klat_observed(run))
 		verdict_of(run, samples)(
 			run,
-			"about %lld interrupts from devices or other programs are in the samples "
+			"about %.0f interrupts from devices or other programs are in the samples "
 			"(--under-load allows them)",
-			(long long)samples);
+			interrupts);
 }
 
 void klat_surplus_judge(struct klat_run *run)

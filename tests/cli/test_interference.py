@@ -274,14 +274,24 @@ def running(source: str, cpu: str) -> Iterator[None]:
         process.kill()
 
 
-@pytest.mark.parametrize("words", ["pipes", "cv", "messages", "transport --transport tcp"])
-def test_timers_of_others_disturb_a_run(words, root):
+# An item of semaphore takes 150 us, a sample of eventloop many milliseconds.
+@pytest.mark.parametrize(
+    ("words", "iterations"),
+    [
+        ("pipes", 100000),
+        ("cv", 100000),
+        ("messages", 100000),
+        ("transport --transport tcp", 20000),
+        ("semaphore", 2000),
+        ("eventloop", 10),
+    ],
+)
+def test_timers_of_others_disturb_a_run(words, iterations, root):
     program, *options = words.split()
-    iterations = "20000" if options else "100000"
 
     def attempt() -> harness.Done:
         with running(TIMERS, CPU):
-            line = (*ONE_CPU[program], *options, "--iterations", iterations, "--json")
+            line = (*ONE_CPU[program], *options, "--iterations", str(iterations), "--json")
             return run(program, *line)
 
     judged("disturbed invalid", attempt, "interrupts from devices or other programs")

@@ -143,6 +143,7 @@ TEST(other_interrupts_in_the_samples_disturb_a_run_without_a_load)
 		int64_t count;
 		bool sockets, under_load;
 		enum klat_status status;
+		bool remote; /* another machine wakes the worker */
 	} cases[] = {
 		{ KLAT_IRQ_DEVICES, 25, false, false, KLAT_OK },
 		{ KLAT_IRQ_DEVICES, 26, false, false, KLAT_DISTURBED },
@@ -157,6 +158,8 @@ TEST(other_interrupts_in_the_samples_disturb_a_run_without_a_load)
 		{ KLAT_IRQ_LOC, 510 + 25, false, false, KLAT_OK },
 		{ KLAT_IRQ_LOC, 510 + 26, false, false, KLAT_DISTURBED },
 		{ KLAT_IRQ_LOC, 510 + 250, false, false, KLAT_INVALID },
+		{ KLAT_IRQ_LOC, 510 + 250, true, false, KLAT_INVALID },
+		{ KLAT_IRQ_LOC, 510 + 250, true, false, KLAT_OK, .remote = true },
 	};
 
 	run->end = 500 - run->lead;
@@ -170,6 +173,7 @@ TEST(other_interrupts_in_the_samples_disturb_a_run_without_a_load)
 		after->at_ns = 500000000;
 		run->library->common.under_load = cases[i].under_load;
 		run->workers[2].kernel_threads = cases[i].sockets;
+		run->workers[2].woken = !cases[i].remote;
 		run->one_cpu = cases[i].row == KLAT_IRQ_CAL;
 		*run->outcome = (struct klat_outcome){ KLAT_OK, "" };
 		assert_judged(cases[i].status, cases[i].status == KLAT_OK ? "" : "interrupts from");
@@ -187,7 +191,10 @@ TEST(other_interrupts_count_by_the_share_of_the_time_that_samples_cover)
 		{ 2000, 259, KLAT_OK },
 		{ 2000, 261, KLAT_DISTURBED },
 		{ 2000, 2501, KLAT_INVALID },
-		{ 200000, 2501, KLAT_OK }, /* 100 us */
+		/* In 200 us, two interrupts change as much as one in 100 us. */
+		{ 400000, 519, KLAT_OK },
+		{ 400000, 521, KLAT_DISTURBED },
+		{ 400000, 5001, KLAT_INVALID },
 	};
 	uint64_t sorted[500];
 
