@@ -142,7 +142,7 @@ static json_t *describe(struct klat_run *run, const char *boot)
 	strftime(created, sizeof(created), "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &utc));
 	klat_counter_calibrate(&run->library->counter);
 	json = json_pack("{s:i, s:s, s:s, s:s, s:o, s:s, s:o, s:s, s:s, s:s, s:s, s:o, s:i, s:s, "
-			 "s:s, s:s, s:o, s:o, s:{}, s:{}}",
+			 "s:s, s:s, s:o, s:o, s:b, s:{}, s:{}}",
 			 "schema", KLAT_SCHEMA, "klat_version", KLAT_VERSION, "klat_commit",
 			 KLAT_COMMIT, "label", common->label ? common->label : names.release,
 			 "seed", seed, "created", created, "machine_id", klat_machine_id(),
@@ -151,7 +151,7 @@ static json_t *describe(struct klat_run *run, const char *boot)
 			 klat_cpu_model(), "cpus_online", klat_cpu_weight(&online), "preemption",
 			 preemption(&names), "mode", klat_mode(), "unit", klat_unit(), "tsc",
 			 tsc_object(&run->library->counter), "inherited", klat_inherited(),
-			 "libraries", "programs");
+			 "under_load", common->under_load, "libraries", "programs");
 	if (!json)
 		klat_error(run, EINVAL,
 			   "cannot record into %s: a text of uname() is not valid UTF-8",
@@ -234,6 +234,8 @@ static int check_same(struct klat_run *run, int session, const json_t *json, con
 	const char *boot_then = json_string_value(json_object_get(json, "boot_id"));
 	const char *label_then = json_string_value(json_object_get(json, "label"));
 	const char *label = run->library->common.label;
+	const bool under_load = run->library->common.under_load;
+	const json_t *load_then = json_object_get(json, "under_load");
 
 	if (json_integer_value(json_object_get(json, "schema")) != KLAT_SCHEMA)
 		return klat_error(run, EINVAL,
@@ -249,6 +251,12 @@ static int check_same(struct klat_run *run, int session, const json_t *json, con
 		return klat_error(run, EINVAL,
 				  "%s has the label '%s', not '%s': record into another directory",
 				  path, label_then ? label_then : "", label);
+	/* Sessions of earlier versions do not say it. */
+	if (load_then && json_is_true(load_then) != under_load)
+		return klat_error(run, EINVAL,
+				  "%s has runs with%s --under-load, and this run is with%s: record "
+				  "into another directory",
+				  path, under_load ? "out" : "", under_load ? "" : "out");
 	return check_scheduler(run, session);
 }
 

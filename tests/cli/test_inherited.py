@@ -86,6 +86,16 @@ def test_it_is_recorded_and_another_process_cannot_join(name, prepare, value, tm
     assert joins == (name in ("nice", "slice_ns"))
 
 
+def test_a_load_that_the_user_started_is_recorded(tmp_path):
+    words = ("--iterations", "20", "--record", tmp_path, "--quiet")
+    assert run("syscall", *words, "--under-load").status in (MEASURED, UNTRUSTED)
+    assert json.loads((tmp_path / "session.json").read_text())["under_load"] is True
+    assert run("syscall", *words, "--under-load").status in (MEASURED, UNTRUSTED)
+    done = run("syscall", *words)
+    assert_one_line(done, "syscall", FAILED)
+    assert "has runs with --under-load, and this run is without" in done.err
+
+
 def test_no_variable_chooses_another_backend_of_libevent():
     words = (
         "--backend",

@@ -42,6 +42,7 @@ UNLIKE: list[tuple[str, dict[str, Any]]] = [
     ("counter", {"tsc": {"khz": 2_626_000.0, "quantum": 26}}),
     ("program", {"programs": {"pipes": "11" * 32}}),
     ("load", {"facts": {"load": "stress-ng"}}),
+    ("load", {"under_load": True}),
     ("policy", {"run": {"policy": "writer=other:0;reader=other:0"}}),
     ("cpus", {"run": {"cpus": "writer=3;reader=2"}}),
     ("dma-latency", {"run": {"params": "bytes=1;peer=thread;wait=read;mode=round-trip;dma-latency=0"}}),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,8 @@ def test_runs_without_a_count_are_said(tmp_path, unknown, told):
 
 def test_a_load_is_meant_to_be_there(tmp_path):
     assert not other_work([session(tmp_path / "a", 100_000, load="populate")])
+    by_hand = session(tmp_path / "b", 100_000)
+    assert not other_work([replace(by_hand, info=by_hand.info | {"under_load": True})])
 
 
 def test_a_session_without_these_counts_says_nothing(tmp_path):

@@ -35,7 +35,7 @@ from klat.compare.environment_conditions import (
 )
 from klat.compare.kernel_defaults import basis_of, is_default, is_known_as_set
 from klat.record.session import Row, Session, printable
-from klat.record.evidence import WAYS
+from klat.record.evidence import WAYS, load_of
 
 # Keys of session.json, of the environment's files, and of the rows. `--allow` takes any but unit.
 RECORDED = {
@@ -149,7 +149,7 @@ def conditions(session: Session, facts: Mapping[str, Any]) -> Values:
     # elsewhere.
     values["unit", RECORDED["unit"]] = "ns" if session.khz else session.unit
     for key, name in RUN.items():
-        fact = facts.get(key)
+        fact = load_of(session, facts) if key == "load" else facts.get(key)
         values[key, name] = " ".join(fact) if fact and isinstance(fact, list) else fact or NONE
     files = captured(session.path / "environment")
     is_net = "transport" in (session.info.get("programs") or {})

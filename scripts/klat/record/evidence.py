@@ -3,9 +3,10 @@ CPUs under test. docs/record.md defines the counts."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import sqrt
+from typing import Any
 
 from klat.record.json_files import read_run_json
 from klat.record.session import Row, Session, parse_pairs
@@ -62,12 +63,18 @@ _UNKNOWN = "other_busy_unknown="
 _COUNTS = ("cpu_us", "other_busy_us", "other_busy_error_us")
 
 
+def load_of(session: Session, facts: Mapping[str, Any]) -> str | None:
+    """The background load. `facts` is run.json, which names the loads that klat started."""
+    load: str | None = facts.get("load")
+    return load or ("not named (--under-load)" if session.info.get("under_load") else None)
+
+
 def other_work(sessions: Iterable[Session]) -> str:
     """A warning if other work took more than SHARE of the CPUs' time in all these sessions together, or if the
     kernel did not count it; otherwise empty. Sessions under a load do not count."""
     time = busy = squares = runs = unknown = 0
     for session in sessions:
-        if read_run_json(session.path).get("load"):
+        if load_of(session, read_run_json(session.path)):
             continue
         for rows in session.runs():
             evidence = rows[0].evidence

@@ -95,6 +95,7 @@ _SESSION = Object(
         "programs": Maybe(Object(others=_HASH)),
         "libraries": Maybe(Object(others=_ANY)),
         "inherited": Maybe(Object(others=_ANY)),
+        "under_load": Maybe(Truth()),
     },
     needed=frozenset({"label", "boot_id", "mode", "unit", "tsc"}),
 )
