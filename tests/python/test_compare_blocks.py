@@ -197,6 +197,14 @@ def test_incomplete_blocks_are_counted_as_left_out(side, klat, new_session):
     assert "8 blocks left out" in words(out) and "now 4" in words(out)
 
 
+def test_a_block_that_ends_within_a_turn_is_incomplete(side, klat):
+    facts = blocks("e") | {"turns": [[2 * i + 1, 2 * i + 2, i] for i in range(6)]}
+    shared: dict[str, Any] = {"boots": 1, "prefix": "x", "facts": facts}
+    a, b = side("a", runs=12, **shared), side("b", 1.001, runs=11, **shared)
+    _, out, _ = klat("compare", a, b, "--margin", "0.05%")
+    assert "1 block left out: incomplete" in words(out) and "note: 5 pairs of blocks" in words(out)
+
+
 def test_sides_that_took_turns_with_others_are_inconclusive(side, klat):
     shared: dict[str, Any] = {"boots": 1, "runs": 12, "prefix": "x"}
     a, b = side("a", facts=blocks("e"), **shared), side("b", 1.1, facts=blocks("e"), **shared)

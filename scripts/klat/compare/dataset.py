@@ -369,9 +369,9 @@ def _whole_pair(item: tuple[UnitKey, list[Run]]) -> tuple[UnitKey, list[Run]]:
 
 
 def _is_whole(runs: Sequence[Run]) -> bool:
-    """Whether runs of one pair are of each of its turns."""
-    pairing = runs[0].source.pairing
-    return pairing is None or pairing.is_complete([run.row.order for run in runs])
+    """Whether the runs of one pair are of each of its turns, and its last turn ended."""
+    source, orders = runs[0].source, [run.row.order for run in runs]
+    return source.pairing is None or source.pairing.is_complete(orders, source.last_order)
 
 
 def split_params(params: str) -> tuple[str, dict[str, str]]:

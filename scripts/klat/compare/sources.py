@@ -73,12 +73,14 @@ class Pairing:
                 return f"{self.experiment} {pair}"
         return ""
 
-    def is_complete(self, orders: Sequence[int]) -> bool:
-        """Whether these runs of one pair are of all its turns. If not, a drift does not cancel."""
+    def is_complete(self, orders: Sequence[int], last_recorded: int) -> bool:
+        """Whether these runs of one pair are of all its turns, and the session did not end within it. If not, a
+        drift does not cancel."""
         for first, last, _ in () if isinstance(self.pairs, str) else self.pairs:
             if first <= orders[0] <= last:
-                own = [turn for turn in self.turns if first <= turn[0] and turn[1] <= last]
-                return all(any(a <= order <= b for order in orders) for a, b in own)
+                turns = [turn for turn in self.turns if first <= turn[0] and turn[1] <= last]
+                has_turns = all(any(a <= order <= b for order in orders) for a, b in turns)
+                return last <= last_recorded and has_turns
         return True
 
 
@@ -129,6 +131,11 @@ class Source:
         way, _, state = state_of(row).partition("=")
         states = {way: state} if way else {}
         return RunConditions(row.policy, row.cpus, str(build or "")[:12], **states)
+
+    @cached_property
+    def last_order(self) -> int:
+        """The place in the plan of the last run that was recorded."""
+        return max(row.order for row in self.session.rows)
 
     @cached_property
     def scale(self) -> float:
