@@ -30,7 +30,7 @@ from fakes import (
     klat,
 )
 
-from klat.compare import environment_conditions
+from klat.running.changed_machine import changed_conditions
 
 from klat.record.session import read_session
 
@@ -151,13 +151,20 @@ def test_resuming_refuses_a_session_that_was_changed(interrupted, name, edit, sa
         (session / name).write_text(before)
 
 
-def test_resuming_refuses_a_machine_that_was_set_otherwise(interrupted):
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("proc/sys/kernel/sched_rt_runtime_us", "12345"),
+        ("sys/devices/system/cpu/online", "0-8191"),
+    ],
+)
+def test_resuming_refuses_a_machine_that_was_set_otherwise(interrupted, name, value):
     klat, session = interrupted
-    captured = session / "environment/proc/sys/kernel/sched_rt_runtime_us"
+    captured = session / "environment" / name
     captured.parent.mkdir(parents=True)
-    captured.write_text("12345\n")
+    captured.write_text(f"{value}\n")
     try:
-        assert "proc/sys/kernel/sched_rt_runtime_us was 12345 and is" in refused(klat, session)
+        assert f"{name} was {value} and is" in refused(klat, session)
     finally:
         shutil.rmtree(session / "environment")
 
@@ -173,7 +180,7 @@ def test_what_changes_by_itself_refuses_no_resumption(tmp_path, changed):
     live = tmp_path / "live"
     (live / changed).parent.mkdir(parents=True)
     (live / changed).write_text("a text\n")
-    assert environment_conditions.changed_conditions(tmp_path, live) == []
+    assert changed_conditions(tmp_path, live) == []
 
 
 def test_resuming_refuses_a_rebuilt_program(interrupted):

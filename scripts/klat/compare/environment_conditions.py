@@ -10,10 +10,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from pathlib import Path
 
-from klat.record.environment import ABSENT, CONFIG, captured, short
-from klat.record.session import printable
+from klat.record.environment import ABSENT, CONFIG
 
 # By (key, name).
 Values = dict[tuple[str, str], str]
@@ -225,22 +223,6 @@ def of_files(files: Files) -> Values:
         if buffers in conditions:
             conditions[buffers] = _tcp_buffers(conditions[buffers], files)
     return conditions | dict(_idle_states(files))
-
-
-def changed_conditions(environment: Path, machine: Path) -> list[str]:
-    """A sentence for each condition that differs between the session and this machine. Skips the network, whose
-    namespace may be another one, and vulnerabilities, whose text changes when a module or a guest starts.
-    """
-    recorded, current = of_files(captured(environment)), of_files(captured(environment, machine))
-    alike = Alike.of([recorded, current])
-    return [
-        f"{name} was {printable(short(recorded[key, name]))} and is {printable(short(current[key, name]))} now"
-        for key, name in recorded.keys() & current.keys()
-        if rule_of(key) is not Rule.NEVER
-        and key.partition(".")[0] not in (NET, "vulnerability")
-        and meaning(key, recorded[key, name], recorded, alike)
-        != meaning(key, current[key, name], current, alike)
-    ]
 
 
 def _word(word: str, value: str) -> Values:

@@ -20,7 +20,7 @@ from typing import Any
 from klat.base import owners, process, programs
 from klat.base.errors import FAILED, INVALID, KlatError, MEASURED, SKIPPED, USAGE
 from klat.base.process import Signals
-from klat.compare import environment_conditions
+from klat.running.changed_machine import changed_conditions
 from klat.record import plan_csv, session_directory
 from klat.record.evidence import other_work
 from klat.record.plan_csv import PlannedRun
@@ -182,7 +182,7 @@ class Recording:
 
     def _check_machine(self) -> None:
         """KlatError if the machine is not as when the session began."""
-        changed = environment_conditions.changed_conditions(self.path / "environment", Path("/"))
+        changed = changed_conditions(self.path / "environment", Path("/"))
         if changed:
             raise KlatError(
                 f"{self.path}: the machine is not as when the session began:"
