@@ -71,7 +71,7 @@ def klat(
     boot(monkeypatch, "root=UUID=5eed ro")
     monkeypatch.delenv("KLAT_PROGRAMS", raising=False)
     # The tree of the tests can belong to any user.
-    monkeypatch.setattr(this_machine, "check_code", lambda names: None)
+    monkeypatch.setattr(this_machine, "check_code", lambda *_: None)
     return found
 
 
@@ -283,7 +283,7 @@ def test_code_that_another_user_can_write_is_refused_before_a_reboot(
     klat.planned()
     before = klat.state.read_bytes()
 
-    def refuse(names: Iterable[str]) -> None:
+    def refuse(names: Iterable[str], _: object) -> None:
         raise KlatError(f"/srv/{'+'.join(names)} can be written")
 
     monkeypatch.setattr(this_machine, "check_code", refuse)

@@ -263,7 +263,9 @@ def test_each_device_of_a_btrfs_names_it(
         (root / "dev" / name).touch()
         write(root / f"sys/fs/btrfs/feed/devices/{name}/size", b"1\n")
     (root / "dev/disk/by-uuid/feed").symlink_to("../../sdd")
-    write(root / "proc/self/mountinfo", b"23 1 0:21 / / rw - btrfs /dev/sdc rw,subvolid=5,subvol=/\n")
+    write(
+        root / "proc/self/mountinfo", b"23 1 0:21 / / rw - btrfs /dev/sdc rw,subvolid=5,subvol=/\n"
+    )
     entry = BootEntry("a", "A", "6.1", (line,))
     with nullcontext() if accepted else pytest.raises(KlatError, match="its root is "):
         check_systems([entry], (running,), root)

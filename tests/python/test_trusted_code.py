@@ -37,16 +37,16 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (".", "klat", "scripts", "scripts/klat", "scripts/klat/cli.py", "pipes", "pipes/pipes"),
 )
 def test_code_that_every_user_can_write_is_refused(tree, name):
-    this_machine.check_code(["pipes"])
+    this_machine.check_code(["pipes"], [])
     (tree / name).chmod(0o777)
     with pytest.raises(KlatError) as refused:
-        this_machine.check_code(["pipes"])
+        this_machine.check_code(["pipes"], [])
     assert str(refused.value).startswith(f"{tree / name} can be written by every user, but root")
 
 
 def test_a_program_that_the_campaign_does_not_run_may_be_anything(tree):
     (tree / "pipes/pipes").chmod(0o777)
-    this_machine.check_code(["timer"])
+    this_machine.check_code(["timer"], [])
 
 
 @as_root
@@ -54,9 +54,9 @@ def test_code_of_another_user_is_refused_unless_that_user_called_sudo(tree, monk
     for path in (tree, *tree.rglob("*")):
         os.chown(path, STRANGER, STRANGER)
     with pytest.raises(KlatError, match=f"{tree} belongs to user {STRANGER}"):
-        this_machine.check_code(["pipes"])
+        this_machine.check_code(["pipes"], [])
     monkeypatch.setattr(owners, "caller", lambda: (STRANGER, STRANGER))
-    this_machine.check_code(["pipes"])
+    this_machine.check_code(["pipes"], [])
 
 
 def test_the_directory_of_a_symbolic_link_in_the_path_is_checked(tree, tmp_path):
@@ -91,4 +91,37 @@ def test_a_circle_of_links_is_an_error(tree):
     (tree / "scripts/a").symlink_to("b")
     (tree / "scripts/b").symlink_to("a")
     with pytest.raises(KlatError, match="cannot check the owner of .*: Too many levels"):
-        this_machine.check_code([])
+        this_machine.check_code([], [])
+
+
+@pytest.mark.parametrize(
+    "first, changed",
+    [
+        ("", "grub-reboot"),
+        ("#!{bin}/dash -e\n", "dash"),
+        ("#! /usr/bin/env dash\n", "dash"),
+        ("#!{bin}/dash", "dash"),
+    ],
+)
+def test_a_tool_of_the_machine_and_its_interpreter_are_checked(
+    tree: Path, monkeypatch: pytest.MonkeyPatch, first: str, changed: str
+) -> None:
+    tools = tree / "bin"
+    tools.mkdir()
+    for name, text in (("grub-reboot", first.format(bin=tools)), ("dash", "")):
+        (tools / name).write_text(text)
+        (tools / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tools}:/usr/bin:/bin")
+    this_machine.check_code([], ["grub-reboot", "missing"])
+    (tools / changed).chmod(0o757)
+    with pytest.raises(KlatError, match=f"{tools}/{changed} can be written by every user"):
+        this_machine.check_code([], ["grub-reboot"])
+
+
+def test_the_interpreter_of_klat_is_checked(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", str(tree / "python3"))
+    (tree / "python3").touch(mode=0o755)
+    this_machine.check_code([], [])
+    (tree / "python3").chmod(0o757)
+    with pytest.raises(KlatError, match="python3 can be written by every user"):
+        this_machine.check_code([], [])

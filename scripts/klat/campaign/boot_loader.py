@@ -94,6 +94,7 @@ class BootLoader(ABC):
     name = ""
     own_words: tuple[str, ...] = ()  # added to the command line of each entry of klat
     reboot_verb = "reboot"  # of systemctl, for the boot that was chosen
+    tools: Sequence[str] = ()  # that klat starts after each boot
 
     @abstractmethod
     def entries(self) -> list[BootEntry]:

@@ -81,8 +81,7 @@ class Grub(BootLoader):
         names = ("grub.cfg", "custom.cfg", GRUBENV)
         self._config, self._custom, self._grubenv = (self._directory / name for name in names)
         self._bls = root / "boot/loader/entries"
-        names = ("reboot", "editenv", "probe")
-        self._tools = {name: f"{self._directory.name}-{name}" for name in names}
+        self.tools = [self._tool(name) for name in ("reboot", "editenv", "probe")]
 
     def entries(self) -> list[BootEntry]:
         return [entry for entry, _ in self._read()[0]]
@@ -111,7 +110,7 @@ class Grub(BootLoader):
         )
 
     def check(self) -> None:
-        for tool in self._tools.values():
+        for tool in self.tools:
             if not shutil.which(tool):
                 raise KlatError(f"{tool} is missing; install GRUB's tools")
         self._check_start()
@@ -125,7 +124,7 @@ class Grub(BootLoader):
         if chosen and not chosen.startswith(_identity("")):
             raise KlatError(
                 f"GRUB's entry {chosen!r} is already chosen for the next boot; boot it, or run"
-                f" {self._tools['editenv']} {self._grubenv} unset next_entry"
+                f" {self._tool('editenv')} {self._grubenv} unset next_entry"
             )
         for kind, refused in (("abstraction", _LAYERS), ("fs", _READ_ONLY)):
             for name in self._run("probe", f"--target={kind}", str(self._directory)).split():
@@ -234,7 +233,7 @@ class Grub(BootLoader):
             menu = self._menu({**grubenv, "next_entry": _ONCE})
             names = ", ".join(sorted(grubenv.keys() - {"next_entry"}))
             if menu.variables.get("default") != _ONCE:
-                unset = f"{self._tools['editenv']} {self._grubenv} unset boot_counter"
+                unset = f"{self._tool('editenv')} {self._grubenv} unset boot_counter"
                 raise KlatError(
                     f"{menu.set_at.get('default', self._config)}: GRUB cannot boot an entry once: this default does not"
                     f" use next_entry{f', after a boot that sets {names} in grubenv' if names else ''}"
@@ -383,7 +382,10 @@ class Grub(BootLoader):
         self._run("editenv", str(self._grubenv), *words)
 
     def _run(self, tool: str, *words: str) -> str:
-        return run_tool(self._tools[tool], *words)
+        return run_tool(self._tool(tool), *words)
+
+    def _tool(self, name: str) -> str:
+        return f"{self._directory.name}-{name}"
 
 
 def _has_text(file: Path) -> bool:

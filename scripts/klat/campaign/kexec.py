@@ -40,6 +40,7 @@ _BY_KEXEC = "208"  # 0xd0: the number of kexec among the boot loaders of x86
 class Kexec(WithoutMenu):
     name = "kexec"
     reboot_verb = "kexec"
+    tools = ("kexec",)
 
     def left_out(self) -> Mapping[str, str]:
         releases = [path.parent.name for path in self._root.glob("lib/modules/*/modules.dep")]

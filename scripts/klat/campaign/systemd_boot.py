@@ -43,6 +43,7 @@ class SystemdBoot(BootLoader):
     name = "systemd-boot"
     # A real-time kernel has UEFI variables only with this word.
     own_words = ("efi=runtime",)
+    tools = ("bootctl",)
 
     def __init__(self, root: Path = Path("/")) -> None:
         self._variables = EfiVariables(_VENDOR, root)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -31,6 +32,7 @@ _UNIT_FILE = Path("/etc/systemd/system") / UNIT
 _WATCHDOG_FILE = Path("/etc/systemd/system.conf.d/klat-campaign.conf")
 _WATCHDOG = Path("/dev/watchdog")
 _WATCHDOG_S = 60
+_TOOLS = ("systemctl", "systemd-analyze", "findmnt")  # that root starts in each campaign
 _SYSRQ = Path("/proc/sysrq-trigger")
 _PANIC_S = 60
 _UNIT_TEXT = """\
@@ -196,10 +198,10 @@ def check_machine() -> Iterator[str]:
         )
 
 
-def check_code(names: Iterable[str]) -> None:
-    """KlatError if an untrusted user can write klat or one of these programs, or replace them. Trusted are root,
-    the user of this process, and the caller of sudo."""
-    for path in _code(names):
+def check_code(names: Iterable[str], tools: Iterable[str]) -> None:
+    """KlatError if an untrusted user can write klat, one of these programs or one of these tools of the machine, or
+    replace them. Trusted are root, the user of this process, and the caller of sudo."""
+    for path in _code(names, tools):
         with files.explained("check the owner of", path):
             doubt = owners.doubt_of_path(path)
         if doubt:
@@ -214,14 +216,28 @@ def launcher() -> Path:
     return Path(sys.argv[0]).resolve()
 
 
-def _code(names: Iterable[str]) -> Iterator[Path]:
-    yield launcher()
+def _code(names: Iterable[str], tools: Iterable[str]) -> Iterator[Path]:
+    yield from (launcher(), Path(sys.executable))
+    for name in (*_TOOLS, *tools):
+        if tool := shutil.which(name):
+            yield from (Path(tool), *_interpreters(Path(tool)))
     yield _PACKAGES
     for directory, directories, files_there in os.walk(_PACKAGES):
         yield from (Path(directory, name) for name in (*directories, *files_there))
     for path in (*map(programs.locate, dict.fromkeys(names)), loads.program()):
         if path is not None:
             yield path
+
+
+def _interpreters(script: Path) -> Iterator[Path]:
+    """The programs that the first line of a script names, also by env. None if the file is no script."""
+    with files.explained("read", script), script.open("rb") as file:
+        start = file.read(256)
+    words = start.split(b"\n")[0][2:].split() if start.startswith(b"#!") else []
+    is_by_env = words[:1] and words[0].endswith(b"/env")
+    for word in words[: 2 if is_by_env else 1]:
+        if path := shutil.which(os.fsdecode(word)):
+            yield Path(path)
 
 
 def install_unit(command: Sequence[str], paths: Sequence[str]) -> None:

@@ -71,6 +71,7 @@ class WithoutMenu(BootLoader):
 
 class UserCommand(WithoutMenu):
     name = "the boot command"
+    tools = ("/bin/sh",)
 
     def __init__(
         self,

@@ -137,7 +137,7 @@ def _plan(arguments: argparse.Namespace) -> int:
     loader.check()
     warnings = [*check_machine(), *_emulated()]
     benchmarks = choices.benchmarks(_session_options.named(arguments), arguments.profile)
-    check_code(benchmarks)
+    check_code(benchmarks, loader.tools)
     sets = _session_options.parameter_sets(arguments, benchmarks, profile=arguments.profile)
     profile = PROFILES[arguments.profile] if arguments.profile else None
     loads = _loads(arguments)

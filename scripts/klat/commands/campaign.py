@@ -175,7 +175,7 @@ def _run(campaign: Campaign, begun: Campaign) -> None:
             )
     copies = entry_copies(loader, replace(begun, is_check=False))
     check_entries(copies, entry_of(loader, campaign.default), ThisMachine().words())
-    check_code(name for name, _ in campaign.sets)
+    check_code((name for name, _ in campaign.sets), loader.tools)
     for name, _ in campaign.sets:
         programs.require(name)
     with alone(_campaign_state.STATE), _undone_after_failure(loader, campaign):
