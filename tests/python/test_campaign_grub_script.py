@@ -149,6 +149,10 @@ NESTED = "for s in a b; do for t in c d; do v=$v$s$t; {}; done; v=${{v}}x; done"
         ("function f { return 4; }; while f; do true; done; v=$?; if f; then f; fi; v=$v$?", "40"),
         ("function f { return 4; }; ! f; v=$?; if true; then f; fi; v=$v$?", "04"),
         ("for s in a b; do if false; then v=a; elif break; then v=b; fi; v=c; done; v=$v$s", "a"),
+        (
+            'w=a; if [ -z "${w}"]; then v=a; elif test -z x ]; then v=b; elif [ $w; then v=c; fi',
+            "c",
+        ),
         ("if source /missing; then v=a; else v=b; fi", "a"),
         ("if keystatus --shift; then v=a; elif sleep --interruptible 3; then v=b; fi", "b"),
     ],

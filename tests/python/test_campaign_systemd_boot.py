@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -26,19 +27,22 @@ import fnmatch, json, os, pathlib, re, sys
 root = pathlib.Path("{root}")
 oneshot = root / "{variables}/LoaderEntryOneShot-{vendor}"
 found = []
-for file in sorted((root / "efi/loader/entries").glob("*.conf"), reverse=True):
+files = sorted(root.glob("*/loader/entries/*.conf"), reverse=True)
+for file in sorted(files, key=lambda file: "sort-key" not in file.read_text()):
     identity = re.sub(r"\\+\\d+(-\\d+)?$", "", file.stem) + ".conf"
     lines = [line.split(None, 1) for line in file.read_text().splitlines() if line[0] != "#"]
     keys = dict(lines)
     keys["options"] = " ".join(value for key, value in lines if key == "options")
     shown = keys["title"] + " (" + keys.get("version", "") + ")"
-    path = dict(id=identity, path=str(file), root=str(root / "efi"), showTitle=shown)
+    path = dict(id=identity, path=str(file), root=str(file.parents[2]), showTitle=shown)
     found.append(keys | path)
 if "list" in sys.argv and os.environ.get("SYSTEMD_COLORS") != "0":
     print("\\x1b[0;4m")
 if sys.argv[1:] == ["list", "--json=short"]:
     for each in [*found, {{"id": "auto-reboot-to-firmware-setup", "path": "/sys"}}]:
         print(json.dumps(each))
+elif sys.argv[1:] == ["--print-esp-path"]:
+    print(root / "efi")
 elif sys.argv[1] == "list":
     pattern = (root / "efi/loader/loader.conf").read_text().split()[1]
     default = next(e["id"] for e in found if fnmatch.fnmatch(e["id"], pattern))
@@ -156,9 +160,18 @@ def test_an_entry_that_is_gone_is_named(root: Path) -> None:
         loader.choose(own(loader, "stock"))
 
 
-def test_a_default_that_would_change_is_refused(root: Path) -> None:
+@pytest.mark.parametrize("sorts", [True, False])
+def test_a_default_that_would_change_is_refused(root: Path, sorts: bool) -> None:
     (root / "efi/loader/loader.conf").write_text("default *\n")
     loader = SystemdBoot(root)
+    if sorts:
+        loader.install([own(loader, "rt")])
+        assert "klat: rt" in (root / "efi/loader/entries/klat-1-rt+1.conf").read_text()
+        assert loader.default().identity == RT
+        loader.remove()
+    for name in (STOCK, RT):
+        file = root / "efi/loader/entries" / name
+        file.write_text(file.read_text().replace("sort-key   debian\n", ""))
     before = loader.files()
     with pytest.raises(KlatError, match="default would be 'klat-1-rt.conf', not '5eed-6.1.0-56-rt"):
         loader.install([own(loader, "rt")])
@@ -202,6 +215,34 @@ def test_a_menu_that_would_not_return_to_the_default_is_refused(
         SystemdBoot(root).check()
     variable(root, name, f"{value}\0".encode("utf-16-le"))  # overrides loader.conf
     SystemdBoot(root).check()
+
+
+@pytest.mark.parametrize(
+    "value, refused", [("gone-*.conf", True), ("@Saved", True), ("*56-AMD64.conf", False)]
+)
+def test_a_default_that_no_entry_matches_leaves_that_of_loader_conf(
+    root: Path, value: str, refused: bool
+) -> None:
+    (root / "efi/loader/loader.conf").write_text("default @saved\n")
+    variable(root, "LoaderEntryDefault", f"{value}\0".encode("utf-16-le"))
+    with pytest.raises(KlatError, match="again and again") if refused else nullcontext():
+        SystemdBoot(root).check()
+
+
+@pytest.mark.parametrize("line", ["default @saved", "timeout menu-force"])
+def test_entries_on_another_partition_have_the_loader_conf_of_the_esp(
+    root: Path, line: str
+) -> None:
+    (root / "boot/loader").mkdir(parents=True)
+    (root / "efi/loader/entries").rename(root / "boot/loader/entries")
+    loader = SystemdBoot(root)
+    (root / "boot/loader/loader.conf").write_text(f"{line}\n")
+    loader.check()
+    before = loader.files()
+    (root / "efi/loader/loader.conf").write_text(f"{line}\n")
+    assert loader.files() != before
+    with pytest.raises(KlatError, match="systemd-boot"):
+        loader.check()
 
 
 def test_a_file_larger_than_2_mib_is_refused(root: Path) -> None:

@@ -221,7 +221,7 @@ class Execution(ABC):
         if name == "keystatus" and rest:  # nobody presses a key during a campaign
             return False
         if name in ("[", "test"):
-            return holds(rest[: -1 if name == "[" else None], self._is_file)
+            return holds(rest[: -1 if rest[-1:] == ["]"] else None], self._is_file)
         if name in _EXITS:
             default = self.variables.get("?", "0") if name == "return" else "1"
             return self._exit(name, rest[0] if rest else default)

@@ -8,6 +8,7 @@ default one.
 
 from __future__ import annotations
 
+import fnmatch
 import json
 import os
 import re
@@ -81,12 +82,13 @@ class SystemdBoot(BootLoader):
                 "this systemd-boot cannot boot an entry once, or count tries; run bootctl update"
             )
         defaults = (("default", "LoaderEntryDefault"), ("preferred", "LoaderEntryPreferred"))
-        if any(self._setting(*setting) == "@saved" for setting in defaults):
+        if any(self._default_pattern(*setting) == "@saved" for setting in defaults):
             raise KlatError(
                 "the default of systemd-boot is the entry that was started last (@saved), so a kernel that"
                 " fails would boot again and again; choose a default with bootctl set-default"
             )
-        if self._setting("timeout", "LoaderConfigTimeout") == "menu-force":
+        timeout = utf16(self._variables.read("LoaderConfigTimeout")) or self._configured("timeout")
+        if timeout == "menu-force":
             raise KlatError(
                 "with the timeout menu-force, systemd-boot waits for a key; run bootctl set-timeout 3"
             )
@@ -137,7 +139,7 @@ class SystemdBoot(BootLoader):
     def files(self) -> Mapping[str, str]:
         names = [
             *(file for directory in self._directories() for file in directory.glob("*.conf")),
-            *(directory.parent / "loader.conf" for directory in self._directories()),
+            _configuration(),
             *(self._variables.path(name) for name in ("LoaderEntryDefault", "LoaderEntryOneShot")),
         ]
         return digests((path, file_bytes(path)) for path in names if path.is_file())
@@ -172,12 +174,18 @@ class SystemdBoot(BootLoader):
     def _directories(self) -> list[Path]:
         return list(dict.fromkeys(_directory(fields) for fields in self._listed().values()))
 
-    def _setting(self, key: str, variable: str) -> str:
-        """The variable overrides loader.conf."""
-        files_of_loader = (directory.parent / "loader.conf" for directory in self._directories())
-        text = "".join(file_text(f) for f in files_of_loader if f.is_file())
-        configured = re.findall(rf'^[ \t]*{key}[ \t]+"?([^\s"]+)', text, re.MULTILINE)
-        return utf16(self._variables.read(variable)) or "".join(configured[-1:])
+    def _default_pattern(self, key: str, variable: str) -> str:
+        """The variable overrides loader.conf if an entry matches it."""
+        chosen = utf16(self._variables.read(variable)).lower()
+        names = [fields["id"].lower() for fields in self._listed().values()]
+        overrides = chosen == "@saved" or (chosen and fnmatch.filter(names, chosen))
+        return chosen if overrides else self._configured(key).lower()
+
+    def _configured(self, key: str) -> str:
+        file = _configuration()
+        text = file_text(file) if file.is_file() else ""
+        values = re.findall(rf'^[ \t]*{key}[ \t]+"?([^\s"]+)', text, re.MULTILINE)
+        return "".join(values[-1:])
 
     def _copy_files(self) -> list[tuple[Path, str, str]]:
         """The files of klat's entries, each with its number and name."""
@@ -188,6 +196,11 @@ class SystemdBoot(BootLoader):
             for file, match in named
             if match and file_text(file).startswith(_MARK)
         ]
+
+
+def _configuration() -> Path:
+    """The file loader.conf. Entries can also be on another partition, of which systemd-boot reads no loader.conf."""
+    return Path(run_tool("bootctl", "--print-esp-path").strip(), "loader/loader.conf")
 
 
 def _objects(text: str) -> Iterator[dict[str, Any]]:
@@ -252,7 +265,8 @@ def _directory(fields: Mapping[str, Any]) -> Path:
 
 
 def _copy_lines(fields: Mapping[str, Any], copy: OwnEntry) -> Iterator[str]:
-    """The lines of klat's entry. systemd-boot joins all lines of options to one command line."""
+    """The lines of klat's entry. systemd-boot joins all lines of options to one command line. Without a sort-key, the
+    entry comes after those that have one, so it does not become the default."""
     source = Path(fields["path"])
     lines = [f"title {copy.name}", f"linux /{_kernel(fields).relative_to(fields['root'])}"]
     if source.suffix == ".conf":
@@ -261,6 +275,8 @@ def _copy_lines(fields: Mapping[str, Any], copy: OwnEntry) -> Iterator[str]:
         key, *value = line.split(None, 1) or [""]
         if key == "title":
             yield f"title klat: {copy.name}\n"
+        elif key == "sort-key":
+            continue
         elif key in ("efi", "uki") and value:  # systemd-boot counts no tries of an entry with efi
             yield f"linux {value[0]}\n"
         else:
