@@ -16,6 +16,7 @@ from klat.campaign.campaign_file import BootSetting
 from klat.campaign.engine import copy_of
 from klat.campaign.efi import GLOBAL, EfiVariables
 from klat.campaign.entry_checks import check_entries, check_kernels, check_systems, obstacle
+from klat.campaign.this_machine import ThisMachine
 from klat.commands import _campaign_plan
 from klat.lab.architectures import AMD64, ARM64
 from klat.machine.kernel_files import Mount
@@ -93,6 +94,27 @@ def test_a_release_takes_the_first_entry_without_an_obstacle() -> None:
     entries = [BootEntry(str(n), f"A {n}", "6.1", each) for n, each in enumerate(words)]
     assert _campaign_plan._entry("6.1", entries) is entries[1]
     assert _campaign_plan._entry("A 0", entries) is entries[0]
+
+
+def test_a_release_is_that_of_the_running_system_and_not_of_a_snapshot(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As openSUSE's menu has them: newer snapshots come first, and each has its own copy of the kernel."""
+    running = "root=ZFS=tank/a ostree=/a"
+    monkeypatch.setattr(ThisMachine, "words", lambda _: tuple(running.split()))
+    snapshot, system = (
+        BootEntry(
+            f"{number}",
+            f"openSUSE ({number})",
+            "6.17.7-1-default",
+            ("root=ZFS=tank/a", word),
+            Path(word),
+        )
+        for number, word in ((250, "ostree=/b"), (1, "ostree=/a"))
+    )
+    assert _campaign_plan._entry("6.17.7-1-default", [snapshot, system]) is system
+    assert _campaign_plan._entry("250", [snapshot, system]) is snapshot
+    assert _campaign_plan._entry("6.17.7-1-default", [snapshot]) is snapshot
 
 
 @pytest.mark.parametrize(

@@ -144,28 +144,36 @@ def check_systems(
 ) -> None:
     """KlatError if an entry starts another system than the kernel with this command line. No campaign returns from
     there."""
-    of_words, mounted = _system(running, root), _mounted(root)
     for entry in entries:
-        named, wanted = _system(entry.words, root), dict(of_words)
-        if "$" in "".join(named.values()):
-            continue
-        # An entry can name the subvolume by its path or by its number.
-        if any(key in named and key in mounted for key in _SUBVOLUMES):
-            wanted = {key: v for key, v in wanted.items() if key not in _SUBVOLUMES}
-            wanted |= {key: mounted[key] for key in _SUBVOLUMES if key in named and key in mounted}
-        if "root" in mounted and re.match(rf"/|{_DEVICE.pattern}", named.get("root", "")):
-            wanted.setdefault("root", mounted["root"])
-        keys = wanted.keys() | named.keys()
-        # PARTNROFF names another partition, so the devices cannot be compared.
-        if "root" not in wanted.keys() & named.keys() or "/PARTNROFF=" in named["root"]:
-            keys -= {"root", *_SUBVOLUMES}
-        for key in sorted(keys):
-            if named.get(key) != wanted.get(key):
-                raise KlatError(
-                    f"{entry.title}: its {key} is {named.get(key, '(none)')}, but that of the running system is"
-                    f" {wanted.get(key, '(none)')}; the entry boots another system, from which no campaign"
-                    " returns; choose an entry of the running system"
-                )
+        if why := other_system(entry.words, running, root):
+            raise KlatError(
+                f"{entry.title}: {why}; the entry boots another system, from which no campaign returns; choose an entry"
+                " of the running system"
+            )
+
+
+def other_system(words: Sequence[str], running: Sequence[str], root: Path = Path("/")) -> str:
+    """In what the system that these words start differs from the running one; empty if it is the same."""
+    named, wanted, mounted = _system(words, root), dict(_system(running, root)), _mounted(root)
+    if "$" in "".join(named.values()):
+        return ""
+    # An entry can name the subvolume by its path or by its number.
+    if any(key in named and key in mounted for key in _SUBVOLUMES):
+        wanted = {key: v for key, v in wanted.items() if key not in _SUBVOLUMES}
+        wanted |= {key: mounted[key] for key in _SUBVOLUMES if key in named and key in mounted}
+    if "root" in mounted and re.match(rf"/|{_DEVICE.pattern}", named.get("root", "")):
+        wanted.setdefault("root", mounted["root"])
+    keys = wanted.keys() | named.keys()
+    # PARTNROFF names another partition, so the devices cannot be compared.
+    if "root" not in wanted.keys() & named.keys() or "/PARTNROFF=" in named["root"]:
+        keys -= {"root", *_SUBVOLUMES}
+    for key in sorted(keys):
+        if named.get(key) != wanted.get(key):
+            return (
+                f"its {key} is {named.get(key, '(none)')}, but that of the running system is"
+                f" {wanted.get(key, '(none)')}"
+            )
+    return ""
 
 
 def _system(words: Sequence[str], root: Path) -> Mapping[str, str]:

@@ -295,16 +295,20 @@ def _settings(
 
 def _entry(text: str, entries: list[BootEntry]) -> BootEntry:
     """The first entry with this identity, or else title, or else release. An entry of this title or release that can
-    measure comes before a recovery entry, and a rescue entry has a release only if no other has it. KlatError if these entries have different kernels.
+    measure comes before a recovery entry. Entries of another system, for example of a snapshot, and rescue entries have
+    a title or release only if no other entry has it. KlatError if these entries have different kernels.
     """
-    from klat.campaign.entry_checks import obstacle
+    from klat.campaign.entry_checks import obstacle, other_system
     from klat.campaign.this_machine import ThisMachine
 
+    running = ThisMachine().words()
     for name in ("identity", "title", "release"):
         matched = [entry for entry in entries if getattr(entry, name) == text]
         matched = [entry for entry in matched if not entry.doubt] or matched
         if name == "release":
             matched = [entry for entry in matched if not entry.is_rescue] or matched
+        if name != "identity":
+            matched = [e for e in matched if not other_system(e.words, running)] or matched
         if len({(entry.kernel, entry.image) for entry in matched}) > 1:
             raise KlatError(
                 f"--kernel: {text!r} is the {name} of entries with different kernels; give one of"
@@ -316,7 +320,6 @@ def _entry(text: str, entries: list[BootEntry]) -> BootEntry:
                 " The entry may boot another system, from which no campaign returns; give another entry"
             )
         if matched:
-            running = ThisMachine().words()
             return next((e for e in matched if not obstacle(e.words, running)), matched[0])
     known = [entry.release for entry in entries] + [entry.title for entry in entries]
     raise KlatError(
