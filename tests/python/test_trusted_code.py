@@ -103,9 +103,7 @@ def test_a_circle_of_links_is_an_error(tree):
         ("#!{bin}/dash", "dash"),
     ],
 )
-def test_a_tool_of_the_machine_and_its_interpreter_are_checked(
-    tree: Path, monkeypatch: pytest.MonkeyPatch, first: str, changed: str
-) -> None:
+def test_a_tool_of_the_machine_and_its_interpreter_are_checked(tree, monkeypatch, first, changed):
     tools = tree / "bin"
     tools.mkdir()
     for name, text in (("grub-reboot", first.format(bin=tools)), ("dash", "")):
@@ -118,7 +116,7 @@ def test_a_tool_of_the_machine_and_its_interpreter_are_checked(
         this_machine.check_code([], ["grub-reboot"])
 
 
-def test_the_interpreter_of_klat_is_checked(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_interpreter_of_klat_is_checked(tree, monkeypatch):
     monkeypatch.setattr(sys, "executable", str(tree / "python3"))
     (tree / "python3").touch(mode=0o755)
     this_machine.check_code([], [])
