@@ -22,10 +22,10 @@
 enum { HANDOFF, ROUND_TRIP, LOCK_UNLOCK };
 enum { LOW, HIGH };
 
-struct options {
+static struct options {
 	int64_t low_priority;
 	int primitive, uncontended, released;
-};
+} options = { .low_priority = 19 };
 
 struct state {
 	struct sync_pair pair;
@@ -41,9 +41,7 @@ static const char *const primitive_names[] = { "cond",     "futex",     "mutex",
 static const enum sync_kind kinds[] = { SYNC_COND, SYNC_FUTEX, SYNC_MUTEX, SYNC_PI_MUTEX,
 					SYNC_POSIX };
 
-static const struct options defaults = { .low_priority = 19 };
-
-static const struct klat_option options[] = {
+static const struct klat_option option_table[] = {
 	{ .name = "primitive",
 	  .help = "the primitive of the hand-off",
 	  KLAT_CHOICE_OF(primitive, primitive_names) },
@@ -162,16 +160,15 @@ static const struct klat_worker lone[] = { { "locker", .body = locker } };
 
 static int configure(struct klat_run *run)
 {
-	const struct options *o = run->options;
 
-	if (o->uncontended && !sync_is_mutex(kinds[o->primitive]))
+	if (options.uncontended && !sync_is_mutex(kinds[options.primitive]))
 		return klat_usage(run, "--contention none needs --primitive mutex or pi-mutex");
-	if (o->uncontended) {
+	if (options.uncontended) {
 		klat_use_workers(run, lone);
 		klat_use_metric(run, LOCK_UNLOCK, 1);
 		return 0;
 	}
-	run->low_priority = o->low_priority;
+	run->low_priority = options.low_priority;
 	klat_use_metric(run, HANDOFF, 1);
 	klat_use_metric(run, ROUND_TRIP, 1);
 	return 0;
@@ -179,31 +176,30 @@ static int configure(struct klat_run *run)
 
 static int setup(struct klat_run *run)
 {
-	const struct options *o = run->options;
-	const enum sync_kind kind = kinds[o->primitive];
+	const enum sync_kind kind = kinds[options.primitive];
 	struct state *state = run->state;
-	int err = sync_pair_init(&state->pair, kind, !o->released);
+	int err = sync_pair_init(&state->pair, kind, !options.released);
 
 	/* The waiter of a priority-inheritance lock spins in the kernel while the owner runs on
 	 * another CPU, since Linux 5.15. */
 	for (int i = 0; i < run->worker_count && kind == SYNC_PI_MUTEX && !run->one_cpu; i++)
 		run->workers[i].sleeps = KLAT_COUNTED;
-	return err ? klat_error(run, -err, "cannot make a %s: %m", primitive_names[o->primitive])
+	return err ? klat_error(run, -err, "cannot make a %s: %m",
+				primitive_names[options.primitive])
 		   : 0;
 }
 
 static void verify(struct klat_run *run)
 {
-	const struct options *o = run->options;
 	const struct state *state = run->state;
 	const struct klat_requirement evidence[] = {
 		{ "mismatches", state->mismatches, KLAT_NEVER, klat_made(run),
 		  .reason = "in {got} of {wanted} iterations the two stamps belonged to different "
 			    "hand-offs",
-		  .unless = o->uncontended },
+		  .unless = options.uncontended },
 		{ "contended", state->contended, KLAT_MOSTLY, run->iterations,
 		  .reason = "a thread waited for the lock in only {got} of {wanted} iterations",
-		  .unless = o->uncontended || !sync_is_mutex(kinds[o->primitive]) },
+		  .unless = options.uncontended || !sync_is_mutex(kinds[options.primitive]) },
 	};
 
 	klat_require(run, evidence);
@@ -227,7 +223,7 @@ const struct klat_benchmark klat_benchmark = {
 	.examples = "cv\tcondition variables between two CPUs\n"
 		    "cv --primitive pi-mutex --cpus 1,1\tpriority-inheritance mutexes on one CPU\n"
 		    "cv --primitive mutex --contention none\tlock and unlock without contention",
-	KLAT_OPTIONS(options),
+	KLAT_OPTIONS(option_table),
 	KLAT_METRICS(metrics),
 	KLAT_PUBLISHED(published),
 	KLAT_WORKERS(pair),

@@ -88,7 +88,6 @@ void klat_cannot_trace(struct klat_run *run, int metric);
 /* What a benchmark may read of a run. The library keeps the rest behind run->library. */
 struct klat_run {
 	const struct klat_benchmark *benchmark;
-	void *options;
 	void *state;
 	int64_t iterations, warmup; /* configure() may change them if they are not given; warmup is
 				       at least 1 */
@@ -324,8 +323,8 @@ struct klat_benchmark {
 	const char *examples;    /* lines "command\tcomment" */
 	const struct klat_option *options;
 	int option_count;
-	const void *defaults; /* the options struct */
-	size_t options_size;
+	void *values; /* the options struct */
+	size_t values_size;
 	const struct klat_metric *metrics;
 	int metric_count;
 	const struct klat_published *published;
@@ -359,10 +358,10 @@ struct klat_benchmark {
 	void (*teardown)(struct klat_run *run);
 };
 
-/* For the initialiser of struct klat_benchmark: tables with lengths, and default options. */
+/* For the initialiser of struct klat_benchmark: tables with lengths, and the options struct. */
 #define KLAT_OPTIONS(table)                                                                        \
-	.options = (table), .option_count = KLAT_ARRAY_SIZE(table), .defaults = &defaults,         \
-	.options_size = sizeof(defaults)
+	.options = (table), .option_count = KLAT_ARRAY_SIZE(table), .values = &options,            \
+	.values_size = sizeof(options)
 #define KLAT_METRICS(table)                                                                        \
 	.metrics = (table),                                                                        \
 	.metric_count = KLAT_ARRAY_SIZE(table) + sizeof(struct {                                   \

@@ -20,8 +20,9 @@ enum klat_option_type {
  *     { .name = "gap", .argument = "US", .help = "sleep before each message",
  *       KLAT_INTEGER(gap_us, 0, 1000000) },
  *
- * One of the macros below says what the option takes, and names the field of the program's
- * options struct that holds the value. The struct starts as a copy of the file's `defaults`.
+ * One of the macros below says what the option takes, and names the field of `options`, a struct of
+ * the program, that holds the value. The struct is initialised with the defaults. It is complete
+ * before the measured process begins.
  */
 struct klat_option {
 	const char *name;
@@ -30,7 +31,7 @@ struct klat_option {
 	bool unrecorded; /* does not affect the measurement, and is not in the record's params */
 
 	enum klat_option_type type;
-	union { /* the field in `defaults` */
+	union { /* the field in `options` */
 		const void *field;
 		const int64_t *integer;
 		const int *choice;
@@ -42,13 +43,12 @@ struct klat_option {
 };
 
 #define KLAT_INTEGER(name, least, most)                                                            \
-	.type = KLAT_OPTION_INTEGER, .integer = &defaults.name, .minimum = (least),                \
-	.maximum = (most)
+	.type = KLAT_OPTION_INTEGER, .integer = &options.name, .minimum = (least), .maximum = (most)
 /* The words are the choices in the order of their values, or KLAT_CHOICE_OF's array of them. */
 #define KLAT_CHOICE(name, ...) KLAT_CHOICE_OF(name, ((const char *const[]){ __VA_ARGS__, NULL }))
 #define KLAT_CHOICE_OF(name, words)                                                                \
-	.type = KLAT_OPTION_CHOICE, .choice = &defaults.name, .choices = (words)
-#define KLAT_TEXT(name) .type = KLAT_OPTION_TEXT, .text = &defaults.name
-#define KLAT_FLAG(name) .type = KLAT_OPTION_FLAG, .flag = &defaults.name
+	.type = KLAT_OPTION_CHOICE, .choice = &options.name, .choices = (words)
+#define KLAT_TEXT(name) .type = KLAT_OPTION_TEXT, .text = &options.name
+#define KLAT_FLAG(name) .type = KLAT_OPTION_FLAG, .flag = &options.name
 
 #endif

@@ -14,7 +14,7 @@
 
 #define DEFAULT_ADDRESS "10.168.77.1/24"
 
-static const struct options defaults = {
+struct options options = {
 	.low_priority = 19,
 	.port = DATAGRAM_PORT,
 	.wait_for = 30,
@@ -22,7 +22,7 @@ static const struct options defaults = {
 	.device = "klat0",
 };
 
-static const struct klat_option options[] = {
+static const struct klat_option option_table[] = {
 	{ .name = "low-priority",
 	  .help = "priority of the thread that is preempted",
 	  KLAT_INTEGER(low_priority, 1, 98) },
@@ -85,28 +85,27 @@ static const struct klat_worker workers[] = {
 
 static int configure(struct klat_run *run)
 {
-	const struct options *o = run->options;
 	struct state *state = run->state;
 
 	/* '%' would ask the kernel to choose a number. */
-	if (!o->device[0] || strlen(o->device) >= IFNAMSIZ || strpbrk(o->device, "/%: \t\n") ||
-	    o->device[0] == '.')
+	if (!options.device[0] || strlen(options.device) >= IFNAMSIZ ||
+	    strpbrk(options.device, "/%: \t\n") || options.device[0] == '.')
 		return klat_usage(run, "--device takes a name of at most %d characters, not '%s'",
-				  IFNAMSIZ - 1, o->device);
-	state->device.name = o->device;
-	if (!klat_net_parse(o->address, &state->device))
+				  IFNAMSIZ - 1, options.device);
+	state->device.name = options.device;
+	if (!klat_net_parse(options.address, &state->device))
 		return klat_usage(run,
 				  "--address takes the IPv4 address of a host and a prefix of 8 to "
 				  "30, for example " DEFAULT_ADDRESS ", not '%s'",
-				  o->address);
-	if (o->remote && run->soak)
+				  options.address);
+	if (options.remote && run->soak)
 		return klat_usage(run, "--soak: network cannot soak with --remote");
-	run->low_priority = o->low_priority;
+	run->low_priority = options.low_priority;
 	klat_use_metric(run, metric_of_spinner(run), 1);
-	if (o->remote) {
+	if (options.remote) {
 		klat_use_table(run, workers, CLIENT);
 		/* The spinner's error says more than the supervisor's, so it has to come first. */
-		run->patience = o->wait_for + 10;
+		run->patience = options.wait_for + 10;
 		return 0;
 	}
 	/* An offset between two counters can change in hours. */
@@ -129,10 +128,9 @@ static struct in_addr peer_of(const struct klat_net_device *device)
 
 static int open_private(struct klat_run *run)
 {
-	const struct options *o = run->options;
 	struct state *state = run->state;
 	const struct sockaddr_in peer = { .sin_family = AF_INET,
-					  .sin_port = htons(o->port),
+					  .sin_port = htons(options.port),
 					  .sin_addr = peer_of(&state->device) };
 	int err = klat_enter_namespace(run, CLONE_NEWNET, "a network namespace");
 
@@ -145,14 +143,13 @@ static int open_private(struct klat_run *run)
 	if (state->socket_fd < 0)
 		return klat_error(run, errno, "cannot make a UDP socket: %m");
 	if (connect(state->socket_fd, (const struct sockaddr *)&peer, sizeof(peer)))
-		return klat_error(run, errno, "no route to the device %s: %m", o->device);
+		return klat_error(run, errno, "no route to the device %s: %m", options.device);
 	return 0;
 }
 
 /* On a terminal, say what to type on the other machine. */
 static int open_remote(struct klat_run *run)
 {
-	const struct options *o = run->options;
 	struct state *state = run->state;
 	int err = klat_net_check_free(run, &state->device);
 
@@ -165,24 +162,23 @@ static int open_remote(struct klat_run *run)
 		fprintf(stderr,
 			"network: waiting on %s for up to %lld s; on the other machine: "
 			"network/client --to %s --port %lld\n",
-			o->device, (long long)o->wait_for, inet_ntoa(peer_of(&state->device)),
-			(long long)o->port);
+			options.device, (long long)options.wait_for,
+			inet_ntoa(peer_of(&state->device)), (long long)options.port);
 	return 0;
 }
 
 static int setup(struct klat_run *run)
 {
-	const struct options *o = run->options;
 	struct state *state = run->state;
 	struct klat_worker *reader = &run->workers[HIGH], *sender = &run->workers[CLIENT];
 	int err;
 
 	state->stream = getpid();
-	err = o->remote ? open_remote(run) : klat_net_in_child(run, open_private);
+	err = options.remote ? open_remote(run) : klat_net_in_child(run, open_private);
 	if (err)
 		return err;
-	reader->kernel_threads = o->remote;
-	if (o->remote)
+	reader->kernel_threads = options.remote;
+	if (options.remote)
 		return 0;
 	sender->timers = run->one_cpu;
 	sender->most_sleeps = run->one_cpu ? KLAT_ANY_SLEEPS : 0;
@@ -200,7 +196,6 @@ static int setup(struct klat_run *run)
 
 static void verify(struct klat_run *run)
 {
-	const struct options *o = run->options;
 	const struct state *state = run->state;
 	const struct klat_requirement evidence[] = {
 		{ "preempted", state->counts.preempted, KLAT_MOSTLY, run->iterations,
@@ -210,14 +205,14 @@ static void verify(struct klat_run *run)
 		  klat_observed(run),
 		  .reason = "the low-priority thread was preempted by {got} of {wanted} "
 			    "packets" },
-		{ "lost", state->counts.lost, o->remote ? KLAT_COUNTED : KLAT_NEVER,
+		{ "lost", state->counts.lost, options.remote ? KLAT_COUNTED : KLAT_NEVER,
 		  .reason = "datagrams were lost and sent again", .disturbs = true },
 		{ "strays", .got = state->counts.strays },
-		{ "unspun", .got = state->counts.unspun, .unless = !o->remote },
+		{ "unspun", .got = state->counts.unspun, .unless = !options.remote },
 		{ "overtaken", state->counts.overtaken, KLAT_MOSTLY, run->iterations,
 		  .reason = "the reader preempted the client within send() for {got} of {wanted} "
 			    "packets",
-		  .unless = o->remote || !run->one_cpu },
+		  .unless = options.remote || !run->one_cpu },
 	};
 
 	klat_require(run, evidence);
@@ -267,7 +262,7 @@ const struct klat_benchmark klat_benchmark = {
 		    "network --remote\there, as root: waits up to 30 s for the first packet\n"
 		    "network/client --to 10.168.77.2\ton the other machine, meanwhile\n"
 		    "ip route del 10.168.77.0/24\ton the other machine, afterwards",
-	KLAT_OPTIONS(options),
+	KLAT_OPTIONS(option_table),
 	KLAT_METRICS(metrics),
 	KLAT_PUBLISHED(published),
 	KLAT_WORKERS(workers),

@@ -8,11 +8,11 @@
 
 enum { INTERRUPT_TO_READ, TIMER_TO_READ, SEND_TO_READ };
 
-struct options {
+extern struct options {
 	bool remote;
 	int64_t low_priority, port, wait_for;
 	const char *address, *device;
-};
+} options;
 
 /* The counts of each thread have a cache line of their own, so that counting does not delay another
  * thread. */
@@ -44,9 +44,8 @@ struct state {
  */
 static inline int metric_of_spinner(const struct klat_run *run)
 {
-	const struct options *o = run->options;
 
-	return run->one_cpu && !o->remote ? TIMER_TO_READ : INTERRUPT_TO_READ;
+	return run->one_cpu && !options.remote ? TIMER_TO_READ : INTERRUPT_TO_READ;
 }
 
 /* The bodies of H, of L and of the client of the private network. */

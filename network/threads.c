@@ -52,7 +52,6 @@ static uint32_t generation_of(const struct klat_worker *worker, int64_t i)
 
 static int give_up(struct klat_worker *worker)
 {
-	const struct options *o = worker->run->options;
 	const struct state *state = worker->state;
 	char forwards[2] = "";
 
@@ -60,7 +59,7 @@ static int give_up(struct klat_worker *worker)
 	return klat_error(worker->run, ETIMEDOUT,
 			  "no packet could be measured for %lld s, after %lld of %lld "
 			  "(%lld came while the spinner did not run, %lld were stray): %s",
-			  (long long)o->wait_for,
+			  (long long)options.wait_for,
 			  (long long)(worker->iteration + worker->run->warmup),
 			  (long long)klat_made(worker->run),
 			  (long long)__atomic_load_n(&state->counts.unspun, __ATOMIC_RELAXED),
@@ -81,9 +80,8 @@ static void announce(struct state *state, uint32_t generation)
  */
 static int spin_until_read(struct klat_worker *worker, uint32_t generation, bool yields)
 {
-	const struct options *o = worker->run->options;
 	const int64_t deadline =
-		klat_clock_ns(CLOCK_MONOTONIC_COARSE) + o->wait_for * KLAT_NS_PER_S;
+		klat_clock_ns(CLOCK_MONOTONIC_COARSE) + options.wait_for * KLAT_NS_PER_S;
 	struct state *state = worker->state;
 
 	for (uint32_t turn = 1; __atomic_load_n(&state->done, __ATOMIC_ACQUIRE) != generation;
@@ -91,7 +89,7 @@ static int spin_until_read(struct klat_worker *worker, uint32_t generation, bool
 		__atomic_store_n(&state->last, klat_stamp_begin(), __ATOMIC_RELAXED);
 		if (__builtin_expect(yields, 0))
 			klat_nap(50000);
-		if (!o->remote || turn % TURNS)
+		if (!options.remote || turn % TURNS)
 			continue;
 		__atomic_store_n(&state->announced, 0, __ATOMIC_RELAXED);
 		klat_rest(worker);
@@ -130,8 +128,7 @@ int spin_for_packets(struct klat_worker *worker)
 /* The high thread */
 
 /* The datagram in an IPv4 packet from the device, or false for a stray. */
-static bool find_datagram(const struct options *o, const char *packet, size_t size,
-			  struct datagram *datagram)
+static bool find_datagram(const char *packet, size_t size, struct datagram *datagram)
 {
 	struct iphdr ip;
 	struct udphdr udp;
@@ -147,7 +144,7 @@ static bool find_datagram(const struct options *o, const char *packet, size_t si
 		return false;
 	memcpy(&udp, packet + header, sizeof(udp));
 	memcpy(datagram, packet + header + sizeof(udp), sizeof(*datagram));
-	return ntohs(udp.dest) == o->port && ntohl(datagram->magic) == DATAGRAM_MAGIC;
+	return ntohs(udp.dest) == options.port && ntohl(datagram->magic) == DATAGRAM_MAGIC;
 }
 
 /* Each gap in the sender's numbers is a lost packet. A late packet fills its gap. */
@@ -169,16 +166,15 @@ static void follow_numbering(struct state *state, const struct datagram *datagra
 static bool accept_packet(struct klat_run *run, uint32_t generation, const char *packet,
 			  size_t size, bool spun, struct datagram *datagram)
 {
-	const struct options *o = run->options;
 	struct state *state = run->state;
 
-	if (!find_datagram(o, packet, size, datagram) ||
-	    (!o->remote && (ntohl(datagram->stream) != state->stream ||
-			    ntohl(datagram->sequence) != generation))) {
+	if (!find_datagram(packet, size, datagram) ||
+	    (!options.remote && (ntohl(datagram->stream) != state->stream ||
+				 ntohl(datagram->sequence) != generation))) {
 		__atomic_fetch_add(&state->counts.strays, 1, __ATOMIC_RELAXED);
 		return false;
 	}
-	if (!o->remote)
+	if (!options.remote)
 		return true;
 	follow_numbering(state, datagram);
 	__atomic_fetch_add(&state->counts.unspun, !spun, __ATOMIC_RELAXED);

@@ -24,10 +24,10 @@
 enum { ROUND_TRIP, ONE_WAY };
 enum { WRITER, READER };
 
-struct options {
+static struct options {
 	int64_t bytes, gap_us, low_priority;
 	int process, epoll, mode, higher;
-};
+} options = { .bytes = 1, .gap_us = 50, .low_priority = 19 };
 
 /* A pipe. Without --wait epoll, `epoll` is negative. */
 struct channel {
@@ -40,9 +40,7 @@ struct state {
 	char bytes[2][MAX_BYTES];
 };
 
-static const struct options defaults = { .bytes = 1, .gap_us = 50, .low_priority = 19 };
-
-static const struct klat_option options[] = {
+static const struct klat_option option_table[] = {
 	{ .name = "bytes", .help = "bytes in each message", KLAT_INTEGER(bytes, 1, MAX_BYTES) },
 	{ .name = "peer", .help = "what the reader is", KLAT_CHOICE(process, "thread", "process") },
 	{ .name = "wait", .help = "how both sides wait", KLAT_CHOICE(epoll, "read", "epoll") },
@@ -74,13 +72,12 @@ static const struct klat_published published[] = {
 
 static int configure(struct klat_run *run)
 {
-	const struct options *o = run->options;
 
-	if (o->mode == ROUND_TRIP && o->higher)
+	if (options.mode == ROUND_TRIP && options.higher)
 		return klat_usage(run, "--higher needs --mode one-way");
-	run->low_priority = o->higher ? o->low_priority : 0;
-	klat_use_metric(run, o->mode, 1);
-	if (o->mode == ONE_WAY)
+	run->low_priority = options.higher ? options.low_priority : 0;
+	klat_use_metric(run, options.mode, 1);
+	if (options.mode == ONE_WAY)
 		klat_bound_offset(run, ONE_WAY);
 	return 0;
 }
@@ -109,8 +106,7 @@ static int take(const struct channel *channel, char *bytes, size_t size)
 static int writer(struct klat_worker *worker)
 {
 	const struct klat_run *run = worker->run;
-	const struct options *o = run->options;
-	const size_t size = o->bytes, reply = o->mode == ONE_WAY ? 1 : size;
+	const size_t size = options.bytes, reply = options.mode == ONE_WAY ? 1 : size;
 	struct state *state = worker->state;
 	uint64_t *round_trip = klat_series(run, ROUND_TRIP, 0);
 	int err = 0;
@@ -122,8 +118,8 @@ static int writer(struct klat_worker *worker)
 		/* On one CPU, the two workers together never leave the CPU idle. */
 		if (run->one_cpu)
 			klat_rest(worker);
-		if (o->mode == ONE_WAY && o->gap_us)
-			klat_sleep(worker, o->gap_us * 1000);
+		if (options.mode == ONE_WAY && options.gap_us)
+			klat_sleep(worker, options.gap_us * 1000);
 		begin = state->start = klat_stamp_begin();
 		err = put(&state->there, state->bytes[WRITER], size)
 			      ?: take(&state->back, state->bytes[WRITER], reply);
@@ -136,8 +132,7 @@ static int writer(struct klat_worker *worker)
 static int reader(struct klat_worker *worker)
 {
 	const struct klat_run *run = worker->run;
-	const struct options *o = run->options;
-	const size_t size = o->bytes, reply = o->mode == ONE_WAY ? 1 : size;
+	const size_t size = options.bytes, reply = options.mode == ONE_WAY ? 1 : size;
 	struct state *state = worker->state;
 	uint64_t *one_way = klat_series(run, ONE_WAY, 0);
 	int err = 0;
@@ -155,31 +150,29 @@ static int reader(struct klat_worker *worker)
 
 static int open_channel(struct klat_run *run, struct channel *channel)
 {
-	const struct options *o = run->options;
 
-	if (sync_pipe(run, channel->fds, o->bytes))
+	if (sync_pipe(run, channel->fds, options.bytes))
 		return -EIO;
-	channel->epoll = o->epoll ? sync_epoll(channel->fds[0]) : -1;
-	return o->epoll && channel->epoll < 0 ? channel->epoll : 0;
+	channel->epoll = options.epoll ? sync_epoll(channel->fds[0]) : -1;
+	return options.epoll && channel->epoll < 0 ? channel->epoll : 0;
 }
 
 static int setup(struct klat_run *run)
 {
-	const struct options *o = run->options;
 	struct klat_worker *workers = run->workers;
 	struct state *state = run->state;
 
 	/* A message longer than a page is read in parts. */
-	workers[WRITER].most_sleeps = workers[READER].most_sleeps = 1 + o->bytes / 4096;
-	workers[READER].process = o->process;
+	workers[WRITER].most_sleeps = workers[READER].most_sleeps = 1 + options.bytes / 4096;
+	workers[READER].process = options.process;
 	/* Half of the writer's wakeups end the gap, and no sample contains its wait for the reply.
 	 */
-	if (o->mode == ONE_WAY) {
+	if (options.mode == ONE_WAY) {
 		workers[WRITER].woken = false;
 		workers[WRITER].sleeps = KLAT_COUNTED;
 	}
-	if (o->higher)
-		workers[o->higher == 1 ? WRITER : READER].rank = KLAT_LOW;
+	if (options.higher)
+		workers[options.higher == 1 ? WRITER : READER].rank = KLAT_LOW;
 	return open_channel(run, &state->there) ?: open_channel(run, &state->back);
 }
 
@@ -205,7 +198,7 @@ const struct klat_benchmark klat_benchmark = {
 		"pipes\tthe round trip of one byte between two CPUs\n"
 		"pipes --cpus 1,1\tbetween two threads of one CPU\n"
 		"pipes --cpus 1,1 --mode one-way --higher reader\tthe reader preempts the writer",
-	KLAT_OPTIONS(options),
+	KLAT_OPTIONS(option_table),
 	KLAT_METRICS(metrics),
 	KLAT_PUBLISHED(published),
 	KLAT_WORKERS(workers),

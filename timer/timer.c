@@ -17,9 +17,9 @@ static const char *const methods[] = { "signal",    "itimer",       "timerfd",
 				       "nanosleep", "signal-below", NULL };
 static const char *const waits[] = { "auto", "spin", "read", "epoll", "sleep", NULL };
 
-static const struct options defaults = { 0 };
+struct options options = { 0 };
 
-static const struct klat_option options[] = {
+static const struct klat_option option_table[] = {
 	{ .name = "method",
 	  .help = "signal: timer_create() with SIGALRM; itimer: setitimer() with SIGALRM; timerfd: "
 		  "a timer descriptor; nanosleep: clock_nanosleep() to a deadline; signal-below: "
@@ -66,25 +66,25 @@ static const int fitting[][3] = {
 
 static int configure(struct klat_run *run)
 {
-	struct options *o = run->options;
-	const int *fit = fitting[o->method], wait = o->wait == AUTO ? fit[0] : o->wait;
+	const int *fit = fitting[options.method],
+		  wait = options.wait == AUTO ? fit[0] : options.wait;
 
 	if (wait != fit[0] && wait != fit[1] && wait != fit[2])
-		return klat_usage(run, "--method %s does not support --wait %s", methods[o->method],
-				  waits[wait]);
-	if (run->soak && o->mode == PERIODIC && o->method != NANOSLEEP)
+		return klat_usage(run, "--method %s does not support --wait %s",
+				  methods[options.method], waits[wait]);
+	if (run->soak && options.mode == PERIODIC && options.method != NANOSLEEP)
 		return klat_usage(
 			run, "--soak with --mode periodic needs --method nanosleep: the kernel "
 			     "merges the late periods of other timers into one");
-	o->wait = wait;
+	options.wait = wait;
 	/* A shorter wait gives more samples a second. An emulator can take longer than 200 us to
 	 * set a timer. */
-	if (!o->period_us)
-		o->period_us = run->soak || !klat_timed() ? 1000 : 200;
-	run->ordinary = o->method == SIGNAL_BELOW;
+	if (!options.period_us)
+		options.period_us = run->soak || !klat_timed() ? 1000 : 200;
+	run->ordinary = options.method == SIGNAL_BELOW;
 	if (klat_planted(run, "uncounted"))
-		o->mode = PERIODIC;
-	run->patience += 2 * (o->period_us / 1000000);
+		options.mode = PERIODIC;
+	run->patience += 2 * (options.period_us / 1000000);
 	klat_use_metric(run, LATENESS, 1);
 	if (wait == SPIN) {
 		klat_use_metric(run, DELIVERY, 1);
@@ -95,9 +95,8 @@ static int configure(struct klat_run *run)
 
 static int setup(struct klat_run *run)
 {
-	const struct options *o = run->options;
 
-	run->workers->sleeps = o->wait == SPIN ? KLAT_RARELY : KLAT_MOSTLY;
+	run->workers->sleeps = options.wait == SPIN ? KLAT_RARELY : KLAT_MOSTLY;
 	return wait_prepare(run);
 }
 
@@ -106,11 +105,10 @@ static const struct klat_worker workers[] = { { "waiter", .body = wait_for_timer
 
 static void verify(struct klat_run *run)
 {
-	const struct options *o = run->options;
 	const struct state *state = run->state;
 	const struct klat_worker *worker = klat_worker_find(run, "waiter", 0);
 	/* See advance(). */
-	const bool serves_all = run->soak && o->mode == PERIODIC;
+	const bool serves_all = run->soak && options.mode == PERIODIC;
 	const int64_t unserved = state->due - klat_observed(run);
 	const struct klat_requirement evidence[] = {
 		{ "early", state->early, KLAT_RARELY, run->iterations,
@@ -121,9 +119,10 @@ static void verify(struct klat_run *run)
 		{ "premature", state->premature, KLAT_RARELY, klat_observed(run),
 		  .reason = "in {got} of {wanted} iterations the timer seems to have expired "
 			    "before its deadline" },
-		{ "missed", .got = state->missed, .unless = o->mode == ONE_SHOT || serves_all },
+		{ "missed", .got = state->missed,
+		  .unless = options.mode == ONE_SHOT || serves_all },
 		{ "periods", .got = serves_all ? state->due : state->periods,
-		  .unless = o->mode == ONE_SHOT },
+		  .unless = options.mode == ONE_SHOT },
 		{ "behind", state->behind, KLAT_RARELY, klat_observed(run),
 		  .reason = "in {got} of {wanted} periods the thread was still busy with "
 			    "earlier periods",
@@ -134,7 +133,8 @@ static void verify(struct klat_run *run)
 		{ NULL, state->unaccounted, KLAT_RARELY, klat_observed(run),
 		  .reason = "{got} periods in {wanted} iterations are unaccounted for" },
 		{ NULL, worker->involuntary, KLAT_NEVER, .reason = "the waiter was preempted",
-		  .disturbs = true, .unless = o->wait != SPIN || o->method == SIGNAL_BELOW },
+		  .disturbs = true,
+		  .unless = options.wait != SPIN || options.method == SIGNAL_BELOW },
 	};
 
 	klat_require(run, evidence);
@@ -160,7 +160,7 @@ const struct klat_benchmark klat_benchmark = {
 		"timer\tSIGALRM into a spinning thread\n"
 		"timer --method nanosleep --mode periodic --period 1000\tas cyclictest measures\n"
 		"timer --method timerfd --wait epoll\tan event loop's timer",
-	KLAT_OPTIONS(options),
+	KLAT_OPTIONS(option_table),
 	KLAT_METRICS(metrics),
 	KLAT_PUBLISHED(published),
 	KLAT_WORKERS(workers),

@@ -10,10 +10,10 @@ enum { SIGNAL, ITIMER, TIMERFD, NANOSLEEP, SIGNAL_BELOW };
 enum { AUTO, SPIN, READ, EPOLL, SLEEP };
 enum { ONE_SHOT, PERIODIC };
 
-struct options {
+extern struct options {
 	int64_t period_us;
 	int method, wait, mode;
-};
+} options;
 
 struct state {
 	int64_t early; /* samples whose timer fired before the wait began */

@@ -32,7 +32,6 @@ struct clockwork {
 	volatile bool early;
 	volatile sig_atomic_t fired;
 	struct klat_worker *worker;
-	const struct options *options;
 	struct state *state;
 	int method;           /* SIGNAL for SIGNAL_BELOW, too */
 	int64_t period, next; /* `next`: the deadline that the thread waits for */
@@ -51,7 +50,7 @@ static sigset_t alarm_set;
 /* True after a sleep. A running timer then starts again: otherwise the sleep counts as lateness. */
 static bool rested(struct clockwork *work)
 {
-	return work->options->wait == SPIN && klat_rest(work->worker);
+	return options.wait == SPIN && klat_rest(work->worker);
 }
 
 static struct timeval to_timeval(int64_t ns)
@@ -62,7 +61,7 @@ static struct timeval to_timeval(int64_t ns)
 /* Set the timer to its next deadline, or stop it. A periodic timer then runs by itself. */
 static int set_timer(struct clockwork *work, bool runs)
 {
-	int64_t interval = runs && work->options->mode == PERIODIC ? work->period : 0;
+	int64_t interval = runs && options.mode == PERIODIC ? work->period : 0;
 	struct itimerspec absolute = { klat_from_ns(interval),
 				       klat_from_ns(runs ? work->next : 0) };
 	struct itimerval relative = { to_timeval(interval), to_timeval(runs ? work->period : 0) };
@@ -108,7 +107,7 @@ static int begin_stretch(struct clockwork *work)
 
 	/* The timer may fire inside the call that sets it. The handler then runs there, and the
 	 * sample counts as early. */
-	if (work->options->wait == SPIN)
+	if (options.wait == SPIN)
 		pthread_sigmask(SIG_UNBLOCK, &alarm_set, NULL);
 	work->next = klat_now_ns() + work->period;
 	work->last_spin = 0;
@@ -187,7 +186,7 @@ static int advance(struct clockwork *work, uint64_t late, uint64_t count)
 		missed = passed_over(work, work->counted);
 	else if (work->method == NANOSLEEP)
 		missed = work->worker->run->soak ? 0 : late / period_ticks;
-	else if (work->options->wait == SPIN)
+	else if (options.wait == SPIN)
 		missed = timer_getoverrun(work->timer);
 	work->state->missed += missed;
 	/* A thread that is late has not served the deadlines since this one. */
@@ -205,13 +204,13 @@ static int make_clockwork(struct clockwork *work)
 
 	if (work->method == SIGNAL && timer_create(CLOCK_MONOTONIC, &event, &work->timer))
 		return -errno;
-	if (work->method == NANOSLEEP || work->options->wait == SPIN)
+	if (work->method == NANOSLEEP || options.wait == SPIN)
 		return 0;
 	work->fd = work->method == TIMERFD ? timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC)
 					   : signalfd(-1, &alarm_set, SFD_CLOEXEC);
 	if (work->fd < 0)
 		return -errno;
-	work->epoll_fd = work->options->wait == EPOLL ? sync_epoll(work->fd) : 0;
+	work->epoll_fd = options.wait == EPOLL ? sync_epoll(work->fd) : 0;
 	return work->epoll_fd < 0 ? work->epoll_fd : 0;
 }
 
@@ -253,7 +252,7 @@ static uint64_t lateness(struct clockwork *work, uint64_t at)
 		now = before + (after - before) / 2;
 	}
 	late = klat_ns_to_ticks(run, ns - work->next) - (now - at);
-	if (late < 0 && work->method == ITIMER && work->options->mode == PERIODIC) {
+	if (late < 0 && work->method == ITIMER && options.mode == PERIODIC) {
 		work->next -= work->period;
 		late += klat_ns_to_ticks(run, work->period);
 		work->state->missed--;
@@ -321,7 +320,7 @@ static int block(struct clockwork *work, uint64_t *count)
 		return 0;
 	if (work->method == NANOSLEEP)
 		return -clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &deadline, NULL);
-	if (work->options->wait == EPOLL &&
+	if (options.wait == EPOLL &&
 	    TEMP_FAILURE_RETRY(epoll_wait(work->epoll_fd, &event, 1, -1)) < 0)
 		return -errno;
 	if (work->method == TIMERFD)
@@ -335,7 +334,7 @@ static int block(struct clockwork *work, uint64_t *count)
 static int take_sample(struct clockwork *work, int64_t i)
 {
 	const struct klat_run *run = work->worker->run;
-	const bool spins = work->options->wait == SPIN;
+	const bool spins = options.wait == SPIN;
 	uint64_t count = 1, at, end = 0, late;
 	bool early;
 	int err;
@@ -360,14 +359,14 @@ static int take_sample(struct clockwork *work, int64_t i)
 		klat_series(run, DELIVERY, 0)[i] = at - work->from;
 		klat_series(run, RETURN, 0)[i] = end - work->from;
 	}
-	if (early && run->soak && work->options->mode == PERIODIC) {
+	if (early && run->soak && options.mode == PERIODIC) {
 		/* The thread is still busy with the periods before. */
 		work->state->behind++;
 		work->worker->unneeded_sleeps++;
 		early = false;
 	}
 	work->state->early += klat_is_sample(run, i) && early;
-	if (work->options->mode == PERIODIC)
+	if (options.mode == PERIODIC)
 		return advance(work, late, count);
 	rested(work);
 	return 0;
@@ -376,12 +375,11 @@ static int take_sample(struct clockwork *work, int64_t i)
 int wait_for_timer(struct klat_worker *worker)
 {
 	const struct klat_run *run = worker->run;
-	const struct options *o = run->options;
 	struct clockwork work = { .worker = worker,
-				  .options = o,
 				  .state = worker->state,
-				  .method = o->method == SIGNAL_BELOW ? SIGNAL : o->method,
-				  .period = o->period_us * 1000,
+				  .method =
+					  options.method == SIGNAL_BELOW ? SIGNAL : options.method,
+				  .period = options.period_us * 1000,
 				  .yields = klat_planted(run, "yield"),
 				  .misdates = klat_planted(run, "early"),
 				  .miscounts = klat_planted(run, "uncounted") };
@@ -398,14 +396,14 @@ int wait_for_timer(struct klat_worker *worker)
 			work.begun = work.begun ? work.next - work.period : 0;
 		}
 		/* During the copy of a slow sample's trace, the worker rests. */
-		if (o->mode == PERIODIC && work.begun && worker->rests != rests)
+		if (options.mode == PERIODIC && work.begun && worker->rests != rests)
 			err = stop(&work);
-		if (!err && (o->mode == ONE_SHOT || !work.begun))
+		if (!err && (options.mode == ONE_SHOT || !work.begun))
 			err = begin_stretch(&work);
 		if (!err)
 			err = take_sample(&work, i);
 	}
-	if (o->mode == PERIODIC && work.begun && !err)
+	if (options.mode == PERIODIC && work.begun && !err)
 		err = stop(&work);
 	/* After an error the timer may still run; its handler must not use `work` then. */
 	pthread_sigmask(SIG_BLOCK, &alarm_set, NULL);

@@ -18,11 +18,10 @@ enum { PREPARED, STARTING, FINISHED, POINTS };
  * warm-up included. At PREPARED a contender may sleep while it waits for the others. At STARTING
  * all are awake.
  */
-static uint32_t all_at(const struct klat_run *run, uint32_t round, int point)
+static uint32_t all_at(uint32_t round, int point)
 {
-	const struct options *o = run->options;
 
-	return o->initiators * (POINTS * round + point + 1);
+	return options.initiators * (POINTS * round + point + 1);
 }
 
 static int meet(struct klat_worker *worker, uint32_t round, int point)
@@ -30,25 +29,25 @@ static int meet(struct klat_worker *worker, uint32_t round, int point)
 	struct state *state = worker->state;
 
 	__atomic_fetch_add(&state->arrived, 1, __ATOMIC_ACQ_REL);
-	return klat_spin_until(worker, &state->arrived, all_at(worker->run, round, point));
+	return klat_spin_until(worker, &state->arrived, all_at(round, point));
 }
 
-static bool met_another(const struct options *o, const struct state *state, int index)
+static bool met_another(const struct state *state, int index)
 {
 	const struct contender *own = &state->contenders[index];
 
-	for (int64_t other = 0; other < o->initiators; other++)
+	for (int64_t other = 0; other < options.initiators; other++)
 		if (other != index && state->contenders[other].begin < own->end &&
 		    own->begin < state->contenders[other].end)
 			return true;
 	return false;
 }
 
-static uint64_t time_together(const struct options *o, const struct state *state)
+static uint64_t time_together(const struct state *state)
 {
 	uint64_t begin = state->contenders[0].begin, end = state->contenders[0].end;
 
-	for (int64_t c = 1; c < o->initiators; c++) {
+	for (int64_t c = 1; c < options.initiators; c++) {
 		const struct contender *other = &state->contenders[c];
 
 		begin = other->begin < begin ? other->begin : begin;
@@ -60,7 +59,6 @@ static uint64_t time_together(const struct options *o, const struct state *state
 int contender(struct klat_worker *worker)
 {
 	const struct klat_run *run = worker->run;
-	const struct options *o = run->options;
 	struct state *state = worker->state;
 	struct contender *own = &state->contenders[worker->index];
 	uint64_t *samples = klat_series(run, INITIATOR, worker->index),
@@ -68,7 +66,7 @@ int contender(struct klat_worker *worker)
 	bool apart = klat_planted(run, "apart");
 	char *pages;
 	uint32_t round = 0;
-	int err = make_pages(o, &pages);
+	int err = make_pages(&pages);
 
 	if (!err && !worker->index)
 		err = settle_delivery(worker, pages);
@@ -82,13 +80,12 @@ int contender(struct klat_worker *worker)
 		/* The fault "apart": each waits until the one before has finished. */
 		if (!err && apart)
 			err = klat_spin_until(worker, &state->arrived,
-					      all_at(run, round, STARTING) + worker->index);
+					      all_at(round, STARTING) + worker->index);
 		if (err)
 			break;
 		own->begin = klat_stamp_begin();
 		klat_inject(run, i);
-		/* Not `o`: as in tlbflush.c. */
-		err = operate(run->options, pages);
+		err = operate(pages);
 		own->end = klat_stamp_end(worker);
 		samples[i] = own->end - own->begin;
 		own->operations += !err;
@@ -96,24 +93,22 @@ int contender(struct klat_worker *worker)
 			err = meet(worker, round, FINISHED);
 		if (err)
 			break;
-		own->met +=
-			klat_is_sample(run, i) && met_another(run->options, state, worker->index);
+		own->met += klat_is_sample(run, i) && met_another(state, worker->index);
 		if (together)
-			together[i] = time_together(run->options, state);
-		err = restore(run->options, pages);
+			together[i] = time_together(state);
+		err = restore(pages);
 	}
 	return err;
 }
 
 void verify_contention(struct klat_run *run)
 {
-	const struct options *o = run->options;
 	const struct state *state = run->state;
-	const bool alone = o->initiators == 1;
-	int64_t expected = (o->initiators - 1) * klat_made(run) * flushes_of(o), least = INT64_MAX,
-		most = -1, met = INT64_MAX, operations = 0, interrupts = 0;
+	const bool alone = options.initiators == 1;
+	int64_t expected = (options.initiators - 1) * klat_made(run) * flushes_of(),
+		least = INT64_MAX, most = -1, met = INT64_MAX, operations = 0, interrupts = 0;
 
-	for (int64_t c = 0; c < o->initiators; c++) {
+	for (int64_t c = 0; c < options.initiators; c++) {
 		int64_t delivered =
 			klat_interrupts(run, "TLB", klat_worker_find(run, "initiator", c)->cpu);
 
@@ -132,12 +127,12 @@ void verify_contention(struct klat_run *run)
 		  .unless = alone },
 		/* An initiator that sleeps on the lock of the address space gets no shootdown. */
 		{ "least_delivered", .got = least, .unless = alone || least < 0 },
-		{ "most_delivered", most, KLAT_AT_MOST, most_flushes(o, expected),
+		{ "most_delivered", most, KLAT_AT_MOST, most_flushes(expected),
 		  .reason = "shootdowns of other processes reached an initiator", .disturbs = true,
 		  .unless = alone || most < 0 },
 		{ "expected", .got = expected, .unless = alone },
 		/* Elsewhere each flush is an interrupt. */
-		{ "flushes", .got = o->initiators * expected, .unless = !broadcasts },
+		{ "flushes", .got = options.initiators * expected, .unless = !broadcasts },
 		{ "flush_interrupts", .got = interrupts, .unless = !broadcasts },
 	};
 

@@ -16,9 +16,9 @@ struct delivery {
 
 /* Whether the kernel counts an interrupt for each operation and responder, unless may_broadcast().
  */
-static bool is_interrupt(const struct options *o)
+static bool is_interrupt(void)
 {
-	return KLAT_ARCH_SHOOTDOWN_INTERRUPTS || o->operation == MEMBARRIER;
+	return KLAT_ARCH_SHOOTDOWN_INTERRUPTS || options.operation == MEMBARRIER;
 }
 
 /* A flush without an interrupt needs a proof, and sleepers give none. */
@@ -29,19 +29,19 @@ static bool may_broadcast(const struct state *state)
 
 /* Where these interrupts are counted. A shootdown without a row of its own may still be a function
  * call. */
-static const char *row_of(const struct options *o)
+static const char *row_of(void)
 {
-	return is_interrupt(o) && o->operation != MEMBARRIER ? "TLB" : "CAL";
+	return is_interrupt() && options.operation != MEMBARRIER ? "TLB" : "CAL";
 }
 
 /* The interrupts for flushes among those of row_of(). Function calls also have other causes. A
  * kernel makes one for each flush or for none. */
-static int64_t flush_interrupts(const struct options *o, int64_t delivered, int64_t expected)
+static int64_t flush_interrupts(int64_t delivered, int64_t expected)
 {
 	const bool calls =
 		KLAT_ARCH_SHOOTDOWN_CALLS && klat_is_met(KLAT_MOSTLY, delivered, expected);
 
-	if (!is_interrupt(o) && !calls)
+	if (!is_interrupt() && !calls)
 		return 0;
 	return delivered < expected ? delivered : expected;
 }
@@ -54,17 +54,16 @@ static int64_t flush_interrupts(const struct options *o, int64_t delivered, int6
 int settle_delivery(struct klat_worker *initiator, char *pages)
 {
 	struct klat_run *run = initiator->run;
-	const struct options *o = run->options;
 	const int64_t until_ns = klat_now_ns() + 350000000;
 	int err = 0;
 
 	if (klat_broadcast_cpus() <= 1 || run->cpu_count < klat_broadcast_cpus() ||
-	    o->operation == MEMBARRIER)
+	    options.operation == MEMBARRIER)
 		return 0;
 	while (!err && klat_now_ns() < until_ns) {
 		klat_rest(initiator);
-		touch_pages(o, pages);
-		err = operate(o, pages) ?: restore(o, pages);
+		touch_pages(pages);
+		err = operate(pages) ?: restore(pages);
 	}
 	klat_interrupts_restart(run);
 	return err;
@@ -82,16 +81,15 @@ static int64_t greater(int64_t a, int64_t b)
 
 static struct delivery sum_up(struct klat_run *run, int64_t expected)
 {
-	const struct options *o = run->options;
 	const struct state *state = run->state;
 	struct delivery sum = { .least = INT64_MAX, .gaps = INT64_MAX, .proofs = INT64_MAX };
 
-	for (int64_t r = 0; r < o->responders; r++) {
+	for (int64_t r = 0; r < options.responders; r++) {
 		const struct klat_worker *worker = klat_worker_find(run, "responder", r);
-		int64_t delivered = klat_interrupts(run, row_of(o), worker->cpu);
+		int64_t delivered = klat_interrupts(run, row_of(), worker->cpu);
 
 		/* The wakeup of a thread can be a function call, too. */
-		if (o->operation == MEMBARRIER && delivered > 0)
+		if (options.operation == MEMBARRIER && delivered > 0)
 			delivered -= lesser(worker->voluntary, delivered);
 		sum.least = lesser(sum.least, delivered);
 		sum.most = greater(sum.most, delivered);
@@ -100,27 +98,26 @@ static struct delivery sum_up(struct klat_run *run, int64_t expected)
 		sum.proofs = lesser(sum.proofs, state->responders[r].proofs);
 		sum.stale = greater(sum.stale, state->responders[r].stale);
 		/* A responder that rests during restore() gets no interrupt. */
-		if (delivered > 0 && o->operation == MPROTECT)
+		if (delivered > 0 && options.operation == MPROTECT)
 			delivered += worker->rests;
 		sum.reached += klat_is_met(KLAT_MOSTLY, delivered, expected);
-		sum.interrupts += flush_interrupts(o, delivered, expected);
+		sum.interrupts += flush_interrupts(delivered, expected);
 	}
 	return sum;
 }
 
 void verify_delivery(struct klat_run *run, int64_t expected)
 {
-	const struct options *o = run->options;
 	const struct state *state = run->state;
 	const struct delivery sum = sum_up(run, expected);
 	const bool sees_gaps = klat_timed() || KLAT_ARCH_HAS_MARK,
-		   membarrier = o->operation == MEMBARRIER, counts = is_interrupt(o),
-		   all = sum.reached == o->responders, most_came = 2 * sum.least > expected,
+		   membarrier = options.operation == MEMBARRIER, counts = is_interrupt(),
+		   all = sum.reached == options.responders, most_came = 2 * sum.least > expected,
 		   interrupts = counts && (all || !may_broadcast(state)),
 		   has_way = !membarrier && sum.least >= 0 && (all || may_broadcast(state));
 	const struct klat_requirement evidence[] = {
 		{ "responders_reached", sum.reached,
-		  interrupts && sum.least >= 0 ? KLAT_EXACTLY : KLAT_COUNTED, o->responders,
+		  interrupts && sum.least >= 0 ? KLAT_EXACTLY : KLAT_COUNTED, options.responders,
 		  .unless = !counts,
 		  .reason = membarrier ? "not delivered: {got} of {wanted} responders got the "
 					 "interrupts of membarrier()"
@@ -128,11 +125,12 @@ void verify_delivery(struct klat_run *run, int64_t expected)
 				    ? "{got} of {wanted} responders got 99 % of the shootdowns: "
 				      "the kernel sends none to a CPU that other work has taken "
 				      "from its responder"
-			    : o->sleeping ? "not delivered: {got} of {wanted} responders got the "
-					    "shootdowns: a sleeping responder gets none"
-					  : "not delivered: {got} of {wanted} responders got the "
-					    "shootdowns: a hypervisor leaves out CPUs that it has "
-					    "preempted, or flushes their TLBs itself" },
+			    : options.sleeping
+				    ? "not delivered: {got} of {wanted} responders got the "
+				      "shootdowns: a sleeping responder gets none"
+				    : "not delivered: {got} of {wanted} responders got the "
+				      "shootdowns: a hypervisor leaves out CPUs that it has "
+				      "preempted, or flushes their TLBs itself" },
 		{ "least_delivered", sum.least, KLAT_AT_LEAST, 0,
 		  .reason = membarrier ? "/proc/interrupts does not count function calls: delivery "
 					 "cannot be proved (see klat doctor)"
@@ -145,10 +143,10 @@ void verify_delivery(struct klat_run *run, int64_t expected)
 		{ klat_timed() ? "least_gaps" : "least_interrupted", sum.gaps,
 		  interrupts ? KLAT_MOSTLY : KLAT_COUNTED, run->iterations,
 		  .reason = "a responder saw {got} interruptions in {wanted} iterations",
-		  .unless = o->sleeping || !sees_gaps },
+		  .unless = options.sleeping || !sees_gaps },
 		{ NULL, sum.slept, KLAT_RARELY, klat_observed(run),
 		  .reason = "a responder slept during {got} of {wanted} operations",
-		  .unless = o->sleeping },
+		  .unless = options.sleeping },
 		{ "proofs", sum.proofs, interrupts ? KLAT_COUNTED : KLAT_AT_LEAST,
 		  least_proofs(klat_made(run)),
 		  .reason = "a responder has {got} of {wanted} proofs that its TLB was flushed: "
@@ -159,9 +157,9 @@ void verify_delivery(struct klat_run *run, int64_t expected)
 			    "pages: its TLB was not flushed",
 		  .unless = !state->proves },
 		/* The delivery of the run: see docs/record.md. */
-		{ "flushes", .got = expected * o->responders, .unless = !has_way },
+		{ "flushes", .got = expected * options.responders, .unless = !has_way },
 		{ "flush_interrupts", .got = sum.interrupts, .unless = !has_way },
-		{ NULL, sum.most, KLAT_AT_MOST, most_flushes(o, expected),
+		{ NULL, sum.most, KLAT_AT_MOST, most_flushes(expected),
 		  .reason = membarrier ? "other function calls interrupted a responder"
 				       : "shootdowns of other processes reached a responder",
 		  .disturbs = true, .unless = !counts },

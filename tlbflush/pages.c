@@ -8,9 +8,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-static int map_pages(const struct options *o, char *place)
+static int map_pages(char *place)
 {
-	void *mapped = mmap(place, o->pages * PAGE, PROT_READ | PROT_WRITE,
+	void *mapped = mmap(place, options.pages * PAGE, PROT_READ | PROT_WRITE,
 			    MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
 
 	return mapped == MAP_FAILED ? -errno : 0;
@@ -20,26 +20,26 @@ static int map_pages(const struct options *o, char *place)
  * With --page-table kept, an inaccessible reservation surrounds the pages and shares their page
  * tables. With freed, nothing else is mapped in these page tables.
  */
-int make_pages(const struct options *o, char **pages)
+int make_pages(char **pages)
 {
-	const size_t size = (o->pages * PAGE + TABLE - 1) / TABLE * TABLE + 2 * TABLE;
+	const size_t size = (options.pages * PAGE + TABLE - 1) / TABLE * TABLE + 2 * TABLE;
 	char *reservation =
 		mmap(NULL, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
 	if (reservation == MAP_FAILED)
 		return -ENOMEM;
 	*pages = (char *)(((uintptr_t)reservation + TABLE - 1) & ~(TABLE - 1));
-	if (o->freed)
+	if (options.freed)
 		munmap(reservation, size);
 	else
 		*pages += PAGE;
-	return map_pages(o, *pages);
+	return map_pages(*pages);
 }
 
 /* A read would map the shared zero page. */
-void touch_pages(const struct options *o, char *pages)
+void touch_pages(char *pages)
 {
-	for (int64_t page = 0; page < o->pages; page++)
+	for (int64_t page = 0; page < options.pages; page++)
 		*(volatile char *)(pages + page * PAGE) = 1;
 }
 
@@ -50,25 +50,25 @@ void touch_first(struct klat_worker *worker, int64_t i, char *pages)
 	const int64_t before = klat_thread_usage().ru_minflt;
 
 	worker->other_faults = before - worker->expected_faults;
-	touch_pages(worker->run->options, pages);
+	touch_pages(pages);
 	if (i >= -worker->run->lead)
 		worker->expected_faults += klat_thread_usage().ru_minflt - before;
 }
 
-int allow_operation(const struct options *o)
+int allow_operation(void)
 {
-	if (o->operation != MEMBARRIER)
+	if (options.operation != MEMBARRIER)
 		return 0;
 	return syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) ? -errno
 											: 0;
 }
 
-int operate(const struct options *o, char *pages)
+int operate(char *pages)
 {
-	size_t size = o->pages * PAGE;
+	size_t size = options.pages * PAGE;
 	int result = 0;
 
-	switch (o->operation) {
+	switch (options.operation) {
 	case MUNMAP:
 		result = munmap(pages, size);
 		break;
@@ -86,26 +86,27 @@ int operate(const struct options *o, char *pages)
 	return result ? -errno : 0;
 }
 
-int64_t flushes_of(const struct options *o)
+int64_t flushes_of(void)
 {
-	return o->operation == MPROTECT ? 2 : 1;
+	return options.operation == MPROTECT ? 2 : 1;
 }
 
-int64_t most_flushes(const struct options *o, int64_t expected)
+int64_t most_flushes(int64_t expected)
 {
 	/* A large munmap frees in batches, with a flush for each. */
-	return o->operation == MPROTECT || o->pages <= 256 ? expected * 21 / 20 : INT64_MAX;
+	return options.operation == MPROTECT || options.pages <= 256 ? expected * 21 / 20
+								     : INT64_MAX;
 }
 
-int protect(const struct options *o, char *pages, int access)
+int protect(char *pages, int access)
 {
-	return mprotect(pages, o->pages * PAGE, access) ? -errno : 0;
+	return mprotect(pages, options.pages * PAGE, access) ? -errno : 0;
 }
 
 /* Make the pages writable again for the next iteration. */
-int restore(const struct options *o, char *pages)
+int restore(char *pages)
 {
-	if (o->operation == MUNMAP)
-		return map_pages(o, pages);
-	return o->operation == MPROTECT ? protect(o, pages, PROT_READ | PROT_WRITE) : 0;
+	if (options.operation == MUNMAP)
+		return map_pages(pages);
+	return options.operation == MPROTECT ? protect(pages, PROT_READ | PROT_WRITE) : 0;
 }

@@ -73,13 +73,13 @@ int prepare_proofs(struct klat_run *run)
 	return 0;
 }
 
-static bool is_accessible(const struct options *o, char *page)
+static bool is_accessible(char *page)
 {
 	bool accessible = false;
 
 	accessed = page;
 	if (!sigsetjmp(faulted, SAVES_MASK)) {
-		if (o->operation == MPROTECT)
+		if (options.operation == MPROTECT)
 			*(volatile char *)page = 1;
 		else
 			*(volatile char *)page;
@@ -90,44 +90,42 @@ static bool is_accessible(const struct options *o, char *page)
 }
 
 /* Try at most MOST_PAGES of the pages, at equal distances, with the first and the last. */
-static bool is_any_accessible(const struct options *o, char *pages)
+static bool is_any_accessible(char *pages)
 {
-	const int64_t count = o->pages < MOST_PAGES ? o->pages : MOST_PAGES;
+	const int64_t count = options.pages < MOST_PAGES ? options.pages : MOST_PAGES;
 	bool any = false;
 
 	for (int64_t i = 0; i < count; i++) {
-		int64_t page = count > 1 ? i * (o->pages - 1) / (count - 1) : 0;
+		int64_t page = count > 1 ? i * (options.pages - 1) / (count - 1) : 0;
 
-		any |= is_accessible(o, pages + page * PAGE);
+		any |= is_accessible(pages + page * PAGE);
 	}
 	return any;
 }
 
 int await_proofs(struct klat_worker *initiator, uint32_t generation, bool stale)
 {
-	const struct options *o = initiator->run->options;
 	struct state *state = initiator->state;
 	int err = 0;
 
 	if (!is_proved(state, generation))
 		return 0;
 	if (stale)
-		err = restore(o, state->pages);
-	else if (o->operation == MADVISE)
-		err = protect(o, state->pages, PROT_NONE);
+		err = restore(state->pages);
+	else if (options.operation == MADVISE)
+		err = protect(state->pages, PROT_NONE);
 	if (err)
 		return err;
-	state->proofs_due += o->responders;
+	state->proofs_due += options.responders;
 	__atomic_store_n(&state->forbidden, generation, __ATOMIC_RELEASE);
 	err = klat_spin_until(initiator, &state->proved, state->proofs_due);
-	if (!err && o->operation == MADVISE)
-		err = protect(o, state->pages, PROT_READ | PROT_WRITE);
+	if (!err && options.operation == MADVISE)
+		err = protect(state->pages, PROT_READ | PROT_WRITE);
 	return err;
 }
 
 int prove(struct klat_worker *responder, uint32_t generation, int64_t sleeps)
 {
-	const struct options *o = responder->run->options;
 	struct state *state = responder->state;
 	int64_t *proofs = &state->responders[responder->index].proofs,
 		*stale = &state->responders[responder->index].stale;
@@ -138,7 +136,7 @@ int prove(struct klat_worker *responder, uint32_t generation, int64_t sleeps)
 	err = klat_spin_until(responder, &state->forbidden, generation);
 	if (err)
 		return err;
-	*stale += is_any_accessible(o, state->pages);
+	*stale += is_any_accessible(state->pages);
 	*proofs += klat_thread_usage().ru_nvcsw == sleeps;
 	__atomic_fetch_add(&state->proved, 1, __ATOMIC_ACQ_REL);
 	return 0;

@@ -32,9 +32,9 @@
 /* A responder saw an interruption if its gap is at least this many empty brackets. */
 #define LEAST_GAP 10
 
-static const struct options defaults = { .responders = -1, .pages = 1 };
+struct options options = { .responders = -1, .pages = 1 };
 
-static const struct klat_option options[] = {
+static const struct klat_option option_table[] = {
 	{ .name = "responders",
 	  .help = "CPUs besides the initiator's; default: all other CPUs",
 	  KLAT_INTEGER(responders, 0, MAX_RESPONDERS) },
@@ -80,13 +80,12 @@ static const struct klat_published published[] = {
 
 static int configure_contention(struct klat_run *run)
 {
-	struct options *o = run->options;
 
-	if (o->responders > 0 || o->sleeping)
+	if (options.responders > 0 || options.sleeping)
 		return klat_usage(run, "--initiators excludes --responders and --responder-state");
-	o->responders = 0;
-	run->cpu_count = o->initiators;
-	klat_use_metric(run, INITIATOR, o->initiators);
+	options.responders = 0;
+	run->cpu_count = options.initiators;
+	klat_use_metric(run, INITIATOR, options.initiators);
 	/* An offset between two counters can change in hours. */
 	if (run->soak)
 		return 0;
@@ -97,11 +96,10 @@ static int configure_contention(struct klat_run *run)
 
 static int configure_responders(struct klat_run *run)
 {
-	struct options *o = run->options;
 
-	if (run->cpus_given && o->responders < 0)
-		o->responders = run->cpu_count - 1;
-	if (o->responders < 0) {
+	if (run->cpus_given && options.responders < 0)
+		options.responders = run->cpu_count - 1;
+	if (options.responders < 0) {
 		int available = klat_available_cpus();
 
 		if (available < 0)
@@ -109,56 +107,53 @@ static int configure_responders(struct klat_run *run)
 					  strerror(-available));
 		/* A machine of one CPU has no shootdowns: measure the teardown of page tables. If
 		 * only one CPU of several may be used, the run is skipped. */
-		o->responders = available > 1 ? available - 1 : !run->one_cpu;
+		options.responders = available > 1 ? available - 1 : !run->one_cpu;
 	}
-	if (o->sleeping && o->responders == 0)
+	if (options.sleeping && options.responders == 0)
 		return klat_usage(run, "--responder-state sleeping needs a responder");
-	run->cpu_count = o->responders + 1;
+	run->cpu_count = options.responders + 1;
 	klat_use_metric(run, INITIATOR, 1);
-	if (!o->sleeping)
-		klat_use_metric(run, INTERRUPTION, o->responders);
+	if (!options.sleeping)
+		klat_use_metric(run, INTERRUPTION, options.responders);
 	klat_cannot_trace(run, INTERRUPTION);
 	return 0;
 }
 
 static int configure(struct klat_run *run)
 {
-	struct options *o = run->options;
 
 	run->distinct_cpus = true;
-	if (o->operation == MEMBARRIER && o->pages != 1)
+	if (options.operation == MEMBARRIER && options.pages != 1)
 		return klat_usage(run, "--operation membarrier takes no --pages");
-	if (o->operation == MEMBARRIER && o->initiators)
+	if (options.operation == MEMBARRIER && options.initiators)
 		return klat_usage(run, "--operation membarrier takes no --initiators");
-	if (o->freed && o->operation != MUNMAP)
+	if (options.freed && options.operation != MUNMAP)
 		return klat_usage(run, "--page-table freed needs --operation munmap");
 	/* More pages would fill a whole page table, which munmap then frees. */
-	if (!o->freed && o->operation == MUNMAP && o->pages > 1022)
+	if (!options.freed && options.operation == MUNMAP && options.pages > 1022)
 		return klat_usage(run, "--pages above 1022 need --page-table freed");
 	/* The fault "apart" makes several initiators take turns. */
-	if (klat_planted(run, "apart") && !o->initiators)
-		o->initiators = 2;
-	return o->initiators ? configure_contention(run) : configure_responders(run);
+	if (klat_planted(run, "apart") && !options.initiators)
+		options.initiators = 2;
+	return options.initiators ? configure_contention(run) : configure_responders(run);
 }
 
 static bool responders_sleep(const struct klat_run *run)
 {
-	const struct options *o = run->options;
 
-	return o->sleeping || klat_planted(run, "sleep");
+	return options.sleeping || klat_planted(run, "sleep");
 }
 
 static int initiator(struct klat_worker *worker)
 {
 	const struct klat_run *run = worker->run;
-	const struct options *o = run->options;
 	struct state *state = worker->state;
 	uint64_t *samples = klat_series(run, INITIATOR, 0);
 	const struct klat_pause settle = klat_pause_prepare(run, SETTLE_NS, 0);
 	uint64_t seed = klat_seed(run);
 	bool sleeping = responders_sleep(run), stale = klat_planted(run, "stale");
 	char *pages;
-	int err = make_pages(o, &pages);
+	int err = make_pages(&pages);
 
 	if (!err && state->proves)
 		err = settle_delivery(worker, pages);
@@ -171,7 +166,7 @@ static int initiator(struct klat_worker *worker)
 		klat_rest(worker);
 		touch_first(worker, i, pages);
 		__atomic_store_n(&state->mapped, generation, __ATOMIC_RELEASE);
-		err = klat_spin_until(worker, &state->arrived, o->responders * generation);
+		err = klat_spin_until(worker, &state->arrived, options.responders * generation);
 		if (err)
 			break;
 		/* Responders need more time to fall asleep. */
@@ -181,20 +176,18 @@ static int initiator(struct klat_worker *worker)
 			klat_pause(&settle, &seed);
 		begin = klat_stamp_begin();
 		klat_inject(run, i);
-		/* Not `o`: one more register in use would add a load to the timed part. */
-		err = operate(run->options, pages);
+		err = operate(pages);
 		samples[i] = klat_stamp_end(worker) - begin;
 		/* restore() may flush, too. Sleepers must still sleep then, and watchers must not
 		 * count it as a gap. */
 		if (sleeping && !err)
-			err = restore(run->options, pages);
+			err = restore(pages);
 		__atomic_store_n(&state->finished, generation, __ATOMIC_RELEASE);
 		if (sleeping)
 			syscall(SYS_futex, &state->finished, FUTEX_WAKE_PRIVATE, INT32_MAX, NULL,
 				NULL, 0);
 		else if (!err)
-			err = await_proofs(worker, generation, stale)
-				      ?: restore(run->options, pages);
+			err = await_proofs(worker, generation, stale) ?: restore(pages);
 	}
 	return err;
 }
@@ -243,7 +236,6 @@ static void sleep_until_finished(struct state *state, uint32_t generation)
 static int responder(struct klat_worker *worker)
 {
 	const struct klat_run *run = worker->run;
-	const struct options *o = run->options;
 	struct state *state = worker->state;
 	uint64_t *interruption = klat_series(run, INTERRUPTION, worker->index);
 	const bool marks = !klat_timed(), sleeps = responders_sleep(run);
@@ -265,7 +257,7 @@ static int responder(struct klat_worker *worker)
 		err = klat_spin_until(worker, &state->mapped, generation);
 		if (err)
 			break;
-		touch_pages(o, state->pages);
+		touch_pages(state->pages);
 		sleeps_before = klat_thread_usage().ru_nvcsw;
 		if (marks && !sleeps)
 			klat_arch_mark();
@@ -288,31 +280,31 @@ static int responder(struct klat_worker *worker)
 
 static int setup(struct klat_run *run)
 {
-	const struct options *o = run->options;
 	int err;
 
-	if (sysconf(_SC_PAGESIZE) != PAGE && o->operation != MEMBARRIER)
+	if (sysconf(_SC_PAGESIZE) != PAGE && options.operation != MEMBARRIER)
 		return klat_skip(run, "this kernel's pages have %ld bytes; tlbflush needs %ld",
 				 sysconf(_SC_PAGESIZE), PAGE);
-	if (allow_operation(o))
+	if (allow_operation())
 		return klat_skip(run, "this kernel has no private expedited membarrier()");
 	/* A huge page has no page table. */
 	if (prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0))
 		return klat_error(run, errno, "cannot disable transparent huge pages: %m");
-	for (int64_t c = 0; c < o->initiators; c++)
+	for (int64_t c = 0; c < options.initiators; c++)
 		klat_worker_add(run, KLAT_WORKER("initiator", .place = c, .body = contender,
 						 .most_sleeps = KLAT_ANY_SLEEPS));
-	if (o->initiators)
+	if (options.initiators)
 		return 0;
-	if (o->responders && o->operation != MEMBARRIER && !responders_sleep(run) &&
+	if (options.responders && options.operation != MEMBARRIER && !responders_sleep(run) &&
 	    (err = prepare_proofs(run)))
 		return err;
 	klat_worker_add(run, KLAT_WORKER("initiator", .body = initiator));
 	/* Only sleeps during an operation matter: see verify_delivery(). */
-	for (int64_t r = 0; r < o->responders; r++)
-		klat_worker_add(run, KLAT_WORKER("responder", .place = r + 1, .body = responder,
-						 .sleeps = o->sleeping ? KLAT_MOSTLY : KLAT_COUNTED,
-						 .most_sleeps = o->sleeping ? 0 : KLAT_ANY_SLEEPS));
+	for (int64_t r = 0; r < options.responders; r++)
+		klat_worker_add(run,
+				KLAT_WORKER("responder", .place = r + 1, .body = responder,
+					    .sleeps = options.sleeping ? KLAT_MOSTLY : KLAT_COUNTED,
+					    .most_sleeps = options.sleeping ? 0 : KLAT_ANY_SLEEPS));
 	return 0;
 }
 
@@ -326,7 +318,6 @@ static int64_t most_elsewhere(const struct klat_run *run, int share)
 
 static void verify(struct klat_run *run)
 {
-	const struct options *o = run->options;
 	const int64_t elsewhere = klat_interrupts_elsewhere(run, "TLB");
 	const struct klat_requirement evidence[] = {
 		{ "elsewhere", elsewhere, KLAT_AT_MOST, most_elsewhere(run, 2),
@@ -336,12 +327,12 @@ static void verify(struct klat_run *run)
 	};
 
 	/* Function calls on other CPUs have many causes. */
-	if (o->operation != MEMBARRIER)
+	if (options.operation != MEMBARRIER)
 		klat_require(run, evidence);
-	if (o->initiators)
+	if (options.initiators)
 		verify_contention(run);
-	else if (o->responders)
-		verify_delivery(run, klat_made(run) * flushes_of(o));
+	else if (options.responders)
+		verify_delivery(run, klat_made(run) * flushes_of());
 }
 
 const struct klat_benchmark klat_benchmark = {
@@ -387,7 +378,7 @@ const struct klat_benchmark klat_benchmark = {
 		    "tlbflush --operation membarrier\tthe interrupt alone\n"
 		    "tlbflush --operation membarrier --responder-state sleeping\tthe negative "
 		    "control: no interrupt, exit status 3",
-	KLAT_OPTIONS(options),
+	KLAT_OPTIONS(option_table),
 	KLAT_METRICS(metrics),
 	KLAT_PUBLISHED(published),
 	.state_size = sizeof(struct state),

@@ -12,10 +12,10 @@
 enum { INITIATOR, INTERRUPTION, TOGETHER };
 enum { MUNMAP, MPROTECT, MADVISE, MEMBARRIER };
 
-struct options {
+extern struct options {
 	int64_t responders, initiators, pages; /* with initiators there are no responders */
 	int operation, sleeping, freed;
-};
+} options;
 
 struct contender {
 	uint64_t begin, end; /* of its operation in this iteration */
@@ -48,20 +48,20 @@ struct state {
 };
 
 /* pages.c: 0 or -errno. */
-int make_pages(const struct options *o, char **pages);
-void touch_pages(const struct options *o, char *pages);
+int make_pages(char **pages);
+void touch_pages(char *pages);
 /* The initiator's touches in iteration `i`. */
 void touch_first(struct klat_worker *worker, int64_t i, char *pages);
-int operate(const struct options *o, char *pages);
+int operate(char *pages);
 /* For setup(): what the operation needs once in a process. 0 or -errno. */
-int allow_operation(const struct options *o);
+int allow_operation(void);
 /* Shootdowns that one iteration sends to each CPU, by operate() and restore(). */
-int64_t flushes_of(const struct options *o);
+int64_t flushes_of(void);
 /* If `expected` are sent, more shootdowns than this come from other processes as well. */
-int64_t most_flushes(const struct options *o, int64_t expected);
-int restore(const struct options *o, char *pages);
+int64_t most_flushes(int64_t expected);
+int restore(char *pages);
 /* mprotect(): 0 or -errno. */
-int protect(const struct options *o, char *pages, int access);
+int protect(char *pages, int access);
 
 /* proof.c */
 /* How many proofs a run of so many operations needs. */

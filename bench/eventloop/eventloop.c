@@ -37,9 +37,9 @@ static const struct backend *const backends[] = {
 	&backend_io_uring_poll, &backend_io_uring_read, &backend_dasynq,     &backend_none
 };
 
-static const struct options defaults;
+struct options options;
 
-static const struct klat_option options[] = {
+static const struct klat_option option_table[] = {
 	{ .name = "backend",
 	  .help = "how readable descriptors are found",
 	  KLAT_CHOICE_OF(backend, backend_names) },
@@ -114,34 +114,33 @@ static const struct klat_published published[] = {
 
 static int configure(struct klat_run *run)
 {
-	struct options *o = run->options;
 
 	/* A round of the larger size takes an emulator ten seconds. */
-	if (!o->pairs)
-		o->pairs = klat_counted() ? 100 : 1000;
-	if (!o->writes)
-		o->writes = klat_counted() ? 1000 : 10000;
-	if (!o->active)
-		o->active = o->pairs < 5 ? 1 : o->pairs / 5;
-	if (o->active > o->pairs)
+	if (!options.pairs)
+		options.pairs = klat_counted() ? 100 : 1000;
+	if (!options.writes)
+		options.writes = klat_counted() ? 1000 : 10000;
+	if (!options.active)
+		options.active = options.pairs < 5 ? 1 : options.pairs / 5;
+	if (options.active > options.pairs)
 		return klat_usage(run, "--active %lld must not exceed --pairs %lld",
-				  (long long)o->active, (long long)o->pairs);
-	if (o->writes < o->active)
+				  (long long)options.active, (long long)options.pairs);
+	if (options.writes < options.active)
 		return klat_usage(run,
 				  "--writes %lld must not be below --active %lld: the active bytes "
 				  "are the first writes",
-				  (long long)o->writes, (long long)o->active);
+				  (long long)options.writes, (long long)options.active);
 	/* An event takes a microsecond or two, far longer if it is traced or among many
 	 * descriptors. poll() looks at every pair in each pass. */
-	run->patience += o->writes / 10000 + o->writes / o->active * o->pairs / 10000000;
+	run->patience +=
+		options.writes / 10000 + options.writes / options.active * options.pairs / 10000000;
 	return 0;
 }
 
 /* Skip what this backend cannot do on this machine. */
 static int check_backend(struct klat_run *run, const struct backend *backend)
 {
-	const struct options *o = run->options;
-	const char *name = backend_names[o->backend];
+	const char *name = backend_names[options.backend];
 
 	if (!backend)
 		return klat_skip(run, "this program was built without %s: %s, then build again",
@@ -149,28 +148,27 @@ static int check_backend(struct klat_run *run, const struct backend *backend)
 				 !strcmp(name, "dasynq") ? "give its headers to make DASYNQ=DIR"
 							 : "install its library by scripts/deps "
 							   "eventloop");
-	if (o->priorities && backend->no_priorities)
+	if (options.priorities && backend->no_priorities)
 		return klat_skip(run, "%s has no priorities", name);
-	if (o->batch && backend->no_batch)
+	if (options.batch && backend->no_batch)
 		return klat_skip(run, "%s has no limit on the events of a pass", name);
-	if (backend->most_pairs && o->pairs > backend->most_pairs)
+	if (backend->most_pairs && options.pairs > backend->most_pairs)
 		return klat_skip(run, "%s watches %d pairs at most, not %lld", name,
-				 backend->most_pairs, (long long)o->pairs);
-	return klat_allow_files(run, pairs_files(o->pairs, o->descriptor));
+				 backend->most_pairs, (long long)options.pairs);
+	return klat_allow_files(run, pairs_files(options.pairs, options.descriptor));
 }
 
-static int make_loop(struct klat_run *run, struct loop *loop)
+static int make_loop(struct loop *loop)
 {
-	const struct options *o = run->options;
 	uint32_t draws = 1;
 
-	while (draws < o->writes + o->pairs && draws < MOST_DRAWS)
+	while (draws < options.writes + options.pairs && draws < MOST_DRAWS)
 		draws *= 2;
-	loop->count = o->pairs;
-	loop->batch = o->batch;
-	loop->descriptor = o->descriptor;
-	loop->has_timers = o->timers;
-	loop->has_priorities = o->priorities;
+	loop->count = options.pairs;
+	loop->batch = options.batch;
+	loop->descriptor = options.descriptor;
+	loop->has_timers = options.timers;
+	loop->has_priorities = options.priorities;
 	loop->takes_all = loop->backend->takes_all;
 	loop->pairs = calloc(loop->count, sizeof(*loop->pairs));
 	loop->draws = calloc(draws, sizeof(*loop->draws));
@@ -178,24 +176,24 @@ static int make_loop(struct klat_run *run, struct loop *loop)
 		return -ENOMEM;
 	loop->end = loop->pairs + loop->count;
 	loop->draw_mask = draws - 1;
-	pairs_plan(loop, o->active, o->writes);
+	pairs_plan(loop, options.active, options.writes);
 	return pairs_open(loop);
 }
 
 static int setup(struct klat_run *run)
 {
-	const struct options *o = run->options;
 	struct state *state = run->state;
 	int err;
 
-	state->loop.backend = backends[o->backend];
+	state->loop.backend = backends[options.backend];
 	err = check_backend(run, state->loop.backend);
 	if (err)
 		return err;
-	err = make_loop(run, &state->loop);
+	err = make_loop(&state->loop);
 	if (err)
-		return klat_error(run, -err, "cannot make %lld pairs: %m", (long long)o->pairs);
-	return o->count_calls ? count_calls(run) : 0;
+		return klat_error(run, -err, "cannot make %lld pairs: %m",
+				  (long long)options.pairs);
+	return options.count_calls ? count_calls(run) : 0;
 }
 
 /* In a process with several threads, each call counts references to its file. */
@@ -203,14 +201,13 @@ static const struct klat_worker workers[] = { { "loop", .body = run_rounds, .pro
 
 static void verify(struct klat_run *run)
 {
-	const struct options *o = run->options;
 	const struct state *state = run->state;
 	const struct tally *tally = &state->tally;
-	const int64_t wanted = o->writes * klat_observed(run);
+	const int64_t wanted = options.writes * klat_observed(run);
 	/* A timer is set once for each pair, and in each callback. A callback is a read, unless
 	 * reads take all bytes. */
 	const int64_t settings =
-		o->pairs * klat_observed(run) + (state->loop.takes_all ? 0 : tally->reads);
+		options.pairs * klat_observed(run) + (state->loop.takes_all ? 0 : tally->reads);
 	const struct klat_requirement evidence[] = {
 		{ "written", tally->writes, KLAT_EXACTLY, wanted,
 		  .reason = "{got} bytes were written, not {wanted}" },
@@ -222,23 +219,25 @@ static void verify(struct klat_run *run)
 		{ "spurious", .got = tally->spurious },
 		{ "wrong_bytes", tally->wrong_bytes, KLAT_NEVER, wanted,
 		  .reason = "{got} of {wanted} bytes arrived at the wrong descriptor" },
-		{ "wrong_pairs", tally->wrong_pairs, KLAT_NEVER, o->pairs * klat_observed(run),
+		{ "wrong_pairs", tally->wrong_pairs, KLAT_NEVER, options.pairs * klat_observed(run),
 		  .reason = "{got} of {wanted} pairs read another number of bytes than planned" },
 		{ "timers_set", tally->rearmed, KLAT_AT_LEAST, settings,
-		  .reason = "timers were set {got} times, not {wanted}", .unless = !o->timers },
+		  .reason = "timers were set {got} times, not {wanted}",
+		  .unless = !options.timers },
 		/* Each callback defers its timer by ten seconds. */
 		{ "timers_fired", tally->fired, KLAT_NEVER,
 		  .reason = "timers fired: a pair waited ten seconds for its turn",
-		  .disturbs = true, .unless = !o->timers },
+		  .disturbs = true, .unless = !options.timers },
 		{ "disordered", tally->disordered, KLAT_NEVER, wanted,
 		  .reason = "{got} of {wanted} events were handled after less urgent ones",
-		  .unless = !o->priorities || state->loop.backend->polls_on },
+		  .unless = !options.priorities || state->loop.backend->polls_on },
 		{ "calls_registration", .got = state->calls[REGISTERING],
-		  .unless = !o->count_calls },
-		{ "calls_loop", .got = state->calls[LOOPING], .unless = !o->count_calls },
-		{ "calls_teardown", .got = state->calls[TEARING_DOWN], .unless = !o->count_calls },
-		{ "calls_per_1000_events", .got = 1000 * state->calls[LOOPING] / o->writes,
-		  .unless = !o->count_calls },
+		  .unless = !options.count_calls },
+		{ "calls_loop", .got = state->calls[LOOPING], .unless = !options.count_calls },
+		{ "calls_teardown", .got = state->calls[TEARING_DOWN],
+		  .unless = !options.count_calls },
+		{ "calls_per_1000_events", .got = 1000 * state->calls[LOOPING] / options.writes,
+		  .unless = !options.count_calls },
 	};
 
 	klat_require(run, evidence);
@@ -268,7 +267,7 @@ const struct klat_benchmark klat_benchmark = {
 		"eventloop --backend libev --timers\tlibev, with a timer for each pair\n"
 		"eventloop --backend io_uring-read --count-syscalls\tcounts the system calls of a "
 		"round",
-	KLAT_OPTIONS(options),
+	KLAT_OPTIONS(option_table),
 	KLAT_METRICS(metrics),
 	KLAT_PUBLISHED(published),
 	KLAT_WORKERS(workers),

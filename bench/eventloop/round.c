@@ -82,7 +82,6 @@ static int run_chain(struct loop *loop, int64_t writes)
 static int run_round(struct klat_worker *worker, struct state *state, int64_t i, uint64_t samples[])
 {
 	const struct klat_run *run = worker->run;
-	const struct options *o = run->options;
 	struct loop *loop = &state->loop;
 	uint64_t began, started, registered, ended;
 	int err;
@@ -106,7 +105,7 @@ static int run_round(struct klat_worker *worker, struct state *state, int64_t i,
 	state->phase = LOOPING;
 	started = klat_stamp_begin();
 	klat_inject(run, i);
-	err = run_chain(loop, o->writes);
+	err = run_chain(loop, options.writes);
 	ended = klat_stamp_end(worker);
 	state->phase = TEARING_DOWN;
 	samples[LOOP] = ended - started;
@@ -142,22 +141,21 @@ static bool refused(const struct backend *backend, int err)
 
 static int failed(struct klat_run *run, int err, const char *what)
 {
-	const struct options *o = run->options;
 	const struct backend *backend = ((struct state *)run->state)->loop.backend;
 
 	if (refused(backend, err))
-		return klat_skip(run, "%s refused: %s; %s", backend_names[o->backend],
+		return klat_skip(run, "%s refused: %s; %s", backend_names[options.backend],
 				 strerror(-err), backend->denied);
-	return klat_error(run, -err, "%s: cannot %s: %m", backend_names[o->backend], what);
+	return klat_error(run, -err, "%s: cannot %s: %m", backend_names[options.backend], what);
 }
 
 /*
  * A library may allocate and free in every round. So memory is allocated and touched before the
  * rounds, and free() keeps it. No timed round then has a page fault for it.
  */
-static int reserve_memory(const struct options *o)
+static int reserve_memory(void)
 {
-	const size_t size = RESERVE + o->pairs * RESERVE_EACH;
+	const size_t size = RESERVE + options.pairs * RESERVE_EACH;
 	char *memory;
 
 	mallopt(M_MMAP_MAX, 0);
@@ -175,10 +173,9 @@ static int reserve_memory(const struct options *o)
 int run_rounds(struct klat_worker *worker)
 {
 	struct klat_run *run = worker->run;
-	const struct options *o = run->options;
 	struct state *state = worker->state;
 	struct loop *loop = &state->loop;
-	int err = reserve_memory(o);
+	int err = reserve_memory();
 
 	if (!err)
 		err = loop->backend->open(loop);
@@ -196,7 +193,7 @@ int run_rounds(struct klat_worker *worker)
 		for (int metric = TOTAL; metric <= TEARDOWN; metric++)
 			klat_series(run, metric, 0)[i] = samples[metric];
 		klat_add_counts(&state->tally, &loop->tally, sizeof(loop->tally));
-		if (o->fresh) {
+		if (options.fresh) {
 			pairs_close(loop);
 			err = pairs_open(loop);
 		}

@@ -8,11 +8,11 @@
 
 enum { TOTAL, REGISTRATION, LOOP, TEARDOWN };
 
-struct options {
+extern struct options {
 	int64_t pairs, active, writes, batch;
 	int backend, descriptor;
 	bool timers, priorities, fresh, count_calls;
-};
+} options;
 
 /* System calls are counted by the phase of a round. */
 enum phase { REGISTERING, LOOPING, TEARING_DOWN, PHASES };

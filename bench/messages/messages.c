@@ -30,10 +30,10 @@
 enum { HOP };
 enum { CALL, PASS_WRITE, PASS_EPOLL, THREADS, STAR };
 
-struct options {
+static struct options {
 	int64_t threads;
 	int mode, wake, timer, alloc;
-};
+} options = { .threads = 1, .mode = THREADS };
 
 /* A thread of the star. The hub and the spoke exchange one message. */
 struct spoke {
@@ -56,14 +56,12 @@ struct state {
 /* Not in the shared state: there can be thousands, and only the measured process needs them. */
 static struct spoke *spokes;
 
-static bool is_alone(const struct options *o)
+static bool is_alone(void)
 {
-	return o->mode <= PASS_EPOLL;
+	return options.mode <= PASS_EPOLL;
 }
 
-static const struct options defaults = { .threads = 1, .mode = THREADS };
-
-static const struct klat_option options[] = {
+static const struct klat_option option_table[] = {
 	{ .name = "mode",
 	  .help = "call: one thread with its own queue, which is never empty; pass-write: the "
 		  "same, and each message is also written to an eventfd; pass-epoll: epoll also "
@@ -113,27 +111,26 @@ static const struct klat_published published[] = {
 
 static int configure(struct klat_run *run)
 {
-	const struct options *o = run->options;
 
-	if (o->threads > 1 && o->mode != STAR)
+	if (options.threads > 1 && options.mode != STAR)
 		return klat_usage(run, "--threads needs --mode star");
-	if (is_alone(o) && o->wake != EVENTFD_EPOLL)
+	if (is_alone() && options.wake != EVENTFD_EPOLL)
 		return klat_usage(run, "--wake needs --mode threads or star");
 	/* Several threads do not stay within one lap of each other. */
-	if (run->soak && (is_alone(o) || o->threads > 1 || o->wake == SPIN))
+	if (run->soak && (is_alone() || options.threads > 1 || options.wake == SPIN))
 		return klat_usage(run, "--soak: messages soaks between two threads that sleep: "
 				       "--mode threads, with any --wake but spin");
-	klat_use_metric(run, HOP, o->threads);
-	if (!is_alone(o))
+	klat_use_metric(run, HOP, options.threads);
+	if (!is_alone())
 		klat_cannot_trace(run, HOP);
-	run->most_workers = o->threads + 1;
-	if (is_alone(o))
+	run->most_workers = options.threads + 1;
+	if (is_alone())
 		run->cpu_count = 1;
-	else if (o->wake == SPIN)
-		run->cpu_count = o->threads + 1;
-	else if (o->mode != STAR || !run->cpus_given || run->cpu_count < 2)
+	else if (options.wake == SPIN)
+		run->cpu_count = options.threads + 1;
+	else if (options.mode != STAR || !run->cpus_given || run->cpu_count < 2)
 		run->cpu_count = 2;
-	run->distinct_cpus = o->wake == SPIN;
+	run->distinct_cpus = options.wake == SPIN;
 	return 0;
 }
 
@@ -141,7 +138,6 @@ static int configure(struct klat_run *run)
 static int loner(struct klat_worker *worker)
 {
 	const struct klat_run *run = worker->run;
-	const struct options *o = run->options;
 	struct state *state = worker->state;
 	struct owner *owner = &state->hub;
 	uint64_t *hop = klat_series(run, HOP, 0);
@@ -160,11 +156,11 @@ static int loner(struct klat_worker *worker)
 		if (!message)
 			return -ENOMEM;
 		queue_push(&owner->queue, message);
-		if (o->mode != CALL)
+		if (options.mode != CALL)
 			err = sync_post(&owner->wake);
 		if (!err)
 			err = owner_pass(owner);
-		if (!err && o->mode == PASS_EPOLL)
+		if (!err && options.mode == PASS_EPOLL)
 			err = owner_wait(owner);
 		message_free(&state->costs, queue_take(&owner->queue));
 		hop[i] = klat_stamp_end(worker) - begin;
@@ -172,7 +168,7 @@ static int loner(struct klat_worker *worker)
 		owner->counts.handled++;
 	}
 	owner->counts.cpu_ns += klat_clock_ns(CLOCK_THREAD_CPUTIME_ID);
-	if (o->mode == PASS_WRITE && !err &&
+	if (options.mode == PASS_WRITE && !err &&
 	    read(owner->wake.fds[0], &state->unread, sizeof(state->unread)) < 0)
 		err = -errno;
 	return err;
@@ -198,10 +194,9 @@ static int bounce(struct klat_worker *worker, struct spoke *spoke)
 static int bounce_all(struct klat_worker *worker)
 {
 	const struct klat_run *run = worker->run;
-	const struct options *o = run->options;
 	int err = 0;
 
-	for (int64_t t = 0; t < o->threads && !err; t++)
+	for (int64_t t = 0; t < options.threads && !err; t++)
 		if (spokes[t].round <= klat_made(run))
 			err = bounce(worker, &spokes[t]);
 	return err;
@@ -244,13 +239,12 @@ static bool next_round(const struct klat_run *run, struct spoke *spoke)
 static int hub(struct klat_worker *worker)
 {
 	const struct klat_run *run = worker->run;
-	const struct options *o = run->options;
 	struct state *state = worker->state;
 	const uint64_t rest_every = klat_ns_to_ticks(run, KLAT_SPIN_NS);
 	/* Stamps of the last answers of the warm-up, of the timed part and of the tail. */
 	uint64_t got[3] = { 0 }, awake_since = klat_stamp_begin(), rested = 0;
-	const int64_t timed = run->iterations * o->threads;
-	int64_t held = 0, left = o->threads, handled = klat_first(run) * o->threads;
+	const int64_t timed = run->iterations * options.threads;
+	int64_t held = 0, left = options.threads, handled = klat_first(run) * options.threads;
 	int err;
 
 	state->hub.worker = worker;
@@ -258,7 +252,8 @@ static int hub(struct klat_worker *worker)
 	while (left && !err) {
 		struct spoke *spoke;
 
-		if (handled % o->threads == 0 && klat_iteration(worker, handled / o->threads))
+		if (handled % options.threads == 0 &&
+		    klat_iteration(worker, handled / options.threads))
 			state->hub.counts.cpu_ns = -klat_clock_ns(CLOCK_THREAD_CPUTIME_ID);
 		handled++;
 		err = handle_answer(worker, &spoke, &got[(handled > 0) + (handled > timed)]);
@@ -282,8 +277,9 @@ static int hub(struct klat_worker *worker)
 			err = bounce_all(worker);
 			held = 0;
 			awake_since = klat_stamp_begin();
-			rested +=
-				klat_is_sample(run, handled / o->threads) ? awake_since - since : 0;
+			rested += klat_is_sample(run, handled / options.threads)
+					  ? awake_since - since
+					  : 0;
 		}
 	}
 	state->hub.counts.cpu_ns += klat_clock_ns(CLOCK_THREAD_CPUTIME_ID);
@@ -337,17 +333,16 @@ static int spoke_thread(struct klat_worker *worker)
 
 static int init_owners(struct klat_run *run)
 {
-	const struct options *o = run->options;
 	struct state *state = run->state;
 	int err = owner_init(&state->hub, &state->costs);
 
-	if (err || is_alone(o))
+	if (err || is_alone())
 		return err;
-	spokes = aligned_alloc(KLAT_CACHE_LINE, o->threads * sizeof(*spokes));
+	spokes = aligned_alloc(KLAT_CACHE_LINE, options.threads * sizeof(*spokes));
 	if (!spokes)
 		return -ENOMEM;
-	memset(spokes, 0, o->threads * sizeof(*spokes));
-	for (int64_t t = 0; t < o->threads && !err; t++) {
+	memset(spokes, 0, options.threads * sizeof(*spokes));
+	for (int64_t t = 0; t < options.threads && !err; t++) {
 		spokes[t].round = 1;
 		err = owner_init(&spokes[t].owner, &state->costs);
 	}
@@ -356,40 +351,41 @@ static int init_owners(struct klat_run *run)
 
 static int setup(struct klat_run *run)
 {
-	const struct options *o = run->options;
 	struct state *state = run->state;
 	struct klat_worker *worker;
 	int err;
 
-	state->costs = (struct costs){ .wake = o->wake,
-				       .timer = o->timer,
-				       .alloc = o->alloc,
+	state->costs = (struct costs){ .wake = options.wake,
+				       .timer = options.timer,
+				       .alloc = options.alloc,
 				       .polls = klat_planted(run, "poll") };
 	pthread_mutex_init(&state->costs.timers, NULL);
-	err = klat_allow_files(run, (o->threads + !is_alone(o)) * owner_descriptors(&state->costs) +
-					    OTHER_FILES);
+	err = klat_allow_files(run,
+			       (options.threads + !is_alone()) * owner_descriptors(&state->costs) +
+				       OTHER_FILES);
 	if (err)
 		return err;
 	err = init_owners(run);
 	if (err)
 		return klat_error(run, -err, "cannot make %lld queues: %m",
-				  (long long)o->threads + !is_alone(o));
-	if (is_alone(o)) {
+				  (long long)options.threads + !is_alone());
+	if (is_alone()) {
 		klat_worker_add(run, KLAT_WORKER("loop", .body = loner, .sleeps = KLAT_NEVER));
 		return 0;
 	}
-	for (int64_t t = 0; t <= o->threads; t++) {
+	for (int64_t t = 0; t <= options.threads; t++) {
 		worker = klat_worker_add(
 			run, t ? KLAT_WORKER("thread", .body = spoke_thread, .woken = true,
 					     .place = 1 + (t - 1) % (run->cpu_count - 1))
 			       : KLAT_WORKER("hub", .body = hub, .woken = true));
 		/* With several threads the next message can come before the hub sleeps. On one CPU
 		 * no other thread runs until a thread sleeps. */
-		worker->sleeps = o->wake != SPIN && (o->threads == 1 || (t && run->one_cpu))
-					 ? KLAT_MOSTLY
-					 : KLAT_COUNTED;
+		worker->sleeps =
+			options.wake != SPIN && (options.threads == 1 || (t && run->one_cpu))
+				? KLAT_MOSTLY
+				: KLAT_COUNTED;
 		/* The threads share a mutex to arm timers, and can sleep on it. */
-		if (worker->sleeps == KLAT_COUNTED && (o->threads > 1 || o->timer))
+		if (worker->sleeps == KLAT_COUNTED && (options.threads > 1 || options.timer))
 			worker->most_sleeps = KLAT_ANY_SLEEPS;
 	}
 	return 0;
@@ -398,12 +394,11 @@ static int setup(struct klat_run *run)
 /* Counts that the supervisor cannot see. */
 static void teardown(struct klat_run *run)
 {
-	const struct options *o = run->options;
 	struct state *state = run->state;
 	struct itimerspec left = { 0 };
 
 	state->counts = state->hub.counts;
-	for (int64_t t = 0; t < o->threads && spokes; t++)
+	for (int64_t t = 0; t < options.threads && spokes; t++)
 		klat_add_counts(&state->counts, &spokes[t].owner.counts, sizeof(state->counts));
 	timerfd_gettime(state->hub.timer, &left);
 	state->timer_armed = left.it_value.tv_sec;
@@ -411,12 +406,11 @@ static void teardown(struct klat_run *run)
 
 static void verify(struct klat_run *run)
 {
-	const struct options *o = run->options;
 	const struct state *state = run->state;
 	/* The counts of the hub alone, because the others are not shared. */
 	const struct counts *counts = run->soak ? &state->hub.counts : &state->counts;
-	const int64_t each = is_alone(o) || run->soak ? 1 : 2 * o->threads, all = klat_made(run),
-		      timed = run->iterations * each,
+	const int64_t each = is_alone() || run->soak ? 1 : 2 * options.threads,
+		      all = klat_made(run), timed = run->iterations * each,
 		      handled = counts->handled - (run->warmup - run->lead) * each;
 	int64_t slept = 0;
 	const struct klat_requirement evidence[] = {
@@ -425,17 +419,18 @@ static void verify(struct klat_run *run)
 		  klat_observed(run) * each, .reason = "{got} of {wanted} messages were handled" },
 		{ NULL, state->mismatches, KLAT_NEVER, handled,
 		  .reason = "{got} of {wanted} messages were handled out of order" },
-		{ "waits", counts->waited, is_alone(o) ? KLAT_EXACTLY : KLAT_COUNTED,
-		  o->mode == PASS_EPOLL ? all : 0,
+		{ "waits", counts->waited, is_alone() ? KLAT_EXACTLY : KLAT_COUNTED,
+		  options.mode == PASS_EPOLL ? all : 0,
 		  .reason = "epoll was called {got} times, not {wanted}" },
 		{ NULL, state->unread, KLAT_EXACTLY, all,
 		  .reason = "the eventfd was written {got} times for {wanted} messages",
-		  .unless = o->mode != PASS_WRITE },
+		  .unless = options.mode != PASS_WRITE },
 		{ "timers_armed", counts->armed, run->soak ? KLAT_MOSTLY : KLAT_AT_LEAST, handled,
 		  .reason = "the timer was armed {got} times for {wanted} messages",
-		  .unless = !o->timer },
+		  .unless = !options.timer },
 		{ NULL, state->timer_armed, KLAT_EXACTLY, 1,
-		  .reason = "no timer was armed at the end", .unless = !o->timer || run->soak },
+		  .reason = "no timer was armed at the end",
+		  .unless = !options.timer || run->soak },
 	};
 
 	klat_require(run, evidence);
@@ -447,7 +442,7 @@ static void verify(struct klat_run *run)
 		   state->ticks ? timed * 1e9 / klat_ticks_to_ns(run, state->ticks) : 0);
 	for (int i = 0; i < run->worker_count; i++)
 		slept += run->workers[i].voluntary;
-	if (!is_alone(o))
+	if (!is_alone())
 		klat_count(run, "sleeps_per_1000_messages", slept * 1000 / handled);
 }
 
@@ -472,7 +467,7 @@ const struct klat_benchmark klat_benchmark = {
 		    "messages --mode pass-write --timer per-loop --alloc malloc\tthe published "
 		    "workload\n"
 		    "messages --mode star --threads 100\ta hub and 100 threads",
-	KLAT_OPTIONS(options),
+	KLAT_OPTIONS(option_table),
 	KLAT_METRICS(metrics),
 	KLAT_PUBLISHED(published),
 	.state_size = sizeof(struct state),

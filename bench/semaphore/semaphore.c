@@ -22,11 +22,9 @@ static const char *const primitive_names[] = { [SYNC_POSIX] = "posix",
 					       [SYNC_PIPE] = "pipe",
 					       NULL };
 
-static const struct options defaults = {
-	.consumer_burn = 50000, .idle = 50000, .items = 50, .low_priority = 19
-};
+struct options options = { .consumer_burn = 50000, .idle = 50000, .items = 50, .low_priority = 19 };
 
-static const struct klat_option options[] = {
+static const struct klat_option option_table[] = {
 	{ .name = "primitive",
 	  .help = "the primitive behind the semaphores",
 	  KLAT_CHOICE_OF(primitive, primitive_names) },
@@ -78,17 +76,16 @@ static const struct klat_published published[] = {
 
 static int configure(struct klat_run *run)
 {
-	const struct options *o = run->options;
 
 	/* Only idle time makes the consumer sleep. */
-	if (o->idle == 0 && !o->any_sleeps)
+	if (options.idle == 0 && !options.any_sleeps)
 		return klat_usage(run, "--idle 0 leaves no time to sleep: give --sleeps any");
-	run->low_priority = o->low_priority;
+	run->low_priority = options.low_priority;
 	klat_use_metric(run, ITEM, 1);
 	klat_use_metric(run, BARE, 1);
 	/* The offset between two counters can exceed the time in which a spinning consumer sees an
 	 * item. */
-	if (!o->any_sleeps || o->spin == 0) {
+	if (!options.any_sleeps || options.spin == 0) {
 		klat_use_metric(run, WAKE, 1);
 		if (!run->one_cpu)
 			klat_bound_offset(run, WAKE);
@@ -98,20 +95,19 @@ static int configure(struct klat_run *run)
 
 static int init_semaphores(struct klat_run *run)
 {
-	const struct options *o = run->options;
 	struct state *state = run->state;
-	int kind = klat_planted(run, "free") ? SYNC_NONE : o->primitive;
+	int kind = klat_planted(run, "free") ? SYNC_NONE : options.primitive;
 	int err = 0;
 
 	/* System V semaphores would outlive the run, but not a namespace. */
-	if (o->primitive == SYNC_SYSV)
+	if (options.primitive == SYNC_SYSV)
 		err = klat_enter_namespace(run, CLONE_NEWIPC, "an IPC namespace");
 	for (int i = 0; i < 2 && !err; i++) {
 		sync_init(&state->nothing[i], SYNC_NONE, 0);
 		err = sync_init(&state->semaphores[i], kind, i == SLOTS ? SLOT_COUNT : 0);
 		if (err)
 			return klat_error(run, -err, "cannot make a %s semaphore: %m",
-					  primitive_names[o->primitive]);
+					  primitive_names[options.primitive]);
 	}
 	return err;
 }
@@ -144,30 +140,29 @@ static int hog_start(struct klat_run *run, struct hog *hog, int kind, int cpu)
 
 static int setup(struct klat_run *run)
 {
-	const struct options *o = run->options;
 	struct state *state = run->state;
-	int64_t period = o->consumer_burn * (run->one_cpu ? 2 : 1) + o->idle + 1;
+	int64_t period = options.consumer_burn * (run->one_cpu ? 2 : 1) + options.idle + 1;
 	int err = init_semaphores(run);
 
 	if (err)
 		return err;
-	state->spin =
-		klat_planted(run, "awake") ? UINT64_MAX : (uint64_t)klat_ns_to_ticks(run, o->spin);
-	state->stretch = o->items;
+	state->spin = klat_planted(run, "awake") ? UINT64_MAX
+						 : (uint64_t)klat_ns_to_ticks(run, options.spin);
+	state->stretch = options.items;
 	if (state->stretch > KLAT_SPIN_NS / period)
 		state->stretch = KLAT_SPIN_NS / period ? KLAT_SPIN_NS / period : 1;
 	state->early = state->stretch < 4 * EARLY ? state->stretch / 4 : EARLY;
 	state->items = run->iterations +
 		       (run->iterations + state->stretch - 1) / state->stretch * state->early;
-	for (int i = 0; i < (run->one_cpu ? 1 : 2) && o->hog != HOG_NONE; i++) {
-		err = hog_start(run, &state->hogs[i], o->hog, run->cpus[i]);
+	for (int i = 0; i < (run->one_cpu ? 1 : 2) && options.hog != HOG_NONE; i++) {
+		err = hog_start(run, &state->hogs[i], options.hog, run->cpus[i]);
 		if (err)
 			return err;
 	}
-	run->workers[0].sleeps = o->any_sleeps ? KLAT_COUNTED : KLAT_MOSTLY;
+	run->workers[0].sleeps = options.any_sleeps ? KLAT_COUNTED : KLAT_MOSTLY;
 	run->workers[0].most_sleeps = 1;
 	/* The producer of a slow consumer sleeps until a slot is free. */
-	run->workers[1].most_sleeps = o->any_sleeps ? KLAT_ANY_SLEEPS : 0;
+	run->workers[1].most_sleeps = options.any_sleeps ? KLAT_ANY_SLEEPS : 0;
 	return 0;
 }
 
@@ -212,7 +207,6 @@ static void count_figures(struct klat_run *run)
 
 static void verify(struct klat_run *run)
 {
-	const struct options *o = run->options;
 	const struct state *state = run->state;
 	int64_t hog_ns = 0, least = INT64_MAX, refused = 0;
 
@@ -224,7 +218,7 @@ static void verify(struct klat_run *run)
 		refused += hog->refused != 0;
 	}
 	const struct klat_requirement evidence[] = {
-		{ "hog_ms", .got = hog_ns / 1000000, .unless = o->hog == HOG_NONE },
+		{ "hog_ms", .got = hog_ns / 1000000, .unless = options.hog == HOG_NONE },
 		{ NULL, refused, KLAT_NEVER, .reason = "a hog did not get its priority" },
 		{ NULL, least, KLAT_AT_LEAST, 1000000, .reason = "a hog ran for only {got} ns" },
 	};
@@ -253,7 +247,7 @@ const struct klat_benchmark klat_benchmark = {
 		"semaphore --hog nice19\tthe same with CPUs that are never idle\n"
 		"semaphore --cpus 1,1\tboth sides on one CPU\n"
 		"semaphore --sleeps any --spin-before-sleep 10000000\ta consumer that never sleeps",
-	KLAT_OPTIONS(options),
+	KLAT_OPTIONS(option_table),
 	KLAT_METRICS(metrics),
 	KLAT_PUBLISHED(published),
 	KLAT_WORKERS(workers),

@@ -14,10 +14,10 @@ enum { SLOTS, ITEMS };
 
 enum { HOG_NONE, HOG_IDLE, HOG_NICE19 };
 
-struct options {
+extern struct options {
 	int64_t consumer_burn, idle, spin, items, low_priority;
 	int primitive, hog, any_sleeps;
-};
+} options;
 
 /* A busy thread of the lowest priority that keeps its CPU out of idle states. */
 struct hog {

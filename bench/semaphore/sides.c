@@ -96,7 +96,6 @@ static int64_t cpu_ns(void)
  * items. In bare, the consumer waits for no item, but the load costs the same. */
 static uint64_t follow(struct klat_worker *worker, uint32_t number, bool alone, int *err)
 {
-	const struct options *o = worker->run->options;
 	struct state *state = worker->state;
 	const uint32_t consumed = __atomic_load_n(&state->consumed, __ATOMIC_ACQUIRE);
 	uint64_t begin;
@@ -107,7 +106,7 @@ static uint64_t follow(struct klat_worker *worker, uint32_t number, bool alone, 
 	begin = klat_stamp_begin();
 	before = cpu_ns();
 	*err = klat_spin_until(worker, &state->consumed, number + 1);
-	klat_spin(klat_ns_to_ticks(worker->run, o->idle));
+	klat_spin(klat_ns_to_ticks(worker->run, options.idle));
 	state->followed_ns += cpu_ns() - before;
 	return klat_stamp_begin() - begin;
 }
@@ -121,8 +120,7 @@ static int produce(struct klat_worker *worker, int64_t from, int64_t to, bool al
 {
 	const struct klat_run *run = worker->run;
 	struct state *state = worker->state;
-	const struct options *o = run->options;
-	const bool follows = !run->one_cpu && !o->any_sleeps;
+	const bool follows = !run->one_cpu && !options.any_sleeps;
 	struct sync *semaphores = alone ? state->nothing : state->semaphores;
 	uint32_t *produced = alone ? &state->made : &state->produced;
 	uint64_t *samples = klat_series(run, alone ? BARE : ITEM, 0), last = klat_stamp_begin(),
@@ -252,10 +250,9 @@ static int take_part(struct klat_worker *worker, bool produces, uint64_t rounds,
 
 int producer(struct klat_worker *worker)
 {
-	const struct options *o = worker->run->options;
 
-	return take_part(worker, true, rounds_of(worker, o->consumer_burn + o->idle),
-			 worker->run->one_cpu ? rounds_of(worker, o->consumer_burn) : 0);
+	return take_part(worker, true, rounds_of(worker, options.consumer_burn + options.idle),
+			 worker->run->one_cpu ? rounds_of(worker, options.consumer_burn) : 0);
 }
 
 /* On one CPU the consumer has the higher priority, so it must not spin. It has no work in the
@@ -278,8 +275,7 @@ static int consume_above(struct klat_worker *worker, uint64_t rounds)
 
 int consumer(struct klat_worker *worker)
 {
-	const struct options *o = worker->run->options;
-	uint64_t rounds = rounds_of(worker, o->consumer_burn);
+	uint64_t rounds = rounds_of(worker, options.consumer_burn);
 
 	return worker->run->one_cpu ? consume_above(worker, rounds)
 				    : take_part(worker, false, rounds, 0);

@@ -25,9 +25,9 @@
 
 enum { SWITCH };
 
-struct options {
+static struct options {
 	int process, futex;
-};
+} options;
 
 struct state {
 	uint64_t start;             /* stamp of the side that left last */
@@ -37,9 +37,7 @@ struct state {
 	int64_t unanswered;         /* timed yields that returned without a switch */
 } KLAT_ALIGNED;
 
-static const struct options defaults = { 0 };
-
-static const struct klat_option options[] = {
+static const struct klat_option option_table[] = {
 	{ .name = "peer",
 	  .help = "what the other side is",
 	  KLAT_CHOICE(process, "thread", "process") },
@@ -98,9 +96,9 @@ static inline uint64_t leave(struct klat_worker *worker, bool futex, uint32_t ow
 }
 
 /* The second side sleeps: let it return to its yield. */
-static void call_back(const struct options *o, struct state *state)
+static void call_back(struct state *state)
 {
-	if (!o->futex) {
+	if (!options.futex) {
 		futex_call(state, FUTEX_WAKE, 1);
 		sched_yield();
 	}
@@ -116,7 +114,7 @@ static int await_second(struct klat_worker *worker)
 			return -ETIMEDOUT;
 		klat_sleep(worker, 100000);
 	}
-	call_back(worker->run->options, state);
+	call_back(state);
 	return 0;
 }
 
@@ -125,8 +123,7 @@ static int await_second(struct klat_worker *worker)
 static int take_turns(struct klat_worker *worker)
 {
 	const struct klat_run *run = worker->run;
-	const struct options *o = run->options;
-	const bool futex = o->futex, alone = klat_planted(run, "alone");
+	const bool futex = options.futex, alone = klat_planted(run, "alone");
 	struct state *state = worker->state;
 	uint64_t *samples = klat_series(run, SWITCH, 0);
 	const bool second = worker != run->workers;
@@ -154,7 +151,7 @@ static int take_turns(struct klat_worker *worker)
 		if (!second) {
 			klat_rest(worker);
 			if (worker->rests != rests)
-				call_back(o, state);
+				call_back(state);
 			__atomic_store_n(&state->resting, 0, __ATOMIC_RELEASE);
 		}
 		worker->expected_switches += i >= -run->lead && !futex;
@@ -178,15 +175,14 @@ static const struct klat_worker workers[] = {
 
 static int setup(struct klat_run *run)
 {
-	const struct options *o = run->options;
 	struct state *state = run->state;
 
 	if (sched_yield())
 		return klat_error(run, errno, "sched_yield() failed: %m");
-	run->workers[1].process = o->process;
+	run->workers[1].process = options.process;
 	/* Each side begins every other switch. */
 	run->workers[0].unsampled = run->workers[1].unsampled = -klat_observed(run) / 2;
-	run->workers[0].most_sleeps = run->workers[1].most_sleeps = o->futex;
+	run->workers[0].most_sleeps = run->workers[1].most_sleeps = options.futex;
 	state->ready = klat_planted(run, "alone");
 	run->worker_count -= state->ready;
 	return 0;
@@ -236,7 +232,7 @@ const struct klat_benchmark klat_benchmark = {
 	.examples = "switch\tbetween two threads, by sched_yield()\n"
 		    "switch --peer process\tbetween two processes\n"
 		    "switch --by futex --policy other\tbetween ordinary threads",
-	KLAT_OPTIONS(options),
+	KLAT_OPTIONS(option_table),
 	KLAT_METRICS(metrics),
 	KLAT_WORKERS(workers),
 	KLAT_STATE(struct state),

@@ -42,10 +42,10 @@ enum {
 	OPEN_CLOSE
 };
 
-struct options {
+static struct options {
 	int64_t batch, bytes;
 	int call, process;
-};
+} options = { .bytes = DEFAULT_BYTES };
 
 struct state {
 	struct call call;
@@ -62,9 +62,7 @@ struct state {
 	bool effective;      /* the calls had their effects */
 };
 
-static const struct options defaults = { .bytes = DEFAULT_BYTES };
-
-static const struct klat_option options[] = {
+static const struct klat_option option_table[] = {
 	{ .name = "call",
 	  .help = "the system call; close-bad closes an invalid descriptor; stat and open-close "
 		  "(two calls) use /dev/null",
@@ -109,14 +107,14 @@ static const struct klat_published published[] = {
 
 static int configure(struct klat_run *run)
 {
-	struct options *o = run->options;
 
-	if (!o->batch)
-		o->batch = klat_counter_is_coarse() ? 100 : 1;
-	if (o->bytes != DEFAULT_BYTES && o->call != WRITE_NULL && o->call != READ_ZERO)
+	if (!options.batch)
+		options.batch = klat_counter_is_coarse() ? 100 : 1;
+	if (options.bytes != DEFAULT_BYTES && options.call != WRITE_NULL &&
+	    options.call != READ_ZERO)
 		return klat_usage(run, "--bytes needs --call write-null or read-zero");
-	klat_use_metric(run, o->batch == 1 ? CALL : CALLS_N, 1);
-	if (o->batch > 1)
+	klat_use_metric(run, options.batch == 1 ? CALL : CALLS_N, 1);
+	if (options.batch > 1)
 		klat_use_metric(run, CALLS_2N, 1);
 	return 0;
 }
@@ -183,7 +181,6 @@ static void call_in_batches(struct klat_worker *worker,
 			    int64_t (*repeat)(const struct call *, int64_t))
 {
 	const struct klat_run *run = worker->run;
-	const struct options *o = run->options;
 	struct state *state = worker->state;
 	uint64_t *series[] = { klat_series(run, CALLS_N, 0), klat_series(run, CALLS_2N, 0) };
 	uint64_t seed = klat_seed(run);
@@ -198,7 +195,7 @@ static void call_in_batches(struct klat_worker *worker,
 		for (int turn = 0; turn < 2; turn++) {
 			/* Before the stamp: the order must not change the timed code. */
 			const bool twice = turn ? !first : first;
-			const int64_t count = twice ? 2 * o->batch : o->batch;
+			const int64_t count = twice ? 2 * options.batch : options.batch;
 			const uint64_t spin = twice && __builtin_parityll(i) ? run->inject : 0;
 			uint64_t begin = klat_stamp_begin();
 
@@ -217,7 +214,6 @@ static void call_in_batches(struct klat_worker *worker,
 static int describe_call(struct klat_worker *worker)
 {
 	const struct klat_run *run = worker->run;
-	const struct options *o = run->options;
 	struct state *state = worker->state;
 	struct call *call = &state->call;
 	const long bytes = (long)state->bytes, path = (long)"/dev/null",
@@ -227,8 +223,8 @@ static int describe_call(struct klat_worker *worker)
 		[GETTID] = { SYS_gettid, { 0 }, worker->tid },
 		[SCHED_YIELD] = { SYS_sched_yield, { 0 }, 0 },
 		[CLOSE_BAD] = { SYS_close, { -1 }, -EBADF },
-		[WRITE_NULL] = { SYS_write, { state->null, bytes, o->bytes }, o->bytes },
-		[READ_ZERO] = { SYS_read, { state->zero, bytes, o->bytes }, o->bytes },
+		[WRITE_NULL] = { SYS_write, { state->null, bytes, options.bytes }, options.bytes },
+		[READ_ZERO] = { SYS_read, { state->zero, bytes, options.bytes }, options.bytes },
 		[FUTEX_WAKE_NONE] = { SYS_futex, { futex, FUTEX_WAKE_PRIVATE, 1 }, 0 },
 		[CLOCK_GETTIME] = { SYS_clock_gettime, { CLOCK_MONOTONIC, (long)&state->time }, 0 },
 #ifdef SYS_stat
@@ -241,10 +237,10 @@ static int describe_call(struct klat_worker *worker)
 #endif
 	};
 
-	call->requests[0] = described[o->call];
+	call->requests[0] = described[options.call];
 	state->number = call->requests[0].number;
 	call->count = 1;
-	if (o->call == OPEN_CLOSE) {
+	if (options.call == OPEN_CLOSE) {
 		/* open() returns the lowest free number. Nothing else here opens a file. */
 		int fd = open("/dev/null", O_RDONLY);
 
@@ -263,26 +259,27 @@ static int describe_call(struct klat_worker *worker)
 
 /* This thread's reads or writes, by /proc/thread-self/io. -1 if the kernel does not count them, or
  * if the calls are neither. */
-static int64_t count_by_kernel(const struct options *o)
+static int64_t count_by_kernel(void)
 {
 	char text[512];
 
-	if ((o->call != READ_ZERO && o->call != WRITE_NULL) ||
+	if ((options.call != READ_ZERO && options.call != WRITE_NULL) ||
 	    klat_read_small("/proc/thread-self/io", text, sizeof(text)) < 0)
 		return -1;
-	return klat_count_after(text, o->call == READ_ZERO ? "syscr" : "syscw");
+	return klat_count_after(text, options.call == READ_ZERO ? "syscr" : "syscw");
 }
 
 /* Whether the calls had their effects. Before the first call, these were not there. */
-static bool took_effect(const struct options *o, const struct state *state)
+static bool took_effect(const struct state *state)
 {
 	struct timespec now;
 
-	if (o->call == READ_ZERO)
-		return !state->bytes[0] && !memcmp(state->bytes, state->bytes + 1, o->bytes - 1);
-	if (o->call == STAT)
+	if (options.call == READ_ZERO)
+		return !state->bytes[0] &&
+		       !memcmp(state->bytes, state->bytes + 1, options.bytes - 1);
+	if (options.call == STAT)
 		return S_ISCHR(state->status.st_mode) && state->status.st_rdev == makedev(1, 3);
-	if (o->call != CLOCK_GETTIME)
+	if (options.call != CLOCK_GETTIME)
 		return true;
 	clock_gettime(CLOCK_MONOTONIC, &now);
 	return state->time.tv_sec && now.tv_sec - state->time.tv_sec <= 1;
@@ -291,7 +288,6 @@ static bool took_effect(const struct options *o, const struct state *state)
 static int caller(struct klat_worker *worker)
 {
 	const struct klat_run *run = worker->run;
-	const struct options *o = run->options;
 	struct state *state = worker->state;
 	const bool cached = klat_planted(run, "cached");
 	int err = describe_call(worker);
@@ -301,8 +297,8 @@ static int caller(struct klat_worker *worker)
 		return err;
 	memset(state->bytes, -1, sizeof(state->bytes));
 	/* In a traced run, the copy of a trace also calls read() and write(). */
-	before = worker->watched ? -1 : count_by_kernel(o);
-	if (o->batch > 1)
+	before = worker->watched ? -1 : count_by_kernel();
+	if (options.batch > 1)
 		call_in_batches(worker, cached ? repeat_cached : repeat);
 	else if (cached)
 		call_singly(worker, true);
@@ -310,16 +306,15 @@ static int caller(struct klat_worker *worker)
 		call_singly(worker, false);
 	/* The first reading of the file counts as a read in the second. So does the library's
 	 * reading of the thread's times, where the observed part begins. */
-	after = before < 0 ? -1 : count_by_kernel(o);
-	own = o->call == READ_ZERO ? 1 + (worker->account.file >= 0) : 0;
+	after = before < 0 ? -1 : count_by_kernel();
+	own = options.call == READ_ZERO ? 1 + (worker->account.file >= 0) : 0;
 	state->counted = after < 0 ? -1 : after - before - own;
-	state->effective = took_effect(o, state);
+	state->effective = took_effect(state);
 	return 0;
 }
 
 static int setup(struct klat_run *run)
 {
-	const struct options *o = run->options;
 	struct state *state = run->state;
 
 	state->null = open("/dev/null", O_WRONLY);
@@ -327,7 +322,7 @@ static int setup(struct klat_run *run)
 	if (state->null < 0 || state->zero < 0)
 		return klat_error(run, errno, "cannot open %s: %m",
 				  state->null < 0 ? "/dev/null" : "/dev/zero");
-	run->workers->process = o->process;
+	run->workers->process = options.process;
 	return 0;
 }
 
@@ -338,7 +333,6 @@ static const struct klat_worker workers[] = {
 /* Signed: an interruption of the N calls can be longer than N calls. */
 static void count_difference(struct klat_run *run)
 {
-	const struct options *o = run->options;
 	const struct state *state = run->state;
 	const uint64_t *once = klat_series(run, CALLS_N, 0), *twice = klat_series(run, CALLS_2N, 0);
 	int64_t difference = 0;
@@ -347,15 +341,14 @@ static void count_difference(struct klat_run *run)
 		difference += (int64_t)(twice[i] - once[i]);
 	klat_count(run, "n_first", state->n_first);
 	klat_count_mean(run, "difference_ticks", difference, run->iterations);
-	klat_count_mean(run, "call_ticks", difference, run->iterations * o->batch);
+	klat_count_mean(run, "call_ticks", difference, run->iterations * options.batch);
 }
 
 static void verify(struct klat_run *run)
 {
-	const struct options *o = run->options;
 	const struct klat_worker *worker = klat_worker_find(run, "caller", 0);
 	struct state *state = run->state;
-	const int64_t repeats = o->batch > 1 ? 3 * o->batch : 1,
+	const int64_t repeats = options.batch > 1 ? 3 * options.batch : 1,
 		      made = klat_made(run) * repeats * state->call.count,
 		      intercepted = control(&state->call, state->number,
 					    klat_planted(run, "cached"), &state->intercepted);
@@ -373,11 +366,11 @@ static void verify(struct klat_run *run)
 		  .unless = intercepted < 0 },
 		{ NULL, worker->involuntary, KLAT_RARELY, klat_observed(run),
 		  .reason = "another thread had the CPU in some yields", .disturbs = true,
-		  .unless = o->call != SCHED_YIELD },
+		  .unless = options.call != SCHED_YIELD },
 	};
 
 	klat_require(run, evidence);
-	if (o->batch > 1)
+	if (options.batch > 1)
 		count_difference(run);
 }
 
@@ -401,7 +394,7 @@ const struct klat_benchmark klat_benchmark = {
 		"syscall --batch 1000\tthe mean of a thousand calls, without the floor\n"
 		"syscall --call write-null --batch 1000 --published\tbeside the published figure\n"
 		"syscall --call close-bad --caller process\tas lmbench and perf bench do",
-	KLAT_OPTIONS(options),
+	KLAT_OPTIONS(option_table),
 	KLAT_METRICS(metrics),
 	KLAT_PUBLISHED(published),
 	KLAT_WORKERS(workers),

@@ -3,32 +3,30 @@
 #include "transport.h"
 
 /* Passing the address of a block that nobody reads has no throughput. */
-static bool moves_bytes(const struct options *o)
+static bool moves_bytes(void)
 {
-	return o->touch != UNTOUCHED ||
-	       (o->transport != THREAD_POINTER && o->transport != SHM_ZERO_COPY);
+	return options.touch != UNTOUCHED ||
+	       (options.transport != THREAD_POINTER && options.transport != SHM_ZERO_COPY);
 }
 
 /* Of both directions. */
 static int64_t megabytes_a_second(const struct klat_run *run)
 {
-	const struct options *o = run->options;
 	const uint64_t *round_trip = klat_series(run, ROUND_TRIP, 0);
 	double ticks = 0;
 
 	for (int64_t i = 0; i < run->iterations; i++)
 		ticks += round_trip[i];
-	return 2e3 * o->bytes * run->iterations / klat_ticks_to_ns(run, ticks);
+	return 2e3 * options.bytes * run->iterations / klat_ticks_to_ns(run, ticks);
 }
 
 void verify_messages(struct klat_run *run)
 {
-	const struct options *o = run->options;
 	const struct state *state = run->state;
 	struct tally sum = { 0 };
 	const int64_t expected = run->worker_count * klat_observed(run),
-		      bytes = expected * o->bytes;
-	const bool whole = !transport_of(run)->datagrams;
+		      bytes = expected * options.bytes;
+	const bool whole = !transport_of()->datagrams;
 	/* The two sides go on while a soak reads their tallies. */
 	const enum klat_rule all = run->soak ? KLAT_MOSTLY : KLAT_EXACTLY;
 
@@ -48,26 +46,26 @@ void verify_messages(struct klat_run *run)
 		{ "lost", sum.lost, KLAT_NEVER,
 		  .reason = "messages were lost or late, and sent again", .disturbs = true,
 		  .unless = whole },
-		{ "repaired", sum.repaired, o->drop_every ? KLAT_COUNTED : KLAT_NEVER,
+		{ "repaired", sum.repaired, options.drop_every ? KLAT_COUNTED : KLAT_NEVER,
 		  .reason = "parts of messages were lost or late, and repaired", .disturbs = true,
 		  .unless = whole },
 		{ "resent", .got = sum.resent, .unless = whole },
 		{ "repeated", .got = sum.repeated, .unless = whole },
 		{ "outdated", .got = sum.outdated, .unless = whole },
-		{ "dropped", .got = sum.dropped, .unless = !o->drop_every },
-		{ "dropped_parts", .got = sum.dropped_parts, .unless = !o->drop_every },
-		{ "reordered", .got = sum.reordered, .unless = !o->reorder_every },
-		{ "duplicated", .got = sum.duplicated, .unless = !o->duplicate_every },
+		{ "dropped", .got = sum.dropped, .unless = !options.drop_every },
+		{ "dropped_parts", .got = sum.dropped_parts, .unless = !options.drop_every },
+		{ "reordered", .got = sum.reordered, .unless = !options.reorder_every },
+		{ "duplicated", .got = sum.duplicated, .unless = !options.duplicate_every },
 		{ "pauses", sum.pauses, KLAT_NEVER,
 		  .reason = "a spinner paused because no message came", .disturbs = true,
 		  .unless = !sum.pauses },
 		{ "late", sum.late, KLAT_AT_MOST, run->iterations / 2,
 		  .reason = "--rate was not kept: {got} messages were sent more than an interval "
 			    "late, and at most {wanted} may be",
-		  .unless = !o->rate },
+		  .unless = !options.rate },
 	};
 
 	klat_require(run, evidence);
-	if (!o->listen && !run->soak && moves_bytes(o))
+	if (!options.listen && !run->soak && moves_bytes())
 		klat_count(run, "mb_per_s", megabytes_a_second(run));
 }

@@ -9,25 +9,27 @@
 #include <time.h>
 
 /* The bytes of the block in each part, except in the last. */
-static size_t part_size(const struct options *o)
+static size_t part_size(void)
 {
-	return o->datagram - sizeof(struct fragment);
+	return options.datagram - sizeof(struct fragment);
 }
 
 void fragments_prepare(struct side *side)
 {
-	const struct options *o = side->options;
 
-	side->parts = o->bytes <= o->datagram ? 1 : (o->bytes + part_size(o) - 1) / part_size(o);
-	side->plain = side->parts == 1 && !(o->drop_every | o->reorder_every | o->duplicate_every);
+	side->parts = options.bytes <= options.datagram
+			      ? 1
+			      : (options.bytes + part_size() - 1) / part_size();
+	side->plain = side->parts == 1 &&
+		      !(options.drop_every | options.reorder_every | options.duplicate_every);
 }
 
 /* The part's place and length in a block. */
-static size_t part_at(const struct options *o, uint32_t index, size_t *length)
+static size_t part_at(uint32_t index, size_t *length)
 {
-	size_t at = index * part_size(o), left = o->bytes - at;
+	size_t at = index * part_size(), left = options.bytes - at;
 
-	*length = left < part_size(o) ? left : part_size(o);
+	*length = left < part_size() ? left : part_size();
 	return at;
 }
 
@@ -75,7 +77,6 @@ static int send_vector(struct side *side, struct iovec *parts, int count)
 
 static int transmit(struct side *side, const struct fragment *header)
 {
-	const struct options *o = side->options;
 	struct iovec parts[2] = { { (void *)header, sizeof(*header) } };
 	size_t at, length;
 
@@ -83,10 +84,10 @@ static int transmit(struct side *side, const struct fragment *header)
 		return send_vector(side, parts, 1);
 	if (side->parts == 1) {
 		memcpy(side->outgoing, header, sizeof(*header));
-		parts[0] = (struct iovec){ side->outgoing, o->bytes };
+		parts[0] = (struct iovec){ side->outgoing, options.bytes };
 		return send_vector(side, parts, 1);
 	}
-	at = part_at(o, header->index, &length);
+	at = part_at(header->index, &length);
 	parts[1] = (struct iovec){ side->outgoing + at, length };
 	return send_vector(side, parts, 2);
 }
@@ -98,22 +99,21 @@ static int transmit(struct side *side, const struct fragment *header)
  */
 static int transmit_spoiled(struct side *side, const struct fragment *header)
 {
-	const struct options *o = side->options;
 	int err;
 
-	if (comes_up(side, o->drop_every)) {
+	if (comes_up(side, options.drop_every)) {
 		side->tally.dropped++;
 		side->tally.dropped_parts += header->kind == DATA;
 		return 0;
 	}
-	if (!side->holds && comes_up(side, o->reorder_every)) {
+	if (!side->holds && comes_up(side, options.reorder_every)) {
 		side->tally.reordered++;
 		side->held = *header;
 		side->holds = true;
 		return 0;
 	}
 	err = transmit(side, header);
-	if (!err && comes_up(side, o->duplicate_every)) {
+	if (!err && comes_up(side, options.duplicate_every)) {
 		side->tally.duplicated++;
 		err = transmit(side, header);
 	}
@@ -126,10 +126,10 @@ static int transmit_spoiled(struct side *side, const struct fragment *header)
 
 int fragment_send(struct side *side, uint64_t word, uint32_t kind, uint32_t index)
 {
-	const struct options *o = side->options;
 	const struct fragment header = { word, kind, index };
 
-	if (__builtin_expect(o->drop_every | o->reorder_every | o->duplicate_every, 0))
+	if (__builtin_expect(options.drop_every | options.reorder_every | options.duplicate_every,
+			     0))
 		return transmit_spoiled(side, &header);
 	return transmit(side, &header);
 }
@@ -186,10 +186,8 @@ ssize_t fragment_receive_failed(struct side *side, ssize_t size)
 /* Receive into the place of the first missing part: the right place if no part is lost. */
 ssize_t fragment_receive_part(struct side *side, struct fragment *header)
 {
-	const struct options *o = side->options;
 	struct iovec parts[2] = { { header, sizeof(*header) },
-				  { side->incoming + side->next_part * part_size(o),
-				    part_size(o) } };
+				  { side->incoming + side->next_part * part_size(), part_size() } };
 	struct msghdr message = { .msg_iov = parts, .msg_iovlen = 2 };
 	ssize_t size = recvmsg(side->in, &message, 0);
 
@@ -202,8 +200,7 @@ ssize_t fragment_receive_part(struct side *side, struct fragment *header)
 
 bool fragment_take(struct side *side, const struct fragment *header, size_t size)
 {
-	const struct options *o = side->options;
-	size_t at = 0, length = o->bytes - sizeof(*header);
+	size_t at = 0, length = options.bytes - sizeof(*header);
 
 	if (header->word != side->gathered_word) {
 		side->tally.outdated++;
@@ -216,11 +213,11 @@ bool fragment_take(struct side *side, const struct fragment *header, size_t size
 		return false;
 	}
 	if (side->parts > 1)
-		at = part_at(o, header->index, &length);
+		at = part_at(header->index, &length);
 	if (size != length + sizeof(*header))
 		return false;
 	if (header->index != side->landed)
-		memcpy(side->incoming + at, side->incoming + side->landed * part_size(o), length);
+		memcpy(side->incoming + at, side->incoming + side->landed * part_size(), length);
 	side->seen[header->index / 8] |= 1 << header->index % 8;
 	side->gathered++;
 	side->next_part = fragment_missing(side, side->next_part);
@@ -230,16 +227,15 @@ bool fragment_take(struct side *side, const struct fragment *header, size_t size
 
 int fragment_set_waits(struct klat_run *run, int fd)
 {
-	const struct options *o = run->options;
 
-	if (o->wait == SPIN && fcntl(fd, F_SETFL, O_NONBLOCK))
+	if (options.wait == SPIN && fcntl(fd, F_SETFL, O_NONBLOCK))
 		return klat_error(run, errno, "cannot keep a socket from blocking: %m");
 	return 0;
 }
 
 bool falls_silent(struct side *side, struct patience *patience)
 {
-	const bool spins = side->options->wait == SPIN;
+	const bool spins = options.wait == SPIN;
 	uint64_t now;
 
 	if (spins && ++patience->turns & 0xff)

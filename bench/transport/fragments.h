@@ -62,7 +62,7 @@ static inline int fragments_send(struct side *side, uint64_t word)
 		return fragment_send_all(side, word);
 	memcpy(side->outgoing, &header, sizeof(header));
 	while (err == -EAGAIN)
-		err = send(side->out, side->outgoing, side->options->bytes, MSG_NOSIGNAL) < 0
+		err = send(side->out, side->outgoing, options.bytes, MSG_NOSIGNAL) < 0
 			      ? fragment_send_failed(side, &since)
 			      : 0;
 	return err;
@@ -70,7 +70,7 @@ static inline int fragments_send(struct side *side, uint64_t word)
 
 static inline ssize_t fragment_receive(struct side *side, struct fragment *header)
 {
-	const ssize_t bytes = side->options->bytes;
+	const ssize_t bytes = options.bytes;
 	ssize_t size;
 
 	if (side->parts > 1)

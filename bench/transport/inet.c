@@ -30,26 +30,24 @@ static int make_in_namespaces(struct klat_run *run)
 
 int inet_make(struct klat_run *run, int (*make)(struct klat_run *run))
 {
-	const struct options *o = run->options;
 	struct state *state = run->state;
 
-	if (o->peer == NETNS) {
+	if (options.peer == NETNS) {
 		state->make_sockets = make;
 		return klat_net_in_child(run, make_in_namespaces);
 	}
-	for (int i = 0; i < 2 && o->peer != REMOTE; i++)
+	for (int i = 0; i < 2 && options.peer != REMOTE; i++)
 		state->addresses[i].s_addr = htonl(INADDR_LOOPBACK);
 	return make(run);
 }
 
 int inet_socket(struct klat_run *run, int side, int type, struct in_addr address)
 {
-	const struct options *o = run->options;
 	const struct state *state = run->state;
 	struct sockaddr_in own = { .sin_family = AF_INET, .sin_addr = address };
 	int fd;
 
-	if (o->peer == NETNS) {
+	if (options.peer == NETNS) {
 		int err = klat_net_enter(run, state->namespaces[side]);
 
 		if (err)
@@ -92,11 +90,10 @@ int inet_no_delay(struct klat_run *run, int fd)
 	return 0;
 }
 
-void inet_make_room(const struct klat_run *run, int fd)
+void inet_make_room(int fd)
 {
-	const struct options *o = run->options;
 	/* The kernel doubles the size, and charges some 2 KiB for a datagram of 1,400 bytes. */
-	const int size = 2 * o->bytes + (256 << 10);
+	const int size = 2 * options.bytes + (256 << 10);
 
 	/* The first needs a privilege; net.core.rmem_max limits the second. */
 	if (setsockopt(fd, SOL_SOCKET, SO_RCVBUFFORCE, &size, sizeof(size)))

@@ -21,7 +21,7 @@ int inet_connect(struct klat_run *run, int fd, const struct sockaddr_in *to);
 /* Send messages of any size at once. */
 int inet_no_delay(struct klat_run *run, int fd);
 /* Make the receive buffer large enough for a whole message, within the limits of the system. */
-void inet_make_room(const struct klat_run *run, int fd);
+void inet_make_room(int fd);
 
 /*
  * remote.c: meet the other machine and check that both measure the same. Puts the connection into

@@ -10,20 +10,19 @@
 /* Small enough that both copies of a large block overlap and stay in the cache. */
 #define CHUNK 16384
 
-static size_t descriptor_ring(const struct options *options)
+static size_t descriptor_ring(void)
 {
-	(void)options;
 	return sizeof(struct ring);
 }
 
-static size_t chunk_of(const struct options *options)
+static size_t chunk_of(void)
 {
-	return options->bytes < CHUNK ? options->bytes : CHUNK;
+	return options.bytes < CHUNK ? options.bytes : CHUNK;
 }
 
-static size_t chunk_ring(const struct options *options)
+static size_t chunk_ring(void)
 {
-	return sizeof(struct ring) + RING_SLOTS * chunk_of(options);
+	return sizeof(struct ring) + RING_SLOTS * chunk_of();
 }
 
 static int open_nothing(struct klat_run *run)
@@ -41,9 +40,9 @@ static int push_block(struct side *side, uint64_t word, uint64_t where)
 		return err;
 	slot->word = word;
 	slot->where = where;
-	slot->bytes = side->options->bytes;
+	slot->bytes = options.bytes;
 	ring_push(side, slot);
-	side->tally.bytes_sent += side->options->bytes;
+	side->tally.bytes_sent += options.bytes;
 	return 0;
 }
 
@@ -92,7 +91,7 @@ static char *chunk_at(struct ring *ring, const struct slot *slot, size_t chunk)
 
 static int send_copy(struct side *side, uint64_t word)
 {
-	const size_t size = side->options->bytes, chunk = chunk_of(side->options);
+	const size_t size = options.bytes, chunk = chunk_of();
 
 	put_word(side->outgoing, word);
 	for (size_t done = 0; done < size;) {
@@ -115,7 +114,7 @@ static int send_copy(struct side *side, uint64_t word)
 
 static int receive_copy(struct side *side, struct message *message)
 {
-	const size_t size = side->options->bytes, chunk = chunk_of(side->options);
+	const size_t size = options.bytes, chunk = chunk_of();
 
 	for (size_t done = 0; done < size;) {
 		struct slot *slot;

@@ -33,7 +33,7 @@
 static int send_multicast(struct side *side, uint64_t word)
 {
 	side->sent_word = word;
-	side->tally.bytes_sent += side->options->bytes;
+	side->tally.bytes_sent += options.bytes;
 	return fragments_send(side, word);
 }
 
@@ -165,24 +165,22 @@ static int receive_multicast(struct side *side, struct message *message)
 	}
 	message->word = side->gathered_word;
 	message->data = side->incoming;
-	side->tally.bytes_received += err ? 0 : side->options->bytes;
+	side->tally.bytes_received += err ? 0 : options.bytes;
 	return err;
 }
 
-static int64_t status_ms(const struct options *o)
+static int64_t status_ms(void)
 {
-	(void)o;
 	return STATUS_MS;
 }
 
 /* The name of the interface, from --interface or from an address of the interface. */
 static int find_interface(struct klat_run *run, struct in_addr address, char name[IFNAMSIZ])
 {
-	const struct options *o = run->options;
 	struct ifaddrs *interfaces;
 
-	if (o->interface) {
-		snprintf(name, IFNAMSIZ, "%s", o->interface);
+	if (options.interface) {
+		snprintf(name, IFNAMSIZ, "%s", options.interface);
 		return 0;
 	}
 	if (getifaddrs(&interfaces))
@@ -251,7 +249,7 @@ static int make_side(struct klat_run *run, int index, struct sockaddr_in *name)
 				  interface);
 	if (setsockopt(side->out, IPPROTO_IP, IP_MULTICAST_IF, &membership, sizeof(membership)))
 		return klat_error(run, errno, "cannot send to a group through %s: %m", interface);
-	inet_make_room(run, side->in);
+	inet_make_room(side->in);
 	err = fragment_set_waits(run, side->in);
 	if (!err)
 		err = fragment_set_waits(run, side->out);
@@ -260,13 +258,12 @@ static int make_side(struct klat_run *run, int index, struct sockaddr_in *name)
 
 static int make_multicast(struct klat_run *run)
 {
-	const struct options *o = run->options;
 	struct state *state = run->state;
-	const int self = o->listen ? RESPONDER : INITIATOR;
+	const int self = options.listen ? RESPONDER : INITIATOR;
 	struct sockaddr_in names[2];
 	int err;
 
-	if (o->peer == REMOTE) {
+	if (options.peer == REMOTE) {
 		err = make_side(run, self, &names[self]);
 		names[!self] = names[self];
 		if (!err)

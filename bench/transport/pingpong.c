@@ -9,12 +9,12 @@
 
 int say_silent(struct side *side, const char *awaited)
 {
-	return klat_error(
-		side->run, ETIMEDOUT,
-		"the %s timed out after %lld s waiting for a %s, at iteration %lld: %s", side->name,
-		(long long)side->limit_ms / 1000, awaited, (long long)side->worker->iteration,
-		side->options->peer == REMOTE ? "does the other machine still answer?"
-					      : "is another real-time task on these CPUs?");
+	return klat_error(side->run, ETIMEDOUT,
+			  "the %s timed out after %lld s waiting for a %s, at iteration %lld: %s",
+			  side->name, (long long)side->limit_ms / 1000, awaited,
+			  (long long)side->worker->iteration,
+			  options.peer == REMOTE ? "does the other machine still answer?"
+						 : "is another real-time task on these CPUs?");
 }
 
 int say_gone(struct side *side)
@@ -33,16 +33,15 @@ static void prefault(const struct state *state)
 
 static int begin_body(struct klat_worker *worker, struct side *side)
 {
-	const struct options *o = side->options;
 	int err;
 
 	side->worker = worker;
 	if (worker->process)
 		prefault(worker->state);
-	err = o->peer == REMOTE ? remote_start(side->run) : 0;
+	err = options.peer == REMOTE ? remote_start(side->run) : 0;
 	/* A little more than the limit, so that two beats are never closer than the limit. */
-	if (!err && o->wait == BLOCK && side->transport->beat_ms)
-		err = beat_begin(side, side->transport->beat_ms(o) + 1);
+	if (!err && options.wait == BLOCK && side->transport->beat_ms)
+		err = beat_begin(side, side->transport->beat_ms() + 1);
 	return err;
 }
 
@@ -52,19 +51,18 @@ static void begin_iteration(struct side *side, int64_t i)
 		side->tally = (struct tally){ 0 };
 }
 
-static uint64_t base_of(const struct side *side, uint64_t number, int sender)
+static uint64_t base_of(uint64_t number, int sender)
 {
-	return pattern_base(side->options->touch == WRITE ? number : 0, sender);
+	return pattern_base(options.touch == WRITE ? number : 0, sender);
 }
 
 static inline int send_message(struct side *side, uint64_t word, int self)
 {
-	const struct options *o = side->options;
 
-	if (o->touch == WRITE)
-		pattern_write(side->outgoing, o->bytes, base_of(side, word & WORD_NUMBER, self));
+	if (options.touch == WRITE)
+		pattern_write(side->outgoing, options.bytes, base_of(word & WORD_NUMBER, self));
 	if (__builtin_expect(side->spoils, 0))
-		side->outgoing[o->bytes - 1] ^= 1;
+		side->outgoing[options.bytes - 1] ^= 1;
 	side->tally.sent++;
 	return side->transport->send(side, word);
 }
@@ -72,7 +70,6 @@ static inline int send_message(struct side *side, uint64_t word, int self)
 static inline int receive_message(struct side *side, struct message *message, uint64_t number,
 				  int self)
 {
-	const struct options *o = side->options;
 	int err;
 
 	side->awaited = number;
@@ -81,8 +78,8 @@ static inline int receive_message(struct side *side, struct message *message, ui
 		return err;
 	side->tally.received++;
 	if ((message->word & WORD_NUMBER) != number ||
-	    (o->touch != UNTOUCHED &&
-	     pattern_differs(message->data, o->bytes, base_of(side, number, !self))))
+	    (options.touch != UNTOUCHED &&
+	     pattern_differs(message->data, options.bytes, base_of(number, !self))))
 		side->tally.damaged++;
 	return 0;
 }
@@ -90,11 +87,10 @@ static inline int receive_message(struct side *side, struct message *message, ui
 /* With --touch none, read the last block once, after the timed part. */
 static void check_last(struct side *side, const struct message *message, int self)
 {
-	const struct options *o = side->options;
 	uint64_t number = klat_made(side->run);
 
-	if (o->touch == UNTOUCHED &&
-	    pattern_differs(message->data, o->bytes, base_of(side, number, !self)))
+	if (options.touch == UNTOUCHED &&
+	    pattern_differs(message->data, options.bytes, base_of(number, !self)))
 		side->tally.damaged++;
 }
 
@@ -127,7 +123,7 @@ static void await_due(struct side *side, struct schedule *schedule)
 static void rest(struct side *side, struct schedule *schedule, bool agreed)
 {
 	const uint64_t before = klat_ticks();
-	const bool blocks = side->options->wait == BLOCK;
+	const bool blocks = options.wait == BLOCK;
 
 	if (blocks ? !klat_rest(side->worker) : !agreed)
 		return;
@@ -140,7 +136,7 @@ static void rest(struct side *side, struct schedule *schedule, bool agreed)
 
 static bool wants_rest(const struct side *side)
 {
-	return side->options->wait == SPIN && klat_ticks() - side->spun_since > side->turn;
+	return options.wait == SPIN && klat_ticks() - side->spun_since > side->turn;
 }
 
 /* Exchange the messages of the iterations from `i` on. Works on a copy of the schedule, which stays
@@ -187,10 +183,11 @@ static int exchange_all(struct klat_worker *worker, int64_t i, struct schedule *
 int ping(struct klat_worker *worker)
 {
 	const struct klat_run *run = worker->run;
-	const struct options *o = run->options;
 	struct state *state = worker->state;
 	struct side *side = &state->sides[INITIATOR];
-	struct schedule schedule = { .interval = o->rate ? run->counter_khz * 1e3 / o->rate : 0 };
+	struct schedule schedule = { .interval = options.rate
+							 ? run->counter_khz * 1e3 / options.rate
+							 : 0 };
 	int64_t i = klat_first(run);
 	int err = begin_body(worker, side);
 

@@ -35,10 +35,9 @@ static int fail(struct klat_run *run, const char *what)
  */
 static int set_timeouts(struct klat_run *run, int fd)
 {
-	const struct options *o = run->options;
-	const struct timeval receive = { .tv_sec = o->wait_for },
-			     send = { .tv_sec = o->wait_for / 2,
-				      .tv_usec = o->wait_for % 2 * 500000 };
+	const struct timeval receive = { .tv_sec = options.wait_for },
+			     send = { .tv_sec = options.wait_for / 2,
+				      .tv_usec = options.wait_for % 2 * 500000 };
 
 	if (setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &receive, sizeof(receive)) ||
 	    setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &send, sizeof(send)))
@@ -48,9 +47,9 @@ static int set_timeouts(struct klat_run *run, int fd)
 
 static int wait_for_other(struct klat_run *run)
 {
-	const struct options *o = run->options;
 	struct state *state = run->state;
-	struct sockaddr_in own = { .sin_family = AF_INET, .sin_port = htons(o->listen) }, other;
+	struct sockaddr_in own = { .sin_family = AF_INET, .sin_port = htons(options.listen) },
+			   other;
 	socklen_t size = sizeof(other);
 	struct pollfd ready = { .events = POLLIN };
 	const int yes = 1;
@@ -61,18 +60,19 @@ static int wait_for_other(struct klat_run *run)
 	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
 	if (bind(fd, (struct sockaddr *)&own, sizeof(own)) || listen(fd, 1))
 		return klat_error(run, errno, "cannot listen on port %lld: %m%s",
-				  (long long)o->listen,
+				  (long long)options.listen,
 				  errno == EADDRINUSE ? "; choose another with --listen" : "");
 	if (isatty(STDERR_FILENO))
 		fprintf(stderr,
 			"transport: waiting on port %lld for up to %lld s; on the other machine, "
 			"with the same options: transport --connect ADDRESS:%lld\n",
-			(long long)o->listen, (long long)o->wait_for, (long long)o->listen);
+			(long long)options.listen, (long long)options.wait_for,
+			(long long)options.listen);
 	ready.fd = fd;
-	if (poll(&ready, 1, o->wait_for * 1000) <= 0) {
+	if (poll(&ready, 1, options.wait_for * 1000) <= 0) {
 		close(fd);
 		return klat_error(run, ETIMEDOUT, "no connection to port %lld in %lld s",
-				  (long long)o->listen, (long long)o->wait_for);
+				  (long long)options.listen, (long long)options.wait_for);
 	}
 	state->control = accept4(fd, (struct sockaddr *)&other, &size, SOCK_CLOEXEC);
 	close(fd);
@@ -111,12 +111,11 @@ static int try_to_connect(struct state *state, int limit_ms)
 /* The listener may start a moment later. TCP repeats a lost first packet only after a second. */
 static int go_to_other(struct klat_run *run)
 {
-	const struct options *o = run->options;
-	const int64_t deadline = klat_now_ns() + o->wait_for * KLAT_NS_PER_S;
+	const int64_t deadline = klat_now_ns() + options.wait_for * KLAT_NS_PER_S;
 	struct state *state = run->state;
 	int err = 0;
 
-	snprintf(state->other, sizeof(state->other), "%s", o->connect);
+	snprintf(state->other, sizeof(state->other), "%s", options.connect);
 	for (int64_t left; (left = (deadline - klat_now_ns()) / 1000000) > 0;) {
 		err = try_to_connect(state, left < TRY_MS ? left : TRY_MS);
 		if (!err)
@@ -124,7 +123,7 @@ static int go_to_other(struct klat_run *run)
 		klat_nap(RETRY_MS * 1000000);
 	}
 	return klat_error(run, -err, "no answer from transport --listen at %s in %lld s: %m",
-			  o->connect, (long long)o->wait_for);
+			  options.connect, (long long)options.wait_for);
 }
 
 static int exchange(struct klat_run *run, const void *own, void *other, size_t size)
@@ -144,7 +143,6 @@ static int exchange(struct klat_run *run, const void *own, void *other, size_t s
 
 static int agree(struct klat_run *run)
 {
-	const struct options *o = run->options;
 	struct state *state = run->state;
 	char own[GREETING_BYTES] = { 0 }, other[GREETING_BYTES];
 	int err;
@@ -152,8 +150,9 @@ static int agree(struct klat_run *run)
 	snprintf(own, sizeof(own),
 		 "transport=%s;bytes=%lld;touch=%d;wait=%d;iterations=%lld;warmup=%lld;datagram=%"
 		 "lld",
-		 state->sides[INITIATOR].transport->name, (long long)o->bytes, o->touch, o->wait,
-		 (long long)run->iterations, (long long)run->warmup, (long long)o->datagram);
+		 state->sides[INITIATOR].transport->name, (long long)options.bytes, options.touch,
+		 options.wait, (long long)run->iterations, (long long)run->warmup,
+		 (long long)options.datagram);
 	err = exchange(run, own, other, sizeof(own));
 	if (err)
 		return err;
@@ -171,12 +170,11 @@ int remote_exchange(struct klat_run *run, uint16_t own, uint16_t *other)
 
 int remote_meet(struct klat_run *run)
 {
-	const struct options *o = run->options;
 	struct state *state = run->state;
-	const int self = o->listen ? RESPONDER : INITIATOR;
+	const int self = options.listen ? RESPONDER : INITIATOR;
 	struct sockaddr_in name;
 	socklen_t size = sizeof(name);
-	int err = o->listen ? wait_for_other(run) : go_to_other(run);
+	int err = options.listen ? wait_for_other(run) : go_to_other(run);
 
 	if (!err)
 		err = set_timeouts(run, state->control);
@@ -197,16 +195,15 @@ int remote_meet(struct klat_run *run)
 
 int remote_start(struct klat_run *run)
 {
-	const struct options *o = run->options;
 	const struct state *state = run->state;
 	struct pollfd ready = { .fd = state->control, .events = POLLIN };
 	char byte = 0;
 
 	if (send(state->control, &byte, 1, MSG_NOSIGNAL) != 1)
 		return fail(run, "cannot send to");
-	if (poll(&ready, 1, o->wait_for * 1000) <= 0)
+	if (poll(&ready, 1, options.wait_for * 1000) <= 0)
 		return klat_error(run, ETIMEDOUT, "%s did not begin the run in %lld s",
-				  state->other, (long long)o->wait_for);
+				  state->other, (long long)options.wait_for);
 	if (recv(state->control, &byte, 1, 0) != 1)
 		return klat_error(run, EPIPE, "%s left before the run began", state->other);
 	return 0;

@@ -78,7 +78,7 @@ static inline int ring_wait(struct side *side, const uint64_t *word, uint64_t va
 	uint64_t since = 0;
 	uint32_t turns = 0;
 
-	if (side->options->wait == SPIN) {
+	if (options.wait == SPIN) {
 		while (__atomic_load_n(word, __ATOMIC_ACQUIRE) < value)
 			if (gives_up(side, &turns, &since))
 				return say_silent(side, "descriptor");
@@ -94,10 +94,9 @@ static inline int ring_wait(struct side *side, const uint64_t *word, uint64_t va
 	return 0;
 }
 
-static inline void ring_publish(const struct side *side, uint64_t *word, uint64_t value,
-				uint32_t *awaited)
+static inline void ring_publish(uint64_t *word, uint64_t value, uint32_t *awaited)
 {
-	if (side->options->wait == SPIN) {
+	if (options.wait == SPIN) {
 		__atomic_store_n(word, value, __ATOMIC_RELEASE);
 		return;
 	}
@@ -127,7 +126,7 @@ static inline void ring_push(struct side *side, struct slot *slot)
 {
 	struct ring *ring = side->ring_out;
 
-	ring_publish(side, &slot->turn, ++ring->produced, &ring->data_awaited);
+	ring_publish(&slot->turn, ++ring->produced, &ring->data_awaited);
 }
 
 /* The next slot once it is filled; then ring_free(). */
@@ -144,7 +143,7 @@ static inline void ring_free(struct side *side)
 {
 	struct ring *ring = side->ring_in;
 
-	ring_publish(side, &ring->freed, ++ring->consumed, &ring->space_awaited);
+	ring_publish(&ring->freed, ++ring->consumed, &ring->space_awaited);
 }
 
 #endif

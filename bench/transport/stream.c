@@ -22,7 +22,7 @@ static int fail(struct side *side, const char *what, size_t done)
 	const int err = errno;
 
 	return klat_error(side->run, err, "the %s cannot %s after %zu of %lld bytes: %m",
-			  side->name, what, done, (long long)side->options->bytes);
+			  side->name, what, done, (long long)options.bytes);
 }
 
 static int say_closed(struct side *side, size_t done)
@@ -31,7 +31,7 @@ static int say_closed(struct side *side, size_t done)
 		return say_gone(side);
 	return klat_error(side->run, EPIPE,
 			  "the other side of the %s closed after %zu of %lld bytes of a message",
-			  side->name, done, (long long)side->options->bytes);
+			  side->name, done, (long long)options.bytes);
 }
 
 typedef ssize_t transfer(int fd, void *bytes, size_t size);
@@ -40,7 +40,7 @@ static inline __attribute__((always_inline)) int transfer_all(struct side *side,
 							      int fd, char *block, int64_t *count,
 							      const char *what)
 {
-	const size_t size = side->options->bytes;
+	const size_t size = options.bytes;
 	uint64_t since = 0, spun_since = 0;
 	uint32_t turns = 0, spun_turns = 0;
 
@@ -54,7 +54,7 @@ static inline __attribute__((always_inline)) int transfer_all(struct side *side,
 		} else if (!part || errno == EPIPE || errno == ECONNRESET) {
 			return say_closed(side, done);
 		} else if (errno == EAGAIN) {
-			if (side->options->wait == BLOCK || gives_up(side, &turns, &since))
+			if (options.wait == BLOCK || gives_up(side, &turns, &since))
 				return say_silent(side, "byte");
 			if (is_over(side->turn, &spun_turns, &spun_since)) {
 				side->tally.pauses++;
@@ -124,10 +124,9 @@ static int receive_by_socket(struct side *side, struct message *message)
 
 static int set_waits(struct klat_run *run)
 {
-	const struct options *o = run->options;
 	const struct state *state = run->state;
 
-	for (int i = 0; i < 2 && o->wait == SPIN; i++)
+	for (int i = 0; i < 2 && options.wait == SPIN; i++)
 		if (state->sides[i].in >= 0 && (fcntl(state->sides[i].in, F_SETFL, O_NONBLOCK) ||
 						fcntl(state->sides[i].out, F_SETFL, O_NONBLOCK)))
 			return klat_error(run, errno, "cannot keep a descriptor from blocking: %m");
@@ -136,13 +135,12 @@ static int set_waits(struct klat_run *run)
 
 static int open_pipes(struct klat_run *run)
 {
-	const struct options *o = run->options;
 	struct state *state = run->state;
 
 	for (int i = 0; i < 2; i++) {
 		int ends[2];
 
-		if (sync_pipe(run, ends, o->bytes))
+		if (sync_pipe(run, ends, options.bytes))
 			return -EIO;
 		state->sides[i].out = ends[1];
 		state->sides[!i].in = ends[0];
@@ -196,12 +194,11 @@ static int make_tcp(struct klat_run *run)
 
 static int open_tcp(struct klat_run *run)
 {
-	const struct options *o = run->options;
 	struct state *state = run->state;
-	struct side *side = &state->sides[o->listen ? RESPONDER : INITIATOR];
+	struct side *side = &state->sides[options.listen ? RESPONDER : INITIATOR];
 	int err = 0;
 
-	if (o->peer == REMOTE)
+	if (options.peer == REMOTE)
 		side->in = side->out = state->control;
 	else
 		err = inet_make(run, make_tcp);

@@ -38,11 +38,9 @@ static const struct transport *const transports[] = {
 };
 static const char *const peers[] = { "auto", "thread", "process", "netns", "remote", NULL };
 
-static const struct options defaults = { .bytes = 100,
-					 .datagram = LARGEST_DATAGRAM,
-					 .wait_for = 10 };
+struct options options = { .bytes = 100, .datagram = LARGEST_DATAGRAM, .wait_for = 10 };
 
-static const struct klat_option options[] = {
+static const struct klat_option option_table[] = {
 	{ .name = "bytes",
 	  .help = "size of a message and of its answer",
 	  KLAT_INTEGER(bytes, SMALLEST, LARGEST) },
@@ -152,36 +150,34 @@ static const struct klat_published published[] = {
 	     HMBDC "over a 1 Gb network, 100 B to 10 MB"),
 };
 
-const struct transport *transport_of(const struct klat_run *run)
+const struct transport *transport_of(void)
 {
-	return transports[((const struct options *)run->options)->transport];
+	return transports[options.transport];
 }
 
 /* A default run takes a second at most on a current machine. */
 static void choose_iterations(struct klat_run *run)
 {
-	const struct options *o = run->options;
 
-	if (o->bytes <= 100000)
+	if (options.bytes <= 100000)
 		return;
 	if (!run->iterations_given)
-		run->iterations = o->bytes <= 1000000 ? 200 : 50;
+		run->iterations = options.bytes <= 1000000 ? 200 : 50;
 	if (!run->warmup_given)
-		run->warmup = o->bytes <= 1000000 ? 20 : 5;
+		run->warmup = options.bytes <= 1000000 ? 20 : 5;
 }
 
 static int parse_connect(struct klat_run *run)
 {
-	const struct options *o = run->options;
 	struct state *state = run->state;
-	const char *colon = strrchr(o->connect, ':');
+	const char *colon = strrchr(options.connect, ':');
 	char address[INET_ADDRSTRLEN];
 	int64_t port;
 
-	if (colon && colon - o->connect < (ptrdiff_t)sizeof(address) &&
+	if (colon && colon - options.connect < (ptrdiff_t)sizeof(address) &&
 	    klat_parse_number(colon + 1, 1, 65535, &port)) {
-		memcpy(address, o->connect, colon - o->connect);
-		address[colon - o->connect] = 0;
+		memcpy(address, options.connect, colon - options.connect);
+		address[colon - options.connect] = 0;
 		state->listener.sin_family = AF_INET;
 		state->listener.sin_port = htons(port);
 		if (inet_pton(AF_INET, address, &state->listener.sin_addr) == 1)
@@ -190,94 +186,91 @@ static int parse_connect(struct klat_run *run)
 	return klat_usage(run,
 			  "--connect takes an IPv4 address and a port, as in 192.0.2.1:7718, not "
 			  "'%s'",
-			  o->connect);
+			  options.connect);
 }
 
 static int configure_peer(struct klat_run *run)
 {
-	struct options *o = run->options;
-	const bool remote = o->listen || o->connect;
+	const bool remote = options.listen || options.connect;
 
-	if (o->listen && o->connect)
+	if (options.listen && options.connect)
 		return klat_usage(run, "--listen and --connect exclude each other");
-	if (o->peer != AUTO && (o->peer == REMOTE) != remote)
+	if (options.peer != AUTO && (options.peer == REMOTE) != remote)
 		return klat_usage(run, "--peer remote needs --listen or --connect");
 	if (remote && run->soak)
 		return klat_usage(run, "--soak: transport cannot soak with --listen or --connect");
 	if (remote)
-		o->peer = REMOTE;
-	else if (o->peer == AUTO)
-		o->peer = o->transport == THREAD_POINTER ? THREAD : PROCESS;
-	if (o->transport == THREAD_POINTER && o->peer != THREAD)
+		options.peer = REMOTE;
+	else if (options.peer == AUTO)
+		options.peer = options.transport == THREAD_POINTER ? THREAD : PROCESS;
+	if (options.transport == THREAD_POINTER && options.peer != THREAD)
 		return klat_usage(run, "--transport thread-pointer needs --peer thread: to another "
 				       "process an address means nothing");
-	if ((remote || o->peer == NETNS) && !transport_of(run)->internet)
+	if ((remote || options.peer == NETNS) && !transport_of()->internet)
 		return klat_usage(run, "--peer %s takes --transport tcp, udp or multicast",
-				  peers[o->peer]);
-	if (o->interface && (o->transport != MULTICAST || o->peer == NETNS))
+				  peers[options.peer]);
+	if (options.interface && (options.transport != MULTICAST || options.peer == NETNS))
 		return klat_usage(run, "--interface needs --transport multicast, without "
 				       "--peer netns");
-	if (o->interface && (!o->interface[0] || strlen(o->interface) >= IFNAMSIZ))
+	if (options.interface && (!options.interface[0] || strlen(options.interface) >= IFNAMSIZ))
 		return klat_usage(run,
 				  "--interface takes a name of at most %d characters, not '%s'",
-				  IFNAMSIZ - 1, o->interface);
-	if ((o->drop_every || o->reorder_every || o->duplicate_every) &&
-	    !transport_of(run)->datagrams)
+				  IFNAMSIZ - 1, options.interface);
+	if ((options.drop_every || options.reorder_every || options.duplicate_every) &&
+	    !transport_of()->datagrams)
 		return klat_usage(run, "--%s-every needs --transport udp or multicast",
-				  o->drop_every      ? "drop"
-				  : o->reorder_every ? "reorder"
-						     : "duplicate");
-	if (o->drop_every == 1)
+				  options.drop_every      ? "drop"
+				  : options.reorder_every ? "reorder"
+							  : "duplicate");
+	if (options.drop_every == 1)
 		return klat_usage(run, "--drop-every 1 would leave no datagram");
-	if (o->reorder_every == 1)
+	if (options.reorder_every == 1)
 		return klat_usage(run, "--reorder-every 1 would leave no datagram to overtake");
-	return o->connect ? parse_connect(run) : 0;
+	return options.connect ? parse_connect(run) : 0;
 }
 
 static int configure_waits(struct klat_run *run)
 {
-	struct options *o = run->options;
 
-	if (o->wait == AUTO)
-		o->wait = run->one_cpu && o->peer != REMOTE ? BLOCK : SPIN;
-	if (run->soak && o->wait == SPIN && !o->rate)
+	if (options.wait == AUTO)
+		options.wait = run->one_cpu && options.peer != REMOTE ? BLOCK : SPIN;
+	if (run->soak && options.wait == SPIN && !options.rate)
 		return klat_usage(run, "--soak: transport soaks with --wait block, or with --rate: "
 				       "otherwise spinning sides take samples faster than klat "
 				       "records them");
-	if (o->rate && o->listen)
+	if (options.rate && options.listen)
 		return klat_usage(run, "--rate belongs to the initiator: give it with --connect");
-	if (o->wait == SPIN && o->rate && o->rate < LOWEST_SPIN_RATE)
+	if (options.wait == SPIN && options.rate && options.rate < LOWEST_SPIN_RATE)
 		return klat_usage(
 			run, "--rate below %d needs --wait block: a spinner cannot wait so long",
 			LOWEST_SPIN_RATE);
-	if (o->wait == BLOCK && klat_planted(run, "sleep"))
+	if (options.wait == BLOCK && klat_planted(run, "sleep"))
 		return klat_usage(run, "--plant sleep needs --wait spin");
-	run->distinct_cpus = o->wait == SPIN;
+	run->distinct_cpus = options.wait == SPIN;
 	return 0;
 }
 
 static int configure(struct klat_run *run)
 {
-	const struct options *o = run->options;
 	int err = configure_peer(run);
 
 	if (err)
 		return err;
-	run->cpu_count = o->peer == REMOTE ? 1 : 2;
+	run->cpu_count = options.peer == REMOTE ? 1 : 2;
 	err = configure_waits(run);
 	if (err)
 		return err;
 	/* The error about the other machine has to come before the supervisor gives up. */
-	if (o->peer == REMOTE)
-		run->patience += o->wait_for;
+	if (options.peer == REMOTE)
+		run->patience += options.wait_for;
 	choose_iterations(run);
-	if (o->listen) {
+	if (options.listen) {
 		klat_use_metric(run, TURNAROUND, 1);
 		return 0;
 	}
 	klat_use_metric(run, ROUND_TRIP, 1);
 	klat_use_metric(run, HALF, 1);
-	if (o->rate)
+	if (options.rate)
 		klat_use_metric(run, RESPONSE, 1);
 	return 0;
 }
@@ -290,11 +283,10 @@ static size_t whole_pages(size_t size)
 /* Each side has a block to send, a block to receive into, and a ring to send through. */
 static int map_region(struct klat_run *run)
 {
-	const struct options *o = run->options;
-	const struct transport *transport = transport_of(run);
+	const struct transport *transport = transport_of();
 	struct state *state = run->state;
-	size_t block = whole_pages(o->bytes),
-	       ring = transport->ring_size ? whole_pages(transport->ring_size(o)) : 0;
+	size_t block = whole_pages(options.bytes),
+	       ring = transport->ring_size ? whole_pages(transport->ring_size()) : 0;
 	/* A datagram in the place of the last part may be longer than that part. */
 	size_t slack = transport->datagrams ? whole_pages(LARGEST_DATAGRAM) : 0;
 	size_t each = block * (1 + transport->copies) + slack + ring;
@@ -318,7 +310,7 @@ static int map_region(struct klat_run *run)
 			ring_begin(side->ring_out);
 			state->sides[!i].ring_in = side->ring_out;
 		}
-		pattern_write(side->outgoing, o->bytes, pattern_base(0, i));
+		pattern_write(side->outgoing, options.bytes, pattern_base(0, i));
 	}
 	return 0;
 }
@@ -326,7 +318,6 @@ static int map_region(struct klat_run *run)
 static int setup(struct klat_run *run)
 {
 	static const char *const names[] = { "initiator", "responder" };
-	const struct options *o = run->options;
 	struct state *state = run->state;
 	int err;
 
@@ -334,43 +325,43 @@ static int setup(struct klat_run *run)
 		struct side *side = &state->sides[i];
 
 		side->run = run;
-		side->options = o;
-		side->transport = transport_of(run);
+		side->transport = transport_of();
 		side->index = side->random = i;
 		side->name = names[i];
 		side->in = side->out = state->namespaces[i] = -1;
-		side->limit_ms = o->peer == REMOTE ? o->wait_for * 1000 : SILENCE_MS;
+		side->limit_ms = options.peer == REMOTE ? options.wait_for * 1000 : SILENCE_MS;
 		side->limit = klat_ns_to_ticks(run, side->limit_ms * 1000000);
 		side->turn = klat_ns_to_ticks(run, KLAT_SPIN_NS);
 		fragments_prepare(side);
 	}
 	state->control = -1;
 	err = map_region(run);
-	if (!err && transport_of(run)->beat_ms)
+	if (!err && transport_of()->beat_ms)
 		err = beat_prepare(run);
-	if (!err && o->peer == REMOTE)
+	if (!err && options.peer == REMOTE)
 		err = remote_meet(run);
 	if (!err)
-		err = transport_of(run)->open(run);
+		err = transport_of()->open(run);
 	if (err)
 		return err;
-	if (!o->listen)
+	if (!options.listen)
 		klat_worker_add(run, KLAT_WORKER(names[INITIATOR], .body = ping));
-	if (!o->connect)
+	if (!options.connect)
 		klat_worker_add(run, KLAT_WORKER(names[RESPONDER], .body = pong,
 						 .place = run->cpu_count - 1));
 	for (int i = 0; i < run->worker_count; i++) {
 		/* In a process with several threads, each call counts references to its file. */
-		run->workers[i].process = o->peer != THREAD;
-		run->workers[i].woken = o->peer != REMOTE;
+		run->workers[i].process = options.peer != THREAD;
+		run->workers[i].woken = options.peer != REMOTE;
 		/* A spinner sometimes sleeps on a lock of the kernel, for example of a pipe. */
-		run->workers[i].sleeps = o->wait == BLOCK ? KLAT_MOSTLY : KLAT_RARELY;
+		run->workers[i].sleeps = options.wait == BLOCK ? KLAT_MOSTLY : KLAT_RARELY;
 		/* Each part of a long message, and each repair, can end a sleep. On a unix socket,
 		 * each read also wakes the peer: there is space to write again. */
-		run->workers[i].most_sleeps = 1 + o->bytes / 16384 +
-					      (o->drop_every || o->reorder_every ? 3 : 0) +
-					      (o->transport == UNIX);
-		run->workers[i].kernel_threads = o->transport >= TCP;
+		run->workers[i].most_sleeps =
+			1 + options.bytes / 16384 +
+			(options.drop_every || options.reorder_every ? 3 : 0) +
+			(options.transport == UNIX);
+		run->workers[i].kernel_threads = options.transport >= TCP;
 	}
 	return 0;
 }
@@ -401,7 +392,7 @@ const struct klat_benchmark klat_benchmark = {
 		"transport --transport pipe --bytes 10000 --touch write --wait block\twritten, "
 		"sent through a pipe, read\n"
 		"transport --transport unix --wait block --rate 1000\tlatency under a fixed load",
-	KLAT_OPTIONS(options),
+	KLAT_OPTIONS(option_table),
 	KLAT_METRICS(metrics),
 	KLAT_PUBLISHED(published),
 	.state_size = sizeof(struct state),

@@ -42,12 +42,12 @@ enum { SPIN = AUTO + 1, BLOCK };
 enum { UNTOUCHED, READ, WRITE };
 enum { INITIATOR, RESPONDER };
 
-struct options {
+extern struct options {
 	int64_t bytes, rate, datagram, listen, wait_for;
 	int64_t drop_every, reorder_every, duplicate_every;
 	int transport, peer, wait, touch;
 	const char *connect, *interface;
-};
+} options;
 
 /*
  * The low bits are the number of the message, from 1, warm-up included. The bits above count how
@@ -98,7 +98,6 @@ struct tally {
 /* One end of the channel. During the run only one worker uses it. */
 struct side {
 	struct klat_run *run;
-	const struct options *options;
 	const struct transport *transport;
 	struct klat_worker *worker;
 	int index; /* INITIATOR or RESPONDER */
@@ -152,11 +151,11 @@ struct state {
  */
 struct transport {
 	const char *name;
-	bool copies;    /* into the receiver's `incoming` */
-	bool datagrams; /* some may be lost: the responder repeats its last answer */
-	bool internet;  /* reaches other namespaces and machines */
-	size_t (*ring_size)(const struct options *options); /* of each direction, or NULL */
-	int64_t (*beat_ms)(const struct options *options);  /* of a side that sleeps, or NULL */
+	bool copies;               /* into the receiver's `incoming` */
+	bool datagrams;            /* some may be lost: the responder repeats its last answer */
+	bool internet;             /* reaches other namespaces and machines */
+	size_t (*ring_size)(void); /* of each direction, or NULL */
+	int64_t (*beat_ms)(void);  /* of a side that sleeps, or NULL */
 	int (*open)(struct klat_run *run);
 	int (*send)(struct side *side, uint64_t word);
 	int (*receive)(struct side *side, struct message *message);
@@ -192,7 +191,7 @@ int beat_prepare(struct klat_run *run);
 int beat_begin(struct side *side, int64_t ms);
 void beat_end(struct side *side);
 
-const struct transport *transport_of(const struct klat_run *run);
+const struct transport *transport_of(void);
 
 /* pingpong.c: the bodies of the initiator and the responder. */
 int ping(struct klat_worker *worker);

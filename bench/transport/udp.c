@@ -21,14 +21,14 @@
 #include <errno.h>
 
 /* Enough for a message in each direction at 20 MB/s. */
-static int64_t loss_ms(const struct options *o)
+static int64_t loss_ms(void)
 {
-	return 20 + o->bytes / 10000;
+	return 20 + options.bytes / 10000;
 }
 
 static uint64_t least_limit(const struct side *side)
 {
-	return side->run->counter_khz * loss_ms(side->options);
+	return side->run->counter_khz * loss_ms();
 }
 
 /* At most a third of the limit, so that a message is sent more than once. */
@@ -44,7 +44,7 @@ static void allow(struct side *side, uint64_t ticks)
 static int send_udp(struct side *side, uint64_t word)
 {
 	side->sent_word = word;
-	side->tally.bytes_sent += side->options->bytes;
+	side->tally.bytes_sent += options.bytes;
 	return fragments_send(side, word);
 }
 
@@ -72,7 +72,7 @@ static int say_lost(struct side *side)
 	return klat_error(side->run, ETIMEDOUT,
 			  "a message of %lld bytes was not answered for %lld s: is the other "
 			  "side running, and is net.core.rmem_max large enough?",
-			  (long long)side->options->bytes, (long long)side->limit_ms / 1000);
+			  (long long)options.bytes, (long long)side->limit_ms / 1000);
 }
 
 static int on_silence(struct side *side, struct patience *patience)
@@ -143,14 +143,14 @@ static int receive_udp(struct side *side, struct message *message)
 		allow(side, 3 * (klat_ticks() - (side->resent ? side->resent : began)));
 	message->word = side->gathered_word;
 	message->data = side->incoming;
-	side->tally.bytes_received += err ? 0 : side->options->bytes;
+	side->tally.bytes_received += err ? 0 : options.bytes;
 	return err;
 }
 
 static int prepare(struct klat_run *run, struct side *side, int fd)
 {
 	side->in = side->out = fd;
-	inet_make_room(run, fd);
+	inet_make_room(fd);
 	return fragment_set_waits(run, fd);
 }
 
@@ -174,9 +174,8 @@ static int make_udp(struct klat_run *run)
 
 static int make_remote(struct klat_run *run)
 {
-	const struct options *o = run->options;
 	struct state *state = run->state;
-	const int self = o->listen ? RESPONDER : INITIATOR;
+	const int self = options.listen ? RESPONDER : INITIATOR;
 	struct sockaddr_in own,
 		other = { .sin_family = AF_INET, .sin_addr = state->addresses[!self] };
 	int fd = inet_socket(run, self, SOCK_DGRAM, state->addresses[self]), err;
@@ -191,9 +190,8 @@ static int make_remote(struct klat_run *run)
 
 static int open_udp(struct klat_run *run)
 {
-	const struct options *o = run->options;
 
-	return inet_make(run, o->peer == REMOTE ? make_remote : make_udp);
+	return inet_make(run, options.peer == REMOTE ? make_remote : make_udp);
 }
 
 const struct transport udp = { .name = "udp",

@@ -28,7 +28,7 @@ static inline struct klat_policy klat_options_policy(const struct klat_benchmark
 int klat_main(const struct klat_benchmark *benchmark, int argc, char **argv);
 
 /* options.c */
-/* Parse argv into `common` and run->options. 0, or -EINVAL after a line on stderr. */
+/* Parse argv into `common` and the benchmark's options. 0, or -EINVAL after a line on stderr. */
 int klat_options_parse(struct klat_run *run, struct klat_common *common, int argc, char **argv);
 /* Write "name=value;…" of all options that affect the measurement. 0, or -ENAMETOOLONG. */
 int klat_options_params(const struct klat_run *run, const struct klat_common *common, char *text,

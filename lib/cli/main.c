@@ -143,14 +143,15 @@ static bool inform(const struct klat_run *run)
 {
 	const struct klat_common *common = &run->library->common;
 
+	if (!common->help && !common->version && !common->print_benchmark)
+		return false;
+	klat_run_restore_defaults(run);
 	if (common->help)
 		klat_help(run->benchmark, stdout);
 	else if (common->version)
 		printf("%s (klat %s, %s)\n", run->benchmark->name, KLAT_VERSION, KLAT_COMMIT);
-	else if (common->print_benchmark)
-		klat_json_benchmark(run->benchmark, stdout);
 	else
-		return false;
+		klat_json_benchmark(run->benchmark, stdout);
 	return true;
 }
 

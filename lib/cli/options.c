@@ -9,13 +9,14 @@
 #include <string.h>
 
 /* -1: not given. */
-static const struct klat_common defaults = { .iterations = -1,
-					     .warmup = -1,
-					     .dma_latency = -1,
-					     .guest_halt_poll = -1,
-					     .seed = -1,
-					     .segment_s = 60,
-					     .trace_bytes = INT64_MAX };
+/* The defaults. */
+static const struct klat_common options = { .iterations = -1,
+					    .warmup = -1,
+					    .dma_latency = -1,
+					    .guest_halt_poll = -1,
+					    .seed = -1,
+					    .segment_s = 60,
+					    .trace_bytes = INT64_MAX };
 
 static const char *const library_faults[] = { "unpinned", "policy", "fault", "edges", NULL };
 
@@ -194,19 +195,18 @@ static int set_value(const struct klat_run *run, const struct klat_option *optio
 	return -EINVAL;
 }
 
-/* Where `options`, a copy of `defaults`, has the value of the option. */
-static void *field_of(const struct klat_option *option, const void *defaults, void *options)
+/* Where `common` has the value of a common option. */
+static void *field_of(const struct klat_option *option, struct klat_common *common)
 {
-	return (char *)options + ((const char *)option->field - (const char *)defaults);
+	return (char *)common + ((const char *)option->field - (const char *)&options);
 }
 
 static int set_option(struct klat_run *run, struct klat_common *common, int index, const char *text)
 {
 	const struct klat_benchmark *benchmark = run->benchmark;
 	const struct klat_option *option = option_at(benchmark, index);
-	void *field = index < benchmark->option_count
-			      ? field_of(option, benchmark->defaults, run->options)
-			      : field_of(option, &defaults, common);
+	void *field =
+		index < benchmark->option_count ? (void *)option->field : field_of(option, common);
 
 	return set_value(run, option, field, text);
 }
@@ -267,7 +267,7 @@ int klat_options_parse(struct klat_run *run, struct klat_common *common, int arg
 					   ? no_argument
 					   : required_argument;
 	}
-	*common = defaults;
+	*common = options;
 	opterr = 0;
 	optind = 1;
 	while (at = optind, (code = getopt_long(argc, argv, "+:h", table, &index)) != -1) {
@@ -326,14 +326,14 @@ const char *klat_option_default(const struct klat_benchmark *benchmark,
 	const struct klat_policy policy = klat_options_policy(benchmark);
 	const void *field = option->field;
 
-	if (field == &defaults.policy) {
+	if (field == &options.policy) {
 		snprintf(buffer, KLAT_VALUE_SIZE, "%s:%d", klat_policy_name(policy.policy),
 			 policy.priority);
 		return buffer;
 	}
-	if (field == &defaults.iterations)
+	if (field == &options.iterations)
 		field = &iterations;
-	else if (field == &defaults.warmup)
+	else if (field == &options.warmup)
 		field = &warmup;
 	/* A number below the range stands for none. */
 	if (option->type == KLAT_OPTION_INTEGER && *(const int64_t *)field < option->minimum)
@@ -358,8 +358,7 @@ int klat_options_params(const struct klat_run *run, const struct klat_common *co
 		if (option->unrecorded)
 			continue;
 		fprintf(out, "%s%s=%s", separator, option->name,
-			value_text(option, field_of(option, benchmark->defaults, run->options),
-				   buffer));
+			value_text(option, option->field, buffer));
 		separator = ";";
 	}
 	if (common->soak_s)

@@ -26,8 +26,8 @@ struct klat_run *klat_run_make(const struct klat_benchmark *benchmark)
 		struct klat_run run;
 		struct klat_library library;
 	} * both;
-	size_t options_at = round_up(sizeof(*both)),
-	       state_at = options_at + round_up(benchmark->options_size);
+	size_t defaults_at = round_up(sizeof(*both)),
+	       state_at = defaults_at + round_up(benchmark->values_size);
 	char *memory = map_shared(state_at + benchmark->state_size);
 	struct klat_run *run;
 
@@ -41,16 +41,23 @@ struct klat_run *klat_run_make(const struct klat_benchmark *benchmark)
 	run->benchmark = benchmark;
 	run->library = &both->library;
 	run->outcome = &both->library.outcome;
-	run->options = memory + options_at;
+	run->library->defaults = memory + defaults_at;
 	run->state = memory + state_at;
 	run->patience = klat_emulated() ? 300 : 30;
-	if (benchmark->options_size)
-		memcpy(run->options, benchmark->defaults, benchmark->options_size);
+	if (benchmark->values_size)
+		memcpy(run->library->defaults, benchmark->values, benchmark->values_size);
 	return run;
+}
+
+void klat_run_restore_defaults(const struct klat_run *run)
+{
+	if (run->benchmark->values_size)
+		memcpy(run->benchmark->values, run->library->defaults, run->benchmark->values_size);
 }
 
 void klat_run_free(struct klat_run *run)
 {
+	klat_run_restore_defaults(run);
 	klat_soak_free(run);
 	free(run->library->counts);
 	free(run->library->offsets);

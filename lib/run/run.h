@@ -303,6 +303,7 @@ struct klat_count {
 
 struct klat_library {
 	struct klat_common common;
+	void *defaults; /* of the benchmark's options */
 	struct klat_policy policy;
 	struct klat_counter counter;
 	struct klat_series metrics[KLAT_MAX_METRICS];
@@ -344,7 +345,10 @@ struct klat_library {
 /* Make a run, with its options and state, in memory that the measured process shares. Returns NULL
  * after a line on stderr. */
 struct klat_run *klat_run_make(const struct klat_benchmark *benchmark);
-/* Frees what the supervisor allocated; the shared memory stays. */
+/* Give the benchmark's options their defaults again. */
+void klat_run_restore_defaults(const struct klat_run *run);
+/* Frees what the supervisor allocated; the shared memory stays. The options are as before the run.
+ */
 void klat_run_free(struct klat_run *run);
 /* Sets lead and end, see klat_end(). The fault "edges" makes klat work at both edges of the timed
  * part: for tests of the order of samples. */

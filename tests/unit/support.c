@@ -12,8 +12,9 @@
 #include <unistd.h>
 
 static const struct test_options defaults = { .count = TEST_COUNT_DEFAULT, .choice = 1 };
+struct test_options options;
 
-static const struct klat_option options[] = {
+static const struct klat_option option_table[] = {
 	{ .name = "count",
 	  .help = "a number with a range",
 	  KLAT_INTEGER(count, TEST_COUNT_MIN, TEST_COUNT_MAX) },
@@ -41,7 +42,7 @@ const struct klat_benchmark test_benchmark = {
 		       "printed to a terminal of "
 		       "eighty columns.\n\nAnd a second one.",
 	.examples = "test\tbare\ntest --flag\twith its flag",
-	KLAT_OPTIONS(options),
+	KLAT_OPTIONS(option_table),
 	KLAT_METRICS(metrics),
 	.faults = { "sleeping" },
 };
@@ -72,8 +73,7 @@ struct klat_run *test_run(void)
 	run->library = calloc(1, sizeof(*run->library));
 	run->outcome = &run->library->outcome;
 	run->library->common.dma_latency = run->library->common.guest_halt_poll = -1;
-	run->options = malloc(sizeof(defaults));
-	memcpy(run->options, &defaults, sizeof(defaults));
+	options = defaults;
 	run->iterations = 4;
 	run->warmup = 3;
 	run->lead = 2;
@@ -98,7 +98,6 @@ void test_run_free(struct klat_run *run)
 {
 	free(run->workers);
 	free(run->cpus);
-	free(run->options);
 	free(run->library->counts);
 	free(run->library);
 	free(run);

@@ -25,13 +25,13 @@ void test_register(const char *name, CMUnitTestFunction test);
 __attribute__((weak)) void set_up(void);
 __attribute__((weak)) void tear_down(void);
 
-/* The options struct of the benchmark below. */
-struct test_options {
+/* The options of the benchmark below. */
+extern struct test_options {
 	int64_t count;
 	int choice;
 	const char *text;
 	bool flag;
-};
+} options;
 
 enum { TEST_COUNT_MIN = -5, TEST_COUNT_MAX = 1000, TEST_COUNT_DEFAULT = 7 };
 

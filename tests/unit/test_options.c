@@ -56,20 +56,15 @@ static int parse_list(const char *const *arguments)
 		assert_string_equal(said, "");                                                     \
 	} while (0)
 
-static const struct test_options *options(void)
-{
-	return run->options;
-}
-
 TEST(without_arguments_defaults_hold)
 {
 	const char *none[] = { NULL };
 
 	assert_int_equal(parse_list(none), 0);
-	assert_int_equal(options()->count, TEST_COUNT_DEFAULT);
-	assert_int_equal(options()->choice, 1);
-	assert_null(options()->text);
-	assert_false(options()->flag);
+	assert_int_equal(options.count, TEST_COUNT_DEFAULT);
+	assert_int_equal(options.choice, 1);
+	assert_null(options.text);
+	assert_false(options.flag);
 	assert_int_equal(run->iterations, 500);
 	assert_int_equal(run->warmup, 50);
 	assert_int_equal(common.dma_latency, -1);
@@ -81,22 +76,22 @@ TEST(without_arguments_defaults_hold)
 TEST(each_type_is_taken)
 {
 	assert_taken("--count", "12", "--choice", "blue", "--text", "a b", "--flag");
-	assert_int_equal(options()->count, 12);
-	assert_int_equal(options()->choice, 2);
-	assert_string_equal(options()->text, "a b");
-	assert_true(options()->flag);
+	assert_int_equal(options.count, 12);
+	assert_int_equal(options.choice, 2);
+	assert_string_equal(options.text, "a b");
+	assert_true(options.flag);
 	assert_taken("--count=-3", "--choice=red", "--text=");
-	assert_int_equal(options()->count, -3);
-	assert_int_equal(options()->choice, 0);
-	assert_string_equal(options()->text, "");
+	assert_int_equal(options.count, -3);
+	assert_int_equal(options.choice, 0);
+	assert_string_equal(options.text, "");
 }
 
 TEST(the_ends_of_a_range_are_in_it)
 {
 	assert_taken("--count", "-5");
-	assert_int_equal(options()->count, TEST_COUNT_MIN);
+	assert_int_equal(options.count, TEST_COUNT_MIN);
 	assert_taken("--count", "1000");
-	assert_int_equal(options()->count, TEST_COUNT_MAX);
+	assert_int_equal(options.count, TEST_COUNT_MAX);
 	assert_refused("--count", "-6");
 	assert_refused("--count", "1001");
 	assert_refused("--iterations", "0");
@@ -121,7 +116,7 @@ TEST(what_is_no_number_is_refused)
 		assert_refused("--count", texts[i]);
 		assert_refused("--iterations", texts[i]);
 	}
-	assert_int_equal(options()->count, TEST_COUNT_DEFAULT);
+	assert_int_equal(options.count, TEST_COUNT_DEFAULT);
 }
 
 TEST(numbers_past_64_bits_are_out_of_range)
@@ -146,14 +141,14 @@ TEST(a_word_must_be_one_of_the_choices_whole)
 TEST(the_last_of_duplicates_counts)
 {
 	assert_taken("--count", "1", "--count", "2");
-	assert_int_equal(options()->count, 2);
+	assert_int_equal(options.count, 2);
 	assert_refused("--count", "1", "--count", "x");
 }
 
 TEST(an_abbreviation_must_fit_one_option_only)
 {
 	assert_taken("--cou", "3");
-	assert_int_equal(options()->count, 3);
+	assert_int_equal(options.count, 3);
 	assert_taken("--iter", "9");
 	assert_int_equal(run->iterations, 9);
 	assert_refused("--c", "3");  /* count, choice, cpus, csv */
