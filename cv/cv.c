@@ -42,19 +42,15 @@ static const enum sync_kind kinds[] = { SYNC_COND, SYNC_FUTEX, SYNC_MUTEX, SYNC_
 					SYNC_POSIX };
 
 static const struct klat_option option_table[] = {
-	{ .name = "primitive",
-	  .help = "the primitive of the hand-off",
+	{ "primitive", "the primitive of the hand-off",
 	  KLAT_CHOICE_OF(primitive, primitive_names) },
-	{ .name = "contention",
-	  .help = "none: one thread locks and unlocks a mutex or pi-mutex",
+	{ "contention", "none: one thread locks and unlocks a mutex or pi-mutex",
 	  KLAT_CHOICE(uncontended, "contended", "none") },
-	{ .name = "signal",
-	  .help = "cond: signal while the mutex is held, as POSIX recommends for predictable "
-		  "scheduling, or after the unlock",
+	{ "signal",
+	  "cond: signal while the mutex is held, as POSIX recommends for predictable "
+	  "scheduling, or after the unlock",
 	  KLAT_CHOICE(released, "held", "released") },
-	{ .name = "low-priority",
-	  .help = "priority of L; --policy sets H's",
-	  KLAT_INTEGER(low_priority, 1, 98) },
+	{ "low-priority", "priority of L; --policy sets H's", KLAT_INTEGER(low_priority, 1, 98) },
 };
 
 static const struct klat_metric metrics[] = {

@@ -17,8 +17,7 @@ enum klat_option_type {
 /*
  * One row gives parsing with range checks, --help, the man page's OPTIONS and shell completion:
  *
- *     { .name = "gap", .argument = "US", .help = "sleep before each message",
- *       KLAT_INTEGER(gap_us, 0, 1000000) },
+ *     { "gap", "sleep before each message", KLAT_INTEGER(gap_us, 0, 1000000), .argument = "US" },
  *
  * One of the macros below says what the option takes, and names the field of `options`, a struct of
  * the program, that holds the value. The struct is initialised with the defaults. It is complete
@@ -26,8 +25,8 @@ enum klat_option_type {
  */
 struct klat_option {
 	const char *name;
-	const char *argument; /* as --help shows it; by default N, or the choices */
 	const char *help;
+	const char *argument; /* as --help shows it; by default N, or the choices */
 	bool unrecorded; /* does not affect the measurement, and is not in the record's params */
 
 	enum klat_option_type type;

@@ -23,33 +23,22 @@ struct options options = {
 };
 
 static const struct klat_option option_table[] = {
-	{ .name = "low-priority",
-	  .help = "priority of the thread that is preempted",
+	{ "low-priority", "priority of the thread that is preempted",
 	  KLAT_INTEGER(low_priority, 1, 98) },
-	{ .name = "remote",
-	  .help = "open the device among this machine's own interfaces and wait for network/client "
-		  "on another machine",
+	{ "remote",
+	  "open the device among this machine's own interfaces and wait for network/client "
+	  "on another machine",
 	  KLAT_FLAG(remote) },
-	{ .name = "address",
-	  .argument = "A.B.C.D/N",
-	  .help = "the device's address and subnet; packets to the other addresses of the subnet "
-		  "reach the device",
-	  KLAT_TEXT(address),
-	  .unrecorded = true },
-	{ .name = "device",
-	  .argument = "NAME",
-	  .help = "name of the tun device",
-	  KLAT_TEXT(device),
-	  .unrecorded = true },
-	{ .name = "port",
-	  .help = "UDP port of the datagrams",
-	  KLAT_INTEGER(port, 1, 65535),
-	  .unrecorded = true },
-	{ .name = "wait-for",
-	  .argument = "SECONDS",
-	  .help = "with --remote, give up after this long without a packet that can be measured",
-	  KLAT_INTEGER(wait_for, 1, 86400),
-	  .unrecorded = true },
+	{ "address",
+	  "the device's address and subnet; packets to the other addresses of the subnet "
+	  "reach the device",
+	  KLAT_TEXT(address), .unrecorded = true, .argument = "A.B.C.D/N" },
+	{ "device", "name of the tun device", KLAT_TEXT(device), .unrecorded = true,
+	  .argument = "NAME" },
+	{ "port", "UDP port of the datagrams", KLAT_INTEGER(port, 1, 65535), .unrecorded = true },
+	{ "wait-for",
+	  "with --remote, give up after this long without a packet that can be measured",
+	  KLAT_INTEGER(wait_for, 1, 86400), .unrecorded = true, .argument = "SECONDS" },
 };
 
 static const struct klat_metric metrics[] = {

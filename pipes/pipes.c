@@ -41,20 +41,16 @@ struct state {
 };
 
 static const struct klat_option option_table[] = {
-	{ .name = "bytes", .help = "bytes in each message", KLAT_INTEGER(bytes, 1, MAX_BYTES) },
-	{ .name = "peer", .help = "what the reader is", KLAT_CHOICE(process, "thread", "process") },
-	{ .name = "wait", .help = "how both sides wait", KLAT_CHOICE(epoll, "read", "epoll") },
-	{ .name = "mode", .help = "what is timed", KLAT_CHOICE(mode, "round-trip", "one-way") },
-	{ .name = "higher",
-	  .help = "one-way: the side with the higher priority",
+	{ "bytes", "bytes in each message", KLAT_INTEGER(bytes, 1, MAX_BYTES) },
+	{ "peer", "what the reader is", KLAT_CHOICE(process, "thread", "process") },
+	{ "wait", "how both sides wait", KLAT_CHOICE(epoll, "read", "epoll") },
+	{ "mode", "what is timed", KLAT_CHOICE(mode, "round-trip", "one-way") },
+	{ "higher", "one-way: the side with the higher priority",
 	  KLAT_CHOICE(higher, "none", "reader", "writer") },
-	{ .name = "low-priority",
-	  .help = "one-way: priority of the other side",
+	{ "low-priority", "one-way: priority of the other side",
 	  KLAT_INTEGER(low_priority, 1, 98) },
-	{ .name = "gap",
-	  .argument = "US",
-	  .help = "one-way: sleep before each message, so that the reader falls asleep",
-	  KLAT_INTEGER(gap_us, 0, 1000000) },
+	{ "gap", "one-way: sleep before each message, so that the reader falls asleep",
+	  KLAT_INTEGER(gap_us, 0, 1000000), .argument = "US" },
 };
 
 static const struct klat_metric metrics[] = {

@@ -20,23 +20,20 @@ static const char *const waits[] = { "auto", "spin", "read", "epoll", "sleep", N
 struct options options = { 0 };
 
 static const struct klat_option option_table[] = {
-	{ .name = "method",
-	  .help = "signal: timer_create() with SIGALRM; itimer: setitimer() with SIGALRM; timerfd: "
-		  "a timer descriptor; nanosleep: clock_nanosleep() to a deadline; signal-below: "
-		  "signal, with the waiter under SCHED_OTHER, below the thread that sends signals "
-		  "under PREEMPT_RT",
+	{ "method",
+	  "signal: timer_create() with SIGALRM; itimer: setitimer() with SIGALRM; timerfd: "
+	  "a timer descriptor; nanosleep: clock_nanosleep() to a deadline; signal-below: "
+	  "signal, with the waiter under SCHED_OTHER, below the thread that sends signals "
+	  "under PREEMPT_RT",
 	  KLAT_CHOICE_OF(method, methods) },
-	{ .name = "wait",
-	  .help = "how the thread waits; auto: spin for signals, read a timerfd, sleep in "
-		  "nanosleep; read and epoll take signals from a signalfd",
+	{ "wait",
+	  "how the thread waits; auto: spin for signals, read a timerfd, sleep in "
+	  "nanosleep; read and epoll take signals from a signalfd",
 	  KLAT_CHOICE_OF(wait, waits) },
-	{ .name = "mode",
-	  .help = "set the timer for each sample, or let it run",
+	{ "mode", "set the timer for each sample, or let it run",
 	  KLAT_CHOICE(mode, "one-shot", "periodic") },
-	{ .name = "period",
-	  .argument = "US",
-	  .help = "time to the deadline; default: 200, or 1000 in a soak and in an emulator",
-	  KLAT_INTEGER(period_us, 1, 10000000) },
+	{ "period", "time to the deadline; default: 200, or 1000 in a soak and in an emulator",
+	  KLAT_INTEGER(period_us, 1, 10000000), .argument = "US" },
 };
 
 static const struct klat_metric metrics[] = {

@@ -35,27 +35,24 @@
 struct options options = { .responders = -1, .pages = 1 };
 
 static const struct klat_option option_table[] = {
-	{ .name = "responders",
-	  .help = "CPUs besides the initiator's; default: all other CPUs",
+	{ "responders", "CPUs besides the initiator's; default: all other CPUs",
 	  KLAT_INTEGER(responders, 0, MAX_RESPONDERS) },
-	{ .name = "initiators",
-	  .help = "threads that unmap pages of their own at once, without responders; default: one "
-		  "thread, with responders",
+	{ "initiators",
+	  "threads that unmap pages of their own at once, without responders; default: one "
+	  "thread, with responders",
 	  KLAT_INTEGER(initiators, 1, MAX_RESPONDERS + 1) },
-	{ .name = "pages",
-	  .help = "pages in each operation; above 33 the kernel flushes whole TLBs",
+	{ "pages", "pages in each operation; above 33 the kernel flushes whole TLBs",
 	  KLAT_INTEGER(pages, 1, 65536) },
-	{ .name = "operation",
-	  .help = "munmap removes the pages; mprotect makes them read-only, with the least work "
-		  "besides the flush; madvise gives them back (MADV_DONTNEED); membarrier flushes "
-		  "nothing: it only interrupts the responders",
+	{ "operation",
+	  "munmap removes the pages; mprotect makes them read-only, with the least work "
+	  "besides the flush; madvise gives them back (MADV_DONTNEED); membarrier flushes "
+	  "nothing: it only interrupts the responders",
 	  KLAT_CHOICE(operation, "munmap", "mprotect", "madvise", "membarrier") },
-	{ .name = "responder-state",
-	  .help = "sleeping: the responders sleep and get no interrupt. The evidence then refutes "
-		  "a run that needs interrupts: the negative control",
+	{ "responder-state",
+	  "sleeping: the responders sleep and get no interrupt. The evidence then refutes "
+	  "a run that needs interrupts: the negative control",
 	  KLAT_CHOICE(sleeping, "running", "sleeping") },
-	{ .name = "page-table",
-	  .help = "freed: no other mapping is near, so munmap frees the page table too",
+	{ "page-table", "freed: no other mapping is near, so munmap frees the page table too",
 	  KLAT_CHOICE(freed, "kept", "freed") },
 };
 

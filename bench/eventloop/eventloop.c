@@ -40,38 +40,28 @@ static const struct backend *const backends[] = {
 struct options options;
 
 static const struct klat_option option_table[] = {
-	{ .name = "backend",
-	  .help = "how readable descriptors are found",
-	  KLAT_CHOICE_OF(backend, backend_names) },
-	{ .name = "pairs",
-	  .help = "watched descriptors, each with a descriptor to write to; default: 1000, or 100 "
-		  "in counted mode",
+	{ "backend", "how readable descriptors are found", KLAT_CHOICE_OF(backend, backend_names) },
+	{ "pairs",
+	  "watched descriptors, each with a descriptor to write to; default: 1000, or 100 "
+	  "in counted mode",
 	  KLAT_INTEGER(pairs, 1, MOST_PAIRS) },
-	{ .name = "active",
-	  .help = "bytes under way at once; default: a fifth of the pairs",
+	{ "active", "bytes under way at once; default: a fifth of the pairs",
 	  KLAT_INTEGER(active, 1, MOST_PAIRS) },
-	{ .name = "writes",
-	  .help = "bytes written in a round, including the first ones; default: 10000, or 1000 in "
-		  "counted mode",
+	{ "writes",
+	  "bytes written in a round, including the first ones; default: 10000, or 1000 in "
+	  "counted mode",
 	  KLAT_INTEGER(writes, 1, 10000000) },
-	{ .name = "timers",
-	  .help = "a timer for each pair, set again in each callback",
-	  KLAT_FLAG(timers) },
-	{ .name = "priorities",
-	  .help = "one of five priorities for each pair, at random",
-	  KLAT_FLAG(priorities) },
-	{ .name = "batch",
-	  .help = "handle at most this many events in a pass; 0: the backend's own limit",
+	{ "timers", "a timer for each pair, set again in each callback", KLAT_FLAG(timers) },
+	{ "priorities", "one of five priorities for each pair, at random", KLAT_FLAG(priorities) },
+	{ "batch", "handle at most this many events in a pass; 0: the backend's own limit",
 	  KLAT_INTEGER(batch, 0, MOST_PAIRS) },
-	{ .name = "descriptor",
-	  .help = "what a pair is",
+	{ "descriptor", "what a pair is",
 	  KLAT_CHOICE(descriptor, "socketpair", "pipe", "eventfd") },
-	{ .name = "fresh", .help = "make new descriptors for each round", KLAT_FLAG(fresh) },
-	{ .name = "count-syscalls",
-	  .help = "count the system calls of one more round, in a traced child process, before the "
-		  "timed rounds",
-	  KLAT_FLAG(count_calls),
-	  .unrecorded = true },
+	{ "fresh", "make new descriptors for each round", KLAT_FLAG(fresh) },
+	{ "count-syscalls",
+	  "count the system calls of one more round, in a traced child process, before the "
+	  "timed rounds",
+	  KLAT_FLAG(count_calls), .unrecorded = true },
 };
 
 static const struct klat_metric metrics[] = {

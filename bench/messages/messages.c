@@ -62,23 +62,18 @@ static bool is_alone(void)
 }
 
 static const struct klat_option option_table[] = {
-	{ .name = "mode",
-	  .help = "call: one thread with its own queue, which is never empty; pass-write: the "
-		  "same, and each message is also written to an eventfd; pass-epoll: epoll also "
-		  "waits for that eventfd; threads: two threads and one message; star: a hub, "
-		  "--threads others, and a message for each of them",
+	{ "mode",
+	  "call: one thread with its own queue, which is never empty; pass-write: the "
+	  "same, and each message is also written to an eventfd; pass-epoll: epoll also "
+	  "waits for that eventfd; threads: two threads and one message; star: a hub, "
+	  "--threads others, and a message for each of them",
 	  KLAT_CHOICE(mode, "call", "pass-write", "pass-epoll", "threads", "star") },
-	{ .name = "threads",
-	  .help = "star: threads besides the hub",
-	  KLAT_INTEGER(threads, 1, 10000) },
-	{ .name = "wake",
-	  .help = "threads, star: how an owner waits and is woken",
+	{ "threads", "star: threads besides the hub", KLAT_INTEGER(threads, 1, 10000) },
+	{ "wake", "threads, star: how an owner waits and is woken",
 	  KLAT_CHOICE(wake, "eventfd-epoll", "eventfd-read", "futex", "cond", "pipe", "spin") },
-	{ .name = "timer",
-	  .help = "per-loop: each pass of a loop arms a timer, under one lock for all threads",
+	{ "timer", "per-loop: each pass of a loop arms a timer, under one lock for all threads",
 	  KLAT_CHOICE(timer, "none", "per-loop") },
-	{ .name = "alloc",
-	  .help = "malloc: the sender allocates each message, the receiver frees it",
+	{ "alloc", "malloc: the sender allocates each message, the receiver frees it",
 	  KLAT_CHOICE(alloc, "none", "malloc") },
 };
 

@@ -38,11 +38,8 @@ struct state {
 } KLAT_ALIGNED;
 
 static const struct klat_option option_table[] = {
-	{ .name = "peer",
-	  .help = "what the other side is",
-	  KLAT_CHOICE(process, "thread", "process") },
-	{ .name = "by",
-	  .help = "how a side leaves the CPU: sched_yield(), or FUTEX_WAKE and FUTEX_WAIT",
+	{ "peer", "what the other side is", KLAT_CHOICE(process, "thread", "process") },
+	{ "by", "how a side leaves the CPU: sched_yield(), or FUTEX_WAKE and FUTEX_WAIT",
 	  KLAT_CHOICE(futex, "yield", "futex") },
 };
 

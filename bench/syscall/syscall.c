@@ -63,22 +63,21 @@ struct state {
 };
 
 static const struct klat_option option_table[] = {
-	{ .name = "call",
-	  .help = "the system call; close-bad closes an invalid descriptor; stat and open-close "
-		  "(two calls) use /dev/null",
+	{ "call",
+	  "the system call; close-bad closes an invalid descriptor; stat and open-close "
+	  "(two calls) use /dev/null",
 	  KLAT_CHOICE(call, "getppid", "gettid", "sched_yield", "close-bad", "write-null",
 		      "read-zero", "futex-wake-none", "clock_gettime-syscall", "stat",
 		      "open-close") },
-	{ .name = "batch",
-	  .help = "time N calls and 2N calls; the difference is the time of N. With 1, a sample is "
-		  "one call and includes the timer floor. Default: 1, or 100 if the counter's "
-		  "step is longer than 12.5 ns",
+	{ "batch",
+	  "time N calls and 2N calls; the difference is the time of N. With 1, a sample is "
+	  "one call and includes the timer floor. Default: 1, or 100 if the counter's "
+	  "step is longer than 12.5 ns",
 	  KLAT_INTEGER(batch, 1, MAX_BATCH) },
-	{ .name = "bytes",
-	  .help = "bytes that write-null writes and read-zero reads",
+	{ "bytes", "bytes that write-null writes and read-zero reads",
 	  KLAT_INTEGER(bytes, 1, MAX_BYTES) },
-	{ .name = "caller",
-	  .help = "process: with one thread, so the kernel need not count references to its files",
+	{ "caller",
+	  "process: with one thread, so the kernel need not count references to its files",
 	  KLAT_CHOICE(process, "thread", "process") },
 };
 

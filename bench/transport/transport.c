@@ -41,66 +41,52 @@ static const char *const peers[] = { "auto", "thread", "process", "netns", "remo
 struct options options = { .bytes = 100, .datagram = LARGEST_DATAGRAM, .wait_for = 10 };
 
 static const struct klat_option option_table[] = {
-	{ .name = "bytes",
-	  .help = "size of a message and of its answer",
-	  KLAT_INTEGER(bytes, SMALLEST, LARGEST) },
-	{ .name = "transport",
-	  .help = "how a message reaches the other side",
+	{ "bytes", "size of a message and of its answer", KLAT_INTEGER(bytes, SMALLEST, LARGEST) },
+	{ "transport", "how a message reaches the other side",
 	  KLAT_CHOICE(transport, "thread-pointer", "shm-zero-copy", "shm-copy", "pipe", "unix",
 		      "tcp", "udp", "multicast") },
-	{ .name = "peer",
-	  .help = "what the other side is: auto is a thread for thread-pointer, else a process; "
-		  "netns is a process in another network namespace; remote needs --listen or "
-		  "--connect",
+	{ "peer",
+	  "what the other side is: auto is a thread for thread-pointer, else a process; "
+	  "netns is a process in another network namespace; remote needs --listen or "
+	  "--connect",
 	  KLAT_CHOICE_OF(peer, peers) },
-	{ .name = "wait",
-	  .help = "how both sides wait: spin polls; block sleeps in the kernel; auto blocks if "
-		  "both are on one CPU, else it spins",
+	{ "wait",
+	  "how both sides wait: spin polls; block sleeps in the kernel; auto blocks if "
+	  "both are on one CPU, else it spins",
 	  KLAT_CHOICE(wait, "auto", "spin", "block") },
-	{ .name = "touch",
-	  .help = "who touches each block: nobody; the receiver, which reads it; or also the "
-		  "sender, which writes all of it",
+	{ "touch",
+	  "who touches each block: nobody; the receiver, which reads it; or also the "
+	  "sender, which writes all of it",
 	  KLAT_CHOICE(touch, "none", "read", "write") },
-	{ .name = "rate",
-	  .help = "messages per second, each sent when it is due; 0: each is sent after the last "
-		  "answer",
+	{ "rate",
+	  "messages per second, each sent when it is due; 0: each is sent after the last "
+	  "answer",
 	  KLAT_INTEGER(rate, 0, 10000000) },
-	{ .name = "datagram",
-	  .help = "udp, multicast: bytes in a datagram; a larger message is cut into parts with a "
-		  "header of 16 bytes each",
+	{ "datagram",
+	  "udp, multicast: bytes in a datagram; a larger message is cut into parts with a "
+	  "header of 16 bytes each",
 	  KLAT_INTEGER(datagram, SMALLEST_DATAGRAM, LARGEST_DATAGRAM) },
-	{ .name = "drop-every",
-	  .help = "self-test for udp, multicast: drop one datagram in N, at random; 0 for none",
+	{ "drop-every",
+	  "self-test for udp, multicast: drop one datagram in N, at random; 0 for none",
 	  KLAT_INTEGER(drop_every, 0, 1000000) },
-	{ .name = "reorder-every",
-	  .help = "self-test for udp, multicast: hold one datagram in N back until the next is "
-		  "sent",
+	{ "reorder-every",
+	  "self-test for udp, multicast: hold one datagram in N back until the next is "
+	  "sent",
 	  KLAT_INTEGER(reorder_every, 0, 1000000) },
-	{ .name = "duplicate-every",
-	  .help = "self-test for udp, multicast: send one datagram in N twice",
+	{ "duplicate-every", "self-test for udp, multicast: send one datagram in N twice",
 	  KLAT_INTEGER(duplicate_every, 0, 1000000) },
-	{ .name = "listen",
-	  .argument = "PORT",
-	  .help = "answer the --connect of another machine at this port; measures the turnaround "
-		  "here",
-	  KLAT_INTEGER(listen, 1, 65535),
-	  .unrecorded = true },
-	{ .name = "connect",
-	  .argument = "ADDRESS:PORT",
-	  .help = "send to the --listen of another machine",
-	  KLAT_TEXT(connect),
-	  .unrecorded = true },
-	{ .name = "wait-for",
-	  .argument = "SECONDS",
-	  .help = "how long --listen and --connect wait for the other machine, before and during "
-		  "the run",
-	  KLAT_INTEGER(wait_for, 1, 86400),
-	  .unrecorded = true },
-	{ .name = "interface",
-	  .argument = "NAME",
-	  .help = "multicast: the network interface (default: by address)",
-	  KLAT_TEXT(interface),
-	  .unrecorded = true },
+	{ "listen",
+	  "answer the --connect of another machine at this port; measures the turnaround "
+	  "here",
+	  KLAT_INTEGER(listen, 1, 65535), .unrecorded = true, .argument = "PORT" },
+	{ "connect", "send to the --listen of another machine", KLAT_TEXT(connect),
+	  .unrecorded = true, .argument = "ADDRESS:PORT" },
+	{ "wait-for",
+	  "how long --listen and --connect wait for the other machine, before and during "
+	  "the run",
+	  KLAT_INTEGER(wait_for, 1, 86400), .unrecorded = true, .argument = "SECONDS" },
+	{ "interface", "multicast: the network interface (default: by address)",
+	  KLAT_TEXT(interface), .unrecorded = true, .argument = "NAME" },
 };
 
 static const struct klat_metric metrics[] = {

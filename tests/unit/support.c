@@ -15,18 +15,10 @@ static const struct test_options defaults = { .count = TEST_COUNT_DEFAULT, .choi
 struct test_options options;
 
 static const struct klat_option option_table[] = {
-	{ .name = "count",
-	  .help = "a number with a range",
-	  KLAT_INTEGER(count, TEST_COUNT_MIN, TEST_COUNT_MAX) },
-	{ .name = "choice",
-	  .help = "one of several words",
-	  KLAT_CHOICE(choice, "red", "green", "blue") },
-	{ .name = "text",
-	  .argument = "TEXT",
-	  .help = "anything",
-	  KLAT_TEXT(text),
-	  .unrecorded = true },
-	{ .name = "flag", .help = "on or off", KLAT_FLAG(flag) },
+	{ "count", "a number with a range", KLAT_INTEGER(count, TEST_COUNT_MIN, TEST_COUNT_MAX) },
+	{ "choice", "one of several words", KLAT_CHOICE(choice, "red", "green", "blue") },
+	{ "text", "anything", KLAT_TEXT(text), .unrecorded = true, .argument = "TEXT" },
+	{ "flag", "on or off", KLAT_FLAG(flag) },
 };
 
 static const struct klat_metric metrics[] = {
