@@ -76,11 +76,10 @@ static int low(struct klat_worker *worker)
 		 *round_trip = klat_series(run, ROUND_TRIP, 0);
 
 	sync_pair_enter(&state->pair, LOW);
-	for (int64_t i = klat_first(run); klat_goes_on(worker, &i); i++) {
+	for (int64_t i = klat_first(run); klat_next(worker, &i); i++) {
 		uint32_t turn = i + run->warmup;
 		uint64_t start1, end1, start2, end2;
 
-		klat_iteration(worker, i);
 		/* On one CPU, the two workers together never leave the CPU idle. */
 		if (run->one_cpu)
 			klat_rest(worker);
@@ -108,10 +107,9 @@ static int high(struct klat_worker *worker)
 	struct state *state = worker->state;
 
 	sync_pair_enter(&state->pair, HIGH);
-	for (int64_t i = klat_first(run); klat_goes_on(worker, &i); i++) {
+	for (int64_t i = klat_first(run); klat_next(worker, &i); i++) {
 		uint32_t turn = i + run->warmup;
 
-		klat_iteration(worker, i);
 		/* low looks for a waiter with 10,000 system calls: less than 40 ms at 3 us each. */
 		if (__builtin_expect(late, 0))
 			klat_sleep(worker, 40000000);
@@ -131,10 +129,9 @@ static int locker(struct klat_worker *worker)
 	pthread_mutex_t *lock = ((struct state *)worker->state)->pair.mutexes;
 	uint64_t *lock_unlock = klat_series(run, LOCK_UNLOCK, 0);
 
-	for (int64_t i = klat_first(run); klat_goes_on(worker, &i); i++) {
+	for (int64_t i = klat_first(run); klat_next(worker, &i); i++) {
 		uint64_t begin;
 
-		klat_iteration(worker, i);
 		klat_rest(worker);
 		begin = klat_stamp_begin();
 		pthread_mutex_lock(lock);

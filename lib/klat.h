@@ -92,7 +92,7 @@ struct klat_run {
 	int64_t iterations, warmup; /* configure() may change them if they are not given; warmup is
 				       at least 1 */
 	bool iterations_given, warmup_given;
-	bool soak;         /* the run lasts for a given time, in laps: see klat_goes_on() */
+	bool soak;         /* the run lasts for a given time, in laps: see klat_next() */
 	int64_t lead, end; /* see klat_end() */
 	int *cpus;         /* run->cpus[place] */
 	int cpu_count;
@@ -143,14 +143,6 @@ static inline int64_t klat_end(const struct klat_run *run)
 	return run->end;
 }
 
-/* After the last iteration. In a soak: begin the next lap. Else return false. */
-bool klat_begin_lap(struct klat_worker *worker);
-
-/* Whether a body has another iteration, `*i`. A soak fills the sample buffers in laps: after the
- * last element comes the first one again, and this sets `*i` to 0. Defined below, with the workers.
- */
-static inline bool klat_goes_on(struct klat_worker *worker, int64_t *i);
-
 /* Whether the iteration is a sample. */
 static inline bool klat_is_sample(const struct klat_run *run, int64_t i)
 {
@@ -173,6 +165,11 @@ static inline int64_t klat_observed(const struct klat_run *run)
 
 #include "worker.h"
 
+/* After the last iteration. In a soak: begin the next lap. Else return false. */
+bool klat_begin_lap(struct klat_worker *worker);
+
+/* Whether a body has another iteration, `*i`. A soak fills the sample buffers in laps: after the
+ * last element comes the first one again, and this sets `*i` to 0. */
 static inline bool klat_goes_on(struct klat_worker *worker, int64_t *i)
 {
 	if (*i < klat_end(worker->run))
@@ -207,13 +204,31 @@ static inline bool klat_iteration_of_others(struct klat_worker *worker, int64_t 
 	return begins;
 }
 
-/* The first statement of each iteration of a body, outside the stamps. True if the observed part
- * begins here, for programs with their own counts. */
+/* For a body with another loop than klat_next()'s: the first statement of each iteration, outside
+ * the stamps. True if the observed part begins here. */
 static inline bool klat_iteration(struct klat_worker *worker, int64_t i)
 {
 	if (__builtin_expect(worker->watched != NULL, 0))
 		klat_slow_check(worker, i);
 	return klat_iteration_of_others(worker, i);
+}
+
+/* Begin iteration `*i` of a body, if it has one. The loop of a body is:
+ *
+ *     for (int64_t i = klat_first(run); klat_next(worker, &i); i++)
+ */
+static inline bool klat_next(struct klat_worker *worker, int64_t *i)
+{
+	if (!klat_goes_on(worker, i))
+		return false;
+	klat_iteration(worker, *i);
+	return true;
+}
+
+/* Whether the observed part began with this iteration, for programs with their own counts. */
+static inline bool klat_observed_from(const struct klat_worker *worker, int64_t i)
+{
+	return i == worker->observed_from;
 }
 
 /*
@@ -330,7 +345,7 @@ struct klat_benchmark {
 	const struct klat_published *published;
 	int published_count;
 	size_t state_size; /* of the struct that workers share as worker->state; zeroed */
-	/* The program can soak. Its bodies loop by klat_goes_on(). verify() reads no samples, and
+	/* The program can soak. Its bodies loop by klat_next(). verify() reads no samples, and
 	 * of the state only int64_t counts that never decrease, in these bytes. */
 	bool soaks;
 	size_t counts_at, counts_size;

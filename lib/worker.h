@@ -42,7 +42,7 @@ struct klat_worker {
 	uint64_t ended;          /* the last end stamp; see klat_sample_ended() */
 	const uint64_t *watched; /* the series whose slow samples klat traces, or NULL */
 	int64_t iteration, observed_from;
-	int64_t laps, spin_began; /* laps of a soak: klat_goes_on(). ns: klat_rest(). */
+	int64_t laps, spin_began; /* laps of a soak: klat_next(). ns: klat_rest(). */
 	pthread_t thread;
 	pid_t tid;
 	int result, policy_obtained, priority_obtained;

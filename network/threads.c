@@ -107,10 +107,9 @@ int spin_for_packets(struct klat_worker *worker)
 	struct state *state = worker->state;
 	int err = 0;
 
-	for (int64_t i = klat_first(run); klat_goes_on(worker, &i) && !err; i++) {
+	for (int64_t i = klat_first(run); !err && klat_next(worker, &i); i++) {
 		int64_t switches;
 
-		klat_iteration(worker, i);
 		klat_rest(worker);
 		switches = klat_thread_usage().ru_nivcsw;
 		announce(state, generation_of(worker, i));
@@ -197,7 +196,7 @@ int read_packets(struct klat_worker *worker)
 	uint64_t *from_spinner = klat_series(run, metric_of_spinner(run), 0),
 		 *send_to_read = klat_series(run, SEND_TO_READ, 0), last = 0;
 
-	for (int64_t i = klat_first(run); klat_goes_on(worker, &i); i++) {
+	for (int64_t i = klat_first(run); klat_next(worker, &i); i++) {
 		const uint32_t generation = generation_of(worker, i);
 		struct datagram datagram;
 		uint64_t end;
@@ -205,7 +204,6 @@ int read_packets(struct klat_worker *worker)
 		ssize_t size;
 		bool spun;
 
-		klat_iteration(worker, i);
 		do {
 			const uint64_t seen = last;
 
@@ -290,10 +288,9 @@ int send_packets(struct klat_worker *worker)
 	uint64_t seed = state->stream, sent = 0;
 	int err = 0;
 
-	for (int64_t i = klat_first(run); klat_goes_on(worker, &i) && !err; i++) {
+	for (int64_t i = klat_first(run); !err && klat_next(worker, &i); i++) {
 		const uint32_t generation = generation_of(worker, i);
 
-		klat_iteration(worker, i);
 		if (run->one_cpu) {
 			nap_until_announced(state, generation, &seed);
 		} else {

@@ -107,10 +107,9 @@ static int writer(struct klat_worker *worker)
 	uint64_t *round_trip = klat_series(run, ROUND_TRIP, 0);
 	int err = 0;
 
-	for (int64_t i = klat_first(run); klat_goes_on(worker, &i) && !err; i++) {
+	for (int64_t i = klat_first(run); !err && klat_next(worker, &i); i++) {
 		uint64_t begin;
 
-		klat_iteration(worker, i);
 		/* On one CPU, the two workers together never leave the CPU idle. */
 		if (run->one_cpu)
 			klat_rest(worker);
@@ -133,8 +132,7 @@ static int reader(struct klat_worker *worker)
 	uint64_t *one_way = klat_series(run, ONE_WAY, 0);
 	int err = 0;
 
-	for (int64_t i = klat_first(run); klat_goes_on(worker, &i) && !err; i++) {
-		klat_iteration(worker, i);
+	for (int64_t i = klat_first(run); !err && klat_next(worker, &i); i++) {
 		err = take(&state->there, state->bytes[READER], size);
 		klat_inject(run, i);
 		if (one_way)

@@ -383,14 +383,14 @@ int wait_for_timer(struct klat_worker *worker)
 				  .yields = klat_planted(run, "yield"),
 				  .misdates = klat_planted(run, "early"),
 				  .miscounts = klat_planted(run, "uncounted") };
+	int64_t rests = worker->rests;
 	int err;
 
 	the_clockwork = &work;
 	err = make_clockwork(&work);
-	for (int64_t i = klat_first(run); klat_goes_on(worker, &i) && !err; i++) {
-		const int64_t rests = worker->rests;
-
-		if (klat_iteration(worker, i)) {
+	for (int64_t i = klat_first(run); !err && klat_next(worker, &i);
+	     i++, rests = worker->rests) {
+		if (klat_observed_from(worker, i)) {
 			/* Counts of the observed part begin at the last deadline before it. */
 			*work.state = (struct state){ 0 };
 			work.begun = work.begun ? work.next - work.period : 0;

@@ -155,11 +155,10 @@ static int initiator(struct klat_worker *worker)
 	if (!err && state->proves)
 		err = settle_delivery(worker, pages);
 	state->pages = pages;
-	for (int64_t i = klat_first(run); klat_goes_on(worker, &i) && !err; i++) {
+	for (int64_t i = klat_first(run); !err && klat_next(worker, &i); i++) {
 		const uint32_t generation = state->mapped + 1;
 		uint64_t begin;
 
-		klat_iteration(worker, i);
 		klat_rest(worker);
 		touch_first(worker, i, pages);
 		__atomic_store_n(&state->mapped, generation, __ATOMIC_RELEASE);
@@ -244,11 +243,11 @@ static int responder(struct klat_worker *worker)
 	uint32_t generation = 1;
 	int err = 0;
 
-	for (int64_t i = klat_first(run); klat_goes_on(worker, &i) && !err; i++, generation++) {
+	for (int64_t i = klat_first(run); !err && klat_next(worker, &i); i++, generation++) {
 		int64_t sleeps_before;
 		bool seen = false;
 
-		if (klat_iteration(worker, i))
+		if (klat_observed_from(worker, i))
 			*slept = 0;
 		klat_rest(worker);
 		err = klat_spin_until(worker, &state->mapped, generation);

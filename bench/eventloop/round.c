@@ -181,11 +181,11 @@ int run_rounds(struct klat_worker *worker)
 		err = loop->backend->open(loop);
 	if (err)
 		return failed(run, err, "start");
-	for (int64_t i = klat_first(run); i < klat_end(run); i++) {
+	for (int64_t i = klat_first(run); klat_next(worker, &i); i++) {
 		uint64_t samples[TEARDOWN + 1];
 		int64_t began = klat_now_ns();
 
-		if (klat_iteration(worker, i))
+		if (klat_observed_from(worker, i))
 			state->tally = (struct tally){ 0 };
 		err = run_round(worker, state, i, samples);
 		if (err)

@@ -138,11 +138,11 @@ static int loner(struct klat_worker *worker)
 	uint64_t *hop = klat_series(run, HOP, 0);
 	int err = 0;
 
-	for (int64_t i = klat_first(run); i < klat_end(run) && !err; i++) {
+	for (int64_t i = klat_first(run); !err && klat_next(worker, &i); i++) {
 		struct message *message;
 		uint64_t begin;
 
-		if (klat_iteration(worker, i))
+		if (klat_observed_from(worker, i))
 			owner->counts.cpu_ns = -klat_clock_ns(CLOCK_THREAD_CPUTIME_ID);
 		klat_rest(worker);
 		begin = klat_stamp_begin();

@@ -30,11 +30,10 @@ static int caller(struct klat_worker *worker)
 	struct state *state = worker->state;
 	uint64_t *samples = klat_series(run, 0, 0);
 
-	for (int64_t i = klat_first(run); klat_goes_on(worker, &i); i++) {
+	for (int64_t i = klat_first(run); klat_next(worker, &i); i++) {
 		long result = -1;
 		uint64_t begin;
 
-		klat_iteration(worker, i);
 		klat_rest(worker);
 		begin = klat_stamp_begin();
 		klat_inject(run, i);
