@@ -153,7 +153,6 @@ static const struct klat_worker lone[] = { { "locker", .body = locker } };
 
 static int configure(struct klat_run *run)
 {
-
 	if (options.uncontended && !sync_is_mutex(kinds[options.primitive]))
 		return klat_usage(run, "--contention none needs --primitive mutex or pi-mutex");
 	if (options.uncontended) {

@@ -44,7 +44,6 @@ struct state {
  */
 static inline int metric_of_spinner(const struct klat_run *run)
 {
-
 	return run->one_cpu && !options.remote ? TIMER_TO_READ : INTERRUPT_TO_READ;
 }
 

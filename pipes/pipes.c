@@ -68,7 +68,6 @@ static const struct klat_published published[] = {
 
 static int configure(struct klat_run *run)
 {
-
 	if (options.mode == ROUND_TRIP && options.higher)
 		return klat_usage(run, "--higher needs --mode one-way");
 	run->low_priority = options.higher ? options.low_priority : 0;
@@ -144,7 +143,6 @@ static int reader(struct klat_worker *worker)
 
 static int open_channel(struct klat_run *run, struct channel *channel)
 {
-
 	if (sync_pipe(run, channel->fds, options.bytes))
 		return -EIO;
 	channel->epoll = options.epoll ? sync_epoll(channel->fds[0]) : -1;

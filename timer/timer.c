@@ -92,7 +92,6 @@ static int configure(struct klat_run *run)
 
 static int setup(struct klat_run *run)
 {
-
 	run->workers->sleeps = options.wait == SPIN ? KLAT_RARELY : KLAT_MOSTLY;
 	return wait_prepare(run);
 }

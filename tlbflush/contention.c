@@ -20,7 +20,6 @@ enum { PREPARED, STARTING, FINISHED, POINTS };
  */
 static uint32_t all_at(uint32_t round, int point)
 {
-
 	return options.initiators * (POINTS * round + point + 1);
 }
 

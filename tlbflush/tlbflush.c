@@ -77,7 +77,6 @@ static const struct klat_published published[] = {
 
 static int configure_contention(struct klat_run *run)
 {
-
 	if (options.responders > 0 || options.sleeping)
 		return klat_usage(run, "--initiators excludes --responders and --responder-state");
 	options.responders = 0;
@@ -93,7 +92,6 @@ static int configure_contention(struct klat_run *run)
 
 static int configure_responders(struct klat_run *run)
 {
-
 	if (run->cpus_given && options.responders < 0)
 		options.responders = run->cpu_count - 1;
 	if (options.responders < 0) {
@@ -118,7 +116,6 @@ static int configure_responders(struct klat_run *run)
 
 static int configure(struct klat_run *run)
 {
-
 	run->distinct_cpus = true;
 	if (options.operation == MEMBARRIER && options.pages != 1)
 		return klat_usage(run, "--operation membarrier takes no --pages");
@@ -137,7 +134,6 @@ static int configure(struct klat_run *run)
 
 static bool responders_sleep(const struct klat_run *run)
 {
-
 	return options.sleeping || klat_planted(run, "sleep");
 }
 

@@ -104,7 +104,6 @@ static const struct klat_published published[] = {
 
 static int configure(struct klat_run *run)
 {
-
 	/* A round of the larger size takes an emulator ten seconds. */
 	if (!options.pairs)
 		options.pairs = klat_counted() ? 100 : 1000;

@@ -106,7 +106,6 @@ static const struct klat_published published[] = {
 
 static int configure(struct klat_run *run)
 {
-
 	if (options.threads > 1 && options.mode != STAR)
 		return klat_usage(run, "--threads needs --mode star");
 	if (is_alone() && options.wake != EVENTFD_EPOLL)

@@ -67,7 +67,6 @@ static const struct klat_published published[] = {
 
 static int configure(struct klat_run *run)
 {
-
 	/* Only idle time makes the consumer sleep. */
 	if (options.idle == 0 && !options.any_sleeps)
 		return klat_usage(run, "--idle 0 leaves no time to sleep: give --sleeps any");

@@ -250,7 +250,6 @@ static int take_part(struct klat_worker *worker, bool produces, uint64_t rounds,
 
 int producer(struct klat_worker *worker)
 {
-
 	return take_part(worker, true, rounds_of(worker, options.consumer_burn + options.idle),
 			 worker->run->one_cpu ? rounds_of(worker, options.consumer_burn) : 0);
 }

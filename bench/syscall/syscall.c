@@ -106,7 +106,6 @@ static const struct klat_published published[] = {
 
 static int configure(struct klat_run *run)
 {
-
 	if (!options.batch)
 		options.batch = klat_counter_is_coarse() ? 100 : 1;
 	if (options.bytes != DEFAULT_BYTES && options.call != WRITE_NULL &&

@@ -16,7 +16,6 @@ static size_t part_size(void)
 
 void fragments_prepare(struct side *side)
 {
-
 	side->parts = options.bytes <= options.datagram
 			      ? 1
 			      : (options.bytes + part_size() - 1) / part_size();
@@ -227,7 +226,6 @@ bool fragment_take(struct side *side, const struct fragment *header, size_t size
 
 int fragment_set_waits(struct klat_run *run, int fd)
 {
-
 	if (options.wait == SPIN && fcntl(fd, F_SETFL, O_NONBLOCK))
 		return klat_error(run, errno, "cannot keep a socket from blocking: %m");
 	return 0;

@@ -58,7 +58,6 @@ static uint64_t base_of(uint64_t number, int sender)
 
 static inline int send_message(struct side *side, uint64_t word, int self)
 {
-
 	if (options.touch == WRITE)
 		pattern_write(side->outgoing, options.bytes, base_of(word & WORD_NUMBER, self));
 	if (__builtin_expect(side->spoils, 0))

@@ -144,7 +144,6 @@ const struct transport *transport_of(void)
 /* A default run takes a second at most on a current machine. */
 static void choose_iterations(struct klat_run *run)
 {
-
 	if (options.bytes <= 100000)
 		return;
 	if (!run->iterations_given)
@@ -217,7 +216,6 @@ static int configure_peer(struct klat_run *run)
 
 static int configure_waits(struct klat_run *run)
 {
-
 	if (options.wait == AUTO)
 		options.wait = run->one_cpu && options.peer != REMOTE ? BLOCK : SPIN;
 	if (run->soak && options.wait == SPIN && !options.rate)

@@ -190,7 +190,6 @@ static int make_remote(struct klat_run *run)
 
 static int open_udp(struct klat_run *run)
 {
-
 	return inet_make(run, options.peer == REMOTE ? make_remote : make_udp);
 }
 

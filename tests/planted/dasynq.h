@@ -16,7 +16,6 @@
 
 namespace dasynq
 {
-
 enum class rearm { REARM, DISARM };
 constexpr int IN_EVENTS = 1;
 
