@@ -145,21 +145,21 @@ TEST(other_interrupts_in_the_samples_disturb_a_run_without_a_load)
 		enum klat_status status;
 		bool remote; /* another machine wakes the worker */
 	} cases[] = {
-		{ KLAT_IRQ_DEVICES, 25, false, false, KLAT_OK },
-		{ KLAT_IRQ_DEVICES, 26, false, false, KLAT_DISTURBED },
-		{ KLAT_IRQ_DEVICES, 250, false, false, KLAT_INVALID },
-		{ KLAT_IRQ_DEVICES, 250, true, false, KLAT_OK },
-		{ KLAT_IRQ_DEVICES, 250, false, true, KLAT_OK },
-		{ KLAT_SOFTIRQS, 26, false, false, KLAT_DISTURBED },
-		{ KLAT_SOFTIRQS, 250, true, false, KLAT_OK },
-		{ KLAT_IRQ_CAL, 25, false, false, KLAT_OK },
-		{ KLAT_IRQ_CAL, 26, false, false, KLAT_DISTURBED },
+		{ KLAT_IRQ_DEVICES, 25, false, false, KLAT_OK, false },
+		{ KLAT_IRQ_DEVICES, 26, false, false, KLAT_DISTURBED, false },
+		{ KLAT_IRQ_DEVICES, 250, false, false, KLAT_INVALID, false },
+		{ KLAT_IRQ_DEVICES, 250, true, false, KLAT_OK, false },
+		{ KLAT_IRQ_DEVICES, 250, false, true, KLAT_OK, false },
+		{ KLAT_SOFTIRQS, 26, false, false, KLAT_DISTURBED, false },
+		{ KLAT_SOFTIRQS, 250, true, false, KLAT_OK, false },
+		{ KLAT_IRQ_CAL, 25, false, false, KLAT_OK, false },
+		{ KLAT_IRQ_CAL, 26, false, false, KLAT_DISTURBED, false },
 		/* expected: 500 ticks of 1 ms, and 10 for klat's sleeps */
-		{ KLAT_IRQ_LOC, 510 + 25, false, false, KLAT_OK },
-		{ KLAT_IRQ_LOC, 510 + 26, false, false, KLAT_DISTURBED },
-		{ KLAT_IRQ_LOC, 510 + 250, false, false, KLAT_INVALID },
-		{ KLAT_IRQ_LOC, 510 + 250, true, false, KLAT_INVALID },
-		{ KLAT_IRQ_LOC, 510 + 250, true, false, KLAT_OK, .remote = true },
+		{ KLAT_IRQ_LOC, 510 + 25, false, false, KLAT_OK, false },
+		{ KLAT_IRQ_LOC, 510 + 26, false, false, KLAT_DISTURBED, false },
+		{ KLAT_IRQ_LOC, 510 + 250, false, false, KLAT_INVALID, false },
+		{ KLAT_IRQ_LOC, 510 + 250, true, false, KLAT_INVALID, false },
+		{ KLAT_IRQ_LOC, 510 + 250, true, false, KLAT_OK, true },
 	};
 
 	run->end = 500 - run->lead;
