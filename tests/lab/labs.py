@@ -44,9 +44,7 @@ def experiment(**more: object) -> Experiment:
     return Experiment(**facts | more)  # type: ignore[arg-type]
 
 
-def write_session(
-    output: Path, planned: Experiment, number: int, **info: object
-) -> SyntheticSession:
+def write_session(output: Path, planned: Experiment, number: int, **info: Any) -> SyntheticSession:
     """A session as that boot of the experiment would leave it, without runs."""
     boot = planned.schedule()[number - 1]
     path = output / boot.label / str(number)
@@ -56,10 +54,8 @@ def write_session(
         "mode": planned.mode,
         "unit": "instructions" if planned.mode == "counted" else "ticks",
     }
-    session = SyntheticSession(path, **(own | info))
     facts: dict[str, Any] = {"experiment": planned.facts(), "boot": number, "round": boot.round}
-    (path / "run.json").write_text(json.dumps({"schema": 1, "lab": facts}))
-    return session
+    return SyntheticSession(path, facts={"schema": 1, "lab": facts}, **(own | info))
 
 
 def header(state: str, data: bytes) -> bytes:

@@ -145,8 +145,13 @@ def delivery_of(data: bytes) -> bytes:
 
 
 def a_record(directory: Path, boot: int) -> bytes:
-    own = {"label": "planted", "mode": "counted", "unit": "instructions", "boot_id": f"boot-{boot}"}
-    record = SyntheticSession(directory / f"record-{boot}", **own)
+    record = SyntheticSession(
+        directory / f"record-{boot}",
+        label="planted",
+        mode="counted",
+        unit="instructions",
+        boot_id=f"boot-{boot}",
+    )
     record.run({"round_trip": [5] * 10}, order=1, run=1)
     return tar_of_directory(record.path)
 

@@ -14,13 +14,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 
 @pytest.fixture
 def new_session(tmp_path: Path) -> NewSession:
-    """`new_session("stock/1", label="stock", …)` makes a SyntheticSession below
-    tmp_path/results."""
-
-    def write(name: str = "stock/1", **info: Any) -> SyntheticSession:
-        return SyntheticSession(tmp_path / "results" / name, **info)
-
-    return write
+    return NewSession(tmp_path / "results")
 
 
 @pytest.fixture
@@ -30,8 +24,8 @@ def writer(new_session: NewSession) -> SyntheticSession:
 
 
 @pytest.fixture
-def side(new_session: NewSession, tmp_path: Path) -> SideWriter:
-    return SideWriter(new_session, tmp_path / "results")
+def side(new_session: NewSession) -> SideWriter:
+    return SideWriter(new_session)
 
 
 @pytest.fixture

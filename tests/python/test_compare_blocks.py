@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from written_sessions import COLUMNS, CPU, RT, NewSession, SideWriter, again, samples, words
-from written_sessions import write_environment
+from written_sessions import write_facts
 
 
 # Only one test a metric.
@@ -92,7 +92,7 @@ def test_what_would_settle_blocks_is_given_in_options_of_ab(side, klat):
 def second_experiment(side: Path, **more: Any) -> None:
     """The same samples in later runs."""
     shutil.copytree(side / "0", side / "1")
-    (side / "1" / "run.json").write_text(json.dumps(blocks("f") | more))
+    write_facts(side / "1", blocks("f") | more)
     session = again(side / "1")
     rows = list(csv.DictReader(session.runs_csv.open()))
     later = [session.row(**row | {"start_ns": int(row["start_ns"]) + 10**12}) for row in rows]
@@ -107,8 +107,7 @@ def test_blocks_of_several_experiments_in_one_boot_are_pairs_each(side, klat):
     second_experiment(b, prefix="setarch -R")
     status, out, _ = klat("compare", a, b)
     assert status == 1 and "Student over pairs of blocks, 11.0 degrees" in words(out)
-    second = b / "1" / "run.json"
-    second.write_text(json.dumps(blocks("f") | {"prefix": "nice"}))
+    write_facts(b / "1", blocks("f") | {"prefix": "nice"})
     status, out, _ = klat("compare", a, b)
     assert status == 4 and "prefix is none in BASE and setarch -R | nice in NEW" in words(out)
 
@@ -118,7 +117,7 @@ def test_blocks_of_several_boots_are_judged_together(side, klat):
     for path in sides:
         for boot in range(6):
             facts = blocks(f"experiment {boot}") | {"prefix": path.name}
-            (path / str(boot) / "run.json").write_text(json.dumps(facts))
+            write_facts(path / str(boot), facts)
     status, out, _ = klat("compare", *sides)
     text = words(out)
     assert status == 1 and "Student over pairs of blocks, 35.0 degrees" in text
@@ -135,7 +134,7 @@ def test_more_boots_of_blocks_show_no_less_than_one(side, klat, ratio):
         ]
         for path in sides:
             for boot in range(boots):
-                (path / str(boot) / "run.json").write_text(json.dumps(blocks(f"e{boot}")))
+                write_facts(path / str(boot), blocks(f"e{boot}"))
         said.append(klat("compare", *sides)[0])
     assert said == ([0, 0] if ratio == 1 else [1, 1])
 
@@ -152,11 +151,10 @@ def took_turns(
     draw = np.random.default_rng(1)
     for boot in range(boots):
         sides = {
-            name: writer(f"{name}/{boot}", label=name, boot_id=f"boot-{boot}") for name in "ab"
+            name: writer(f"{name}/{boot}", label=name, boot_id=f"boot-{boot}", environment={})
+            for name in "ab"
         }
         facts: dict[str, dict[str, Any]] = {name: {"turns": [], "pairs": []} for name in "ab"}
-        for name, session in sides.items():
-            write_environment(session, {})
         for block in range(blocks_of_boot):
             for place, name in enumerate("abba"):
                 turn = place // 2
@@ -171,8 +169,7 @@ def took_turns(
                 facts[name]["pairs"].append([2 * block + 1, 2 * block + 2, str(block + 1)])
         for name, session in sides.items():
             pairing = {"experiment": f"e{boot}", "pairs": facts[name]["pairs"]}
-            told = {"turns": facts[name]["turns"], "pairing": pairing}
-            (session.path / "run.json").write_text(json.dumps(told))
+            session.write_facts({"turns": facts[name]["turns"], "pairing": pairing})
     return side.root / "a", side.root / "b"
 
 
@@ -219,6 +216,6 @@ def test_declared_pairs_of_boots_are_pairs(side, klat):
     for label in ("stock", "rt"):
         for boot in range(6):
             facts = {"pairing": {"experiment": "e", "pair": boot}}
-            (side.root / label / str(boot) / "run.json").write_text(json.dumps(facts))
+            write_facts(side.root / label / str(boot), facts)
     status, out, _ = klat("compare", stock, rt)
     assert status == 1 and "Student over pairs of boots, 5.0 degrees" in words(out)

@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from written_sessions import CPU, RT, NewSession, samples, words, write_environment
+from written_sessions import CPU, RT, NewSession, samples, words
 
 Fleet = Callable[..., tuple[Path, Path]]
 MEDIAN = ("--quantile", "median")
@@ -36,10 +36,9 @@ def fleet(new_session: NewSession, tmp_path: Path) -> Fleet:
                         f"{label}/{number}-{boot}",
                         **{"label": label, "boot_id": f"{label}-{number}-{boot}"},
                         **{**info, **kernel, **own.get("info", {})},
+                        environment=own.get("environment", {}),
+                        facts=own.get("facts"),
                     )
-                    write_environment(session, own.get("environment", {}))
-                    if "facts" in own:
-                        (session.path / "run.json").write_text(json.dumps(own["facts"]))
                     assert factor
                     middle = 52_000 * (1 + number / 4) * factor * math.exp(draw.normal(0, 0.002))
                     session.run({"round_trip": samples(middle)}, run=1, order=1)

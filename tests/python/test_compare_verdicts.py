@@ -8,7 +8,7 @@ import re
 import numpy as np
 import pytest
 
-from written_sessions import RT, NewSession, again, samples, words, write_environment
+from written_sessions import RT, NewSession, again, samples, words
 
 
 # Only one test a metric.
@@ -208,8 +208,7 @@ def test_the_times_are_compared_where_counters_differ_in_frequency(side, klat):
 
 def test_invalid_runs_are_counted_and_not_judged(side, klat, new_session):
     stock, rt = side("stock"), side("rt", **RT)
-    spoiled = new_session("rt/spoiled", label="rt", boot_id="rt-boot-0", **RT)
-    write_environment(spoiled, {})
+    spoiled = new_session("rt/spoiled", label="rt", boot_id="rt-boot-0", environment={}, **RT)
     spoiled.run({"round_trip": samples(900_000)}, status="invalid", reason="moved")
     status, out, _ = klat("compare", stock, rt)
     assert status == 0 and "runs of NEW: 20 ok, 1 invalid" in out

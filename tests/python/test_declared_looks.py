@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from klat.stats.interim_looks import Look
-from written_sessions import RT, Klat, SideWriter, words
+from written_sessions import RT, Klat, SideWriter, words, write_facts
 
 LOOKS = [10, 20]
 FIRST, LAST = (Look(units, (10, 20), 0.05).level() for units in LOOKS)
@@ -21,7 +21,7 @@ def declare(label: Path, looks: list[int] | None = LOOKS, experiment: str = "e")
     more = {} if looks is None else {"looks": looks}
     for session in label.iterdir():
         pairing = {"experiment": experiment, "pair": session.name, **more}
-        (session / "run.json").write_text(json.dumps({"pairing": pairing}))
+        write_facts(session, {"pairing": pairing})
     return label
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from written_sessions import RT, Klat, samples, write_environment, write_label
+from written_sessions import RT, Klat, samples, write_label
 from fakes import ROOT
 
 from klat.export import RUNS, VERDICTS
@@ -106,7 +106,7 @@ def test_other_runs_of_the_label_do_not_change_a_name(new_session, tmp_path, kla
     second = new_session("stock/2", boot_id="other", programs=programs)
     second.run({"round_trip": samples(62_000)}, run=2, **(run | OTHERS[other]))
     if other == "load":
-        (second.path / "run.json").write_text(json.dumps({"schema": 1, "load": "populate"}))
+        second.write_facts({"schema": 1, "load": "populate"})
         if form in ("googlebench", "pyperf"):
             return  # a file of these holds no two loads
     both = names(klat, form, first.path.parent, tmp_path / "both")
@@ -117,9 +117,9 @@ def test_other_runs_of_the_label_do_not_change_a_name(new_session, tmp_path, kla
 @pytest.mark.parametrize("form", ["gobench", "openmetrics", "hgrm"])
 def test_kinds_of_sessions_that_no_name_tells_apart_are_refused(new_session, tmp_path, klat, form):
     for number, setup in enumerate(("true", "false")):
-        session = new_session(f"stock/{number}", boot_id=setup)
+        facts = {"schema": 1, "setup": setup}
+        session = new_session(f"stock/{number}", boot_id=setup, facts=facts)
         session.run({"m": samples(5000)})
-        (session.path / "run.json").write_text(json.dumps({"schema": 1, "setup": setup}))
     output = f"{tmp_path}/{'d/' if form == 'hgrm' else 'file'}"
     _, err = export(klat, form, session.path.parent, "-o", output, status=2)
     assert "does not combine (setup: true | setup: false)" in err
@@ -291,8 +291,7 @@ def test_ktap_follows_the_grammar_also_for_odd_labels(new_session, klat):
 
 def test_nothing_in_common_is_a_skipped_test_and_no_empty_file(new_session, klat):
     stock = write_label(new_session)
-    other = new_session("rt/1", label="rt", boot_id="rt")
-    write_environment(other, {})
+    other = new_session("rt/1", label="rt", boot_id="rt", environment={})
     other.run({"delivery": samples(5000)}, benchmark="timer", params="kind=signal")
     results = ktap(export(klat, "ktap", stock, other.path, *MEDIAN)[0])
     assert [result for result, _ in results] == ["ok", "ok"]

@@ -3,7 +3,6 @@ nothing can be told."""
 
 from __future__ import annotations
 
-import json
 import math
 import re
 import shutil
@@ -18,6 +17,10 @@ from scipy.stats import binom
 from klat.stats.change_points import changes, drift, is_line, needed, needed_beside
 
 Level = Callable[[int], float]
+
+
+def around(middle: int) -> list[int]:
+    return [middle + 13 * i for i in range(-50, 50)]
 
 
 @pytest.fixture
@@ -38,7 +41,7 @@ def boots(new_session: NewSession, tmp_path: Path) -> Callable[..., Path]:
             )
             for run in (1, 2, 3):
                 centre = 52_000 * level(boot) * math.exp(draw.normal(0, noise))
-                session.run({"round_trip": [round(centre) + 13 * i for i in range(-50, 50)]}, run=run)  # fmt: skip
+                session.run({"round_trip": around(round(centre))}, run=run)
         return tmp_path / "results" / label
 
     return write
@@ -164,21 +167,14 @@ def test_the_same_input_and_seed_give_the_same_output(boots, klat, tmp_path):
 
 
 @pytest.fixture
-def coarse(new_session: NewSession, tmp_path: Path) -> Callable[..., Path]:
+def coarse(new_session: NewSession) -> Callable[..., Path]:
     """Boots of a label on a counter of 1 MHz. Each has three runs of samples of one length, in us."""
 
     def write(*lengths: int) -> Path:
         counter = {"khz": 1_000.0, "method": "CLOCK_MONOTONIC_RAW", "quantum": 1}
-        for boot, length in enumerate(lengths):
-            session = new_session(
-                f"stock/{boot:02d}",
-                boot_id=f"boot-{boot}",
-                created=f"2024-05-{boot + 1:02d}T12:00:00Z",
-                tsc=counter,
-            )
-            for run in (1, 2, 3):
-                session.run({"round_trip": [length] * 600}, run=run)
-        return tmp_path / "results/stock"
+        boots = [[[length] * 600] * 3 for length in lengths]
+        created = lambda boot: f"2024-05-{boot + 1:02d}T12:00:00Z"
+        return new_session.label("stock", boots, created=created, tsc=counter)
 
     return write
 
@@ -197,7 +193,7 @@ def test_a_change_that_rounding_alone_can_make_is_within_one_step(coarse, klat, 
     )
     said = " ".join(out.split())
     assert (
-        "at boot 9 of 16, 2024-05-09 12:00 (08): 5,000 to 6,000 ns: rounding to the counter's step"
+        "at boot 9 of 16, 2024-05-09 12:00 (8): 5,000 to 6,000 ns: rounding to the counter's step"
         in said
     )
     assert "--quantile mean" in said
@@ -228,7 +224,7 @@ def test_a_drift_that_rounding_alone_can_make_is_within_one_step(coarse, klat):
 
 
 @pytest.fixture
-def without_battery(new_session: NewSession, tmp_path: Path) -> Callable[..., Path]:
+def without_battery(new_session: NewSession) -> Callable[..., Path]:
     """Boots of a label on a board whose clock begins at 1970 in each boot. The last half is slower."""
 
     def write(count: int, campaigns: tuple[str, ...] = ()) -> Path:
@@ -239,11 +235,10 @@ def without_battery(new_session: NewSession, tmp_path: Path) -> Callable[..., Pa
             session = new_session(f"stock/{name}", boot_id=f"boot-{boot}", created=created)
             if campaigns:
                 pairing = {"experiment": campaigns[boot % len(campaigns)], "pair": str(boot + 1)}
-                facts = {"schema": 1, "label": "stock", "pairing": pairing}
-                (session.path / "run.json").write_text(json.dumps(facts))
+                session.write_facts({"schema": 1, "label": "stock", "pairing": pairing})
             centre = 52_000 + 26 * boot + 5_200 * (boot >= count / 2)
-            session.run({"round_trip": [centre + 13 * i for i in range(-50, 50)]})
-        return tmp_path / "results/stock"
+            session.run({"round_trip": around(centre)})
+        return new_session.root / "stock"
 
     return write
 

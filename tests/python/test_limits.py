@@ -7,51 +7,41 @@ import io
 import json
 import re
 import subprocess
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
-from written_sessions import RT, SOAK, NewSession, again, words, write_environment
+from written_sessions import RT, SOAK, NewSession, again, words
 
 ROOT = Path(__file__).resolve().parents[2]
 ONE_MHZ = {"khz": 1000.0, "quantum": 1}
 COUNTED = {"mode": "counted", "unit": "instructions"}
 
 
-class LimitSide:
+@pytest.fixture
+def limited(new_session: NewSession) -> Callable[..., Path]:
     """Makes a label whose boots have `above` samples of 200 us among those of 20 us."""
 
-    def __init__(self, writer: NewSession, root: Path) -> None:
-        self._writer = writer
-        self.root = root
-
-    def __call__(
-        self,
-        label: str,
-        above: list[list[int]],
-        n: int = 1_000,
-        again: bool = False,
-        **info: object,
+    def write(
+        label: str, above: list[list[int]], n: int = 1_000, again: bool = False, **info: object
     ) -> Path:
         draw = np.random.default_rng(len(label))
-        for boot, runs in enumerate(above):
-            session = self._writer(
-                f"{label}/{boot}", **{"label": label, "boot_id": f"{label}-{boot}", **info}
-            )
-            write_environment(session, {})
-            if again:
-                draw = np.random.default_rng(1)
-                session.start_ns = 1_700_000_000_000_000_000
-            for number, count in enumerate(runs, 1):
-                short = [int(52_000 + 500 * x) for x in draw.exponential(size=n - count)]
-                values = {"round_trip": short + [520_000] * count}
-                session.run(values, run=number, order=number)
-        return self.root / label
 
+        def samples(count: int) -> list[int]:
+            short = [int(52_000 + 500 * x) for x in draw.exponential(size=n - count)]
+            return short + [520_000] * count
 
-@pytest.fixture
-def limited(new_session: NewSession, tmp_path: Path) -> LimitSide:
-    return LimitSide(new_session, tmp_path / "results")
+        def copies() -> Iterator[Iterable[list[int]]]:
+            nonlocal draw
+            for runs in above:
+                draw = np.random.default_rng(1) if again else draw
+                yield map(samples, runs)
+
+        start = {"start_ns": 1_700_000_000_000_000_000} if again else {}
+        return new_session.label(label, copies(), environment={}, **start, **info)
+
+    return write
 
 
 def clean(boots: int = 4, runs: int = 4) -> list[list[int]]:
@@ -233,13 +223,10 @@ def test_blocks_of_one_boot_are_paired(new_session, tmp_path, klat):
     for label, above in (("a", 1), ("b", 30)):
         pairs = [[4 * i + 1, 4 * i + 4, str(i)] for i in range(8)]
         turns = [[order, order, order] for order in range(1, 33)]
-        session = new_session(f"{label}/0", label=label, boot_id="shared")
-        write_environment(session, {})
         facts = {"pairing": {"experiment": "e", "pairs": pairs}, "turns": turns}
-        (session.path / "run.json").write_text(json.dumps(facts))
-        for order in range(1, 33):
-            values = [52_000] * (500 - above - order % 3) + [520_000] * (above + order % 3)
-            session.run({"round_trip": values}, run=order, order=order)
+        counts = [above + order % 3 for order in range(1, 33)]
+        boot = [[52_000] * (500 - count) + [520_000] * count for count in counts]
+        new_session.label(label, [boot], boot_id="shared", environment={}, facts=facts)
     sides = tmp_path / "results/a", tmp_path / "results/b"
     status, out, _ = klat("compare", *sides, "--limit", "100us", "--share", "0.2")
     assert status == 0 and "NEW has more samples above the limit than BASE" in out
@@ -254,12 +241,7 @@ def test_a_sample_may_be_a_step_longer_or_shorter_than_its_reading(
 ):
     """A counter of 1 MHz, which rounds 1.9 us to 1 us, and a limit of 1.5 us."""
     for label, value in (("base", 1), ("new", ticks)):
-        for boot in range(5):
-            session = new_session(
-                f"{label}/{boot}", label=label, boot_id=f"{label}{boot}", tsc=ONE_MHZ
-            )
-            for run in range(1, 5):
-                session.run({"round_trip": [value] * 500}, run=run, floor=0)
+        new_session.label(label, [[[value] * 500] * 4] * 5, run={"floor": 0}, tsc=ONE_MHZ)
     found, out, _ = klat(
         "compare", tmp_path / "results/base", tmp_path / "results/new", "--limit", "1500ns"
     )

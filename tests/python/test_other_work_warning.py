@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,11 +14,10 @@ from klat.record.session import Session, read_session
 
 def session(path: Path, busy: int, error: int = 1, runs: int = 10, load: str = "") -> Session:
     """Runs of 100 ms on two CPUs, each with so many microseconds of other work."""
-    written = SyntheticSession(path)
+    written = SyntheticSession(path, facts={"load": load or None})
     for _ in range(runs):
         evidence = f"cpu_us=200000;other_busy_us={busy};other_busy_error_us={error}"
         written.run({"round_trip": [100] * 20}, evidence=evidence)
-    (path / "run.json").write_text(json.dumps({"load": load or None}))
     return read_session(path)
 
 

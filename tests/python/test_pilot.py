@@ -6,12 +6,13 @@ import itertools
 import json
 import math
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from written_sessions import SOAK, Klat, NewSession, SyntheticSession, again, words
+from written_sessions import SOAK, Klat, NewSession, again, words
 
 from klat.compare.verdicts import Observed, Rules, Unit, Verdict, judge
 
@@ -22,27 +23,19 @@ def pilot(
     runs: int = 8,
     boot: float = 0.01,
     run: float = 0.02,
-    **row: Any,
+    row: Mapping[str, Any] | None = None,
+    **info: Any,
 ) -> Path:
     draw = np.random.default_rng(3)
-    path = Path()
-    for number in range(boots):
-        session = writer(f"stock/{number}", boot_id=f"boot-{number}")
-        shift = draw.normal(0, boot)
-        for i in range(1, runs + 1):
-            value = round(100_000 * math.exp(shift + draw.normal(0, run)))
-            session.run({"round_trip": [value] * 20}, run=i, order=i, **row)
-        path = session.path.parent
-    return path
+    shifted = [draw.normal(0, [boot, *[run] * runs]) for _ in range(boots)]
+    middles = [[round(100_000 * math.exp(shift + x)) for x in rest] for shift, *rest in shifted]
+    samples = [[[middle] * 20 for middle in runs_of_boot] for runs_of_boot in middles]
+    return writer.label("stock", samples, run=row, **info)
 
 
-def constant(writer: NewSession, ticks: int, boots: int = 4) -> Path:
+def constant(writer: NewSession, ticks: int, label: str = "stock", boots: int = 4) -> Path:
     """Boots of three runs whose samples are all alike."""
-    for boot in range(boots):
-        session = writer(f"stock/{boot}", boot_id=f"boot-{boot}")
-        for i in range(1, 4):
-            session.run({"round_trip": [ticks] * 20}, run=i, order=i)
-    return session.path.parent
+    return writer.label(label, [[[ticks] * 20] * 3] * boots)
 
 
 def told(klat: Klat, *args: object) -> dict[str, Any]:
@@ -105,10 +98,7 @@ def test_the_time_of_a_run_is_from_its_start_to_the_next(new_session, klat):
 
 
 def test_in_counted_mode_the_time_of_a_run_is_the_hosts(new_session, klat):
-    def counted(name: str, **info: Any) -> SyntheticSession:
-        return new_session(name, mode="counted", unit="instructions", **info)
-
-    path = pilot(counted)
+    path = pilot(new_session, mode="counted", unit="instructions")
     status, out, _ = klat("plan", path)
     assert status == 0 and "the time of a run is not recorded" in words(out)
     assert re.search(r"[0-9]+ boots of [0-9]+ runs? for each kernel$", out, re.MULTILINE)
@@ -152,12 +142,9 @@ def test_a_change_below_the_counters_steps_is_not_promised(new_session, klat):
 
 def test_a_metric_too_coarse_to_plan_does_not_stop_the_others(new_session, klat):
     draw = np.random.default_rng(5)
-    for boot in range(4):
-        session = new_session(f"stock/{boot}", boot_id=f"boot-{boot}")
-        for i in range(1, 4):
-            values = [round(100_000 * math.exp(draw.normal(0, 0.01)))] * 20
-            session.run({"round_trip": values, "wakeup": [1000] * 20}, run=i, order=i)
-    status, out, _ = klat("plan", session.path.parent, "--change", "4%")
+    middles = np.round(100_000 * np.exp(draw.normal(0, 0.01, (4, 3)))).astype(int)
+    boots = [[{"round_trip": [m] * 20, "wakeup": [1000] * 20} for m in boot] for boot in middles]
+    status, out, _ = klat("plan", new_session.label("stock", boots), "--change", "4%")
     assert status == 0 and "Holm over 2 tests" in words(out)
     assert re.search(r"wakeup, median .* too coarse$", out, re.MULTILINE)
     assert "in 1 of 2 figures with" in words(out)
@@ -177,7 +164,7 @@ def test_a_pilot_without_the_figure_has_no_plan(new_session, klat):
     assert status == 3 and unknown(out, "boot").startswith("one run;")
     status, out, _ = klat("plan", path, "--quantile", "p99")
     assert status == 3 and unknown(out, "boot") == "no run has its p99"
-    status, out, _ = klat("plan", constant(lambda name, **i: new_session(f"zero/{name}", **i), 0))
+    status, out, _ = klat("plan", constant(new_session, 0, "zero"))
     assert status == 3 and unknown(out, "boot") == "the median of a run is 0"
 
 
@@ -208,7 +195,7 @@ def test_the_boots_for_exit_status_0_show_that_nothing_has_changed(new_session, 
 
 
 def test_a_pilot_without_a_run_that_counts_is_one_line(new_session, klat, tmp_path):
-    spoiled = pilot(new_session, boots=1, status="invalid", reason="moved")
+    spoiled = pilot(new_session, boots=1, row={"status": "invalid", "reason": "moved"})
     for path, why in ((spoiled, "no run counts"), (tmp_path / "missing", "no such directory")):
         status, out, err = klat("plan", path)
         assert (status, out) == (2, "") and why in err and err.count("\n") == 1
@@ -243,7 +230,7 @@ def taken_in_turns(
             "first": number == 0, "partner": f"../../{'ba'[number]}/{name}", "turns": [[1, 2, 1]],
             "pairing": {"experiment": "e", "pairs": pairs},
         }  # fmt: skip
-        (session.path / "run.json").write_text(json.dumps(facts))
+        session.write_facts(facts)
     return [session.path for session in both]
 
 
@@ -332,7 +319,7 @@ def test_a_metric_of_one_setting_is_named_as_left_out(new_session, klat):
 
 
 def test_a_soak_is_planned_in_segments(new_session, klat):
-    path = pilot(new_session, run=0.05, params=SOAK, elapsed_ns=60 * 10**9)
+    path = pilot(new_session, run=0.05, row={"params": SOAK, "elapsed_ns": 60 * 10**9})
     slow = ("--boot-seconds", 600)
     _, out, _ = klat("plan", path, *slow)
     said = words(out)

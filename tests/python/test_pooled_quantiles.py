@@ -4,13 +4,14 @@ short, of a group of boots."""
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from written_sessions import RT, NewSession, words, write_environment
+from written_sessions import RT, NewSession, words
 
 from klat.compare.dataset import read_dataset
 from klat.compare.estimands import parse
@@ -30,39 +31,15 @@ def draw(boot: int, run: int, n: int, ratio: float) -> list[int]:
     return [int(x) for x in held]
 
 
-class Boots:
-    """Writes the boots of a label."""
-
-    def __init__(self, new_session: NewSession) -> None:
-        self._new = new_session
-
-    def __call__(
-        self,
-        label: str,
-        boots: int,
-        runs: int,
-        n: int = 1000,
-        ratio: float = 1.0,
-        facts: dict[str, Any] | None = None,
-        **info: Any,
-    ) -> Path:
-        for boot in range(boots):
-            session = self._new(
-                f"{label}/{boot}", **{"label": label, "boot_id": f"{label}-{boot}", **info}
-            )
-            write_environment(session, {})
-            for run in range(1, runs + 1):
-                held = draw(boot, run, n, ratio)
-                session.run({"round_trip": held}, run=run, order=run)
-            if facts:
-                own = json.dumps(facts).replace("BOOT", str(boot))
-                (session.path / "run.json").write_text(own)
-        return session.path.parent
-
-
 @pytest.fixture
-def boots(new_session: NewSession) -> Boots:
-    return Boots(new_session)
+def boots(new_session: NewSession) -> Callable[..., Path]:
+    def write(
+        label: str, boots: int, runs: int, n: int = 1000, ratio: float = 1.0, **info: Any
+    ) -> Path:
+        drawn = [[draw(boot, run, n, ratio) for run in range(1, runs + 1)] for boot in range(boots)]
+        return new_session.label(label, drawn, environment={}, **info)
+
+    return write
 
 
 def test_runs_of_a_boot_are_pooled_for_a_quantile_that_none_of_them_has(boots, klat):
@@ -111,7 +88,9 @@ def test_boots_that_are_too_short_are_groups(boots, klat):
 
 
 def test_groups_of_pairs_hold_the_same_pairs_on_both_sides(boots, klat):
-    facts = {"pairing": {"experiment": "e", "pair": "BOOT"}}
+    def facts(boot):
+        return {"pairing": {"experiment": "e", "pair": str(boot)}}
+
     stock = boots("stock", 13, 4, facts=facts)
     rt = boots("rt", 13, 2, ratio=1.5, facts=facts, **RT)
     out = klat("compare", stock, rt, "--quantile", "p99.9")[1]

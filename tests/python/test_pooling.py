@@ -35,13 +35,9 @@ def boot(new_session: NewSession) -> Callable[..., SyntheticSession]:
         **info: Any,
     ) -> SyntheticSession:
         names = {"boot_id": f"{label}-{number}", "created": f"2024-05-{number:02d}T12:00:00Z"}
-        session = new_session(f"{label}/{number}", label=label, **{**names, **info})
-        for name, text in {f"{CPU}/online": "0-1\n", **(files or {})}.items():
-            file = session.path / "environment" / name
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(text)
-        if facts is not None:
-            (session.path / "run.json").write_text(json.dumps(facts))
+        files = {f"{CPU}/online": "0-1\n", **(files or {})}
+        names |= {"label": label, **info}
+        session = new_session(f"{label}/{number}", environment=files, facts=facts, **names)
         for run in (1, 2):
             session.run({"round_trip": samples(52_000 + 26 * run)}, run=run, order=run, **row or {})
         return session
@@ -220,16 +216,17 @@ def lab_facts(number: int, created: str, experiment: str = "e1") -> dict[str, An
 def test_boots_of_an_experiment_are_in_the_order_of_their_numbers(new_session, stock):
     """Every guest's clock is set to the same second, and the host may store boots out of order."""
     for directory, number, stored in (("c", 1, "30"), ("a", 2, "10"), ("b", 10, "20")):
-        session = new_session(
-            f"stock/{directory}", boot_id=f"boot-{number}", created="2026-01-01T00:00:00Z"
-        )
         facts = lab_facts(number, f"2026-05-01T12:00:{stored}Z")
-        (session.path / "run.json").write_text(json.dumps(facts))
+        session = new_session(
+            f"stock/{directory}",
+            facts=facts,
+            boot_id=f"boot-{number}",
+            created="2026-01-01T00:00:00Z",
+        )
         for run in (1, 2, 3):
             session.run({"round_trip": samples(5_000)}, run=run)
-    earlier = new_session("stock/z", boot_id="earlier", created="2026-01-01T00:00:00Z")
     facts = lab_facts(7, "2026-05-01T11:00:00Z", "e0")
-    (earlier.path / "run.json").write_text(json.dumps(facts))
+    earlier = new_session("stock/z", facts=facts, boot_id="earlier", created="2026-01-01T00:00:00Z")
     earlier.run({"round_trip": samples(5_000)}, run=1)
     (label,), _ = read_datasets([stock])
     (setting,) = label.settings
@@ -351,7 +348,7 @@ def test_a_block_with_another_state_in_a_turn_is_left_out(new_session, klat):
         spans = [[8 * b + 1, 8 * b + 8, str(b)] for b in range(8)]
         turns = [[4 * t + 1, 4 * t + 4, t] for t in range(16)]
         facts = {"pairing": {"experiment": "e", "pairs": spans}, "turns": turns}
-        (session.path / "run.json").write_text(json.dumps(facts))
+        session.write_facts(facts)
         sides[name] = str(session.path)
     against = compared(klat, sides["a"], sides["b"])
     assert ratios(against) == pytest.approx([1.0], abs=0.001)

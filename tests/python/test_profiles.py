@@ -103,13 +103,14 @@ def test_what_a_profile_cannot_do_is_one_line(runner, words, status, said):
 
 @pytest.mark.parametrize("profile", [None, "rt"])
 def test_reports_show_the_metric_first_that_the_profile_names(new_session, klat, profile):
-    for label in ("a", "b"):
-        for boot in range(5):
-            session = new_session(f"{label}/{boot}", label=label, boot_id=f"{label}{boot}")
-            metrics = {"initiator": samples(20_000 + boot), "interruption": samples(9_000 + boot)}
-            session.run(metrics, benchmark="tlbflush", params="responders=1", order=1, run=1)
-            (session.path / "run.json").write_text(json.dumps({"profile": profile}))
-    paths = [session.path.parents[1] / label for label in ("a", "b")]
+    boots = [
+        [{"initiator": samples(20_000 + boot), "interruption": samples(9_000 + boot)}]
+        for boot in range(5)
+    ]
+    row = {"benchmark": "tlbflush", "params": "responders=1"}
+    paths = [
+        new_session.label(label, boots, run=row, facts={"profile": profile}) for label in ("a", "b")
+    ]
     _, summary, _ = klat("summary", paths[0])
     _, verdicts, _ = klat("compare", *paths)
     for text in (summary, verdicts):

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from written_sessions import PIPES, RT, SOAK, Klat, SideWriter, SyntheticSession, as_words
+from written_sessions import PIPES, RT, SOAK, Klat, NewSession, SideWriter, as_words
 from written_sessions import statistics_of
 
 from klat.record import samples
@@ -116,7 +116,7 @@ def test_the_order_of_a_soak_cannot_be_read(writer):
 
 def as_reported(klat: Klat, root: Path, params: str) -> list[str]:
     """What each command that needs no order of samples says of two labels."""
-    sides = SideWriter(lambda path, **info: SyntheticSession(root / path, **info), root)
+    sides = SideWriter(NewSession(root))
     stock = sides("stock", run={"params": params})
     rt = sides("rt", 1.2, run={"params": params}, **RT)
     found = []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -31,10 +30,9 @@ def sides(writer: NewSession, blocks: int, ratio: float = 1.0) -> tuple[Dataset,
     draw = np.random.default_rng(5)
     found = []
     for label, factor in (("a", 1.0), ("b", ratio)):
-        session = writer(label, label=label)
         pairs = [[2 * i + 1, 2 * i + 2, str(i + 1)] for i in range(blocks)]
         facts = {"pairing": {"experiment": "e", "pairs": pairs}}
-        (session.path / "run.json").write_text(json.dumps(facts))
+        session = writer(label, label=label, facts=facts)
         for order in range(1, 2 * blocks + 1):
             drift = 1 + 0.1 * order / blocks
             metrics = {}

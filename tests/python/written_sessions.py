@@ -78,14 +78,21 @@ def as_words(values: Iterable[int]) -> bytes:
 
 
 class SyntheticSession:
-    """A session on disk that grows by `run()`. `info` overrides keys of session.json, None
-    included."""
+    """A session on disk that grows by `run()`. `environment` and `facts` (run.json) are written if
+    given; `info` overrides keys of session.json, None included."""
 
-    def __init__(self, path: Path, **info: Any) -> None:
+    def __init__(
+        self,
+        path: Path,
+        environment: Mapping[str, str] | None = None,
+        facts: Mapping[str, Any] | None = None,
+        start_ns: int = 0,
+        **info: Any,
+    ) -> None:
         self.path = path
         # No two runs of a machine start at one moment.
         place = zlib.crc32("/".join(path.parts[-2:]).encode()) % 1_000_000
-        self.start_ns = 1_700_000_000_000_000_000 + place
+        self.start_ns = start_ns or 1_700_000_000_000_000_000 + place
         (path / "samples").mkdir(parents=True)
         (path / "environment").mkdir()
         self.info: dict[str, Any] = {
@@ -120,6 +127,10 @@ class SyntheticSession:
         self.info.update(info)
         self.write_info()
         self.runs_csv.write_text(",".join(COLUMNS) + "\n")
+        if environment is not None:
+            self.write_environment(environment)
+        if facts is not None:
+            self.write_facts(facts)
 
     @property
     def runs_csv(self) -> Path:
@@ -127,6 +138,17 @@ class SyntheticSession:
 
     def write_info(self) -> None:
         (self.path / "session.json").write_text(json.dumps(self.info))
+
+    def write_facts(self, facts: Mapping[str, Any]) -> None:
+        write_facts(self.path, facts)
+
+    def write_environment(self, files: Mapping[str, str]) -> None:
+        """These files, and two that comparable sessions have."""
+        common = {f"{CPU}/cpuidle/current_driver": "none", "proc/cmdline": "ro"}
+        for name, text in (common | dict(files)).items():
+            file = self.path / "environment" / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text)
 
     def samples_file(self, benchmark: str) -> Path:
         return self.path / "samples" / f"{benchmark}.u64"
@@ -226,8 +248,42 @@ def run_facts() -> dict[str, Any]:
     }
 
 
-# What the fixtures of conftest.py are.
-NewSession = Callable[..., SyntheticSession]
+def write_facts(session: Path, facts: Mapping[str, Any]) -> None:
+    (session / "run.json").write_text(json.dumps(facts))
+
+
+class NewSession:
+    """`new_session("stock/1", label="stock", …)` makes a SyntheticSession below a directory."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def __call__(self, name: str = "stock/1", **info: Any) -> SyntheticSession:
+        return SyntheticSession(self.root / name, **info)
+
+    def label(
+        self,
+        directory: str,
+        boots: Iterable[Iterable[Sequence[int] | Mapping[str, Sequence[int]]]],
+        run: Mapping[str, Any] | None = None,
+        **info: Any,
+    ) -> Path:
+        """A label whose boots have these runs: the samples of round_trip, or of each metric. `run`
+        has more columns of runs.csv. In it and in `info` a function gets the number of the boot."""
+
+        def of(boot: int, values: Mapping[str, Any]) -> dict[str, Any]:
+            return {k: value(boot) if callable(value) else value for k, value in values.items()}
+
+        for boot, runs in enumerate(boots):
+            names = {"label": directory, "boot_id": f"{directory}-{boot}"}
+            session = self(f"{directory}/{boot}", **names | of(boot, info))
+            for number, metrics in enumerate(runs, 1):
+                if not isinstance(metrics, Mapping):
+                    metrics = {"round_trip": metrics}
+                session.run(metrics, run=number, order=number, **of(boot, run or {}))
+        return self.root / directory
+
+
 Klat = Callable[..., tuple[int, str, str]]
 
 
@@ -255,38 +311,23 @@ def samples(median: float, n: int = 600) -> list[int]:
     return [4 * x if i % 100 == 99 else x for i, x in enumerate(body)]
 
 
-def write_environment(session: SyntheticSession, files: Mapping[str, str]) -> None:
-    for name, text in {
-        f"{CPU}/cpuidle/current_driver": "none",
-        "proc/cmdline": "ro",
-        **files,
-    }.items():
-        path = session.path / "environment" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-
-
 def write_label(
-    writer: NewSession, name: str = "stock", ratio: float = 1.0, boots: int = 4, **info: object
+    writer: NewSession, name: str = "stock", ratio: float = 1.0, boots: int = 4, **info: Any
 ) -> Path:
     """A label with four runs of pipes a boot, about 52,000 ticks (20 us), without noise."""
-    directory = re.sub(r"\W", "_", name)
-    for boot in range(boots):
-        boot_id = f"boot-{boot}-of-{len(name)}-{ratio}"
-        session = writer(f"{directory}/{boot}", **({"label": name, "boot_id": boot_id} | info))
-        write_environment(session, {})
-        for run in range(1, 5):
-            middle = ratio * (52_000 + 52 * boot + 26 * run)
-            session.run({"round_trip": samples(middle)}, run=run, order=run)
-    return session.path.parent
+    middles = [[ratio * (52_000 + 52 * b + 26 * run) for run in range(1, 5)] for b in range(boots)]
+    names: dict[str, Any] = {"label": name, "environment": {}}
+    names["boot_id"] = lambda boot: f"boot-{boot}-of-{len(name)}-{ratio}"
+    boots_of_runs = [map(samples, of_boot) for of_boot in middles]
+    return writer.label(re.sub(r"\W", "_", name), boots_of_runs, **names | info)
 
 
 class SideWriter:
     """Makes one side of a comparison: the boots of a label, whose runs vary by `noise`."""
 
-    def __init__(self, writer: NewSession, root: Path) -> None:
+    def __init__(self, writer: NewSession) -> None:
         self._writer = writer
-        self.root = root
+        self.root = writer.root
 
     def add(self, label: str, metric: str, median: int, boots: int = 5, **run: Any) -> Path:
         """Adds a run of `metric` to each boot of `label`."""
@@ -312,13 +353,11 @@ class SideWriter:
         draw = np.random.default_rng(sum(map(ord, label)) if seed is None else seed)
         for boot in range(boots):
             boot_id = info.get("boot_id") or f"{prefix or label}-boot-{boot}"
+            names = {"label": label, **info, "boot_id": boot_id}
             session = self._writer(
-                f"{label}/{boot}", **{"label": label, **info, "boot_id": boot_id}
+                f"{label}/{boot}", environment=environment or {}, facts=facts, **names
             )
             session.start_ns += 10**9 * begun[boot] if begun else 0
-            write_environment(session, environment or {})
-            if facts:
-                (session.path / "run.json").write_text(json.dumps(facts))
             shift = draw.normal(0, noise)
             for number in range(1, runs + 1):
                 centre = 52_000 * ratio * math.exp(shift + draw.normal(0, noise))
