@@ -151,6 +151,22 @@ def test_allow_accepts_one_condition_only(side, klat):
     assert klat("compare", stock, rt, *both)[0] == 0
 
 
+@pytest.mark.parametrize(
+    ("key", "said"),
+    [
+        ("cmdline.*", "--allow cmdline.*: no session has this condition; they have cmdline.mitigations"),
+        ("cmdline.mitigation", "did you mean 'cmdline.mitigations'?"),
+        ("vulnerability.m?s", "did you mean 'vulnerability.mds'?"),
+        ("process.nice", "no session has this condition; they have no process.NAME"),
+    ],
+)  # fmt: skip
+def test_allow_refuses_a_name_that_no_session_has(side, klat, key, said):
+    environment = SET_AS_USUAL | {"proc/cmdline": "quiet mitigations=off"}
+    stock = side("stock", environment=environment)
+    status, _, err = klat("compare", stock, side("rt", **RT), "--allow", key)
+    assert status == 2 and said in words(err)
+
+
 def test_kernel_parameters_of_an_experiment_are_under_test(side, klat):
     def given(append: str, experiment: str = "e") -> dict[str, Any]:
         return {"facts": {"under_test": {"experiment": experiment, "append": append}}}

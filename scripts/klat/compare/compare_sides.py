@@ -47,6 +47,7 @@ def compare_with_runs(
 ) -> tuple[Comparison, list[MatchedSides]]:
     """compare(), and the matched runs of each item of Comparison.against."""
     _check(base, news, options)
+    refusals.check_allowed(options.allow, (base, *news))
     rules, caution = at_look([base, *news], options.rules)
     options = replace(options, rules=rules)
     matched: list[MatchedSides] = []

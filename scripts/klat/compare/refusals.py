@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from klat.base.errors import KlatError, did_you_mean
 from klat.compare import frequencies
 from klat.record import environment
 from klat.compare.conditions import (
@@ -19,10 +20,26 @@ from klat.compare.conditions import (
     words_under_test,
 )
 from klat.record.environment import ABSENT, Difference, recorded_differences, short
+from klat.record.session import printable
 from klat.compare.units import SideUnits
 from klat.compare.dataset import Dataset
 
 Conditions = tuple[Condition, ...]
+
+
+def check_allowed(allow: Sequence[str], datasets: Sequence[Dataset]) -> None:
+    """KlatError for a KEY.NAME that none of the sessions has: it would allow nothing."""
+    known = {key for side in datasets for source in side.sources for key, _ in source.values}
+    for key in allow:
+        family, dot, _ = key.partition(".")
+        if not dot or key in known:
+            continue
+        names = sorted(name for name in known if name.startswith(f"{family}."))
+        shown = ", ".join(names[:4]) + (", ..." if names[4:] else "") or f"no {family}.NAME"
+        meant = did_you_mean(key, names) or f"; they have {shown}"
+        raise KlatError(
+            f"--allow {printable(key)}: no session has this condition{printable(meant)}"
+        )
 
 
 def between(
