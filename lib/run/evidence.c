@@ -38,18 +38,32 @@ static void take_halt_poll(struct klat_snapshot *snapshot, const struct klat_run
 	}
 }
 
-/* A hash (FNV) of the cgroups that the measured process is in; 0: not read. */
-static uint64_t hash_cgroups(const struct klat_library *library)
+/* Continues a hash (FNV) with the cgroups of a task. */
+static uint64_t add_cgroups(uint64_t hash, pid_t task)
 {
-	char path[64] = "/proc/self/cgroup", *text;
-	uint64_t hash = 0;
+	char path[64], *text;
 
-	if (library->soak.pid)
-		snprintf(path, sizeof(path), "/proc/%d/cgroup", library->soak.pid);
+	snprintf(path, sizeof(path), "/proc/%d/cgroup", task);
 	text = klat_read_file(path);
 	for (const char *c = text; c && *c; c++)
 		hash = (hash ^ (unsigned char)*c) * 0x100000001b3;
 	free(text);
+	return hash;
+}
+
+/* Of the measured process and of each worker, which can be a process of its own; 0: not read. */
+static uint64_t hash_cgroups(const struct klat_run *run)
+{
+	char link[16] = "";
+	const bool linked = readlink("/proc/self", link, sizeof(link) - 1) > 0;
+	const pid_t self = linked ? atoi(link) : 0, soaking = run->library->soak.pid;
+	uint64_t hash = add_cgroups(0, soaking ? soaking : self);
+
+	/* In a PID namespace, /proc can be that of another one, with other numbers. */
+	if (self != getpid())
+		return hash;
+	for (int i = 0; i < run->worker_count; i++)
+		hash = add_cgroups(hash, run->workers[i].tid);
 	return hash;
 }
 
@@ -69,7 +83,7 @@ void klat_snapshot_take(struct klat_snapshot *snapshot, const struct klat_run *r
 	/* An SMI stops all CPUs at once, so one CPU's count is enough. */
 	snapshot->smi = klat_arch_smi_count(run->cpus[0]);
 	klat_scheduler(snapshot->scheduler, sizeof(snapshot->scheduler));
-	snapshot->cgroups_hash = hash_cgroups(run->library);
+	snapshot->cgroups_hash = hash_cgroups(run);
 	if (run->library->common.guest_halt_poll >= 0)
 		take_halt_poll(snapshot, run);
 }

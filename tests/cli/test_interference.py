@@ -127,17 +127,30 @@ def test_a_stop_disturbs_a_run(words, stop, root, two_cpus):
     judged("disturbed invalid", attempt)
 
 
-def test_a_move_to_another_cgroup_makes_a_run_invalid(root):
+# The measured process, the worker of eventloop that is a process, and one thread of two.
+@pytest.mark.parametrize(
+    ("words", "moved", "file"),
+    [
+        (("syscall",), "children", "cgroup.procs"),
+        (("eventloop", "--writes", "1000"), "worker", "cgroup.procs"),
+        (("pipes",), "worker", "tasks"),
+    ],
+    ids=str,
+)
+def test_a_move_to_another_cgroup_makes_a_run_invalid(words, moved, file, root):
+    program, *options = words
     parents = (Path("/sys/fs/cgroup/freezer"), Path("/sys/fs/cgroup"))
-    parent = next((path for path in parents if (path / "cgroup.procs").exists()), None)
+    parent = next((path for path in parents if (path / file).exists()), None)
     if parent is None:
-        harness.lacking("there is no cgroup file system")
+        harness.lacking("there is no cgroup file system with such a file")
     group = parent / "klat-test"
     group.mkdir(exist_ok=True)
+    line = (*ONE_CPU.get(program, ("--cpus", CPU)), *long(program), *options, "--json")
     try:
-        with Running("syscall", "--cpus", CPU, *long("syscall"), "--json") as running:
-            for pid in running.children:
-                (group / "cgroup.procs").write_text(str(pid))
+        with Running(program, *line) as running:
+            pids = running.children
+            for pid in pids if moved == "children" else {spinner(pids)}:
+                (group / file).write_text(str(pid))
             result = json_of(running.end(limit=60))
     finally:
         group.rmdir()
