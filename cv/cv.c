@@ -58,9 +58,9 @@ static const struct klat_metric metrics[] = {
 		      KLAT_WINDOWS("low high", "low high"), .mean_of = 2,
 		      .untraceable = "a sample is the mean of two directions; explain round_trip" },
 	[ROUND_TRIP] = { "round_trip", "L signals H until L has H's reply; both stamps on L's CPU",
-			 .path_length = true, KLAT_WINDOWS("low", "low"), .taken_by = "low" },
+			 .path_length = true, KLAT_WITHIN("low", "low") },
 	[LOCK_UNLOCK] = { "lock_unlock", "lock and unlock without contention", .path_length = true,
-			  KLAT_WINDOWS("locker", "locker"), .taken_by = "locker" },
+			  KLAT_WITHIN("locker", "locker") },
 };
 
 static const struct klat_published published[] = {

@@ -71,6 +71,8 @@ struct klat_metric {
 };
 
 #define KLAT_WINDOWS(begins, ends) .begins_in = (begins), .ends_in = (ends)
+/* Both stamps of a sample are in one function, and a worker of this role takes them. */
+#define KLAT_WITHIN(function, role) KLAT_WINDOWS(function, function), .taken_by = (role)
 
 /*
  * The samples of one series of the metric with this index. Element i is iteration i, also in the

@@ -15,7 +15,6 @@
 #include "sync/sync.h"
 
 #include <errno.h>
-#include <sys/epoll.h>
 #include <unistd.h>
 
 #define MAX_BYTES 65536
@@ -29,14 +28,10 @@ static struct options {
 	int process, epoll, mode, higher;
 } options = { .bytes = 1, .gap_us = 50, .low_priority = 19 };
 
-/* A pipe. Without --wait epoll, `epoll` is negative. */
-struct channel {
-	int fds[2], epoll;
-};
-
+/* By worker: its message, and the pipe that it writes to. */
 struct state {
 	uint64_t start KLAT_ALIGNED;
-	struct channel there, back; /* writer to reader, reader to writer */
+	int pipes[2][2], epolls[2]; /* without --wait epoll, `epolls` are negative */
 	char bytes[2][MAX_BYTES];
 };
 
@@ -55,8 +50,7 @@ static const struct klat_option option_table[] = {
 
 static const struct klat_metric metrics[] = {
 	[ROUND_TRIP] = { "round_trip", "write until the reply is read, on the writer's CPU",
-			 .path_length = true, KLAT_WINDOWS("writer", "writer"),
-			 .taken_by = "writer" },
+			 .path_length = true, KLAT_WITHIN("writer", "writer") },
 	[ONE_WAY] = { "one_way", "write until the reader has the bytes, between two CPUs",
 		      .path_length = true, .taken_by = "reader" },
 };
@@ -77,23 +71,24 @@ static int configure(struct klat_run *run)
 	return 0;
 }
 
-static int put(const struct channel *channel, const char *bytes, size_t size)
+static inline int put(const struct state *state, int worker, size_t size)
 {
+	const char *bytes = state->bytes[worker];
+
 	for (ssize_t done; size; bytes += done, size -= done)
-		if ((done = write(channel->fds[1], bytes, size)) <= 0)
+		if ((done = write(state->pipes[worker][1], bytes, size)) <= 0)
 			return done ? -errno : -EPIPE;
 	return 0;
 }
 
-static int take(const struct channel *channel, char *bytes, size_t size)
+static inline int take(struct state *state, int worker, size_t size)
 {
-	struct epoll_event event;
+	char *bytes = state->bytes[worker];
 
-	if (channel->epoll >= 0 &&
-	    TEMP_FAILURE_RETRY(epoll_wait(channel->epoll, &event, 1, -1)) < 0)
+	if (state->epolls[!worker] >= 0 && sync_epoll_wait(&state->epolls[!worker]) < 0)
 		return -errno;
 	for (ssize_t done; size; bytes += done, size -= done)
-		if ((done = read(channel->fds[0], bytes, size)) <= 0)
+		if ((done = read(state->pipes[!worker][0], bytes, size)) <= 0)
 			return done ? -errno : -EPIPE;
 	return 0;
 }
@@ -115,8 +110,7 @@ static int writer(struct klat_worker *worker)
 		if (options.mode == ONE_WAY && options.gap_us)
 			klat_sleep(worker, options.gap_us * 1000);
 		begin = state->start = klat_stamp_begin();
-		err = put(&state->there, state->bytes[WRITER], size)
-			      ?: take(&state->back, state->bytes[WRITER], reply);
+		err = put(state, WRITER, size) ?: take(state, WRITER, reply);
 		if (round_trip)
 			round_trip[i] = klat_stamp_end(worker) - begin;
 	}
@@ -132,21 +126,13 @@ static int reader(struct klat_worker *worker)
 	int err = 0;
 
 	for (int64_t i = klat_first(run); !err && klat_next(worker, &i); i++) {
-		err = take(&state->there, state->bytes[READER], size);
+		err = take(state, READER, size);
 		klat_inject(run, i);
 		if (one_way)
 			one_way[i] = klat_stamp_end(worker) - state->start;
-		err = err ?: put(&state->back, state->bytes[READER], reply);
+		err = err ?: put(state, READER, reply);
 	}
 	return err;
-}
-
-static int open_channel(struct klat_run *run, struct channel *channel)
-{
-	if (sync_pipe(run, channel->fds, options.bytes))
-		return -EIO;
-	channel->epoll = options.epoll ? sync_epoll(channel->fds[0]) : -1;
-	return options.epoll && channel->epoll < 0 ? channel->epoll : 0;
 }
 
 static int setup(struct klat_run *run)
@@ -154,8 +140,15 @@ static int setup(struct klat_run *run)
 	struct klat_worker *workers = run->workers;
 	struct state *state = run->state;
 
-	/* A message longer than a page is read in parts. */
-	workers[WRITER].most_sleeps = workers[READER].most_sleeps = 1 + options.bytes / 4096;
+	for (int i = WRITER; i <= READER; i++) {
+		if (sync_pipe(run, state->pipes[i], options.bytes))
+			return -EIO;
+		state->epolls[i] = options.epoll ? sync_epoll(state->pipes[i][0]) : -1;
+		if (options.epoll && state->epolls[i] < 0)
+			return state->epolls[i];
+		/* A message longer than a page is read in parts. */
+		workers[i].most_sleeps = 1 + options.bytes / 4096;
+	}
 	workers[READER].process = options.process;
 	/* Half of the writer's wakeups end the gap, and no sample contains its wait for the reply.
 	 */
@@ -165,7 +158,7 @@ static int setup(struct klat_run *run)
 	}
 	if (options.higher)
 		workers[options.higher == 1 ? WRITER : READER].rank = KLAT_LOW;
-	return open_channel(run, &state->there) ?: open_channel(run, &state->back);
+	return 0;
 }
 
 static const struct klat_worker workers[] = {

@@ -7,7 +7,6 @@
 #include <errno.h>
 #include <sched.h>
 #include <signal.h>
-#include <sys/epoll.h>
 #include <sys/signalfd.h>
 #include <sys/time.h>
 #include <sys/timerfd.h>
@@ -310,7 +309,6 @@ static int block(struct clockwork *work, uint64_t *count)
 {
 	struct timespec deadline = klat_from_ns(work->next);
 	struct signalfd_siginfo info;
-	struct epoll_event event;
 
 	*count = 1;
 	while (work->yields && klat_now_ns() < work->next)
@@ -320,8 +318,7 @@ static int block(struct clockwork *work, uint64_t *count)
 		return 0;
 	if (work->method == NANOSLEEP)
 		return -clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &deadline, NULL);
-	if (options.wait == EPOLL &&
-	    TEMP_FAILURE_RETRY(epoll_wait(work->epoll_fd, &event, 1, -1)) < 0)
+	if (options.wait == EPOLL && sync_epoll_wait(&work->epoll_fd) < 0)
 		return -errno;
 	if (work->method == TIMERFD)
 		return read(work->fd, count, sizeof(*count)) == sizeof(*count) ? 0 : -errno;

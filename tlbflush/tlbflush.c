@@ -58,8 +58,7 @@ static const struct klat_option option_table[] = {
 
 static const struct klat_metric metrics[] = {
 	[INITIATOR] = { "initiator", "the system call, on the CPU that makes it",
-			.path_length = true, KLAT_WINDOWS("initiator", "initiator"),
-			.taken_by = "initiator" },
+			.path_length = true, KLAT_WITHIN("initiator", "initiator") },
 	[INTERRUPTION] = { "interruption",
 			   "longest gap between two counter readings of a responder",
 			   .path_length = false, .taken_by = "responder",

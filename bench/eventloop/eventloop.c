@@ -68,12 +68,11 @@ static const struct klat_metric metrics[] = {
 	[TOTAL] = { "total", "a round without its teardown: registration, first bytes, loop",
 		    .path_length = true, .taken_by = "loop" },
 	[REGISTRATION] = { "registration", "registration of every pair, and a pass without events",
-			   .path_length = true, KLAT_WINDOWS("run_round", "run_round"),
-			   .taken_by = "loop" },
+			   .path_length = true, KLAT_WITHIN("run_round", "loop") },
 	[LOOP] = { "loop", "first bytes written to last byte read", .path_length = true,
-		   KLAT_WINDOWS("run_round", "run_round"), .taken_by = "loop" },
+		   KLAT_WITHIN("run_round", "loop") },
 	[TEARDOWN] = { "teardown", "removal of every pair", .path_length = true,
-		       KLAT_WINDOWS("run_round", "run_round"), .taken_by = "loop" },
+		       KLAT_WITHIN("run_round", "loop") },
 };
 
 #define PUBLISHED_CASE(active, timers, priorities, batch)                                          \

@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <sched.h>
 #include <stdlib.h>
-#include <sys/epoll.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
 
@@ -81,8 +80,6 @@ int owner_pass(struct owner *owner)
 
 int owner_wait(struct owner *owner)
 {
-	struct epoll_event event;
-
 	owner->counts.waited++;
 	if (owner->costs->polls) {
 		while (queue_is_empty(&owner->queue))
@@ -91,8 +88,7 @@ int owner_wait(struct owner *owner)
 	}
 	if (owner->costs->wake == SPIN)
 		return wait_spin(owner);
-	if (owner->costs->wake == EVENTFD_EPOLL &&
-	    TEMP_FAILURE_RETRY(epoll_wait(owner->epoll, &event, 1, -1)) < 0)
+	if (owner->costs->wake == EVENTFD_EPOLL && sync_epoll_wait(&owner->epoll) < 0)
 		return -errno;
 	return sync_wait(&owner->wake);
 }

@@ -83,11 +83,11 @@ static const struct klat_option option_table[] = {
 
 static const struct klat_metric metrics[] = {
 	[CALL] = { "call", "one call, on one CPU", .path_length = true,
-		   KLAT_WINDOWS("call_singly", "call_singly"), .taken_by = "caller" },
+		   KLAT_WITHIN("call_singly", "caller") },
 	[CALLS_N] = { "calls_n", "--batch N calls, on one CPU", .path_length = true,
-		      KLAT_WINDOWS("call_in_batches", "call_in_batches"), .taken_by = "caller" },
+		      KLAT_WITHIN("call_in_batches", "caller") },
 	[CALLS_2N] = { "calls_2n", "2N calls", .path_length = true,
-		       KLAT_WINDOWS("call_in_batches", "call_in_batches"), .taken_by = "caller" },
+		       KLAT_WITHIN("call_in_batches", "caller") },
 };
 
 static const char in_linux[] =

@@ -92,8 +92,7 @@ static const struct klat_option option_table[] = {
 static const struct klat_metric metrics[] = {
 	[ROUND_TRIP] = { "round_trip",
 			 "send of the message to receipt of the answer, initiator's CPU",
-			 .path_length = true, KLAT_WINDOWS("ping", "ping"),
-			 .taken_by = "initiator" },
+			 .path_length = true, KLAT_WITHIN("ping", "initiator") },
 	[HALF] = { "half", "half of the round trip: one way, if both take the same time",
 		   .path_length = true,
 		   .untraceable = "a half has no stamps of its own; explain round_trip" },

@@ -2,14 +2,11 @@
 /* The wait and the post of each primitive. */
 #include "sync/sync.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <linux/futex.h>
-#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/sem.h>
 #include <sys/syscall.h>
-#include <unistd.h>
 
 static int init_posix(struct sync *sync)
 {

@@ -11,7 +11,10 @@
 
 #include "klat.h"
 
+#include <errno.h>
 #include <semaphore.h>
+#include <sys/epoll.h>
+#include <unistd.h>
 
 enum sync_kind {
 	SYNC_POSIX,
@@ -116,5 +119,14 @@ bool sync_pair_becomes_contended(struct sync_pair *pair, int thread, uint32_t tu
 
 /* An epoll descriptor that waits for `fd` to become readable, or -errno. */
 int sync_epoll(int fd);
+
+/* Wait for it. Negative, with errno, if this fails. By address: otherwise the descriptor would take
+ * a register of the caller, in timed parts. */
+static inline long sync_epoll_wait(const int *epoll)
+{
+	struct epoll_event event;
+
+	return TEMP_FAILURE_RETRY(epoll_wait(*epoll, &event, 1, -1));
+}
 
 #endif

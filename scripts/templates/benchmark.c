@@ -12,33 +12,31 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* What the workers share: worker->state and run->state point to the one copy. It starts as zeros.
- */
+/* What the workers share: worker->state and run->state. It starts as zeros. */
 struct state {
 	int64_t answered; /* iterations whose call returned the right result */
 };
 
 static const struct klat_metric metrics[] = {
-	{ "call", "before to after the system call, on one CPU", .path_length = true },
+	{ "call", "the system call, on one CPU", .path_length = true,
+	  KLAT_WITHIN("caller", "caller") },
 };
 
 static int caller(struct klat_worker *worker)
 {
 	const struct klat_run *run = worker->run;
-	const bool skip = klat_planted(run, "skip");
-	const long parent = getppid();
+	const long number = klat_planted(run, "skip") ? -1 : SYS_getppid, parent = getppid();
 	struct state *state = worker->state;
 	uint64_t *samples = klat_series(run, 0, 0);
 
 	for (int64_t i = klat_first(run); klat_next(worker, &i); i++) {
-		long result = -1;
+		long result;
 		uint64_t begin;
 
 		klat_rest(worker);
 		begin = klat_stamp_begin();
 		klat_inject(run, i);
-		if (!skip)
-			result = syscall(SYS_getppid);
+		result = syscall(number);
 		samples[i] = klat_stamp_end(worker) - begin;
 		state->answered += result == parent;
 	}
@@ -70,6 +68,6 @@ const struct klat_benchmark klat_benchmark = {
 	KLAT_METRICS(metrics),
 	KLAT_WORKERS(workers),
 	KLAT_STATE(struct state),
-	.faults = { "skip" }, /* --plant skip: times nothing, so that a test sees verify() object */
+	.faults = { "skip" }, /* --plant skip: another call, so that a test sees verify() object */
 	.verify = verify,
 };
