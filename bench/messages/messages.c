@@ -86,22 +86,20 @@ static const struct klat_metric metrics[] = {
 };
 
 /* An event library, EVM, on a laptop, unpinned, for 60 s; wall time over messages. */
-#define PUBLISHED_COSTS ";wake=eventfd-epoll;timer=per-loop;alloc=malloc"
+#define EVM(params, ns, about)                                                                     \
+	{                                                                                          \
+		"message_ticks", params ";wake=eventfd-epoll;timer=per-loop;alloc=malloc", ns,     \
+			"ns", "EVM" about                                                          \
+	}
 static const struct klat_published published[] = {
-	{ "message_ticks", "mode=call" PUBLISHED_COSTS, 1794, "ns",
-	  "EVM, a laptop, unpinned, 60 s: one thread, its own queue" },
-	{ "message_ticks", "mode=pass-write" PUBLISHED_COSTS, 2052, "ns",
-	  "EVM: the same with an eventfd written; the queue was never empty, epoll never called" },
-	{ "message_ticks", "mode=threads" PUBLISHED_COSTS, 5517, "ns",
-	  "EVM: two threads, one message bouncing, one-way hops counted" },
-	{ "message_ticks", "mode=star;threads=1" PUBLISHED_COSTS, 13726, "ns",
-	  "EVM: main and 1 thread, both directions counted" },
-	{ "message_ticks", "mode=star;threads=10" PUBLISHED_COSTS, 4984, "ns",
-	  "EVM: main and 10 threads, both directions counted" },
-	{ "message_ticks", "mode=star;threads=100" PUBLISHED_COSTS, 5264, "ns",
-	  "EVM: main and 100 threads, both directions counted" },
-	{ "message_ticks", "mode=star;threads=1000" PUBLISHED_COSTS, 5724, "ns",
-	  "EVM: main and 1000 threads, both directions counted" },
+	EVM("mode=call", 1794, ", a laptop, unpinned, 60 s: one thread, its own queue"),
+	EVM("mode=pass-write", 2052,
+	    ": the same with an eventfd written; the queue was never empty, epoll never called"),
+	EVM("mode=threads", 5517, ": two threads, one message bouncing, one-way hops counted"),
+	EVM("mode=star;threads=1", 13726, ": main and 1 thread, both directions counted"),
+	EVM("mode=star;threads=10", 4984, ": main and 10 threads, both directions counted"),
+	EVM("mode=star;threads=100", 5264, ": main and 100 threads, both directions counted"),
+	EVM("mode=star;threads=1000", 5724, ": main and 1000 threads, both directions counted"),
 };
 
 static int configure(struct klat_run *run)

@@ -184,42 +184,34 @@ static int set_option(struct klat_run *run, struct klat_common *common, int inde
 	return set_value(run, option, field, text);
 }
 
+/* Options that need or exclude each other. */
 static int check_common(const struct klat_run *run, const struct klat_common *common)
 {
-	if (common->csv && common->json) {
-		klat_warn(run, "--csv and --json exclude each other");
-		return -EINVAL;
-	}
-	if (common->trace_above_ns && !(common->trace_instance && common->trace_output)) {
-		klat_warn(run, "--trace-above needs --trace-instance and --trace-output");
-		return -EINVAL;
-	}
-	if (common->soak_s &&
-	    (!common->record || run->iterations_given || common->csv || common->json)) {
-		klat_warn(run,
-			  "--soak needs --record, and excludes --iterations, --csv and --json");
-		return -EINVAL;
-	}
-	if (common->together && !(common->soak_s && common->cpus)) {
-		klat_warn(run, "--together needs --soak and --cpus");
-		return -EINVAL;
-	}
-	if (!common->soak_s && common->limit_ns) {
-		klat_warn(run, "--limit needs --soak");
-		return -EINVAL;
-	}
-	if (common->soak_s && common->trace_above_ns && !common->stop_above) {
-		klat_warn(run, "--trace-above in a soak needs --stop-above");
-		return -EINVAL;
-	}
-	if (!common->limit_ns && common->stop_above) {
-		klat_warn(run, "--stop-above needs --limit");
-		return -EINVAL;
-	}
-	if (common->dma_latency == 0 && common->guest_halt_poll >= 0) {
-		klat_warn(run, "--guest-halt-poll has no effect with --dma-latency 0");
-		return -EINVAL;
-	}
+	const struct {
+		bool wrong;
+		const char *message;
+	} checks[] = {
+		{ common->csv && common->json, "--csv and --json exclude each other" },
+		{ common->trace_above_ns && !(common->trace_instance && common->trace_output),
+		  "--trace-above needs --trace-instance and --trace-output" },
+		{ common->soak_s &&
+			  (!common->record || run->iterations_given || common->csv || common->json),
+		  "--soak needs --record, and excludes --iterations, --csv and --json" },
+		{ common->together && !(common->soak_s && common->cpus),
+		  "--together needs --soak and --cpus" },
+		{ !common->soak_s && common->limit_ns, "--limit needs --soak" },
+		{ common->soak_s && common->trace_above_ns && !common->stop_above,
+		  "--trace-above in a soak needs --stop-above" },
+		{ !common->limit_ns && common->stop_above, "--stop-above needs --limit" },
+		{ common->dma_latency == 0 && common->guest_halt_poll >= 0,
+		  "--guest-halt-poll has no effect with --dma-latency 0" },
+	};
+
+	for (size_t i = 0; i < KLAT_ARRAY_SIZE(checks); i++)
+		if (checks[i].wrong) {
+			klat_warn(run, "%s", checks[i].message);
+			return -EINVAL;
+		}
 	return 0;
 }
 
