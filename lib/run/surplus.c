@@ -187,13 +187,31 @@ static bool has_superior(const struct klat_run *run, const struct klat_worker *w
 	return false;
 }
 
+/* Of the metrics, the one with the shortest median. */
+static double shortest_median_ns(const struct klat_run *run)
+{
+	uint64_t shortest = 0;
+
+	for (int m = 0; m < run->benchmark->metric_count; m++) {
+		const struct klat_summary *summary = &run->library->summaries[m];
+		const uint64_t typical = summary->p50_known ? summary->p50 : summary->min;
+
+		if (klat_samples_kept(run, m) && (!shortest || typical < shortest))
+			shortest = typical;
+	}
+	return klat_ticks_to_ns(run, shortest);
+}
+
 /* A thread of higher priority preempted the worker, or the kernel did so for threads of lower
- * priority. That time is in a sample. */
+ * priority. That time is in a sample. Less than 5 % of a sample means nothing, as with interrupts:
+ * the kernel's watchdog takes some microseconds of each CPU every 4 s. */
 static void judge_preemptions(struct klat_run *run, const struct klat_worker *worker)
 {
-	const int64_t surplus = worker->involuntary - worker->expected_switches;
+	const int64_t surplus = worker->involuntary - worker->expected_switches,
+		      waited_ns = worker->account.waited_ns;
+	const bool brief = waited_ns > 0 && waited_ns * 20 < shortest_median_ns(run);
 
-	if (run->library->policy.policy != SCHED_OTHER && surplus > 0 &&
+	if (run->library->policy.policy != SCHED_OTHER && surplus > 0 && !brief &&
 	    !has_superior(run, worker) && !klat_emulated())
 		verdict_of(run, surplus)(run, "the %s was preempted", worker->noun);
 }

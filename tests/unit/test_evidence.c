@@ -217,6 +217,31 @@ TEST(other_interrupts_count_by_the_share_of_the_time_that_samples_cover)
 	munmap(run->library->samples, run->library->samples_size);
 }
 
+/* All samples take 1 ms. The counter has 2 GHz. */
+TEST(preemptions_that_take_less_than_a_twentieth_of_a_sample_do_not_disturb_a_run)
+{
+	static const struct {
+		int64_t waited_ns;
+		enum klat_status status;
+	} cases[] = { { 49999, KLAT_OK }, { 50000, KLAT_DISTURBED }, { 0, KLAT_DISTURBED } };
+
+	run->iterations = 500;
+	run->end = 500 - run->lead;
+	klat_use_metric(run, 0, 1);
+	assert_int_equal(klat_samples_map(run), 0);
+	for (int s = 0; s < 500; s++)
+		klat_series(run, 0, 0)[s] = 2000000;
+	run->library->summaries[0].p50 = 2000000;
+	run->library->summaries[0].p50_known = true;
+	run->workers[2].involuntary = 1;
+	for (size_t i = 0; i < KLAT_ARRAY_SIZE(cases); i++) {
+		run->workers[2].account.waited_ns = cases[i].waited_ns;
+		*run->outcome = (struct klat_outcome){ KLAT_OK, "" };
+		assert_judged(cases[i].status, cases[i].status == KLAT_OK ? "" : "preempted");
+	}
+	munmap(run->library->samples, run->library->samples_size);
+}
+
 TEST(a_traced_worker_is_invalid)
 {
 	run->workers[2].account.traced = true;
