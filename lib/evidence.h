@@ -13,6 +13,7 @@ struct klat_run;
 struct klat_account {
 	int file;                  /* descriptor of /proc/thread-self/schedstat, or -1 */
 	bool traced;               /* by another process, before or after the body */
+	const char *changed;       /* what another program changed of the thread, or NULL */
 	int64_t cpu_ns, waited_ns; /* waited_ns: for its CPU; -1 if the kernel does not report it */
 	int64_t elapsed_ns;
 	int64_t start_cpu_ns, start_waited_ns, start_ns;

@@ -424,6 +424,9 @@ void klat_surplus_judge(struct klat_run *run)
 			klat_invalid(run,
 				     "another process traces the %s (run it without the tracer)",
 				     worker->noun);
+		if (worker->account.changed)
+			klat_invalid(run, "the %s of the %s changed during the run",
+				     worker->account.changed, worker->noun);
 		judge_preemptions(run, worker);
 		judge_more_sleeps(run, worker);
 		/* A guest in an emulator runs nothing but the test, and its instructions count as

@@ -158,6 +158,57 @@ def test_a_move_to_another_cgroup_makes_a_run_invalid(words, moved, file, root):
     assert "another program moved this process to another cgroup" in result["reason"]
 
 
+def renice(pid: int) -> None:
+    os.setpriority(os.PRIO_PROCESS, pid, 5)
+
+
+def set_slack(pid: int) -> None:
+    Path(f"/proc/{pid}/timerslack_ns").write_text("1000000")
+
+
+@pytest.mark.parametrize(("change", "name"), [(renice, "nice value"), (set_slack, "timer slack")])
+@pytest.mark.parametrize("program", ["syscall", "eventloop"])
+def test_what_a_process_inherits_may_not_change_in_a_run(program, change, name, root):
+    line = ("--policy", "other", "--cpus", CPU, *long(program), "--json")
+    with Running(program, *line) as running:
+        threads = [t.name for p in running.children for t in Path(f"/proc/{p}/task").iterdir()]
+        for thread in threads:
+            change(int(thread))
+        result = json_of(running.end(limit=60))
+    assert result["status"] == "invalid"
+    assert f"the {name} of the" in result["reason"]
+
+
+# The measured process is a child. One instruction: SECCOMP_RET_ALLOW, for all of its threads.
+FILTER = """
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <pthread.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+static void *load(void *unused)
+{
+	struct sock_filter allow = BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
+	struct sock_fprog program = { 1, &allow };
+	usleep(300000);
+	syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &program);
+	return unused;
+}
+static void start(void) { pthread_t thread; pthread_create(&thread, NULL, load, NULL); }
+__attribute__((constructor)) static void prepare(void) { pthread_atfork(NULL, NULL, start); }
+"""
+
+
+def test_a_seccomp_filter_that_is_loaded_in_a_run_makes_it_invalid(root, tmp_path):
+    build = ["cc", "-shared", "-fPIC", "-o", tmp_path / "filter.so", "-x", "c", "-"]
+    subprocess.run(build, input=FILTER, text=True, check=True)
+    preloaded = os.environ | {"LD_PRELOAD": str(tmp_path / "filter.so")}
+    line = ("--cpus", CPU, *long("syscall"), "--json")
+    result = json_of(run("syscall", *line, env=preloaded))
+    assert result["status"] == "invalid"
+    assert "the seccomp filters of the" in result["reason"]
+
+
 @pytest.fixture
 def quota(root: None) -> Iterator[Callable[[], None]]:
     """Enters a cgroup with 20 ms of each 100 ms."""
