@@ -311,15 +311,33 @@ static int caller(struct klat_worker *worker)
 	return 0;
 }
 
+/* A memory device of the kernel. After `rm /dev/null`, a redirection makes a regular file of that
+ * name. */
+static int open_device(struct klat_run *run, const char *path, int mode, unsigned number)
+{
+	const int fd = open(path, mode);
+	struct stat status;
+
+	if (fd < 0)
+		return klat_error(run, errno, "cannot open %s: %m", path);
+	if (fstat(fd, &status) || !S_ISCHR(status.st_mode) || status.st_rdev != makedev(1, number))
+		return klat_error(
+			run, ENODEV,
+			"%s is not the kernel's device: make it again by mknod -m 666 %s c 1 %u",
+			path, path, number);
+	return fd;
+}
+
 static int setup(struct klat_run *run)
 {
 	struct state *state = run->state;
 
-	state->null = open("/dev/null", O_WRONLY);
-	state->zero = open("/dev/zero", O_RDONLY);
-	if (state->null < 0 || state->zero < 0)
-		return klat_error(run, errno, "cannot open %s: %m",
-				  state->null < 0 ? "/dev/null" : "/dev/zero");
+	state->null = open_device(run, "/dev/null", O_WRONLY, 3);
+	if (state->null < 0)
+		return state->null;
+	state->zero = open_device(run, "/dev/zero", O_RDONLY, 5);
+	if (state->zero < 0)
+		return state->zero;
 	run->workers->process = options.process;
 	return 0;
 }

@@ -95,13 +95,16 @@ int64_t klat_read_count(const char *path)
 	return *at ? -1 : count;
 }
 
-char *klat_read_stat(void)
+bool klat_is_in_proc(const char *path)
 {
 	struct statfs system;
 
-	return !statfs("/proc/stat", &system) && system.f_type == PROC_SUPER_MAGIC
-		       ? klat_read_file("/proc/stat")
-		       : NULL;
+	return !statfs(path, &system) && system.f_type == PROC_SUPER_MAGIC;
+}
+
+char *klat_read_stat(void)
+{
+	return klat_is_in_proc("/proc/stat") ? klat_read_file("/proc/stat") : NULL;
 }
 
 bool klat_stat_line(const char *line, int *cpu, int64_t times[static KLAT_STAT_TIMES])

@@ -4,6 +4,8 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 enum { PATH_SIZE = 4096 };
 
@@ -27,7 +29,7 @@ static size_t find_directory(const char *mounts, bool unified, const char *path,
 {
 	for (const char *line = mounts; line; line = strchr(line, '\n')) {
 		char root[PATH_SIZE], point[PATH_SIZE], type[16], options[PATH_SIZE];
-		const char *rest;
+		const char *rest, *below;
 		size_t length;
 
 		line += *line == '\n';
@@ -40,10 +42,12 @@ static size_t find_directory(const char *mounts, bool unified, const char *path,
 			continue;
 		length = strcmp(root, "/") ? strlen(root) : 0;
 		/* If the cgroup is outside the mount, its nearest visible ancestor is the mount. */
-		path = strncmp(path, root, length) || !strchr("/", path[length]) ? ""
-										 : path + length;
-		snprintf(directory, PATH_SIZE, "%s%s", point, strcmp(path, "/") ? path : "");
-		return strlen(point);
+		below = strncmp(path, root, length) || !strchr("/", path[length]) ? ""
+										  : path + length;
+		snprintf(directory, PATH_SIZE, "%s%s", point, strcmp(below, "/") ? below : "");
+		/* Another mount can cover this one. */
+		if (!access(directory, F_OK))
+			return strlen(point);
 	}
 	return 0;
 }
@@ -80,6 +84,54 @@ bool klat_cgroups_visit(void (*visit)(const char *directory, void *argument), vo
 	free(mounts);
 	free(text);
 	return visited;
+}
+
+static void see(const char *directory, void *argument)
+{
+	(void)directory;
+	(void)argument;
+}
+
+bool klat_cgroup_is_hidden(void)
+{
+	const ino_t first_namespace = 0xeffffffb;
+	char *text = klat_read_file("/proc/self/cgroup");
+	bool below_root = false;
+	struct stat status;
+
+	for (const char *line = text; line && *line; line = strchrnul(line, '\n') + 1)
+		below_root |= strncmp(strchrnul(line, '/'), "/\n", 2) != 0;
+	if (!stat("/proc/self/ns/cgroup", &status))
+		below_root |= status.st_ino != first_namespace;
+	free(text);
+	return below_root && !klat_cgroups_visit(see, NULL);
+}
+
+/* CONFIG_RT_GROUP_SCHED, version 1. Only the root of the hierarchy has release_agent. Its budget is
+ * sched_rt_runtime_us. */
+static void add_stop(const char *directory, void *longest)
+{
+	int64_t us[2];
+	const char *const names[] = { "cpu.rt_period_us", "cpu.rt_runtime_us" };
+	char path[PATH_SIZE + 32];
+
+	for (int i = 0; i < 2; i++) {
+		snprintf(path, sizeof(path), "%s/%s", directory, names[i]);
+		us[i] = klat_read_count(path);
+	}
+	snprintf(path, sizeof(path), "%s/release_agent", directory);
+	if (us[0] < 0 || us[1] < 0 || !access(path, F_OK))
+		return;
+	if (us[0] - us[1] > *(int64_t *)longest)
+		*(int64_t *)longest = us[0] - us[1];
+}
+
+int64_t klat_cgroup_stop_us(void)
+{
+	int64_t longest = 0;
+
+	klat_cgroups_visit(add_stop, &longest);
+	return longest;
 }
 
 /* A cgroup without the CPU controller counts nothing. */

@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 #include <glob.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <sys/utsname.h>
 #include <unistd.h>
@@ -39,6 +40,7 @@ static const char *const patterns[] = {
 	"/proc/sys/net/core/high_order_alloc_disable",
 	"/proc/sys/net/core/wmem_default",
 	"/proc/sys/net/ipv4/tcp_adv_win_scale",
+	"/proc/sys/net/ipv4/tcp_congestion_control",
 	"/proc/sys/net/ipv4/tcp_moderate_rcvbuf",
 	"/proc/sys/net/ipv4/tcp_mtu_probing",
 	"/proc/sys/net/ipv4/tcp_rmem",
@@ -91,6 +93,7 @@ static const char *const patterns[] = {
 	"/sys/kernel/debug/sched/nr_migrate",
 	"/sys/kernel/debug/sched/preempt",
 	"/sys/kernel/debug/sched/tunable_scaling",
+	"/sys/kernel/debug/x86/tlb_single_page_flush_ceiling",
 	"/sys/kernel/mm/ksm/run",
 	"/sys/kernel/mm/transparent_hugepage/enabled",
 	"/sys/kernel/realtime",
@@ -105,11 +108,20 @@ static const char *const patterns[] = {
 	"/sys/module/rcutree/parameters/use_softirq",
 };
 
+/* Whether it is the kernel's file. lxcfs replaces files of which klat knows that they may be a
+ * container's. */
+static bool is_of_kernel(const char *path)
+{
+	return (strcmp(path, "/proc/cmdline") && strncmp(path, "/proc/sys/", 10)) ||
+	       klat_is_in_proc(path);
+}
+
 /* A file that cannot be read is left out. */
 static int copy(struct klat_run *run, int session, const char *session_name, const char *path)
 {
 	char buffer[16384], name[512];
-	int from = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK), to = -1, err = 0;
+	int from = is_of_kernel(path) ? open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK) : -1, to = -1,
+	    err = 0;
 	struct stat status;
 	ssize_t size;
 

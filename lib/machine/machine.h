@@ -93,6 +93,10 @@ int klat_core_type(const struct klat_core_types *types, int cpu);
 /* Call visit() for the directory of each cgroup that can limit this process's CPU time: the cgroup,
  * then its visible ancestors. False if no cgroup is visible. */
 bool klat_cgroups_visit(void (*visit)(const char *directory, void *argument), void *argument);
+/* Whether the process is in a cgroup that this mount namespace does not show. */
+bool klat_cgroup_is_hidden(void);
+/* How long the real-time budget of a cgroup stops its threads at most. 0 if none has a budget. */
+int64_t klat_cgroup_stop_us(void);
 /* How often a CPU quota stopped this process's cgroup or one of its ancestors: the sum. -1 if
  * unknown. */
 int64_t klat_cgroup_throttled(void);

@@ -68,17 +68,26 @@ static void add_status(json_t *object)
 /* What a cgroup sets for its threads. `other_file` is that of version 1. An idle group has the
  * weight 0, in version 1 the weight 3. */
 static const struct setting {
-	const char *file, *initial, *other_file, *other_initial;
+	const char *file, *initial, *other_file, *other_initial, *period;
 } settings[] = {
-	{ "cpu.max", "max", "cpu.cfs_quota_us", "-1" },
-	{ "cpu.weight", "100", "cpu.shares", "1024" },
-	{ "cpu.uclamp.min", "0.00", "cpu.uclamp.min", "0.00" },
-	{ "cpu.uclamp.max", "max", "cpu.uclamp.max", "max" },
+	{ "cpu.max", "max", "cpu.cfs_quota_us", "-1", "cpu.cfs_period_us" },
+	{ "cpu.weight", "100", "cpu.shares", "1024", NULL },
+	{ "cpu.uclamp.min", "0.00", "cpu.uclamp.min", "0.00", NULL },
+	{ "cpu.uclamp.max", "max", "cpu.uclamp.max", "max", NULL },
+	{ KLAT_INHERITED_RT, "0", KLAT_INHERITED_RT, "0", "cpu.rt_period_us" },
 };
 
 struct group_values {
 	char text[VALUES_SIZE];
 };
+
+static bool has_file(const char *directory, const char *name)
+{
+	char path[4200];
+
+	snprintf(path, sizeof(path), "%s/%s", directory, name);
+	return !access(path, F_OK);
+}
 
 /* Whether the file has another value than a new cgroup. */
 static bool read_setting(const char *directory, const char *file, const char *initial, char *text,
@@ -102,8 +111,8 @@ static void append_value(const char *directory, const struct setting *setting,
 			  sizeof(text)))
 		return;
 	snprintf(values->text + length, VALUES_SIZE - length, "%s%s", length ? ", " : "", text);
-	snprintf(path, sizeof(path), "%s/cpu.cfs_period_us", directory);
-	if (setting == settings && klat_read_line(path, period, sizeof(period)))
+	snprintf(path, sizeof(path), "%s/%s", directory, setting->period ?: "");
+	if (setting->period && klat_read_line(path, period, sizeof(period)))
 		snprintf(values->text + strlen(values->text), VALUES_SIZE - strlen(values->text),
 			 " %s", period);
 }
@@ -112,8 +121,11 @@ static void append_values(const char *directory, void *argument)
 {
 	struct group_values *values = argument;
 
+	/* The root of version 1 shows the budget of the whole system. */
 	for (size_t i = 0; i < KLAT_ARRAY_SIZE(settings); i++)
-		append_value(directory, &settings[i], &values[i]);
+		if (strcmp(settings[i].file, KLAT_INHERITED_RT) ||
+		    !has_file(directory, "release_agent"))
+			append_value(directory, &settings[i], &values[i]);
 }
 
 /* The settings of the cgroup and of its visible ancestors. */
@@ -121,25 +133,20 @@ static void add_group(json_t *object)
 {
 	struct group_values values[KLAT_ARRAY_SIZE(settings)] = { 0 };
 
+	const char *const none = klat_cgroup_is_hidden() ? "unknown" : "none";
+
 	klat_cgroups_visit(append_values, values);
 	for (size_t i = 0; i < KLAT_ARRAY_SIZE(settings); i++)
-		add(object, settings[i].file, *values[i].text ? values[i].text : "none");
+		add(object, settings[i].file, *values[i].text ? values[i].text : none);
 }
 
 /* The number of cgroups with cpu.weight, cpu.shares or cpu.rt_runtime_us, and without PSI. */
 struct levels {
 	int weights, shares, runtimes, without_pressure;
 	bool is_old, has_root, has_runtimes; /* version 1, the root of its hierarchy in sight */
+	bool accounts;                       /* a level of version 2 has the memory controller */
 	int top_without_pressure;            /* the highest level alone */
 };
-
-static bool has_file(const char *directory, const char *name)
-{
-	char path[4200];
-
-	snprintf(path, sizeof(path), "%s/%s", directory, name);
-	return !access(path, F_OK);
-}
 
 static void count_level(const char *directory, void *argument)
 {
@@ -149,6 +156,7 @@ static void count_level(const char *directory, void *argument)
 	/* Of version 1, only the root of the hierarchy has release_agent. It has the files of a
 	 * level, and is none. */
 	levels->is_old |= has_file(directory, "cpu.shares");
+	levels->accounts |= has_file(directory, "memory.max");
 	levels->has_runtimes |= has_file(directory, "cpu.rt_runtime_us");
 	if (has_file(directory, "release_agent")) {
 		levels->has_root = true;
@@ -175,7 +183,8 @@ static void add_depths(json_t *object)
 {
 	const ino_t first_namespace = 0xeffffffb;
 	char *text = klat_read_file("/proc/self/cgroup"), depth[64], *unified;
-	const char *note = "", *old_note;
+	const char *note = "", *old_note, *memory;
+	bool accounts;
 	struct stat status;
 	struct levels levels = { 0 };
 
@@ -201,6 +210,13 @@ static void add_depths(json_t *object)
 		snprintf(depth, sizeof(depth), "%d%s", count, note);
 		add(object, "cgroup_depth", depth);
 	}
+	/* The kernel charges the memory of its objects to a cgroup other than the root. */
+	memory = text ? strstr(text, "memory:/") : NULL;
+	accounts = memory ? memory[8] != '\n' || *note : levels.accounts;
+	add(object, "memory_cgroup",
+	    !memory && klat_cgroup_is_hidden() ? "unknown"
+	    : accounts                         ? "child"
+					       : "root");
 	free(text);
 }
 

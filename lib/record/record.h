@@ -39,6 +39,7 @@ json_t *klat_cpu_model(void);
 json_t *klat_inherited(void);
 /* The name of a value that other programs can change at any time. */
 #define KLAT_INHERITED_LATENCY "dma_latency"
+#define KLAT_INHERITED_RT "cpu.rt_runtime_us" /* of version 1 */
 /* The shared libraries of the process with their build ids: "libc.so.6 0123456789abcdef, ...".
  * NULL without memory. */
 json_t *klat_libraries(void);

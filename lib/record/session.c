@@ -4,6 +4,7 @@
 #include "record/record.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <jansson.h>
 #include <math.h>
 #include <sha256.h>
@@ -36,9 +37,21 @@ static json_t *own_hash(struct klat_run *run)
 
 #define BOOT_ID "/proc/sys/kernel/random/boot_id"
 
+/* systemd-nspawn covers the file: each start of a container has another id. The time of the boot is
+ * then the id. */
 bool klat_boot_id(char boot[static KLAT_BOOT_ID_SIZE])
 {
 	klat_read_line(BOOT_ID, boot, KLAT_BOOT_ID_SIZE);
+	if (*boot && !klat_is_in_proc(BOOT_ID)) {
+		char *stat = klat_read_stat();
+		const int64_t began = stat ? klat_count_after(stat, "btime") : -1;
+
+		free(stat);
+		snprintf(boot, KLAT_BOOT_ID_SIZE, "00000000-0000-4000-8000-%012" PRIx64,
+			 began & 0xffffffffffff);
+		if (began < 0)
+			*boot = 0;
+	}
 	if (strspn(boot, "0123456789abcdef-") == KLAT_BOOT_ID_SIZE - 1 && boot[strspn(boot, "0-")])
 		return true;
 	boot[0] = 0;
@@ -66,7 +79,9 @@ static const char *chosen_preemption(const struct utsname *names)
 	const char *model = "unknown";
 	char line[4096], *rest;
 
-	klat_read_line("/proc/cmdline", line, sizeof(line));
+	*line = 0;
+	if (klat_is_in_proc("/proc/cmdline"))
+		klat_read_line("/proc/cmdline", line, sizeof(line));
 	for (char *word = strtok_r(line, " \t", &rest); word && strcmp(word, "--");
 	     word = strtok_r(NULL, " \t", &rest))
 		for (size_t i = 0; i < KLAT_ARRAY_SIZE(models); i++)
@@ -271,7 +286,7 @@ static bool is_effective(const struct klat_run *run, const char *name)
 		return !strcmp(run->benchmark->name, "transport");
 	if (!strcmp(name, KLAT_INHERITED_LATENCY))
 		return run->library->common.dma_latency < 0;
-	if (!strcmp(name, "rt_cgroup_depth"))
+	if (!strcmp(name, "rt_cgroup_depth") || !strcmp(name, KLAT_INHERITED_RT))
 		return run->library->policy.policy != SCHED_OTHER;
 	for (size_t i = 0; i < KLAT_ARRAY_SIZE(of_ordinary_threads); i++)
 		if (!strcmp(name, of_ordinary_threads[i]))

@@ -192,10 +192,12 @@ static int64_t sysctl_us(const char *name)
  */
 static void judge_throttling(struct klat_run *run)
 {
-	int64_t period = sysctl_us("sched_rt_period_us"),
-		runtime = sysctl_us("sched_rt_runtime_us"), server_ns = 0, shortest_ns;
+	const int64_t period = sysctl_us("sched_rt_period_us"),
+		      runtime = sysctl_us("sched_rt_runtime_us"), group = klat_cgroup_stop_us();
 	/* There is no throttling if the runtime is the whole period, or -1. */
-	const bool throttles = period > 0 && runtime >= 0 && runtime < period;
+	int64_t stop_us = period > 0 && runtime >= 0 && runtime < period ? period - runtime : 0,
+		server_ns = 0, shortest_ns;
+	bool throttles;
 	uint64_t longest = 0;
 
 	if (run->library->policy.policy == SCHED_OTHER)
@@ -203,7 +205,10 @@ static void judge_throttling(struct klat_run *run)
 	for (int i = 0; i < run->cpu_count; i++)
 		if (klat_server_ns(run->cpus[i]) > server_ns)
 			server_ns = klat_server_ns(run->cpus[i]);
-	shortest_ns = throttles ? 1000 * (period - runtime) : server_ns;
+	if (group && (!stop_us || group < stop_us))
+		stop_us = group;
+	throttles = stop_us > 0;
+	shortest_ns = throttles ? 1000 * stop_us : server_ns;
 	if (server_ns && server_ns < shortest_ns)
 		shortest_ns = server_ns;
 	for (int m = 0; m < run->benchmark->metric_count; m++) {

@@ -6,12 +6,23 @@ import ctypes
 import json
 import os
 import platform
+import shutil
 import struct
 import subprocess
 from pathlib import Path
 
 import pytest
-from harness import FAILED, MEASURED, UNTRUSTED, Running, assert_one_line, command, json_of, lacking
+from harness import (
+    FAILED,
+    MEASURED,
+    ROOT,
+    UNTRUSTED,
+    Running,
+    assert_one_line,
+    command,
+    json_of,
+    lacking,
+)
 from harness import path_of, run, works
 
 PR_SET_TIMERSLACK, PR_SET_THP_DISABLE, PR_SET_MEMORY_MERGE = 29, 41, 67
@@ -188,7 +199,12 @@ BIND = 'mount --bind {point}/klat-test-depth/below {point} && exec "$@"'
         ("cgroup2", ["unshare", "-C"], "", {"cgroup_depth": CGROUP_NAMESPACE}),
         ("cgroup2", [], "cgroup.pressure 0", {"cgroup_depth": "1"}),
         ("cgroup2", [*SHELL, MOUNT], "cgroup.pressure 0", {"cgroup_depth": CGROUP_NAMESPACE}),
-        ("cgroup", [], "cpu.rt_runtime_us 1000", dict.fromkeys(OLD_DEPTHS, "2")),
+        (
+            "cgroup",
+            [],
+            "cpu.rt_runtime_us 1000",
+            dict.fromkeys(OLD_DEPTHS, "2") | {"cpu.rt_runtime_us": "1000 1000000, 1000 1000000"},
+        ),
         ("cgroup", [*SHELL, BIND], "cpu.rt_runtime_us 1000", dict.fromkeys(OLD_DEPTHS, OLD_MOUNT)),
     ],
 )
@@ -223,6 +239,65 @@ def test_the_depth_of_the_cgroup_is_recorded(kind, prefix, written, depths, tmp_
     finally:
         (group / "below").rmdir()
         group.rmdir()
+
+
+@pytest.mark.parametrize(
+    ("file", "covering", "values"),
+    [
+        ("memory/cgroup.procs", "", {"memory_cgroup": "root", "cpu.max": "none"}),
+        ("memory/klat-test-group/cgroup.procs", "", {"memory_cgroup": "child"}),
+        ("cpu/klat-test-group/cgroup.procs", "/sys/fs/cgroup", {"cpu.max": "unknown"}),
+    ],
+)
+def test_the_cgroup_that_is_charged_and_one_that_is_hidden(file, covering, values, tmp_path, root):
+    group = (Path("/sys/fs/cgroup") / file).parent
+    if not group.parent.is_dir():
+        lacking("no cgroups of version 1 are mounted")
+    if is_new := not group.is_dir():
+        group.mkdir()
+    try:
+        hide = ["unshare", "-m", "sh", "-c", f'mount -t tmpfs none {covering} && exec "$@"', "sh"]
+        words = [path_of("syscall"), "--iterations", "20", "--quiet", "--record", tmp_path / "s"]
+        join = (group / "cgroup.procs").write_text
+        command(
+            [*(hide if covering else []), *words],
+            preexec_fn=lambda: join(str(os.getpid())) and None,
+        )
+        recorded = inherited(tmp_path / "s")
+        assert {name: recorded[name] for name in values} == values
+    finally:
+        if is_new:
+            group.rmdir()
+
+
+COVER = 'mount --bind "$1" "$2" && shift 2 && exec "$@"'
+
+
+@pytest.mark.parametrize(
+    "file", ["/proc/sys/kernel/random/boot_id", "/proc/cmdline", "/proc/sys/kernel/watchdog"]
+)
+def test_a_file_that_covers_the_kernels_is_not_taken_for_it(file, tmp_path, root):
+    """systemd-nspawn gives each container a boot id of its own."""
+    (other := tmp_path / "other").write_text("5eed5eed-5eed-45ee-85ee-5eed5eed5eed\n")
+    amount = ["--iterations", "20"]
+    by_hand = [path_of("syscall"), *amount, "--record", tmp_path / "by-hand"]
+    by_klat = [
+        ROOT / "klat",
+        "run",
+        "syscall",
+        *amount,
+        "--runs",
+        "1",
+        "--output",
+        tmp_path / "by-klat",
+    ]
+    for tool in (by_hand, by_klat):
+        command(["unshare", "-m", "sh", "-c", COVER, "sh", other, file, *tool])
+        (session,) = (place.parent for place in tool[-1].rglob("session.json"))
+        boot = json.loads((session / "session.json").read_text())["boot_id"]
+        assert boot.startswith("00000000-0000-4000-8000-") == file.endswith("boot_id")
+        assert not boot.endswith("-000000000000")
+        assert not (session / f"environment{file}").exists()
 
 
 def test_the_latency_that_others_request_is_recorded(tmp_path, root):

@@ -238,6 +238,27 @@ def test_a_quota_that_reaches_the_median_makes_a_run_invalid(quota):
     judged("invalid", lambda: run("eventloop", *words, preexec_fn=quota))
 
 
+def test_the_real_time_budget_of_a_cgroup_disturbs_a_run(real_time, root):
+    group = Path("/sys/fs/cgroup/cpu/klat-test")
+    try:
+        group.mkdir()
+        (group / "cpu.rt_period_us").write_text("10000")
+        (group / "cpu.rt_runtime_us").write_text("3000")
+    except OSError as error:
+        harness.lacking(f"no real-time budget can be set: {error}")
+    join = (group / "cgroup.procs").write_text
+    words = ("--cpus", CPU, *long("syscall"), "--json")
+    try:
+        judged(
+            "disturbed invalid",
+            lambda: run("syscall", *words, preexec_fn=lambda: join(str(os.getpid())) and None),
+            "a sample is as long as real-time throttling",
+        )
+    finally:
+        time.sleep(0.1)
+        group.rmdir()
+
+
 @pytest.fixture
 def neighbour(real_time: None) -> Iterator[None]:
     """A pair of the same priority on the same CPU. It rests, so that this machine stays usable."""

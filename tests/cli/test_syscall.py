@@ -77,6 +77,16 @@ def test_a_call_that_is_none_is_caught(plant, options):
 
 
 @pytest.mark.alone
+@pytest.mark.parametrize("device", ["/dev/null", "/dev/zero"])
+def test_a_file_in_place_of_a_device_is_refused(device, tmp_path, root):
+    """As `rm /dev/null` leaves one."""
+    (tmp_path / "file").touch()
+    cover = f'mount --bind {tmp_path}/file {device} && exec "$0"'
+    done = harness.command(["unshare", "-m", "sh", "-c", cover, harness.path_of("syscall")])
+    assert done.status == harness.FAILED
+    assert f"{device} is not the kernel's device" in done.err
+
+
 def test_a_batch_leaves_the_floor_out():
     def attempt() -> str:
         single = result_of("--batch", "1")

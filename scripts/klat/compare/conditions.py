@@ -183,7 +183,7 @@ def _is_effective(name: str, row: Row) -> bool:
     if name == "lo_mtu":
         return row.benchmark == "transport"
     is_ordinary = "=other:" in row.policy
-    if name == "rt_cgroup_depth":
+    if name in ("rt_cgroup_depth", "cpu.rt_runtime_us"):
         return not is_ordinary
     return name not in _OF_ORDINARY_THREADS or is_ordinary
 

@@ -125,6 +125,7 @@ _FILES = [
         ("sysctl", _SYSCTL, Rule.OWN),
         # Only for sessions with transport.
         (NET, r"proc/sys/net/(?:core|ipv4)/(high_order.+|wmem_default|tcp_.+)", Rule.SHARED),
+        ("tlb-flush-ceiling", r"sys/kernel/debug/x86/tlb_single_page_flush_ceiling", Rule.SHARED),
         ("huge-pages", r"sys/kernel/mm/transparent_hugepage/enabled", Rule.OWN),
         ("ksm", r"sys/kernel/mm/ksm/run", Rule.OWN),
         ("rcutree", _MODULE.format("rcutree"), Rule.OWN),

@@ -80,6 +80,7 @@ _DEFAULTS = {
         "proc/sys/net/core/high_order_alloc_disable": "0",
         "proc/sys/net/core/wmem_default": "212992|229376",  # for cache lines of 64 and 128 bytes
         "proc/sys/net/ipv4/tcp_adv_win_scale": "1",
+        "proc/sys/net/ipv4/tcp_congestion_control": "cubic",
         "proc/sys/net/ipv4/tcp_moderate_rcvbuf": "1",
         "proc/sys/net/ipv4/tcp_mtu_probing": "0",
         "proc/sys/net/ipv4/tcp_window_scaling": "1",
@@ -87,6 +88,7 @@ _DEFAULTS = {
         "proc/sys/vm/percpu_pagelist_fraction": "0",
         "proc/sys/vm/percpu_pagelist_high_fraction": "0",
         "proc/sys/vm/stat_interval": "1",
+        "sys/kernel/debug/x86/tlb_single_page_flush_ceiling": "33",
         "sys/kernel/mm/ksm/run": "0",
         f"{DEBUG}latency_ns": "6000000",
         f"{DEBUG}migration_cost_ns": "500000",

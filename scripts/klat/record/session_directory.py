@@ -63,8 +63,13 @@ def check_label(label: str) -> str:
 
 
 def boot_id() -> str:
+    """As klat_boot_id() of lib/record/session.c."""
     try:
         text = _BOOT_ID.read_text(errors="replace").strip()
+        mounted = Path("/proc/self/mountinfo").read_text(errors="replace")
+        if f" {_BOOT_ID} " in mounted:
+            began = re.search(r"^btime (\d+)", Path("/proc/stat").read_text(), re.MULTILINE)
+            text = f"00000000-0000-4000-8000-{int(began[1]):012x}" if began else ""
     except OSError:
         text = ""
     if not re.fullmatch(r"[0-9a-f-]{36}", text):
