@@ -249,19 +249,15 @@ def test_a_session_whose_boot_gave_its_samples_is_explained(replayed: Explained)
     assert "3 samples: 12 in 66.7 %" in out and out.split()[-2:] == ["sum", "12"]
 
 
-def test_output_of_the_plugin_that_is_cut_off(replayed: Explained) -> None:
-    status, out, err = replayed(stream(*WARMUP, 12, 12, 13)[:-4])
-    assert (status, out) == (1, "")
-    assert "the plugin's output is cut off or damaged after " in err.splitlines()[-1]
+GOOD = stream(*WARMUP, 12, 12, 13)
+UNEXPLAINED = {
+    "the plugin's output is cut off or damaged after ": (GOOD[:-4],),
+    "klat cannot find their stamps in its trace": (stream(*WARMUP, 12, 12, 14),),
+    "has no addresses (kernel.kptr_restrict is 2)": (GOOD, "0000000000000000 T startup_64\n"),
+}
 
 
-def test_a_trace_without_the_samples(replayed: Explained) -> None:
-    status, out, err = replayed(stream(*WARMUP, 12, 12, 14))
-    assert (status, out) == (1, "")
-    assert "klat cannot find their stamps in its trace" in err.splitlines()[-1]
-
-
-def test_symbols_without_addresses(replayed: Explained) -> None:
-    told = replayed(stream(*WARMUP, 12, 12, 13), "0000000000000000 T startup_64\n")
-    assert told[:2] == (1, "")
-    assert "has no addresses (kernel.kptr_restrict is 2)" in told[2].splitlines()[-1]
+@pytest.mark.parametrize("reason", UNEXPLAINED)
+def test_a_boot_that_cannot_be_explained(replayed: Explained, reason: str) -> None:
+    status, out, err = replayed(*UNEXPLAINED[reason])
+    assert (status, out) == (1, "") and reason in err.splitlines()[-1]

@@ -237,20 +237,22 @@ def test_a_run_that_is_missing_without_a_reason_is_no_result(tmp_path: Path) -> 
         collect.store(tmp_path / "results", planned, planned.schedule()[0], delivery, EVIDENCE)
 
 
-def test_results_of_another_label_are_no_session_of_the_boots_label(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("log", "label", "status", "error", "reason"),
+    [
+        ("", "evil", "ok", ResultsIncomplete, "of label evil, not {label}"),
+        ("1 1 pipes: cannot\n2 1 cv: neither\n", "", "error", ProgramsFailed, "every run failed: cv: neither"),
+    ],
+    ids=["another label", "every run failed"],
+)  # fmt: skip
+def test_a_boot_without_results_of_its_own_is_no_session(
+    tmp_path: Path, log: str, label: str, status: str, error: type[Exception], reason: str
+) -> None:
     planned = experiment(boots=1, runs=1)
     boot = planned.schedule()[0]
-    delivery = delivered(tmp_path, planned, "", "evil", pipes="ok", cv="ok")
-    with pytest.raises(ResultsIncomplete, match=f"of label evil, not {boot.label}"):
+    delivery = delivered(tmp_path, planned, log, label, pipes=status, cv=status)
+    with pytest.raises(error, match=reason.format(label=boot.label)):
         collect.store(tmp_path / "results", planned, boot, delivery, EVIDENCE)
-
-
-def test_a_boot_in_which_every_run_failed_is_no_session(tmp_path: Path) -> None:
-    planned = experiment(boots=1, runs=1)
-    log = "1 1 pipes: cannot\n2 1 cv: neither\n"
-    delivery = delivered(tmp_path, planned, log, pipes="error", cv="error")
-    with pytest.raises(ProgramsFailed, match="every run failed: cv: neither"):
-        collect.store(tmp_path / "results", planned, planned.schedule()[0], delivery, EVIDENCE)
 
 
 @pytest.fixture

@@ -82,16 +82,18 @@ def test_a_function_that_calls_itself_counts_once_with_its_callees():
     assert (found.own["far"], found.with_callees["far"]) == (12, 20)
 
 
-def test_a_jump_to_another_function_ends_with_the_return_of_the_call_before():
-    tree = tree_of(at("far", 0x40), at("middle"), at("leaf"), at("far", 0x50))
-    assert tree.stack == ("far",)
-    assert chains(tree.root) == {"far": (8, 0), "far;middle": (4, 1), "far;middle;leaf": (4, 1)}
+# A jump to another function ends with the return of the call before; a label within assembler code goes on in the
+# same frame.
+JUMPS = [
+    ((at("middle"), at("leaf")), {"far;middle": (4, 1), "far;middle;leaf": (4, 1)}),
+    ((at("entry"), at("entry_label", 0x20)), {"far;entry": (4, 1), "far;entry_label": (4, 0)}),
+]
 
 
-def test_a_label_within_assembler_code_goes_on_in_the_same_frame():
-    tree = tree_of(at("far", 0x40), at("entry"), at("entry_label", 0x20), at("far", 0x50))
-    assert tree.stack == ("far",)
-    assert chains(tree.root) == {"far": (8, 0), "far;entry": (4, 1), "far;entry_label": (4, 0)}
+@pytest.mark.parametrize("jump, called", JUMPS)
+def test_a_jump_stays_in_its_call(jump, called):
+    tree = tree_of(at("far", 0x40), *jump, at("far", 0x50))
+    assert tree.stack == ("far",) and chains(tree.root) == {"far": (8, 0), **called}
 
 
 def test_an_interrupt_returns_to_where_it_came():

@@ -35,29 +35,25 @@ def made() -> MadeTrace:
     return MadeTrace()
 
 
-def test_one_window_a_sample(made, tmp_path):
-    for length in (9, 9, 30, 31, 8, 32, 30):
-        made.window(length)
+FIND = [
     # First run: two warm-up iterations and three samples. Second run: one of each.
-    found = windows.find(
-        stamps_of(made.read(tmp_path)), [run(30, 31, 8, warmup=2), run(30, warmup=1)], 1
-    )
-    assert rows(found) == [[[5], [7], [9]], [[13]]]
-
-
-def test_runs_of_the_same_samples_have_windows_of_their_own(made, tmp_path):
+    ((9, 9, 30, 31, 8, 32, 30), [run(30, 31, 8, warmup=2), run(30, warmup=1)], [[[5], [7], [9]], [[13]]]),
     # Three further windows for two runs: klat cannot know where the second run begins.
-    for length in (30, 30, 30, 30, 7, 7, 7):
-        made.window(length)
-    found = windows.find(stamps_of(made.read(tmp_path)), [run(30, 30), run(30, 30)], 1)
-    assert rows(found) == [[[1], [3]], [[5], [7]]]
+    ((30, 30, 30, 30, 7, 7, 7), [run(30, 30), run(30, 30)], [[[1], [3]], [[5], [7]]]),
+    # Windows of other series lie between.
+    ((30, 1000, 31, 1000, 32, 1000), [run(30, 31, 32)], [[[1], [5], [9]]]),
+    # A sample that is off by one instruction.
+    ((30, 30, 30), [run(30, 31)], None),
+    ((30, 30, 30), [run(30, 29)], None),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("sample", [31, 29])
-def test_a_sample_that_is_off_by_one_instruction_is_not_found(made, tmp_path, sample):
-    for length in (30, 30, 30):
+@pytest.mark.parametrize("lengths, runs, ends", FIND)
+def test_a_sample_has_one_window(made, tmp_path, lengths, runs, ends):
+    for length in lengths:
         made.window(length)
-    assert windows.find(stamps_of(made.read(tmp_path)), [run(30, sample)], 1) is None
+    found = windows.find(stamps_of(made.read(tmp_path)), runs, 1)
+    assert rows(found) == ends
 
 
 def test_the_mean_of_two_windows_is_rounded_down(made, tmp_path):
@@ -73,14 +69,6 @@ def test_ends_without_a_begin_are_no_windows(made, tmp_path):
         made.stamp(END, 0, 20 + number)
     assert windows.find(stamps_of(made.read(tmp_path)), [run(20)], 2) is None
     assert windows.from_deadline(stamps_of(made.read(tmp_path)), [run(20)]) is None
-
-
-def test_windows_of_other_series_lie_between(made, tmp_path):
-    for length in (30, 31, 32):
-        made.window(length)
-        made.window(1000)
-    found = windows.find(stamps_of(made.read(tmp_path)), [run(30, 31, 32)], 1)
-    assert rows(found) == [[[1], [5], [9]]]
 
 
 def test_a_window_goes_on_over_the_stamps_of_other_metrics(made, tmp_path):

@@ -17,7 +17,9 @@ from klat.tracing.sample_split import RESIDUAL, Part, split
 from klat.tracing.sample_split import SplitSample, TracedSession, causes, split_sample
 
 WRITER, READER, HOG = 101, 102, 300
+SOFTIRQD, KWORKER = 401, 402
 NAMES = {0: "<idle>", WRITER: "pipes", READER: "pipes", HOG: "a hog: 1-2"}
+NAMES |= {SOFTIRQD: "ksoftirqd/1", KWORKER: "kworker/1:0"}
 AWAKE = 2**32 - 1
 Event = tuple[int, int, int, str]  # cpu, time, pid, text
 
@@ -88,12 +90,9 @@ def session_of(run: TracedRun, statuses: Sequence[tuple[str, str]] = ()) -> Trac
     )
 
 
-def told(parts: Sequence[Part]) -> list[tuple[str, int]]:
-    return [(part.cause, part.ticks) for part in parts]
-
-
-def test_a_round_trip_over_two_idle_cpus_is_split_along_its_wakeups():
-    run = kept(
+# The events of a sample that begins at 1000, its end, and its parts in order.
+SPLITS = {
+    "a round trip over two idle CPUs, along its wakeups": (
         [
             waking(1, 1010, WRITER, READER),
             switch(1, 1015, WRITER, 0),
@@ -105,20 +104,97 @@ def test_a_round_trip_over_two_idle_cpus_is_split_along_its_wakeups():
             idle_ends(1, 1080),
             switch(1, 1090, 0, WRITER),
         ],
-        1000,
         1100,
-    )
-    assert told(parts_of(run)) == [
-        ("the event itself", 10),
-        ("idle exit", 20),
-        ("interrupt reschedule", 2),
-        ("idle exit", 8),
-        ("scheduling delay", 5),
-        ("the event itself", 10),
-        ("idle exit", 25),
-        ("scheduling delay", 10),
-        ("the event itself", 10),
-    ]
+        "the event itself 10, idle exit 20, interrupt reschedule 2, idle exit 8, scheduling delay 5,"
+        " the event itself 10, idle exit 25, scheduling delay 10, the event itself 10",
+    ),
+    "what interrupts the thread is named": (
+        [
+            (1, 1010, WRITER, "local_timer_entry: vector=236"),
+            (1, 1011, WRITER, "hrtimer_expire_entry: hrtimer=0 function=tick_nohz_handler now=5"),
+            (1, 1014, WRITER, "hrtimer_expire_exit: hrtimer=0"),
+            (1, 1015, WRITER, "local_timer_exit: vector=236"),
+            (1, 1016, WRITER, "softirq_entry: vec=3 [action=NET_RX]"),
+            (1, 1020, WRITER, "irq_handler_entry: irq=27 name=virtio1-req.0"),
+            (1, 1022, WRITER, "irq_handler_exit: irq=27 ret=handled"),
+            (1, 1046, WRITER, "softirq_exit: vec=3 [action=NET_RX]"),
+        ],
+        1060,
+        "the event itself 10, interrupt local_timer 5, the event itself 1, softirq NET_RX 4,"
+        " interrupt virtio1-req.0 2, softirq NET_RX 24, the event itself 14",
+    ),
+    "a task that preempts the thread": (
+        [switch(1, 1010, WRITER, HOG, "R+"), switch(1, 1510, HOG, WRITER, "S")],
+        1520,
+        "the event itself 10, task a hog: 1-2 500, the event itself 10",
+    ),
+    "a task on the peer's CPU": (
+        [
+            waking(1, 1010, WRITER, READER),
+            switch(1, 1015, WRITER, 0),
+            switch(0, 1310, HOG, READER, "R"),
+            waking(0, 1320, READER, WRITER),
+            idle_ends(1, 1330),
+            switch(1, 1330, 0, WRITER),
+        ],
+        1340,
+        "the event itself 10, task a hog: 1-2 300, the event itself 10, idle exit 10, the event itself 10",
+    ),
+    "ksoftirqd, and the work of a kworker": (
+        [
+            switch(1, 1010, WRITER, SOFTIRQD, "R"),
+            (1, 1020, SOFTIRQD, "softirq_entry: vec=3 [action=NET_RX]"),
+            (1, 1120, SOFTIRQD, "softirq_exit: vec=3 [action=NET_RX]"),
+            switch(1, 1130, SOFTIRQD, KWORKER),
+            (1, 1140, KWORKER, "workqueue_execute_start: work struct 0: function vmstat_update"),
+            switch(1, 1160, KWORKER, WRITER),
+        ],
+        1170,
+        "the event itself 10, task ksoftirqd/1 10, softirq NET_RX in ksoftirqd/1 100, task ksoftirqd/1 10,"
+        " task kworker/1:0 10, task kworker/1:0 (vmstat_update) 20, the event itself 10",
+    ),
+    "a timer's lateness begins before its interrupt": (
+        [
+            (1, 1100, HOG, "local_timer_entry: vector=236"),
+            waking(1, 1110, HOG, WRITER),
+            (1, 1120, HOG, "local_timer_exit: vector=236"),
+            switch(1, 1220, HOG, WRITER, "R"),
+        ],
+        1230,
+        "task a hog: 1-2 100, interrupt local_timer 20, task a hog: 1-2 100, the event itself 10",
+    ),
+    # Some kernels lose the events of an idle task.
+    "the thread ran at its end stamp even if the kernel lost the switch": (
+        [
+            waking(1, 1010, WRITER, READER),
+            switch(1, 1015, WRITER, 0),
+            (1, 1050, 0, "call_function_single_entry: vector=251"),
+            (1, 1055, 0, "call_function_single_exit: vector=251"),
+            switch(0, 1030, 0, READER),
+            waking(0, 1040, READER, WRITER),
+        ],
+        1070,
+        "the event itself 10, idle exit 20, the event itself 10, idle exit 10,"
+        " interrupt call_function_single 5, the event itself 15",
+    ),
+    "a thread whose switch was lost did not run before its wakeup": (
+        [
+            waking(1, 1010, WRITER, READER),
+            switch(1, 1015, WRITER, 0),
+            switch(0, 1430, HOG, READER, "R"),
+            waking(0, 1440, READER, WRITER),
+        ],
+        1470,
+        "the event itself 10, task a hog: 1-2 420, the event itself 10, the event itself 30",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SPLITS)
+def test_a_sample_is_split_into_the_parts_that_its_events_tell(name):
+    events, end, parts = SPLITS[name]
+    told = parts_of(kept(events, 1000, end))
+    assert ", ".join(f"{part.cause} {part.ticks}" for part in told) == parts
 
 
 # What global trace options make of a line: nocontext-info, noirq-info, latency-format, fields, stacktrace.
@@ -143,32 +219,6 @@ def test_a_trace_that_klat_does_not_understand_is_refused(line):
     assert line.strip() in str(refused.value)
 
 
-def test_what_interrupts_the_thread_is_named():
-    run = kept(
-        [
-            (1, 1010, WRITER, "local_timer_entry: vector=236"),
-            (1, 1011, WRITER, "hrtimer_expire_entry: hrtimer=0 function=tick_nohz_handler now=5"),
-            (1, 1014, WRITER, "hrtimer_expire_exit: hrtimer=0"),
-            (1, 1015, WRITER, "local_timer_exit: vector=236"),
-            (1, 1016, WRITER, "softirq_entry: vec=3 [action=NET_RX]"),
-            (1, 1020, WRITER, "irq_handler_entry: irq=27 name=virtio1-req.0"),
-            (1, 1022, WRITER, "irq_handler_exit: irq=27 ret=handled"),
-            (1, 1046, WRITER, "softirq_exit: vec=3 [action=NET_RX]"),
-        ],
-        1000,
-        1060,
-    )
-    assert told(parts_of(run)) == [
-        ("the event itself", 10),
-        ("interrupt local_timer", 5),
-        ("the event itself", 1),
-        ("softirq NET_RX", 4),
-        ("interrupt virtio1-req.0", 2),
-        ("softirq NET_RX", 24),
-        ("the event itself", 14),
-    ]
-
-
 def test_a_task_can_have_the_name_of_a_field():
     text = (
         "sched_switch: prev_comm=prev_state=R prev_pid=7 prev_prio=49 prev_state=S"
@@ -184,133 +234,15 @@ def test_a_task_can_have_the_name_of_a_field():
     assert woken.value("pid") == "8"
 
 
-def test_a_task_that_preempts_the_thread_is_named():
-    run = kept([switch(1, 1010, WRITER, HOG, "R+"), switch(1, 1510, HOG, WRITER, "S")], 1000, 1520)
-    assert told(parts_of(run)) == [
-        ("the event itself", 10),
-        ("task a hog: 1-2", 500),
-        ("the event itself", 10),
-    ]
-
-
-def test_a_task_on_the_peers_cpu_is_named():
-    run = kept(
-        [
-            waking(1, 1010, WRITER, READER),
-            switch(1, 1015, WRITER, 0),
-            switch(0, 1310, HOG, READER, "R"),
-            waking(0, 1320, READER, WRITER),
-            idle_ends(1, 1330),
-            switch(1, 1330, 0, WRITER),
-        ],
-        1000,
-        1340,
-    )
-    assert told(parts_of(run)) == [
-        ("the event itself", 10),
-        ("task a hog: 1-2", 300),
-        ("the event itself", 10),
-        ("idle exit", 10),
-        ("the event itself", 10),
-    ]
-
-
-def test_ksoftirqd_and_the_work_of_a_kworker_are_named():
-    names = {401: "ksoftirqd/1", 402: "kworker/1:0"}
-    NAMES.update(names)
-    run = kept(
-        [
-            switch(1, 1010, WRITER, 401, "R"),
-            (1, 1020, 401, "softirq_entry: vec=3 [action=NET_RX]"),
-            (1, 1120, 401, "softirq_exit: vec=3 [action=NET_RX]"),
-            switch(1, 1130, 401, 402),
-            (1, 1140, 402, "workqueue_execute_start: work struct 0: function vmstat_update"),
-            switch(1, 1160, 402, WRITER),
-        ],
-        1000,
-        1170,
-    )
-    assert told(parts_of(run)) == [
-        ("the event itself", 10),
-        ("task ksoftirqd/1", 10),
-        ("softirq NET_RX in ksoftirqd/1", 100),
-        ("task ksoftirqd/1", 10),
-        ("task kworker/1:0", 10),
-        ("task kworker/1:0 (vmstat_update)", 20),
-        ("the event itself", 10),
-    ]
-
-
-def test_a_timers_lateness_begins_before_its_interrupt():
-    run = kept(
-        [
-            (1, 1100, HOG, "local_timer_entry: vector=236"),
-            waking(1, 1110, HOG, WRITER),
-            (1, 1120, HOG, "local_timer_exit: vector=236"),
-            switch(1, 1220, HOG, WRITER, "R"),
-        ],
-        1000,
-        1230,
-    )
-    assert told(parts_of(run)) == [
-        ("task a hog: 1-2", 100),
-        ("interrupt local_timer", 20),
-        ("task a hog: 1-2", 100),
-        ("the event itself", 10),
-    ]
-
-
 def test_time_of_the_thread_beyond_the_usual_is_the_residual():
     run = kept([waking(1, 1010, WRITER, HOG)], 1000, 1500)
-    assert told(parts_of(run, usual=40)) == [("the event itself", 40), ("residual", 460)]
+    parts = parts_of(run, usual=40)
+    assert [(p.cause, p.ticks) for p in parts] == [("the event itself", 40), ("residual", 460)]
 
 
 def test_what_was_overwritten_is_the_residual():
     run = kept([switch(1, 1400, HOG, WRITER, "S")], 1000, 1500, overwritten=9)
     assert [(part.kind, part.ticks) for part in parts_of(run)][0] == (RESIDUAL, 400)
-
-
-def test_the_thread_ran_at_its_end_stamp_even_if_the_kernel_lost_the_switch():
-    """Some kernels lose the events of an idle task."""
-    run = kept(
-        [
-            waking(1, 1010, WRITER, READER),
-            switch(1, 1015, WRITER, 0),
-            (1, 1050, 0, "call_function_single_entry: vector=251"),
-            (1, 1055, 0, "call_function_single_exit: vector=251"),
-            switch(0, 1030, 0, READER),
-            waking(0, 1040, READER, WRITER),
-        ],
-        1000,
-        1070,
-    )
-    assert told(parts_of(run)) == [
-        ("the event itself", 10),
-        ("idle exit", 20),
-        ("the event itself", 10),
-        ("idle exit", 10),
-        ("interrupt call_function_single", 5),
-        ("the event itself", 15),
-    ]
-
-
-def test_a_thread_whose_switch_was_lost_did_not_run_before_its_wakeup():
-    run = kept(
-        [
-            waking(1, 1010, WRITER, READER),
-            switch(1, 1015, WRITER, 0),
-            switch(0, 1430, HOG, READER, "R"),
-            waking(0, 1440, READER, WRITER),
-        ],
-        1000,
-        1470,
-    )
-    assert told(parts_of(run)) == [
-        ("the event itself", 10),
-        ("task a hog: 1-2", 420),
-        ("the event itself", 10),
-        ("the event itself", 30),
-    ]
 
 
 def test_the_causes_of_all_samples_add_up():
