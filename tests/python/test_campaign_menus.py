@@ -677,6 +677,12 @@ menuentry '3rd' --id same {{ {linux} }}
     assert loader.default().title == title
 
 
+def test_a_line_that_klat_cannot_read_is_not_the_default_without_a_name(grub):
+    """As in openSUSE before somebody has saved a default."""
+    snapshots = "if [ -f /.snapshots/x.cfg ]; then source /.snapshots/x.cfg; fi\n"
+    assert grub(SAVED + ONE + snapshots + CUSTOM).default().title == "A"
+
+
 ZFS = "root=ZFS=rpool/ROOT/a"
 
 
@@ -724,3 +730,23 @@ def test_a_kernel_of_another_subvolume_is_not_read_from_this_system(
     entry = loader.default()
     assert entry.release == ("" if above else "6.6.1")
     assert (f"if {above} is a subvolume or data set, " in entry.doubt) is bool(above)
+
+
+@pytest.mark.parametrize(
+    "path, mount",
+    [
+        ("($drive2)/@nix/store/k", "/@nix /nix rw - btrfs /dev/sda2 rw"),
+        ("($drive2)/nix/@/store/k", "/ /nix rw - zfs tank/nix rw"),
+    ],
+)
+def test_a_kernel_is_found_where_its_subvolume_is_mounted(tmp_path, grub, path, mount):
+    """As in NixOS, whose kernels are in no /boot."""
+    loader = grub(
+        HEAD + f"menuentry A {{ search --set=drive2 x; linux {path} init=/x; }}\n" + CUSTOM
+    )
+    write(tmp_path / "nix/store/k", bzimage("6.6.60"))
+    write(tmp_path / "proc/cmdline", b"BOOT_IMAGE=/gone\n")
+    write(tmp_path / "proc/self/mountinfo", f"23 1 0:21 {mount}\n".encode())
+    assert (loader.default().release, loader.default().doubt) == ("6.6.60", "")
+    (tmp_path / "nix/store/k").unlink()
+    assert "does not find the file" in loader.default().doubt

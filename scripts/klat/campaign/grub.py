@@ -367,7 +367,7 @@ class Grub(BootLoader):
     def _doubt(self, item: MenuItem, load: LoadCommand) -> str:
         """Why GRUB may not find a file of the command; empty if there is no reason."""
         for name in load.files():
-            why = "" if "$" in name else grub_files.doubt(self._root, name)
+            why = "" if "$" in path_on_partition(name) else grub_files.doubt(self._root, name)
             if why:
                 return f"{item.place(load.line)}: {why}"
         return ""

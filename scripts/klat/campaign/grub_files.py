@@ -16,11 +16,19 @@ _CPUS = {"i686": "i386", "aarch64": "arm64"}  # others have the name of the mach
 
 
 def find(root: Path, name: str) -> tuple[Path | None, str]:
-    """The file, and the subvolume or data set before its path. The path begins at the partition, which can be mounted
-    at /boot, or at the top of a btrfs or ZFS file system. GRUB's loopback opens an image of another system.
+    """The file, and the subvolume or data set before its path, if the mount table does not have it. The path begins at
+    the partition, which can be mounted at /boot, or at the top of a btrfs or ZFS file system. GRUB's loopback opens an
+    image of another system.
     """
     if name.startswith("(loop"):
         return None, ""
+    for mount in mounts(root):
+        top = _top(mount) if mount.kind in ("btrfs", "zfs") else ""
+        path = _grub_path(name, mount)
+        if top and path.is_relative_to(f"/{top}"):
+            file = root / mount.point[1:] / path.relative_to(f"/{top}")
+            if file.is_file():
+                return file, ""
     parts = [part for part in path_on_partition(name).split("/") if part]
     mounted = os.path.ismount(root / "boot")
     tops = (*(("boot", "") if mounted else ("", "boot")), "efi", "boot/efi")
@@ -50,10 +58,7 @@ def doubt(root: Path, name: str) -> str:
     if enclosing:
         mount = max(reversed(enclosing), key=lambda mount: len(mount.point))
         for_grub = Path("/", _top(mount), path.relative_to(mount.point))
-        grub_path = path_on_partition(name).lstrip("/")
-        # NixOS has a slash before the @ of a data set, which GRUB ignores.
-        grub_path = grub_path.replace("/@/", "@/") if mount.kind == "zfs" else grub_path
-        is_of_system = for_grub == Path("/", grub_path)
+        is_of_system = for_grub == _grub_path(name, mount)
         why = f"GRUB's path of {path} is {for_grub}"
     else:
         images = re.findall(r"BOOT_IMAGE=(\S+)/", line.read_text())
@@ -65,6 +70,12 @@ def doubt(root: Path, name: str) -> str:
         f"klat finds the file {name} only without {above}: mount its partition; if {above} is a subvolume or data"
         f" set, {why}"
     )
+
+
+def _grub_path(name: str, mount: Mount) -> Path:
+    """NixOS has a slash before the @ of a data set, which GRUB ignores."""
+    path = path_on_partition(name).lstrip("/")
+    return Path("/", path.replace("/@/", "@/") if mount.kind == "zfs" else path)
 
 
 def _top(mount: Mount) -> str:

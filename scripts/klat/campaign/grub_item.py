@@ -80,7 +80,8 @@ def default_item(items: Sequence[MenuItem], default: str, is_of_fedora: bool) ->
         path = rest
         name, rest = _split(path)
         number = _number(path, is_of_fedora)
-        named = [item for item in menu if name in (item.identity, item.title)]
+        # A line that klat cannot read has no name.
+        named = [i for i in menu if name in (i.identity, i.title) and (name or i.sure)]
         if is_of_fedora:  # an id is a word, and comes before any title
             named.sort(key=lambda item: name != item.identity)
         if named and (number is None or is_of_fedora):
