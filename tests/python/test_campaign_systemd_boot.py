@@ -334,16 +334,30 @@ def test_a_file_that_starts_a_unified_kernel_image(root: Path, listed: Listed) -
             "debug.addon.efi adds parameters",
         ),
         ("arch.efi", "loader/addons/all.addon.efi", "all.addon.efi adds parameters"),
+        ("arch.efi", "EFI/Linux/arch+2-1.efi", "counts its tries and renames it"),
     ],
 )
 def test_a_unified_kernel_image_that_klat_cannot_boot_is_named(
     root: Path, listed: Listed, identity: str, addon: str, why: str
 ) -> None:
-    if addon:
+    entry = unified(root, id=identity)
+    if "+" in addon:
+        (root / "efi/EFI/Linux/arch.efi").rename(root / "efi" / addon)
+        entry |= {"path": str(root / "efi" / addon), "linux": addon}
+    elif addon:
         write(root / "efi" / addon, b"")
-    loader = listed(unified(root, id=identity))
+    loader = listed(entry)
     assert not loader.entries()
     assert why in loader.left_out()[identity]
+
+
+@pytest.mark.parametrize("line", ["profile 1", "extra\t/a.addon.efi"])
+def test_an_entry_whose_copy_would_start_something_else_is_named(root, listed, line):
+    unified(root)
+    file = root / "efi/loader/entries/a.conf"
+    file.write_text(f"title A\nuki /EFI/Linux/arch.efi\n{line}\n")
+    loader = listed({"id": "a.conf", "path": str(file), "uki": "/EFI/Linux/arch.efi"})
+    assert f"klat cannot copy the line {line!r}" in loader.left_out()["a.conf"]
 
 
 def test_an_entry_without_its_initramfs_is_named(root: Path, listed: Listed) -> None:

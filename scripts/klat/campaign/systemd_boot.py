@@ -36,6 +36,10 @@ _UNTRIED = "+1"
 # choose() names an entry by its number and a pattern. An identity would not do: in version 252, bootctl and
 # systemd-boot disagree on whether the counter is part of it.
 _OWN_FILE = re.compile(r"klat-(\d+)-(.+?)(?:\+\d+(?:-\d+)?)?\.conf")
+_UNKNOWN = re.compile(
+    r"^(?:profile|extra)\s.*", re.MULTILINE
+)  # a copy starts the image by another key
+_COUNTED = re.compile(r"\+\d+(?:-\d+)?\.efi$", re.IGNORECASE)
 _VENDOR = "4a67b082-0a4c-41cf-b6c7-440b29bb8c4f"  # of the variables of the Boot Loader Interface
 _COUNTS_TRIES, _CHOOSES_ONCE = 1 << 4, 1 << 3  # of LoaderFeatures
 
@@ -248,9 +252,14 @@ def _doubt(fields: Mapping[str, Any]) -> str:
     for name in fields.get("initrd", ()):
         if not Path(fields.get("root", "/"), name.lstrip("/")).is_file():
             return f"{fields['path']}: the initramfs {name} is missing"
+    source, kernel = Path(fields["path"]), _kernel(fields)
+    text = file_text(source) if source.suffix == ".conf" and source.is_file() else ""
+    if match := _UNKNOWN.search(text):
+        return f"{source}: klat cannot copy the line {match[0]!r}"
     if not _is_unified(fields):
         return ""
-    kernel = _kernel(fields)
+    if _COUNTED.search(kernel.name):
+        return f"{kernel}: systemd-boot counts its tries and renames it at a boot; boot it once, so that it gets its name"
     if "@" in fields["id"] and not fields["id"].endswith("@0"):
         return f"{kernel}: klat can boot only the first profile of a unified kernel image"
     addons = [*kernel.parent.glob(f"{kernel.name}.extra.d/*.addon.efi")]
