@@ -298,8 +298,7 @@ int send_packets(struct klat_worker *worker)
 			err = klat_spin_until(worker, &state->announced, generation);
 			klat_pause(&settle, &seed);
 		}
-		if (!err)
-			err = send_until_read(worker, &datagram, generation, lost_ticks, &sent);
+		err = err ?: send_until_read(worker, &datagram, generation, lost_ticks, &sent);
 		if (run->one_cpu && klat_is_sample(run, i) && !err &&
 		    __atomic_load_n(&state->done, __ATOMIC_ACQUIRE) == generation &&
 		    send_to_read[i] < sent - datagram.start)

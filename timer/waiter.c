@@ -397,8 +397,7 @@ int wait_for_timer(struct klat_worker *worker)
 			err = stop(&work);
 		if (!err && (options.mode == ONE_SHOT || !work.begun))
 			err = begin_stretch(&work);
-		if (!err)
-			err = take_sample(&work, i);
+		err = err ?: take_sample(&work, i);
 	}
 	if (options.mode == PERIODIC && work.begun && !err)
 		err = stop(&work);

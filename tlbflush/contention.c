@@ -73,8 +73,7 @@ int contender(struct klat_worker *worker)
 		klat_rest(worker);
 		touch_first(worker, i, pages);
 		err = meet(worker, round, PREPARED);
-		if (!err)
-			err = meet(worker, round, STARTING);
+		err = err ?: meet(worker, round, STARTING);
 		/* The fault "apart": each waits until the one before has finished. */
 		if (!err && apart)
 			err = klat_spin_until(worker, &state->arrived,
@@ -87,8 +86,7 @@ int contender(struct klat_worker *worker)
 		own->end = klat_stamp_end(worker);
 		samples[i] = own->end - own->begin;
 		own->operations += !err;
-		if (!err)
-			err = meet(worker, round, FINISHED);
+		err = err ?: meet(worker, round, FINISHED);
 		if (err)
 			break;
 		own->met += klat_is_sample(run, i) && met_another(state, worker->index);

@@ -263,8 +263,7 @@ static int responder(struct klat_worker *worker)
 		}
 		*interrupted += seen && klat_is_sample(run, i);
 		*slept += klat_thread_usage().ru_nvcsw != sleeps_before;
-		if (!err)
-			err = prove(worker, generation, sleeps_before);
+		err = err ?: prove(worker, generation, sleeps_before);
 	}
 	return err;
 }

@@ -91,8 +91,7 @@ static int watch(struct loop *loop)
 
 	for (struct pair *pair = loop->pairs; pair < loop->end && !err; pair++)
 		err = ask(loop, pair);
-	if (!err)
-		err = io_uring_submit(&uring->ring);
+	err = err ?: io_uring_submit(&uring->ring);
 	dispatch_watch(loop);
 	return err < 0 ? err : 0;
 }

@@ -69,8 +69,7 @@ static int watch(struct loop *loop)
 
 		err = uv_poll_init(&libuv->loop, &watcher->io, pair->in);
 		watcher->io.data = pair;
-		if (!err)
-			err = uv_poll_start(&watcher->io, UV_READABLE, on_readable);
+		err = err ?: uv_poll_start(&watcher->io, UV_READABLE, on_readable);
 		if (err || !loop->has_timers)
 			continue;
 		uv_timer_init(&libuv->loop, &watcher->timer);

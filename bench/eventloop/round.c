@@ -94,8 +94,7 @@ static int run_round(struct klat_worker *worker, struct state *state, int64_t i,
 	state->phase = REGISTERING;
 	began = klat_stamp_begin();
 	err = loop->backend->watch(loop);
-	if (!err)
-		err = loop->backend->pass(loop);
+	err = err ?: loop->backend->pass(loop);
 	registered = klat_stamp_end(worker);
 	samples[REGISTRATION] = registered - began;
 	state->phase = PHASES;
@@ -177,8 +176,7 @@ int run_rounds(struct klat_worker *worker)
 	struct loop *loop = &state->loop;
 	int err = reserve_memory();
 
-	if (!err)
-		err = loop->backend->open(loop);
+	err = err ?: loop->backend->open(loop);
 	if (err)
 		return failed(run, err, "start");
 	for (int64_t i = klat_first(run); klat_next(worker, &i); i++) {
@@ -214,11 +212,9 @@ static int counted_rounds(void *argument)
 	uint64_t samples[TEARDOWN + 1];
 	int err = state->loop.backend->open(&state->loop);
 
-	if (!err)
-		err = run_round(&nobody, state, -2, samples);
+	err = err ?: run_round(&nobody, state, -2, samples);
 	memset(state->calls, 0, sizeof(state->calls));
-	if (!err)
-		err = run_round(&nobody, state, -1, samples);
+	err = err ?: run_round(&nobody, state, -1, samples);
 	return err;
 }
 

@@ -150,8 +150,7 @@ static int loner(struct klat_worker *worker)
 		queue_push(&owner->queue, message);
 		if (options.mode != CALL)
 			err = sync_post(&owner->wake);
-		if (!err)
-			err = owner_pass(owner);
+		err = err ?: owner_pass(owner);
 		if (!err && options.mode == PASS_EPOLL)
 			err = owner_wait(owner);
 		message_free(&state->costs, queue_take(&owner->queue));

@@ -80,8 +80,7 @@ static inline int take(struct klat_worker *worker, struct sync *semaphores, uint
 	uint64_t end = klat_stamp_end(worker);
 
 	*wake = end - __atomic_load_n(&state->slots[number % SLOT_COUNT], __ATOMIC_ACQUIRE);
-	if (!err)
-		err = sync_post(&semaphores[SLOTS]);
+	err = err ?: sync_post(&semaphores[SLOTS]);
 	*seed = burn(rounds, *seed);
 	return err;
 }
@@ -140,15 +139,13 @@ static int produce(struct klat_worker *worker, int64_t from, int64_t to, bool al
 		seed = burn(rounds, seed);
 		if (follows)
 			last += follow(worker, number, alone, &err);
-		if (!err)
-			err = sync_wait(&semaphores[SLOTS]);
+		err = err ?: sync_wait(&semaphores[SLOTS]);
 		/* The semaphore orders this store; the release is for ThreadSanitizer. */
 		__atomic_store_n(&state->slots[number % SLOT_COUNT], klat_stamp_begin(),
 				 __ATOMIC_RELEASE);
 		if (!alone && !early)
 			klat_inject(run, i);
-		if (!err)
-			err = sync_post(&semaphores[ITEMS]);
+		err = err ?: sync_post(&semaphores[ITEMS]);
 		__atomic_store_n(produced, number + 1, __ATOMIC_RELEASE);
 		if (alone && run->one_cpu)
 			err = take(worker, semaphores, number, taking, &unused, &seed);

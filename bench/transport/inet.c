@@ -20,8 +20,7 @@ static int make_in_namespaces(struct klat_run *run)
 		state->addresses[i] = devices[i].address;
 	}
 	err = klat_net_make_veth(run, devices, state->namespaces);
-	if (!err)
-		err = state->make_sockets(run);
+	err = err ?: state->make_sockets(run);
 	for (int i = 0; i < 2; i++)
 		if (state->namespaces[i] >= 0)
 			close(state->namespaces[i]);

@@ -239,8 +239,7 @@ static int make_side(struct klat_run *run, int index, struct sockaddr_in *name)
 	if (side->in < 0)
 		return side->in;
 	err = find_interface(run, state->addresses[index], interface);
-	if (!err)
-		err = check_interface(run, side->out, interface);
+	err = err ?: check_interface(run, side->out, interface);
 	if (err)
 		return err;
 	membership.imr_ifindex = if_nametoindex(interface);
@@ -251,8 +250,7 @@ static int make_side(struct klat_run *run, int index, struct sockaddr_in *name)
 		return klat_error(run, errno, "cannot send to a group through %s: %m", interface);
 	inet_make_room(side->in);
 	err = fragment_set_waits(run, side->in);
-	if (!err)
-		err = fragment_set_waits(run, side->out);
+	err = err ?: fragment_set_waits(run, side->out);
 	return err ? err : inet_name(run, side->in, name);
 }
 
@@ -266,13 +264,11 @@ static int make_multicast(struct klat_run *run)
 	if (options.peer == REMOTE) {
 		err = make_side(run, self, &names[self]);
 		names[!self] = names[self];
-		if (!err)
-			err = remote_exchange(run, names[self].sin_port, &names[!self].sin_port);
+		err = err ?: remote_exchange(run, names[self].sin_port, &names[!self].sin_port);
 		return err ? err : inet_connect(run, state->sides[self].out, &names[!self]);
 	}
 	err = make_side(run, INITIATOR, &names[INITIATOR]);
-	if (!err)
-		err = make_side(run, RESPONDER, &names[RESPONDER]);
+	err = err ?: make_side(run, RESPONDER, &names[RESPONDER]);
 	for (int i = 0; i < 2 && !err; i++)
 		err = inet_connect(run, state->sides[i].out, &names[!i]);
 	return err;

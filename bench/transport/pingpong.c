@@ -160,8 +160,7 @@ static int exchange_all(struct klat_worker *worker, int64_t i, struct schedule *
 			await_due(side, &schedule);
 		begin = klat_stamp_begin();
 		err = send_message(side, number | (resting ? WORD_REST : 0), INITIATOR);
-		if (!err)
-			err = receive_message(side, &answer, number, INITIATOR);
+		err = err ?: receive_message(side, &answer, number, INITIATOR);
 		end = klat_stamp_end(worker);
 		round_trip[i] = end - begin;
 		half[i] = round_trip[i] / 2;
@@ -239,8 +238,7 @@ int pong(struct klat_worker *worker)
 		if (turnaround)
 			begin = klat_stamp_begin();
 		klat_inject(run, i);
-		if (!err)
-			err = send_message(side, message.word, RESPONDER);
+		err = err ?: send_message(side, message.word, RESPONDER);
 		if (turnaround)
 			turnaround[i] = klat_stamp_end(worker) - begin;
 		if (!err && message.word & WORD_REST)

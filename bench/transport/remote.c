@@ -176,14 +176,10 @@ int remote_meet(struct klat_run *run)
 	socklen_t size = sizeof(name);
 	int err = options.listen ? wait_for_other(run) : go_to_other(run);
 
-	if (!err)
-		err = set_timeouts(run, state->control);
-	if (!err)
-		err = inet_no_delay(run, state->control);
-	if (!err)
-		err = agree(run);
-	if (!err)
-		err = inet_name(run, state->control, &name);
+	err = err ?: set_timeouts(run, state->control);
+	err = err ?: inet_no_delay(run, state->control);
+	err = err ?: agree(run);
+	err = err ?: inet_name(run, state->control, &name);
 	if (err)
 		return err;
 	state->addresses[self] = name.sin_addr;

@@ -323,8 +323,7 @@ static int setup(struct klat_run *run)
 		err = beat_prepare(run);
 	if (!err && options.peer == REMOTE)
 		err = remote_meet(run);
-	if (!err)
-		err = transport_of()->open(run);
+	err = err ?: transport_of()->open(run);
 	if (err)
 		return err;
 	if (!options.listen)

@@ -166,8 +166,7 @@ static int make_udp(struct klat_run *run)
 	}
 	for (int i = 0; i < 2 && !err; i++) {
 		err = inet_connect(run, fds[i], &names[!i]);
-		if (!err)
-			err = prepare(run, &state->sides[i], fds[i]);
+		err = err ?: prepare(run, &state->sides[i], fds[i]);
 	}
 	return err;
 }
@@ -181,10 +180,8 @@ static int make_remote(struct klat_run *run)
 	int fd = inet_socket(run, self, SOCK_DGRAM, state->addresses[self]), err;
 
 	err = fd < 0 ? fd : inet_name(run, fd, &own);
-	if (!err)
-		err = remote_exchange(run, own.sin_port, &other.sin_port);
-	if (!err)
-		err = inet_connect(run, fd, &other);
+	err = err ?: remote_exchange(run, own.sin_port, &other.sin_port);
+	err = err ?: inet_connect(run, fd, &other);
 	return err ? err : prepare(run, &state->sides[self], fd);
 }
 

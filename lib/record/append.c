@@ -63,8 +63,7 @@ int klat_longest_append(struct klat_run *run, int session, const char *name)
 out:
 	if (fclose(out) && !err)
 		err = -ENOMEM;
-	if (!err)
-		err = klat_append_synced(fd, text, size, status.st_size);
+	err = err ?: klat_append_synced(fd, text, size, status.st_size);
 	if (fd >= 0)
 		close(fd);
 	free(text);

@@ -290,8 +290,7 @@ static int append_samples(struct klat_run *run, int session, const char *name, i
 		status.st_size += size - status.st_size % size;
 		err = ftruncate(fd, status.st_size) ? -errno : 0;
 	}
-	if (!err)
-		err = klat_append_synced(fd, samples, total * size, status.st_size);
+	err = err ?: klat_append_synced(fd, samples, total * size, status.st_size);
 	*first = status.st_size / size;
 	close(fd);
 	free(samples);
@@ -321,8 +320,7 @@ static int append_rows(struct klat_run *run, int session, const char *name, int6
 
 		err = asprintf(&text, "%s%s", begin, rows) < 0 ? -ENOMEM : 0;
 	}
-	if (!err)
-		err = klat_append_synced(fd, text, strlen(text), status.st_size);
+	err = err ?: klat_append_synced(fd, text, strlen(text), status.st_size);
 	close(fd);
 	free(text);
 	free(rows);

@@ -416,8 +416,7 @@ static int join_locked(struct klat_run *run, int session)
 		err = check_same(run, session, json, boot) ?: check_inherited(run, json) ?:
 			read_tsc(run, json);
 	}
-	if (!err)
-		err = join_programs(run, session, json, missing);
+	err = err ?: join_programs(run, session, json, missing);
 	json_decref(json);
 	return err;
 }

@@ -35,6 +35,11 @@ def test_help_counts_wherever_it_stands(program):
     assert run(program, "-h").out == run(program, "--help").out
 
 
+@pytest.mark.parametrize("shows", ["--help", "--print-benchmark"])
+def test_defaults_are_shown_whatever_is_given(shows):
+    assert run("pipes", "--bytes", "7", "--wait", "epoll", shows).out == run("pipes", shows).out
+
+
 @pytest.mark.parametrize(
     "words",
     [
