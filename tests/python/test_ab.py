@@ -132,6 +132,7 @@ def test_a_setting_apart_from_its_turns_is_not_compared_in_silence(klat):
         ((*TWO, "pipes", "--b-prefix", "'env"), "prefix"),
         ((*TWO, "pipes", "--b-prefix", " "), "--b-prefix is empty"),
         ((*TWO, "pipes", "--a-setup", ""), "--a-setup is empty"),
+        ((*TWO, "pipes", "--b-setup", "true"), "--a-setup is missing: without it"),
         ((*TWO, "pipes", "--restore", ""), "--restore is empty"),
     ],
 )
@@ -193,7 +194,7 @@ def test_a_set_up_that_fails_ends_the_session_with_its_message_and_the_machine_a
 
 
 def test_a_first_set_up_that_fails_leaves_nothing_but_the_machine_as_it_was(klat):
-    words = ("--a-setup", "exit 3", "--restore", log_to("log", "R"))
+    words = ("--a-setup", "exit 3", "--b-setup", "true", "--restore", log_to("log", "R"))
     done = klat(*TWO, "pipes", "--blocks", "3", *A_FIRST, *words)
     assert done.returncode == 1 and "status 3" in done.stderr
     assert (klat.directory / "log").read_text() == "R"
@@ -201,7 +202,14 @@ def test_a_first_set_up_that_fails_leaves_nothing_but_the_machine_as_it_was(klat
 
 
 def test_a_set_up_without_end_is_ended(klat):
-    words = ("--a-setup", "sleep 3600 & echo $! > pid; wait", "--time-limit", "1")
+    words = (
+        "--a-setup",
+        "sleep 3600 & echo $! > pid; wait",
+        "--b-setup",
+        "true",
+        "--time-limit",
+        "1",
+    )
     done = klat(*TWO, "pipes", "--blocks", "3", *words)
     assert done.returncode == 1 and "did not end within 1 s" in done.stderr
     assert not is_running(int((klat.directory / "pid").read_text()))
@@ -232,7 +240,7 @@ def test_a_stopped_session_restores_and_its_own_advice_completes_it(klat):
 
 def test_a_killed_klat_restores_once_the_run_in_flight_is_over_and_resuming_waits_for_it(klat):
     restore = "cat results/left/*/runs.csv | wc -l >> at; sleep 0.5; printf R >> log"
-    setup = ("--a-setup", "printf A >> log")
+    setup = ("--a-setup", "printf A >> log", "--b-setup", "true")
     words = (*A_FIRST, *ONE_BLOCK, "--option", "pipes.ms=700")
     started = klat.start(*TWO, "pipes", *words, "--restore", restore, *setup)
     wait_for(klat.starts, "the first run")

@@ -72,7 +72,7 @@ def test_a_run_json_that_is_a_link_is_not_read(klat, session):
 
 def test_both_sessions_of_two_settings_must_be_trusted(klat):
     words = ["--a", "a", "--b", "b", "--blocks", "1", "--runs-per-block", "1", "pipes"]
-    done = klat("ab", *words, "--b-setup", f"echo > {MARK}", status=0)
+    done = klat("ab", *words, "--a-setup", "true", "--b-setup", f"echo > {MARK}", status=0)
     a, b = (klat.directory / line for line in done.stdout.split())
     (klat.directory / MARK).unlink()
     for path in (a, b):

@@ -139,6 +139,12 @@ def _begin(arguments: argparse.Namespace) -> int:
     for name in ("a_setup", "a_prefix", "b_setup", "b_prefix"):
         if given[name] is not None and not given[name].strip():
             raise KlatError(f"--{name.replace('_', '-')} is empty")
+    if (arguments.a_setup is None) != (arguments.b_setup is None):
+        lacking = "--a-setup" if arguments.a_setup is None else "--b-setup"
+        raise KlatError(
+            f"{lacking} is missing: without it, that side runs in the state that the other side's set-up leaves;"
+            " give both (true, if that side needs none)"
+        )
     benchmarks = choices.benchmarks(_session_options.named(arguments))
     seed = _session_options.seed(arguments)
     shared = _session_options.common(arguments) | {
