@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from written_sessions import SyntheticSession, again, words
@@ -86,6 +87,25 @@ def test_one_run_again_in_its_own_session_is_said(side, klat):
         "1 row has exactly the samples of another run, for example line 2 of"
         f" {stock / '0' / 'runs.csv'} and line 6 of {stock / '0' / 'runs.csv'}: remove the copies"
     ) in err
+
+
+# Of a coarse counter: two values in turns that nobody can predict, one value, and one step.
+@pytest.mark.parametrize(
+    ("values", "is_copy"),
+    [
+        (np.random.default_rng(3).integers(70, 72, 500), True),
+        (np.repeat([70, 71], 250), False),
+        (np.tile([70, 71], 250), False),
+    ],
+)
+def test_few_values_are_the_samples_of_another_run_if_chance_does_not_repeat_them(
+    values, is_copy, klat, new_session
+):
+    for boot in ("one", "two"):
+        session = new_session(f"stock/{boot}", label="stock", boot_id=boot)
+        session.run({"round_trip": values.tolist()})
+    err = words(klat("summary", session.path.parent)[2])
+    assert ("1 row has exactly the samples of another run" in err) is is_copy
 
 
 def test_a_path_given_twice_or_through_a_link_is_one(side, klat):

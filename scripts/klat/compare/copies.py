@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from hashlib import blake2b
 from pathlib import Path
@@ -11,11 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from klat.record.samples import SampleFiles
+from klat.record.samples import SampleFiles, Samples
 from klat.record.session import Row, Session, SessionError, printable
 
-# Fewer samples, or samples of fewer values, can be the same by chance: a coarse counter has few values.
-_LEAST_SAMPLES, _LEAST_VALUES = 30, 10
+# Fewer samples, or samples of fewer values, can be the same by chance: a coarse counter has few values. Then the
+# chance that another run repeats them is 2 to the power of minus their bits.
+_LEAST_SAMPLES, _LEAST_VALUES, _LEAST_BITS = 30, 10, 64
 
 
 def run_of(row: Row) -> tuple[str, str, int]:
@@ -88,7 +89,7 @@ def _is_of_one_boot(original: _Recorded, copy: _Recorded) -> bool:
 
 
 def _digest(session: Session, row: Row) -> bytes:
-    """Of the samples; empty if they cannot be read, or have too few values."""
+    """Of the samples; empty if they cannot be read, or can be the same by chance."""
     digest, files = blake2b(), SampleFiles(session)
     distinct: set[int] = set()
     try:
@@ -102,9 +103,24 @@ def _digest(session: Session, row: Row) -> bytes:
             digest.update(part.tobytes())
             if len(distinct) < _LEAST_VALUES:
                 distinct |= set(np.unique(part)[:_LEAST_VALUES].tolist())
+        few = len(distinct) < _LEAST_VALUES
+        if few and (row.soak or _bits(files.parts(row), sorted(distinct)) < _LEAST_BITS):
+            return b""
     except SessionError:
         return b""
-    return digest.digest() if len(distinct) >= _LEAST_VALUES else b""
+    return digest.digest()
+
+
+def _bits(parts: Iterable[Samples], values: Sequence[int]) -> float:
+    """The information in the samples of these few values, each after the one before: the entropy of a Markov chain.
+    A step, or a value in every other sample, has almost none."""
+    changes = np.zeros((len(values), len(values)))
+    for part in parts:
+        places = np.searchsorted(values, part)
+        np.add.at(changes, (places[:-1], places[1:]), 1)
+    totals = np.broadcast_to(changes.sum(axis=1, keepdims=True), changes.shape)
+    seen = changes > 0
+    return float(np.sum(changes[seen] * np.log2(totals[seen] / changes[seen])))
 
 
 def _line(recorded: _Recorded) -> str:
