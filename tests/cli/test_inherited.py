@@ -6,7 +6,6 @@ import ctypes
 import json
 import os
 import platform
-import shutil
 import struct
 import subprocess
 from pathlib import Path

@@ -115,6 +115,14 @@ def is_running(pid: int) -> bool:
     return stat.rpartition(")")[2].split()[0] not in "ZX"
 
 
+def read_number(path: Path) -> int:
+    """The number in a file, or 0 until it is there."""
+    try:
+        return int(path.read_text() or "0")
+    except FileNotFoundError:
+        return 0
+
+
 def recorded_orders(session: Path) -> Counter[int]:
     """How often each run is in runs.csv whole, told without klat's own reader."""
     try:

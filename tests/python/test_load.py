@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import shlex
 import signal
-from pathlib import Path
 
 import fakes
 import pytest
 from klat.base.errors import worst
 
-from fakes import SLOW, Klat, is_running, recorded_orders, stop_within, wait_for, klat
+from fakes import SLOW, Klat, is_running, read_number, recorded_orders, stop_within, wait_for, klat
 
 
 # A grandchild as well: ending the shell alone would leave it.
@@ -21,13 +20,6 @@ LOAD = "echo $$ > load.pid; sleep 3600 & echo $! > load.child; wait"
 def load_pids(klat: Klat) -> list[int]:
     wait_for(lambda: read_number(klat.directory / "load.child"), "the load")
     return [read_number(klat.directory / name) for name in ("load.pid", "load.child")]
-
-
-def read_number(path: Path) -> int:
-    try:
-        return int(path.read_text() or "0")
-    except FileNotFoundError:
-        return 0
 
 
 def test_a_load_runs_beside_the_session_and_ends_with_it(klat):

@@ -7,26 +7,18 @@ import json
 import os
 import signal
 import subprocess
-from pathlib import Path
 
 import fakes
 import pytest
-from fakes import Klat, is_running, wait_for, klat
+from fakes import Klat, is_running, read_number, wait_for, klat
 
 
 LOADS = ("echo $$ > first.pid; exec sleep 3600", "echo $$ > second.pid; exec sleep 3601")
 UNDER_LOADS = ("--load", LOADS[0], "--load", LOADS[1])
 
 
-def number(path: Path) -> int:
-    try:
-        return int(path.read_text() or "0")
-    except FileNotFoundError:
-        return 0
-
-
 def load_pids(klat: Klat) -> list[int]:
-    return [number(klat.directory / f"{name}.pid") for name in ("first", "second")]
+    return [read_number(klat.directory / f"{name}.pid") for name in ("first", "second")]
 
 
 def rows(klat: Klat) -> list[dict[str, str]]:

@@ -5,7 +5,6 @@ Whole arrays of comparisons are judged at once, by the functions of klat.stats t
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
