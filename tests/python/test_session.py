@@ -109,7 +109,7 @@ def test_runs_without_a_plan_are_all_kept_and_complete_no_place(writer):
     for _ in range(3):
         writer.run({"round_trip": SAMPLES})
     session = read_session(writer.path)
-    assert len(session.runs()) == 3
+    assert len(session.runs) == 3
     assert session.completed_orders() == set()
 
 

@@ -223,5 +223,5 @@ def test_shares_of_short_runs_do_not_depend_on_the_batch(n):
         for place, deviation in enumerate((0, 10, 26, 60, 200, 400, 3_000))
     ]
     alone = [rounded_alike(Distribution.of(run), 26.0) for run in runs]
-    assert short_runs_rounded_alike(runs, 26.0) == alone
+    assert short_runs_rounded_alike(np.stack(runs), 26.0) == alone
     assert n < 200 or 0.0 in alone and 1.0 in alone

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from written_sessions import SyntheticSession, statistics_of
 
-from klat.record import verification
+from klat.record import samples
 from klat.record.session import SessionError, read_session
 from klat.compare.sources import read_sources
 from klat.record.verification import verify
@@ -29,7 +29,7 @@ def another(figure: str) -> str:
     "sizes", [[1], [4, 9, 10, 11], [49, 50, 50, 50, 500, 500, 1000], [30] * 12]
 )
 def test_a_row_stands_only_with_every_digit_of_its_samples(writer, monkeypatch, piece, sizes):
-    monkeypatch.setattr(verification, "PIECE", piece)
+    monkeypatch.setattr(samples, "PIECE", piece)
     draw = np.random.default_rng(len(sizes))
     edited: dict[int, str] = {}
     line = 1

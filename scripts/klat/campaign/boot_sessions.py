@@ -71,7 +71,7 @@ def unusable_runs(campaign: Campaign) -> dict[Path, tuple[int, int]]:
         if boot_id not in boots:
             continue
         try:
-            runs = read_session(path).runs()
+            runs = read_session(path).runs
         except SessionError:
             continue  # klat summary says what is wrong with it
         unusable = sum(any(row.status not in USABLE for row in rows) for rows in runs)

@@ -191,7 +191,7 @@ def _by_boot(side: Dataset) -> dict[str, dict[str, Counts]]:
     """Per benchmark and boot: unusable runs, and all runs that were not skipped."""
     found: dict[str, dict[str, Counts]] = {}
     for session in side.sessions:
-        for rows in session.runs():
+        for rows in session.runs:
             if rows[0].status != "skipped":
                 boots = found.setdefault(rows[0].benchmark, {})
                 bad, n = boots.get(session.boot_id, (0, 0))

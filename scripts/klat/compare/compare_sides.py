@@ -182,7 +182,7 @@ def _info(side: Dataset) -> SideInfo:
     info = side.info
     runs, segments = Counter[str](), Counter[str]()
     for session in side.sessions:
-        for rows in session.runs():
+        for rows in session.runs:
             (segments if rows[0].soak else runs)[rows[0].status] += 1
     counts = [status_counts(runs)] if runs or not segments else []
     if segments:

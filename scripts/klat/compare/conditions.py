@@ -8,7 +8,7 @@ texts) is under test: within one side it must agree, between two sides it is lis
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import chain
 from os.path import commonprefix
 from typing import Any, NamedTuple
@@ -205,8 +205,7 @@ def _inherited(session: Session) -> Iterator[tuple[tuple[str, str], str]]:
         yield (LIBRARIES, f"the libraries of {program}"), libraries
 
 
-@dataclass(frozen=True)
-class RunConditions:
+class RunConditions(NamedTuple):
     """What a run obtained besides its params and placement. All runs of a figure agree in these."""
 
     policy: str
@@ -218,10 +217,10 @@ class RunConditions:
 
     def differs_from(self, others: Iterable[RunConditions]) -> Distinctions:
         """The conditions that differ from any of the others."""
-        other_values = [asdict(other) for other in others]
+        other_values = [other._asdict() for other in others]
         return tuple(
             (name, value or NONE)
-            for name, value in asdict(self).items()
+            for name, value in self._asdict().items()
             if any(other[name] != value for other in other_values)
         )
 

@@ -11,16 +11,20 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from itertools import groupby
 from statistics import median
+
+import numpy as np
 
 from klat.compare.dataset import CellRuns, UnitKey
 from klat.compare.estimands import MEAN, Estimand
-from klat.compare.sources import Run, distribution_at
+from klat.compare.sources import Run, ranked_at
 from klat.compare.verdicts import Observed, Unit
-from klat.record.samples import Samples
+from klat.record.samples import adjacent
 from klat.record.session import SessionError
 from klat.stats.descriptive import fewest, supports
 from klat.stats.granularity import as_log, hidden, rounded_alike, short_runs_rounded_alike
+from klat.stats.distribution import between_logs, log_quantile_places
 from klat.stats.hierarchy import mean
 
 _Named = dict[str, list[Run]]  # the runs of each unit
@@ -88,33 +92,36 @@ def _resolution_of_means(cell: CellRuns) -> float:
     if not step or not runs:
         return 0.0
     means = [float(run.row.mean or 0) * run.source.scale for run in runs]
-    shares = [s for start in range(0, len(runs), 256) for s in _rounded(runs[start : start + 256])]
+    shares = list(_rounded(runs))
     rounded = mean(shares) * step / 2 / mean(means)
     if rounded > 0.5:
         raise NoLogarithm("is below the counter's step")
     return as_log(rounded)
 
 
-# Runs of at most this many samples are sorted together.
+# Runs of at most this many samples are examined together.
 _SHORT = 1 << 12
+# The share where nothing shows that samples are in several steps.
+_UNKNOWN = 1.0
 
 
 def _rounded(runs: Sequence[Run]) -> Iterator[float]:
     """The share of each run's samples that may all be rounded in the same direction."""
-    shares: dict[int, float] = {}
-    short: dict[tuple[int, float], dict[int, Samples]] = {}
-    for place, run in enumerate(runs):
-        n, step = run.row.n or 0, run.source.step / run.source.scale
-        try:
-            if run.row.soak or n > _SHORT:
-                shares[place] = rounded_alike(run.distribution(), step)
-            else:
-                short.setdefault((n, step), {})[place] = run.source.files.read(run.row)
-        except SessionError:
-            shares[place] = 1.0  # nothing shows that samples are in several steps
-    for (_, step), samples in short.items():
-        shares |= zip(samples, short_runs_rounded_alike(list(samples.values()), step))
-    return (shares[place] for place in range(len(runs)))
+    for source, members in groupby(runs, key=lambda run: run.source):
+        step = source.step / source.scale
+        for group in adjacent(run.row for run in members):
+            if group[0].soak or (group[0].n or 0) > _SHORT:
+                for row in group:
+                    try:
+                        yield rounded_alike(source.files.distribution(row), step)
+                    except SessionError:
+                        yield _UNKNOWN
+                continue
+            for rows, samples in source.files.blocks(group):
+                if isinstance(samples, SessionError):
+                    yield from [_UNKNOWN] * len(rows)
+                else:
+                    yield from short_runs_rounded_alike(samples, step)
 
 
 def _sampled(run: Run, estimand: Estimand) -> tuple[float, float] | None:
@@ -222,13 +229,14 @@ def _observed(
     for names in groups:
         runs = [run for name in names for run in side[name]]
         scale = mean([run.source.scale for run in runs])
-        samples = distribution_at(runs, scale).times(scale)
-        if not supports(samples.n, q):
+        places, share = log_quantile_places(_samples(runs), q)
+        least, *nearest = ranked_at(runs, scale, [0, *places])  # also shows whether all can be read
+        if not supports(_samples(runs), q):
             continue
-        if samples.min <= 0:
+        if least <= 0:
             raise NoLogarithm("is 0")
         name = " and ".join(names)
-        found.append(Unit(name, (samples.log_quantile(q),), name if paired else ""))
+        found.append(Unit(name, (between_logs(np.array(nearest), share),), name if paired else ""))
     every = [run for runs in side.values() for run in runs]
     step = max((run.source.step for run in every), default=0.0)
     return Observed(

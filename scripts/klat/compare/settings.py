@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -210,11 +210,11 @@ def grouped_settings(sources: Sequence[Source]) -> list[Setting]:
     settings: dict[tuple[_What, RunConditions], Setting] = {}
     counted: dict[_What, dict[RunConditions, None]] = {}
     for source in sources:
-        for rows in source.session.runs():
+        for rows in source.session.runs:
             if any(row.usable for row in rows):
                 counted.setdefault(_what(rows[0]), {})[source.run_conditions(rows[0])] = None
     for source in sources:
-        for rows in source.session.runs():
+        for rows in source.session.runs:
             first = rows[0]
             what, held = _what(first), source.run_conditions(first)
             if not any(row.usable for row in rows):
@@ -240,11 +240,9 @@ def _nearest(held: RunConditions, counted: Sequence[RunConditions]) -> RunCondit
     """The conditions of counted runs that match a run that does not count. That run may have failed
     before it had all of its conditions."""
     near = [
-        other
-        for other in counted
-        if all(own in ("", value) for own, value in zip(astuple(held), astuple(other)))
+        other for other in counted if all(own in ("", value) for own, value in zip(held, other))
     ]
-    if len({replace(other, **dict.fromkeys(WAYS, "")) for other in near}) == 1:
+    if len({other._replace(**dict.fromkeys(WAYS, "")) for other in near}) == 1:
         return near[0]
     return counted[0] if len(counted) == 1 else held
 

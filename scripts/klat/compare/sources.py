@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
-from itertools import chain
+from itertools import chain, groupby
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import numpy as np
 
 from klat.record import json_files
 from klat.stats import descriptive
+from klat.stats.descriptive import Values as Figures
 from klat.compare.conditions import (
     Declared,
     RunConditions,
@@ -26,9 +27,9 @@ from klat.compare.environment_conditions import Values
 from klat.stats.distribution import Distribution
 from klat.stats.autocorrelation import STRETCH, RunQuantile, quantile_of
 from klat.record.json_files import read_run_json
-from klat.record.samples import PART, KeptDistributions, SampleFiles, Samples
+from klat.record.samples import PART, PIECE, KeptDistributions, SampleFiles, Samples, is_counted
 from klat.record.session import Row, Session, SessionError, find_sessions, printable, read_session
-from klat.record.verification import PIECE, believed
+from klat.record.verification import believed
 from klat.record.evidence import state_of
 
 
@@ -84,7 +85,7 @@ class Pairing:
         return True
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Source:
     """One session, with what is needed to read its runs."""
 
@@ -99,6 +100,8 @@ class Source:
     boot_number: int = 0
     profile: str = ""
     begun: str = ""  # by a clock that no guest sets: ISO 8601, UTC
+    # Runs with the same conditions share one object.
+    _run_conditions: dict[tuple[str, ...], RunConditions] = field(default_factory=dict, repr=False)
 
     @staticmethod
     def of(session: Session, files: SampleFiles) -> Source:
@@ -127,10 +130,14 @@ class Source:
         return self.begun[:4].isdigit() and self.begun >= _FIRST_YEAR
 
     def run_conditions(self, row: Row) -> RunConditions:
-        build = (self.session.info.get("programs") or {}).get(row.benchmark)
-        way, _, state = state_of(row).partition("=")
-        states = {way: state} if way else {}
-        return RunConditions(row.policy, row.cpus, str(build or "")[:12], **states)
+        obtained = (row.benchmark, row.policy, row.cpus, state_of(row))
+        if (conditions := self._run_conditions.get(obtained)) is None:
+            build = (self.session.info.get("programs") or {}).get(row.benchmark)
+            way, _, state = obtained[-1].partition("=")
+            states = {way: state} if way else {}
+            conditions = RunConditions(row.policy, row.cpus, str(build or "")[:12], **states)
+            self._run_conditions[obtained] = conditions
+        return conditions
 
     @cached_property
     def last_order(self) -> int:
@@ -163,7 +170,7 @@ def _place_in_campaign(pairing: Pairing) -> tuple[str, int]:
     return (pairing.experiment, int(pair[:20])) if pair.isascii() and pair.isdigit() else ("", 0)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, slots=True)
 class Run:
     """One run's row of one metric, with the samples behind it."""
 
@@ -177,8 +184,7 @@ class Run:
 
     @property
     def is_counted(self) -> bool:
-        """Whether its samples are best read by value: those of a long run have few values."""
-        return self.row.soak or (self.row.n or 0) > PIECE
+        return is_counted(self.row)
 
     def value(self, estimand: Estimand) -> float | None:
         """In the unit of figures; None where the run does not support it."""
@@ -230,26 +236,58 @@ def by_boot(runs: Iterable[Run]) -> dict[str, list[Run]]:
 def merged_distribution(runs: Sequence[Run]) -> Distribution:
     """All samples of the runs, as recorded."""
     counted = [run for run in runs if run.is_counted]
-    parts = (part for run in runs if not run.is_counted for part in run.parts())
+    parts = uncounted_samples([run for run in runs if not run.is_counted])
     return Distribution.merged(
         chain([Distribution.of_parts(parts)], (run.distribution() for run in counted))
     )
 
 
+def uncounted_samples(runs: Sequence[Run]) -> Iterator[Samples]:
+    """All samples of runs that are not counted by value, in pieces. Raises SessionError."""
+    for files, members in groupby(runs, key=lambda run: run.source.files):
+        for _, samples in files.blocks(run.row for run in members):
+            if isinstance(samples, SessionError):
+                raise samples
+            yield samples.ravel()
+
+
+def _factor(run: Run, scale: float) -> float:
+    """From ticks of a run to ticks of `scale` ns. The ticks of boots can have been calibrated differently."""
+    factor = run.source.scale / scale
+    return 1.0 if abs(factor - 1) < 1e-3 else factor
+
+
 def distribution_at(runs: Sequence[Run], scale: float) -> Distribution:
-    """All samples of the runs, in ticks of `scale` ns. The ticks of boots can have been calibrated
-    differently."""
-    by_scale: dict[float, list[Run]] = {}
+    """All samples of the runs, in ticks of `scale` ns."""
+    by_factor: dict[float, list[Run]] = {}
     for run in runs:
-        own = run.source.scale / scale
-        by_scale.setdefault(1.0 if abs(own - 1) < 1e-3 else own, []).append(run)
+        by_factor.setdefault(_factor(run, scale), []).append(run)
     counted = []
-    for own, members in by_scale.items():
-        found = merged_distribution(members)
-        if own != 1.0:
-            found = Distribution(np.rint(found.values * own).astype(np.uint64), found.counts)
-        counted.append(found)
+    for factor, members in by_factor.items():
+        merged = merged_distribution(members)
+        counted.append(Distribution(_in_ticks(merged.values, factor), merged.counts))
     return Distribution.merged(counted)
+
+
+def ranked_at(runs: Sequence[Run], scale: float, places: Sequence[int]) -> Figures:
+    """Of all samples of the runs, those at these places, from 0, in ascending order. They are rounded to ticks
+    of `scale` ns, and given in the unit of figures. Raises SessionError."""
+    if any(run.is_counted for run in runs) or sum(run.row.n or 0 for run in runs) > PIECE:
+        return distribution_at(runs, scale).times(scale).take(np.array(places))
+    parts = [
+        _in_ticks(part, factor)
+        for factor, members in groupby(runs, key=lambda run: _factor(run, scale))
+        for part in uncounted_samples(list(members))
+    ]
+    ordered = np.partition(np.concatenate(parts), sorted(set(places)))
+    return ordered[list(places)].astype(np.float64) * scale
+
+
+def _in_ticks(samples: Samples, factor: float) -> Samples:
+    if factor == 1.0:
+        return samples
+    ticks: Samples = np.rint(samples * factor).astype(np.uint64)
+    return ticks
 
 
 def read_sources(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -81,7 +81,7 @@ class ExportedRuns:
 
 def run_params(source: Source, row: Row) -> dict[str, str]:
     """The params and all conditions of a run, so that its name is the same in every export."""
-    conditions = asdict(source.run_conditions(row))
+    conditions = source.run_conditions(row)._asdict()
     policies = set(parse_pairs(row.policy).values())
     if len(policies) == 1:  # of all roles
         conditions["policy"] = policies.pop()

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from math import sqrt
 from typing import Any
 
@@ -35,15 +36,18 @@ WAYS = {
 
 def state_of(row: Row) -> str:
     """The way of the run's event, as in `woken=polling`; empty for a run without these counts."""
+    return _state_of_evidence(row.evidence)
+
+
+@lru_cache(maxsize=1 << 16)
+def _state_of_evidence(evidence: str) -> str:
     for name, way in WAYS.items():
-        # A quick test first: a large session may have many rows without these counts.
-        if f"{way.events}=" in row.evidence and (state := _state(row, way)):
+        if f"{way.events}=" in evidence and (state := _state(parse_pairs(evidence), way)):
             return f"{name}={state}"
     return ""
 
 
-def _state(row: Row, way: Way) -> str:
-    counts = parse_pairs(row.evidence)
+def _state(counts: Mapping[str, str], way: Way) -> str:
     texts = [counts.get(name, "") for name in (way.events, way.interrupts)]
     if not all(text.isascii() and text.isdigit() for text in texts):
         return ""
@@ -76,7 +80,7 @@ def other_work(sessions: Iterable[Session]) -> str:
     for session in sessions:
         if load_of(session, read_run_json(session.path)):
             continue
-        for rows in session.runs():
+        for rows in session.runs:
             evidence = rows[0].evidence
             runs += 1
             unknown += _UNKNOWN in evidence

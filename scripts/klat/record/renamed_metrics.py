@@ -6,28 +6,30 @@ Needs the standard library only.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 from klat.base.errors import KlatError, printable
+
+if TYPE_CHECKING:
+    from klat.record.rows import Row
 
 
 @dataclass(frozen=True)
 class RenamedMetric:
-    """An old name of one benchmark's metric. `applies` says whether a row, as columns of runs.csv, has the
-    event of `new`. `where` describes such rows in a message."""
+    """An old name of one benchmark's metric. `applies` says whether a row has the event of `new`. `where` describes such rows in a message."""
 
     benchmark: str
     old: str
     new: str
     where: str
-    applies: Callable[[Mapping[str, Any]], bool]
+    applies: Callable[[Row], bool]
 
 
-def _sends_on_one_cpu(row: Mapping[str, Any]) -> bool:
+def _sends_on_one_cpu(row: Row) -> bool:
     # With --remote, network has one CPU and no client on it.
-    return row["placement"] == "one-cpu" and "remote=yes" not in row["params"].split(";")
+    return row.placement == "one-cpu" and "remote=yes" not in row.params.split(";")
 
 
 # Of the lines for one old name, the first that applies to a row names its metric.
@@ -38,15 +40,15 @@ RENAMED = (
 _OLD = {(renamed.benchmark, renamed.old) for renamed in RENAMED}
 
 
-def present_name(row: Mapping[str, Any]) -> str:
-    """The present name of a row's metric. `row` has the columns of runs.csv."""
-    metric: str = row["metric"]
-    if (row["benchmark"], metric) not in _OLD:
-        return metric
-    for renamed in RENAMED:
-        if (renamed.benchmark, renamed.old) == (row["benchmark"], metric) and renamed.applies(row):
-            return renamed.new
-    return metric
+def renamed(row: Row) -> Row:
+    """The row with the present name of its metric."""
+    if (row.benchmark, row.metric) in _OLD:
+        for rename in RENAMED:
+            if (rename.benchmark, rename.old) == (row.benchmark, row.metric) and rename.applies(
+                row
+            ):
+                return row._replace(metric=rename.new)
+    return row
 
 
 def present_names(benchmark: str, metric: str) -> list[str]:

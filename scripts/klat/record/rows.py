@@ -8,11 +8,11 @@ from __future__ import annotations
 import csv
 import hashlib
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
-from operator import itemgetter
-from typing import Any
+from operator import attrgetter
+from typing import Any, NamedTuple
 
 from klat.base.errors import printable
 from klat.record import renamed_metrics
@@ -33,8 +33,7 @@ def run_noun(soak: bool) -> str:
     return "segment" if soak else "run"
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(NamedTuple):
     """One line of runs.csv: one metric of one run. An empty numeric field is None."""
 
     boot: str
@@ -98,7 +97,7 @@ class Row:
         return parse_pairs(self.params)
 
 
-COLUMNS = tuple(f.name for f in fields(Row) if f.name != "line")
+COLUMNS = Row._fields[:-1]
 # Empty if the row has no samples. A quantile is also empty if the samples are too few for it.
 FIGURES = ("mean", "stddev", "min", "p50", "p90", "p99", "max")
 
@@ -107,6 +106,10 @@ def parse_pairs(text: str) -> dict[str, str]:
     """`a=1;b=2`, as in the columns params, policy and evidence, as a dictionary."""
     pairs = (item.partition("=") for item in text.split(";") if item)
     return {name: value for name, _, value in pairs}
+
+
+class BadRow(Exception):
+    pass
 
 
 @dataclass(frozen=True)
@@ -118,27 +121,38 @@ class _Numbers:
     needed: bool = False
     decimals: str = ""
 
-    @property
-    def convert(self) -> Callable[[str], Any]:
-        return Decimal if self.decimals else int
+    def read(self, name: str, texts: Iterable[str]) -> dict[str, Any]:
+        """The value of each different text; BadRow for a text that is no such number."""
+        different = dict.fromkeys(texts)
+        present = [text for text in different if text]
+        if present and (numbers := self._all(present)):
+            values: dict[str, Any] = dict(zip(present, numbers))
+        else:
+            values = {text: self._one(name, text) for text in present}
+        if "" in different:
+            values[""] = self._one(name, "") if self.needed else None
+        return values
 
-    @property
-    def quick(self) -> str:
-        """A pattern of numbers that need no comparison with `high`. They have fewer digits than `high`,
-        or as many digits and a lower first digit."""
-        digits = str(self.high)
-        first = f"[0-{int(digits[0]) - 1}]?[0-9]{{1,{len(digits) - 1}}}"
-        return f"{first}{self.decimals}" if self.needed else f"(?:{first}{self.decimals})?"
+    def _all(self, texts: Sequence[str]) -> Sequence[int | Decimal] | None:
+        """The values of all texts. None if one of them is no such number."""
+        if self.decimals:
+            together = re.compile(f"(?:[0-9]{{1,20}}{self.decimals}\n)*", re.ASCII)
+            if not together.fullmatch("\n".join((*texts, ""))):
+                return None
+        else:
+            digits = "".join(texts)
+            if not (digits.isascii() and digits.isdigit() and max(map(len, texts)) <= 20):
+                return None
+        values = list(map(Decimal if self.decimals else int, texts))
+        return values if max(values) <= self.high else None
 
-    def read(self, name: str, text: str) -> object:
-        if not text and not self.needed:
-            return None
+    def _one(self, name: str, text: str) -> int | Decimal | BadRow:
         if not re.fullmatch(f"[0-9]{{1,20}}{self.decimals}", text, re.ASCII):
             what = "a number in klat's format" if self.decimals else "a whole number"
-            raise BadRow(f"{name} is '{printable(text)[:20]}', not {what}")
-        value = self.convert(text)
+            return BadRow(f"{name} is '{printable(text)[:20]}', not {what}")
+        value: int | Decimal = Decimal(text) if self.decimals else int(text)
         if value > self.high:
-            raise BadRow(f"{name} is {text}, which is more than {self.high}")
+            return BadRow(f"{name} is {text}, which is more than {self.high}")
         return value
 
 
@@ -177,12 +191,9 @@ _SHORT_LINE = 1 << 12  # no text of a shorter line can be too long
 _MOST_DIGITS = 20
 _DIGITS = bytes(0x30 if chr(byte).isdigit() else 0x20 for byte in range(128)) + b" " * 128
 
-# Matches all numbers of a row at once. If this fails, each is checked by itself to find the column.
-_QUICK = re.compile(",".join(numbers.quick for numbers in _NUMBERS.values()), re.ASCII)
-_numbers_of = itemgetter(*map(COLUMNS.index, _NUMBERS))
-_names_of = itemgetter(*_NAMES)
-_always_of = itemgetter("mean", "stddev", "min", "max")
-_CONVERT = tuple(numbers.convert for numbers in _NUMBERS.values())
+_names_of = attrgetter(*_NAMES)
+# What is checked once for all rows with the same values.
+_repeated_of = attrgetter(*_NAMES, "status", "boot", "unit")
 
 
 def has_odd_bytes(data: bytes) -> bool:
@@ -190,40 +201,42 @@ def has_odd_bytes(data: bytes) -> bool:
     return b"\0" in data or b"0" * (_MOST_DIGITS + 1) in data.translate(_DIGITS)
 
 
-class BadRow(Exception):
-    pass
-
-
 class RowParser:
-    """Turns the lines of one session into rows."""
+    """Turns the lines of one session into rows, a column at a time."""
 
     def __init__(self, header: Sequence[str], info: Mapping[str, Any], careful: bool) -> None:
         self._header = header
         self._boot, self._unit = info["boot_id"], info["unit"]
         self._timed = info["mode"] in TIMED_MODES
         self._careful = careful
-        self._known: set[tuple[str, ...]] = set()  # names that were checked
+        self._known: set[tuple[str, ...]] = set()  # repeated values that were checked
 
-    def row(self, line: bytes, number: int) -> Row:
-        """The row of a line. BadRow if a check fails."""
+    def rows(self, lines: Mapping[int, bytes], faults: dict[int, str]) -> list[Row]:
+        """The rows of lines by their number. Adds the lines that fail a check to `faults`."""
+        texts: dict[int, list[str]] = {}
+        for number, line in lines.items():
+            try:
+                texts[number] = self._values(line)
+            except BadRow as bad:
+                faults[number] = str(bad)
+        kept = []
+        for row in self._typed(texts, faults):
+            try:
+                if self._careful or len(lines[row.line]) > _SHORT_LINE:
+                    _check_texts(row)
+                self._check(row)
+                kept.append(renamed_metrics.renamed(row))
+            except BadRow as bad:
+                faults[row.line] = str(bad)
+        return kept
+
+    def _values(self, line: bytes) -> list[str]:
         body, _, check = line.rpartition(b",")
         if hashlib.sha256(body).hexdigest()[:16].encode() != check:
             raise BadRow(
                 "does not match its checksum, so it was edited or damaged; resume the session to"
                 " measure it again"
             )
-        typed = self._typed(self._values(line))
-        if self._careful or len(line) > _SHORT_LINE:
-            _check_texts(typed)
-        self._check(typed)
-        typed["metric"] = renamed_metrics.present_name(typed)
-        typed["line"] = number
-        # Bypass the constructor of the frozen class. It takes as long as the rest of the parsing.
-        row = object.__new__(Row)
-        object.__setattr__(row, "__dict__", typed)
-        return row
-
-    def _values(self, line: bytes) -> list[str]:
         try:
             text = line.decode("utf-8")
             values = next(csv.reader([text], strict=True)) if '"' in text else text.split(",")
@@ -233,52 +246,56 @@ class RowParser:
             raise BadRow(f"has {len(values)} fields, but the header has {len(self._header)}")
         return values
 
-    def _typed(self, values: Sequence[str]) -> dict[str, Any]:
-        typed: dict[str, Any] = dict(zip(self._header, values))
-        if self._header is COLUMNS:
-            numbers = _numbers_of(values)
-            if _QUICK.fullmatch(",".join(numbers)):
-                typed.update(
-                    zip(_NUMBERS, [c(x) if x else None for c, x in zip(_CONVERT, numbers)])
-                )
-                return typed
-        for name, kind in _NUMBERS.items():
-            typed[name] = kind.read(name, typed[name])
-        if len(self._header) == len(COLUMNS):
-            return typed
-        return {name: typed[name] for name in COLUMNS}
+    def _typed(self, texts: Mapping[int, Sequence[str]], faults: dict[int, str]) -> list[Row]:
+        """The rows in which each number is one. Equal texts are one object in memory."""
+        columns: dict[str, Iterable[Any]] = dict(zip(self._header, zip(*texts.values())))
+        texts_seen: dict[str, str] = {}
+        for name in COLUMNS:
+            column = columns.get(name, ())
+            kind = _NUMBERS.get(name)
+            if kind is None:
+                columns[name] = map(texts_seen.setdefault, column, column)
+                continue
+            values = kind.read(name, column)
+            columns[name] = map(values.__getitem__, column)
+            if any(isinstance(value, BadRow) for value in values.values()):
+                for number, text in zip(texts, column):
+                    if isinstance(values[text], BadRow):
+                        faults.setdefault(number, str(values[text]))
+        rows = map(Row._make, zip(*(columns[name] for name in COLUMNS), texts))
+        return [row for row in rows if row.line not in faults]
 
-    def _check(self, typed: dict[str, Any]) -> None:
+    def _check(self, row: Row) -> None:
         """Check that the columns agree with each other and with the session."""
-        names = _names_of(typed)
-        if names not in self._known:
-            for name, pattern in _NAMES.items():
-                if not pattern.fullmatch(typed[name]):
-                    raise BadRow(f"{name} is '{printable(typed[name])[:20]}', not a valid name")
-            self._known.add(names)
-        if typed["status"] not in STATUSES:
-            raise BadRow(f"status is '{printable(typed['status'])[:20]}', which is not known")
-        if typed["boot"] != self._boot:
-            raise BadRow("boot is not the boot_id of session.json")
-        if typed["unit"] != self._unit:
-            raise BadRow(f"unit is not '{self._unit}' as in session.json")
-        n = typed["n"]
-        if n and typed["first_sample"] is None:
+        repeated = _repeated_of(row)
+        if repeated not in self._known:
+            self._check_repeated(row)
+            self._known.add(repeated)
+        n = row.n
+        if n and row.first_sample is None:
             raise BadRow("has samples, but no first_sample")
-        if typed["status"] in USABLE and (
-            not typed["metric"] or (not n and (self._timed or n is None))
-        ):
-            raise BadRow(f"status is '{typed['status']}' without a metric or samples")
+        if row.status in USABLE and (not row.metric or (not n and (self._timed or n is None))):
+            raise BadRow(f"status is '{row.status}' without a metric or samples")
         if n:
-            mean, stddev, low, high = _always_of(typed)
-            if mean is None or stddev is None or low is None or high is None:
+            if row.mean is None or row.stddev is None or row.min is None or row.max is None:
                 raise BadRow("has samples, but no figures")
-        elif any(typed[name] is not None for name in FIGURES):
+        elif any(getattr(row, name) is not None for name in FIGURES):
             raise BadRow("has figures, but no samples")
 
+    def _check_repeated(self, row: Row) -> None:
+        for (name, pattern), text in zip(_NAMES.items(), _names_of(row)):
+            if not pattern.fullmatch(text):
+                raise BadRow(f"{name} is '{printable(text)[:20]}', not a valid name")
+        if row.status not in STATUSES:
+            raise BadRow(f"status is '{printable(row.status)[:20]}', which is not known")
+        if row.boot != self._boot:
+            raise BadRow("boot is not the boot_id of session.json")
+        if row.unit != self._unit:
+            raise BadRow(f"unit is not '{self._unit}' as in session.json")
 
-def _check_texts(typed: Mapping[str, Any]) -> None:
-    for name, text in typed.items():
+
+def _check_texts(row: Row) -> None:
+    for name, text in zip(COLUMNS, row):
         if not isinstance(text, str):
             continue
         longest = _LONGEST.get(name, _LONGEST_LIST)

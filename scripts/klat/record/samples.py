@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +19,8 @@ Samples = npt.NDArray[np.uint64]
 _WIDTH = 8
 # The most samples that are read at once. A larger number is not faster.
 PART = 1 << 21
+# Rows with at most this many samples are read several at a time. Rows with more are counted by value.
+PIECE = 1 << 17
 # A file up to this many samples is read whole, because many short runs share it.
 _WHOLE = 1 << 17
 # Distributions are kept up to this many values in total.
@@ -26,6 +28,27 @@ _KEPT_VALUES = 1 << 22
 # A soak of 32 MiB cannot hold more pairs of one row.
 MOST_PAIRS = 1 << 21
 _PAIRS = 1 << 16  # read at once
+
+
+def is_counted(row: Row) -> bool:
+    """Whether its samples are best read by value: those of a long row have few values."""
+    return row.soak or (row.n or 0) > PIECE
+
+
+def adjacent(rows: Iterable[Row]) -> Iterator[list[Row]]:
+    """Groups of rows with adjacent samples and equal numbers of samples, each group at most one piece."""
+    group: list[Row] = []
+    size = end = 0
+    for row in rows:
+        n = row.n or 0
+        if n != size or row.first_sample != end or (len(group) + 1) * n > PIECE:
+            if group:
+                yield group
+            group, size, end = [], n, row.first_sample or 0
+        group.append(row)
+        end += n
+    if group:
+        yield group
 
 
 class DamagedPairs(SessionError):
@@ -62,6 +85,20 @@ class SampleFiles:
         read()."""
         for start in range(0, row.n or 0, length):
             yield self.span(row, start, min(length, (row.n or 0) - start))
+
+    def blocks(self, rows: Iterable[Row]) -> Iterator[tuple[list[Row], Samples | SessionError]]:
+        """Groups of adjacent rows, each with its samples: a line per row. If the samples of a row cannot be read,
+        the row is a group of its own, with the error."""
+        for group in adjacent(rows):
+            n = group[0].n or 0
+            try:
+                yield group, self.span(group[0], 0, len(group) * n).reshape(len(group), n)
+            except SessionError as error:
+                if len(group) == 1:
+                    yield group, error
+                else:  # the samples of some rows may be readable
+                    for row in group:
+                        yield from self.blocks([row])
 
     def distribution(self, row: Row) -> Distribution:
         """The samples of a row, counted by value. SessionError if some are missing; DamagedPairs if the

@@ -15,6 +15,7 @@ from array import array
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,6 @@ from klat.base.bounded_read import open_to_read, read_regular
 from klat.base.errors import SessionError, did_you_mean, printable
 from klat.record.json_files import SESSION_FILE, TIMED_MODES, read_session_json
 from klat.record.rows import (
-    BadRow,
     COLUMNS,
     FIGURES,
     Row,
@@ -105,6 +105,7 @@ class Session:
         the row is valid."""
         return not row.metric or bool(row.n) or self.mode in TIMED_MODES
 
+    @cached_property
     def runs(self) -> list[list[Row]]:
         """The rows of each run together, in the order in which the runs were recorded."""
         batches: dict[tuple[str, str, int, int], list[Row]] = {}
@@ -114,7 +115,7 @@ class Session:
 
     def worst_rows(self) -> Iterator[Row]:
         """Of each run, the row with the worst status."""
-        return (max(rows, key=lambda row: STATUSES.index(row.status)) for rows in self.runs())
+        return (max(rows, key=lambda row: STATUSES.index(row.status)) for rows in self.runs)
 
     def completed_orders(self) -> set[int]:
         """Places in the plan whose run has all its rows, whatever its status."""
@@ -238,21 +239,18 @@ def read_rows(
             " while recording; resume the session to repeat it"
         )
 
-    parser = RowParser(header, info, has_odd_bytes(data))
-    rows: list[Row] = []
     seen: dict[bytes, int] = {}
+    faulty: dict[int, str] = {}
     for number, line in enumerate(lines[1:], start=2):
         line = line.removesuffix(b"\r")
         if not line:
-            faults.add("empty", number)
-        elif line in seen:
-            faults.add("repeats an earlier row", number)
-        else:
-            seen[line] = number
-            try:
-                rows.append(parser.row(line, number))
-            except BadRow as bad:
-                faults.add(str(bad), number)
+            faulty[number] = "empty"
+        elif seen.setdefault(line, number) != number:
+            faulty[number] = "repeats an earlier row"
+    parser = RowParser(header, info, has_odd_bytes(data))
+    rows = parser.rows({number: line for line, number in seen.items()}, faulty)
+    for number, fault in sorted(faulty.items()):
+        faults.add(fault, number)
     problems.extend(faults.sentences())
     return _complete_runs(rows, problems)
 

@@ -18,13 +18,11 @@ from operator import attrgetter
 
 import numpy as np
 
-from klat.record.samples import DamagedPairs, SampleFiles, Samples
+from klat.record.samples import DamagedPairs, SampleFiles, Samples, adjacent, is_counted
 from klat.record.session import FIGURES, Row, Session, SessionError, printable
 from klat.stats.distribution import Distribution
 from klat.stats.descriptive import P50, P90, P99, ExactRow, exact_row, exact_sums, rank, supports
 
-# Samples in one step. Rows with fewer samples are checked several at a time. Rows with more are counted by value.
-PIECE = 1 << 17
 _QUANTILES = {"p50": P50, "p90": P90, "p99": P99}
 _figures_of = attrgetter(*FIGURES)
 _place_of = attrgetter("first_sample", "line")
@@ -53,11 +51,20 @@ def verify(session: Session, files: SampleFiles | None = None) -> Verification:
         if soak:
             _check_soak(files, rows, result)
             continue
-        for group in _groups(_apart(rows, result)):
-            if (group[0].n or 0) > PIECE:
+        for group in adjacent(_apart(rows, result)):
+            if is_counted(group[0]):
                 _check_counted(files, group[0], result)
-            else:
-                _check(files, group, result)
+                continue
+            for part, samples in files.blocks(group):
+                if isinstance(samples, SessionError):
+                    result.unread[part[0].line] = str(samples)
+                    continue
+                result.rows += len(part)
+                for row in _refuted(part, samples):
+                    differences = list(_differences(files, row))
+                    result.refuted[row.line] = differences or [
+                        "its samples changed while they were read"
+                    ]
     return result
 
 
@@ -149,39 +156,6 @@ def failures(session: Session) -> tuple[int, list[str]]:
         if row.line in result.unread:
             sentences.append(f"{name}: {result.unread[row.line]}")
     return result.rows, sentences
-
-
-def _groups(rows: Sequence[Row]) -> Iterator[list[Row]]:
-    """Groups of adjacent rows with equal numbers of samples, each group at most one piece."""
-    group: list[Row] = []
-    size = end = 0
-    for row in rows:
-        n = row.n or 0
-        if n != size or row.first_sample != end or (len(group) + 1) * n > PIECE:
-            if group:
-                yield group
-            group, size, end = [], n, row.first_sample or 0
-        group.append(row)
-        end += n
-    if group:
-        yield group
-
-
-def _check(files: SampleFiles, group: Sequence[Row], result: Verification) -> None:
-    whole = len(group) * (group[0].n or 0)  # at most PIECE
-    try:
-        samples = files.span(group[0], 0, whole).reshape(len(group), -1)
-    except SessionError as error:
-        if len(group) > 1:  # the samples of some rows may be readable
-            for row in group:
-                _check(files, [row], result)
-        else:
-            result.unread[group[0].line] = str(error)
-        return
-    result.rows += len(group)
-    for row in _refuted(group, samples):
-        found = list(_differences(files, row))
-        result.refuted[row.line] = found or ["its samples changed while they were read"]
 
 
 def _refuted(rows: Sequence[Row], samples: Samples) -> list[Row]:

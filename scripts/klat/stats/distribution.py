@@ -137,9 +137,8 @@ class Distribution:
         samples by Hyndman and Fan's type 5 (The American Statistician, 1996). If the tail of the
         logarithms is exponential, its bias depends little on the number of samples, unlike that of
         quantile()."""
-        place = max(Fraction(0), self.n * q - Fraction(1, 2))
-        low, high = np.log(self.take(np.array([int(place), min(int(place) + 1, self.n - 1)])))
-        return float(low + (high - low) * float(place % 1))
+        places, share = log_quantile_places(self.n, q)
+        return between_logs(self.take(np.array(places)), share)
 
     def below(self, values: npt.ArrayLike) -> npt.NDArray[np.int64]:
         """How many samples are less than each of these."""
@@ -185,6 +184,19 @@ class Distribution:
             total += value * count
             squares += value * value * count
         return exact_statistics(n, total, squares, self.quantile, (self.min, self.max))
+
+
+def log_quantile_places(n: int, q: Fraction) -> tuple[list[int], float]:
+    """The ranks, from 0, of the two samples between which Distribution.log_quantile() interpolates, and the
+    share of the second."""
+    place = max(Fraction(0), n * q - Fraction(1, 2))
+    return [int(place), min(int(place) + 1, n - 1)], float(place % 1)
+
+
+def between_logs(samples: npt.NDArray[Any], share: float) -> float:
+    """The logarithm between those of two samples."""
+    low, high = np.log(samples)
+    return float(low + (high - low) * share)
 
 
 def _merged(parts: list[Distribution]) -> Distribution:
