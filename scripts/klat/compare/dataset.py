@@ -60,9 +60,9 @@ class CellRuns:
     units: dict[UnitKey, list[Run]] = field(default_factory=dict)
     values: dict[tuple[str, str], dict[str, None]] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def runs(self) -> list[Run]:
-        """The runs that count."""
+        """The runs that count, once `units` has them all."""
         return [run for unit in self.units.values() for run in unit]
 
     @property
@@ -103,13 +103,15 @@ class CellRuns:
         if not row.usable or not row.metric:
             self.reasons[row.reason or "no reason was recorded"] += 1
             return
-        for name, value in source.run_conditions(row).values(row.benchmark).items():
-            self.values.setdefault(name, {})[value] = None
         pair = source.pairing.of_order(row.order) if source.pairing else ""
         self.units.setdefault((row.boot, pair), []).append(Run(row, source))
 
-    def _complete(self, params: str) -> None:
+    def _complete(self, benchmark: str, params: str) -> None:
         """After the last run."""
+        runs = (run for unit in self.units.values() for run in unit)
+        for conditions in dict.fromkeys(run.source.run_conditions(run.row) for run in runs):
+            for name, value in conditions.values(benchmark).items():
+                self.values.setdefault(name, {})[value] = None
         _, held = split_params(params)
         self.values |= {(name, f"the option {name}"): {value: None} for name, value in held.items()}
         self.units = dict(map(_whole_pair, self.units.items()))
@@ -264,12 +266,12 @@ class Dataset:
                 if not source.session.measurable(row):
                     unmeasurable.add(key)
                     continue
-                held = cells if row.metric else failed
-                if (cell := held.get(key)) is None:
-                    cell = held[key] = CellRuns()
+                by_key = cells if row.metric else failed
+                if (cell := by_key.get(key)) is None:
+                    cell = by_key[key] = CellRuns()
                 cell._add(row, source)
         for key, cell in cells.items():
-            cell._complete(key[1])
+            cell._complete(key[0], key[1])
         first = profiles.first_metrics(source.profile for source in self.sources)
         by_order = partial(_order, first)
         ordered = [
