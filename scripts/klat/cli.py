@@ -43,8 +43,10 @@ class Parser(argparse.ArgumentParser):
         self.exit(_USAGE, f"{self.prog}: {message}; see {self.prog} --help\n")
 
 
-def _parser(names: Sequence[str], with_programs: bool) -> Parser:
-    available = programs.available() if with_programs else []
+def _parser(loaded: Sequence[str], lists_all: bool = False) -> Parser:
+    """With the options of the commands in `loaded`. The other commands and the programs are only listed, if at
+    all, because to load each command takes longer than most of them run."""
+    available = programs.available() if lists_all else []
     parser = Parser(
         prog="klat",
         description=_DESCRIPTION,
@@ -58,8 +60,11 @@ def _parser(names: Sequence[str], with_programs: bool) -> Parser:
     subparsers = parser.add_subparsers(
         dest="command", metavar="COMMAND", required=True, title="commands"
     )
-    for name in names:
-        commands.load(name).add_parser(subparsers)
+    for name, summary in commands.SUMMARIES.items():
+        if name in loaded:
+            commands.load(name).add_parser(subparsers)
+        elif lists_all:
+            subparsers.add_parser(name, help=summary)
     return parser
 
 
@@ -72,13 +77,13 @@ def _dispatch(arguments: Sequence[str]) -> int:
     names = commands.names()
     word = arguments[0] if arguments else ""
     if not arguments:
-        _parser(names, with_programs=True).print_help(sys.stderr)
+        _parser([], lists_all=True).print_help(sys.stderr)
         return _USAGE
     if word.startswith("-"):
-        parser = _parser(names, with_programs=True)
+        parser = _parser(arguments, lists_all=True)
     elif word in names:
         # Only the command asked for is loaded: a session needs none of what the reports need.
-        parser = _parser([word], with_programs=False)
+        parser = _parser([word])
     elif program := programs.find(word):
         return programs.execute(program, list(arguments[1:]))
     elif word in programs.CORE:

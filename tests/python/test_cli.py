@@ -125,10 +125,18 @@ def test_all_runs_every_program_there_is(word, tmp_path):
     ]
 
 
-def test_only_the_command_asked_for_is_loaded(fake):
+@pytest.mark.parametrize(
+    ("words", "loaded"),
+    [
+        (["doctor", "--help"], ["klat.commands.doctor"]),
+        (["--help"], []),
+        (["--wrong", "doctor"], ["klat.commands.doctor"]),
+    ],
+)
+def test_only_the_command_asked_for_is_loaded(words, loaded):
     script = (
         "import sys; sys.path.insert(0, sys.argv.pop(1));"
-        "from klat.cli import main; main(['doctor', '--help']);"
+        f"from klat.cli import main; main({words});"
         "print(sorted(m for m in sys.modules if m.startswith('klat.commands.')))"
     )
     done = subprocess.run(
@@ -138,7 +146,7 @@ def test_only_the_command_asked_for_is_loaded(fake):
         timeout=fakes.PATIENCE,
         check=True,
     )
-    assert done.stdout.splitlines()[-1] == "['klat.commands.doctor']"
+    assert done.stdout.splitlines()[-1] == str(loaded)
 
 
 def command_that(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:

@@ -9,32 +9,30 @@ from __future__ import annotations
 
 import argparse
 from importlib import import_module
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-_FIRST = (
-    "run",
-    "ab",
-    "soak",
-    "summary",
-    "plot",
-    "compare",
-    "explain",
-    "history",
-    "plan",
-    "export",
-    "doctor",
-    "campaign",
-    "fleet",
-    "lab",
-)
+# Each command, in the order of a session, and its line in the help of klat.
+SUMMARIES = {
+    "run": "run each benchmark many times into a session",
+    "ab": "alternate two settings within one boot, to compare them",
+    "soak": "measure for hours, and judge a limit",
+    "summary": "print what some sessions measured",
+    "plot": "draw what some sessions measured",
+    "compare": "say whether a kernel is faster or slower than another",
+    "explain": "say what took the time of the slow samples",
+    "history": "say where a label's metrics changed over time",
+    "plan": "compute how many boots and runs find a change",
+    "export": "write what was measured in another program's format",
+    "doctor": "list what on this machine would spoil a session",
+    "campaign": "boot kernels in turns, and measure each",
+    "fleet": "measure kernels on many machines",
+    "lab": "boot kernels in QEMU and measure them there",
+}
 
 
 def names() -> list[str]:
-    """In the order of a session, then the others by name."""
-    modules = {file.stem for file in Path(__file__).parent.glob("[a-z]*.py")}
-    return [name for name in _FIRST if name in modules] + sorted(modules.difference(_FIRST))
+    return list(SUMMARIES)
 
 
 def load(name: str) -> ModuleType:

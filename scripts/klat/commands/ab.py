@@ -9,7 +9,7 @@ from typing import Any
 
 from klat.base.errors import KlatError
 from klat.base.process import Signals
-from klat.commands import _session_options, add_command
+from klat.commands import SUMMARIES, _session_options, add_command
 from klat.commands._types import checked
 from klat.record import plan_csv
 from klat.report.text.columns import wrapped
@@ -71,7 +71,7 @@ def add_parser(subparsers: Any) -> None:
     parser = add_command(
         subparsers,
         "ab",
-        "alternate two settings within one boot, to compare them",
+        SUMMARIES["ab"],
         _DESCRIPTION,
         _EPILOG,
     )

@@ -12,7 +12,7 @@ from typing import Any, TYPE_CHECKING
 
 from klat.base import programs
 from klat.base.errors import KlatError, printable
-from klat.commands import _campaign_plan, _campaign_state, add_command
+from klat.commands import SUMMARIES, _campaign_plan, _campaign_state, add_command
 from klat.record import session_directory
 
 if TYPE_CHECKING:
@@ -77,9 +77,7 @@ _BY_HAND = (
 
 
 def add_parser(subparsers: Any) -> None:
-    parser = add_command(
-        subparsers, "campaign", "boot kernels in turns, and measure each", _DESCRIPTION, _EPILOG
-    )
+    parser = add_command(subparsers, "campaign", SUMMARIES["campaign"], _DESCRIPTION, _EPILOG)
     actions = parser.add_subparsers(
         dest="action", metavar="ACTION", required=True, parser_class=type(parser)
     )

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from klat.commands import add_command, add_metric
+from klat.commands import SUMMARIES, add_command, add_metric
 from klat.commands._types import add_limit, limit_of, margin, share
 
 _DESCRIPTION = """\
@@ -65,7 +65,7 @@ def add_parser(subparsers: Any) -> None:
     parser = add_command(
         subparsers,
         "compare",
-        "say whether a kernel is faster or slower than another",
+        SUMMARIES["compare"],
         _DESCRIPTION,
         _EPILOG.format(keys=_keys()),
     )

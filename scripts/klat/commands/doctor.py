@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from klat.commands import add_command
+from klat.commands import SUMMARIES, add_command
 
 _DESCRIPTION = """\
 Lists what on this machine would spoil a session, in order of harm, each with
@@ -34,7 +34,7 @@ def add_parser(subparsers: Any) -> None:
     parser = add_command(
         subparsers,
         "doctor",
-        "list what on this machine would spoil a session",
+        SUMMARIES["doctor"],
         _DESCRIPTION,
         _EPILOG,
     )

@@ -9,7 +9,7 @@ from typing import Any
 
 from klat.base import files
 from klat.base.errors import KlatError
-from klat.commands import _session_options, add_command
+from klat.commands import SUMMARIES, _session_options, add_command
 from klat.commands._types import number
 from klat.record import renamed_metrics
 from klat.running import choices
@@ -46,9 +46,7 @@ examples:
 
 
 def add_parser(subparsers: Any) -> None:
-    parser = add_command(
-        subparsers, "explain", "say what took the time of the slow samples", _DESCRIPTION, _EPILOG
-    )
+    parser = add_command(subparsers, "explain", SUMMARIES["explain"], _DESCRIPTION, _EPILOG)
     add = parser.add_argument
     add("benchmark", help="one of klat's programs")
     _session_options.add_above(parser, "--above", required=True)

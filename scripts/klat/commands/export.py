@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TYPE_CHECKING
 
 from klat.base import files
-from klat.commands import add_command, add_metric, compare
+from klat.commands import SUMMARIES, add_command, add_metric, compare
 from klat.commands._types import margin, share
 from klat.export import RUNS, VERDICTS
 
@@ -49,7 +49,7 @@ def add_parser(subparsers: Any) -> None:
     parser = add_command(
         subparsers,
         "export",
-        "write what was measured in another program's format",
+        SUMMARIES["export"],
         _DESCRIPTION,
         _EPILOG.format(runs=listed[0], verdicts=listed[1]),
     )

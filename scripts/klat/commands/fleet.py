@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from klat.base.errors import KlatError
-from klat.commands import _campaign_plan, _fleet_playbook, _session_options, add_command
+from klat.commands import SUMMARIES, _campaign_plan, _fleet_playbook, _session_options, add_command
 from klat.commands._types import number
 
 _DESCRIPTION = """\
@@ -42,9 +42,7 @@ example:
 
 
 def add_parser(subparsers: Any) -> None:
-    parser = add_command(
-        subparsers, "fleet", "measure kernels on many machines", _DESCRIPTION, _EPILOG
-    )
+    parser = add_command(subparsers, "fleet", SUMMARIES["fleet"], _DESCRIPTION, _EPILOG)
     actions = parser.add_subparsers(
         dest="action", metavar="ACTION", required=True, parser_class=type(parser)
     )

@@ -10,7 +10,7 @@ from typing import Any
 
 from klat.commands._types import number, share
 
-from klat.commands import add_command, add_metric
+from klat.commands import SUMMARIES, add_command, add_metric
 
 _TOO_FEW = 3
 
@@ -36,7 +36,7 @@ def add_parser(subparsers: Any) -> None:
     parser = add_command(
         subparsers,
         "history",
-        "say where a label's metrics changed over time",
+        SUMMARIES["history"],
         _DESCRIPTION,
         _EPILOG,
     )

@@ -8,7 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from klat.base.streams import say
-from klat.commands import _lab_bisect, _lab_explain, _lab_options, _session_options, add_command
+from klat.commands import (
+    SUMMARIES,
+    _lab_bisect,
+    _lab_explain,
+    _lab_options,
+    _session_options,
+    add_command,
+)
 from klat.commands._types import number
 from klat.record import plan_csv
 
@@ -72,9 +79,7 @@ examples:
 
 
 def add_parser(subparsers: Any) -> None:
-    parser = add_command(
-        subparsers, "lab", "boot kernels in QEMU and measure them there", _DESCRIPTION
-    )
+    parser = add_command(subparsers, "lab", SUMMARIES["lab"], _DESCRIPTION)
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     _add_run(actions)
     _add_shootdown(actions)

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from klat.commands import add_command, add_metric
+from klat.commands import SUMMARIES, add_command, add_metric
 from klat.commands._types import margin, real, share
 
 _DESCRIPTION = """\
@@ -40,9 +40,7 @@ not show how many boots are needed, or no number is enough.
 
 
 def add_parser(subparsers: Any) -> None:
-    parser = add_command(
-        subparsers, "plan", "compute how many boots and runs find a change", _DESCRIPTION, _EPILOG
-    )
+    parser = add_command(subparsers, "plan", SUMMARIES["plan"], _DESCRIPTION, _EPILOG)
     add = parser.add_argument
     add("path", metavar="PATH", type=Path, help="the pilot: a session (also of ab) or a label")
     add("--change", type=share, metavar="C", help="change to find (default: twice the margin)")

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from klat.commands import add_command
+from klat.commands import SUMMARIES, add_command
 from klat.commands._types import add_limit_alone, limit_of
 
 if TYPE_CHECKING:
@@ -32,9 +32,7 @@ Exit status: 0 done; 2 usage, or something could not be read or drawn."""
 
 
 def add_parser(subparsers: Any) -> None:
-    parser = add_command(
-        subparsers, "plot", "draw what some sessions measured", _DESCRIPTION, _EPILOG
-    )
+    parser = add_command(subparsers, "plot", SUMMARIES["plot"], _DESCRIPTION, _EPILOG)
     parser.add_argument(
         "paths",
         nargs="+",

@@ -11,7 +11,7 @@ from typing import Any, TYPE_CHECKING
 
 from klat.base.errors import KlatError, ends_all, worst
 from klat.base.process import Signals
-from klat.commands import _session_options, add_command
+from klat.commands import SUMMARIES, _session_options, add_command
 from klat.record import plan_csv, session_directory
 from klat.record.profiles import PROFILES
 from klat.report.text.columns import wrapped
@@ -84,7 +84,7 @@ def add_parser(subparsers: Any) -> None:
     parser = add_command(
         subparsers,
         "run",
-        "run each benchmark many times into a session",
+        SUMMARIES["run"],
         _DESCRIPTION,
         _EPILOG.format(profiles=_session_options.profiles_text()),
     )

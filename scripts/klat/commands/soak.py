@@ -16,7 +16,7 @@ from klat.base import programs, streams
 from klat.base.errors import FAILED, KlatError, MEASURED, SessionError, USAGE, worst
 from klat.base.process import Signals
 from klat.base.streams import say
-from klat.commands import _session_options, add_command
+from klat.commands import SUMMARIES, _session_options, add_command
 from klat.commands._types import add_limit, checked, limit_of, long_time
 from klat.record import plan_csv, session_directory
 from klat.record.json_files import MOST_SECONDS, MOST_SOAK_SECONDS
@@ -80,9 +80,7 @@ examples:
 
 
 def add_parser(subparsers: Any) -> None:
-    parser = add_command(
-        subparsers, "soak", "measure for hours, and judge a limit", _DESCRIPTION, _EPILOG
-    )
+    parser = add_command(subparsers, "soak", SUMMARIES["soak"], _DESCRIPTION, _EPILOG)
     add = parser.add_argument
     add("program", help="the program that measures, for example timer")
     add(
