@@ -11,7 +11,6 @@ from klat.base.errors import KlatError
 from klat.compare.dataset import Dataset
 from klat.compare.sources import Run, by_boot
 from klat.compare.verdicts import Rules, Verdict
-from klat.record.samples import PART
 from klat.record.session import parse_pairs, printable
 from klat.stats.distribution import Distribution
 from klat.stats.exceedance import STRETCHES, Exceedance, Tail, units_to_show
@@ -166,6 +165,8 @@ def _missed(run: Run) -> int:
 
 # Above the limit and a step, the limit, and the limit less a step.
 _Tails = tuple[Tail, Tail, Tail]
+# The most samples whose tails are counted together.
+_LONGEST_STRETCH = 1 << 21
 
 
 def _tails(samples: Distribution, run: Run, at: tuple[float, float, float]) -> _Tails:
@@ -175,7 +176,7 @@ def _tails(samples: Distribution, run: Run, at: tuple[float, float, float]) -> _
 
 def _stretches(run: Run, at: tuple[float, float, float]) -> list[_Tails]:
     """The only run, cut into consecutive parts. They show how its samples cluster."""
-    length = min(PART, math.ceil((run.row.n or 0) / STRETCHES))
+    length = min(_LONGEST_STRETCH, math.ceil((run.row.n or 0) / STRETCHES))
     return [_tails(Distribution.of(part), run, at) for part in run.parts(length)]
 
 

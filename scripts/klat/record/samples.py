@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ Samples = npt.NDArray[np.uint64]
 
 _WIDTH = 8
 # The most samples that are read at once. A larger number is not faster.
-PART = 1 << 21
+PART = 1 << 17
 # Rows with at most this many samples are read several at a time. Rows with more are counted by value.
 PIECE = 1 << 17
 # A file up to this many samples is read whole, because many short runs share it.
@@ -86,6 +87,15 @@ class SampleFiles:
         for start in range(0, row.n or 0, length):
             yield self.span(row, start, min(length, (row.n or 0) - start))
 
+    def _passing(self, row: Row) -> Iterator[Samples]:
+        """The samples of a row in pieces. Each is overwritten by the next: fresh memory for each piece would cost
+        more than the reading."""
+        n = row.n or 0
+        length = math.ceil(n / max(1, math.ceil(n / PART)))  # equal pieces
+        buffer = np.empty(length, dtype="<u8")
+        for start in range(0, n, length):
+            yield self.span(row, start, min(length, n - start), buffer)
+
     def blocks(self, rows: Iterable[Row]) -> Iterator[tuple[list[Row], Samples | SessionError]]:
         """Groups of adjacent rows, each with its samples: a line per row. If the samples of a row cannot be read,
         the row is a group of its own, with the error."""
@@ -107,7 +117,7 @@ class SampleFiles:
             return kept
         if self._last and self._last[0] == row.line:
             return self._last[1]
-        counted = self._pairs(row) if row.soak else Distribution.of_parts(self.parts(row))
+        counted = self._pairs(row) if row.soak else Distribution.of_parts(self._passing(row))
         self._last = row.line, counted
         if len(counted.values) <= self._budget.values_left:
             self._kept[row.line] = counted
@@ -118,8 +128,8 @@ class SampleFiles:
         """Forget the last file and the last row. Distributions that are kept stay."""
         self._small = self._last = None
 
-    def span(self, row: Row, start: int, count: int) -> Samples:
-        """`count` samples of a row. `start` 0 is its first sample. SessionError as read()."""
+    def span(self, row: Row, start: int, count: int, buffer: Samples | None = None) -> Samples:
+        """`count` samples of a row, which may be in `buffer`. `start` 0 is its first sample. SessionError as read()."""
         if not count:
             return np.empty(0, dtype=np.uint64)
         assert row.first_sample is not None  # klat.record.rows refuses such rows
@@ -134,7 +144,7 @@ class SampleFiles:
             samples = self._small[1][first : first + count]
             if len(samples) == count:
                 return samples
-        samples, length = _words(path, row, first, count, _WHOLE)
+        samples, length = _words(path, row, first, count, _WHOLE, buffer)
         if length <= _WHOLE:
             samples.setflags(write=False)
             self._small = path, samples
@@ -185,15 +195,18 @@ class SampleFiles:
         return self._paths[key]
 
 
-def _words(path: Path, row: Row, first: int, count: int, whole: int = 0) -> tuple[Samples, int]:
+def _words(
+    path: Path, row: Row, first: int, count: int, whole: int = 0, buffer: Samples | None = None
+) -> tuple[Samples, int]:
     """Up to `count` words of a file from number `first` on, and how many the file has. All of its words, if it
-    has at most `whole`."""
+    has at most `whole`; otherwise they are in `buffer`, if one is given."""
     try:
         with open_to_read(path) as file:
             held = os.fstat(file.fileno()).st_size // _WIDTH
             if held <= whole:
-                first, count = 0, held
-            found = np.empty(max(0, min(count, held - first)), dtype="<u8")
+                first, count, buffer = 0, held, None
+            size = max(0, min(count, held - first))
+            found = np.empty(size, dtype="<u8") if buffer is None else buffer[:size]
             if len(found) and not _fill(file.fileno(), found.data.cast("B"), first * _WIDTH):
                 found = found[:0]
             return found, held

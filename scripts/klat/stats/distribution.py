@@ -28,7 +28,7 @@ Counts = npt.NDArray[np.int64]
 # this length. The others are sorted.
 _TABLE = 1 << 21
 # Parts shorter than this are counted together, because each count reads the whole table.
-_TOGETHER = 1 << 18
+_TOGETHER = 1 << 16
 # Distributions with more values than this are merged before more are read.
 _HELD = 1 << 22
 
@@ -51,8 +51,10 @@ class Distribution:
 
     @staticmethod
     def of_parts(parts: Iterable[Samples]) -> Distribution:
-        """The distribution of all samples of the parts. Only a few parts are in memory at a time."""
+        """The distribution of all samples of the parts. Only a few parts are in memory at a time, and a part may
+        be overwritten by the next."""
         table = np.zeros(0, dtype=np.int64)
+        buffer: Samples = np.empty(0, dtype=np.uint64)
         first = np.uint64(0)
         others: list[Distribution] = []
         for part in _gathered(parts):
@@ -62,13 +64,15 @@ class Distribution:
                 first = part.min()
                 common = np.quantile(part[::64] - first, 0.99)
                 table = np.zeros(int(min(2 * common + 2, _TABLE)), dtype=np.int64)
-            places = part - first  # smaller values wrap to large places
-            far = places >= len(table) - 1
+            if len(part) > len(buffer):
+                buffer = np.empty(len(part), dtype=np.uint64)
+            places = buffer[: len(part)]
+            np.subtract(part, first, out=places)  # smaller values wrap to large places
             np.minimum(places, len(table) - 1, out=places)
             table += np.bincount(places.view(np.int64), minlength=len(table))
             if table[-1]:
                 table[-1] = 0
-                others.append(Distribution.of(part[far]))
+                others.append(Distribution.of(part[places == len(table) - 1]))
                 if sum(len(other.values) for other in others[1:]) > len(others[0].values):
                     others = [Distribution.merged(others)]
         taken = np.flatnonzero(table)
@@ -213,13 +217,21 @@ def _merged(parts: list[Distribution]) -> Distribution:
 
 
 def _gathered(parts: Iterable[Samples]) -> Iterator[Samples]:
-    pending: list[Samples] = []
+    """Parts that are long enough to be counted. Each is valid until the next."""
+    buffer: Samples = np.empty(0, dtype=np.uint64)
     count = 0
     for part in parts:
-        pending.append(part)
+        if not count and len(part) >= _TOGETHER:
+            yield part
+            continue
+        if count + len(part) > len(buffer):
+            longer = np.empty(count + max(_TOGETHER, len(part)), dtype=np.uint64)
+            longer[:count] = buffer[:count]
+            buffer = longer
+        buffer[count : count + len(part)] = part
         count += len(part)
         if count >= _TOGETHER:
-            yield np.concatenate(pending)
-            pending, count = [], 0
+            yield buffer[:count]
+            count = 0
     if count:
-        yield np.concatenate(pending)
+        yield buffer[:count]

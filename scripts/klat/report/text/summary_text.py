@@ -13,7 +13,6 @@ from klat.compare.responder_scaling import BENCHMARK, Shootdown, shootdowns
 from klat.compare.settings import Measurement, Setting, Statistics, common_params
 from klat.compare.sources import Run
 from klat.record.evidence import other_work
-from klat.record.samples import PART
 from klat.record.session import NOT_MEASURABLE, STATUSES, SessionError, printable
 from klat.report.text.columns import Table, aligned, column_widths, params_text, wrapped
 from klat.report.text.limit_text import label_lines, limit_conclusion
@@ -29,6 +28,8 @@ _FOOTNOTE = (
     "average, stdev: of the means of the runs. median, p99, max: over all samples of the runs that"
     f" count (ok and disturbed). {HIDDEN}"
 )
+# Of a run with more samples, no single one matters.
+_LONGEST = 1 << 21
 _SEGMENTS = " A segment of a soak is a run."
 _HEADER = ["", "", "average", "stdev", "median", "p99", "max"]
 
@@ -302,7 +303,7 @@ def _by_session(measurement: Measurement, iterations: str) -> Iterator[dict[byte
     """The runs that count, in which one sample matters, by their samples. A soak has no order."""
     sessions: dict[str, list[Run]] = {}
     for run in measurement.runs:
-        if run.row.n and run.row.n <= PART and not run.row.soak:
+        if run.row.n and run.row.n <= _LONGEST and not run.row.soak:
             sessions.setdefault(str(run.source.session.path), []).append(run)
     for runs in sessions.values():
         read = ((run, run.source.files.read(run.row)) for run in runs)
