@@ -71,8 +71,6 @@ def _say(line: str) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from klat.compare.dataset import read_datasets, with_metrics
-    from klat.compare.label_limits import label_limits
-    from klat.compare.verdicts import Rules
     from klat.record.session import SessionError
 
     limit = limit_of(args)
@@ -88,7 +86,12 @@ def run(args: argparse.Namespace) -> int:
         _say(problem)
     if args.metric:
         labels = with_metrics(labels, args.metric)
-    limits = label_limits(labels, limit, Rules()) if limit else None
+    limits = None
+    if limit:
+        from klat.compare.label_limits import label_limits
+        from klat.compare.verdicts import Rules
+
+        limits = label_limits(labels, limit, Rules())
     failures: dict[str, None] = {}  # each once, in order
 
     def failed(reason: str) -> None:

@@ -18,6 +18,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+Chances = npt.NDArray[np.float64]
+
 # The chance of a false alarm is one in a million metrics of a session. A place that always holds
 # the longest of 500 samples is found from four runs on.
 LEVEL = 1e-6
@@ -46,21 +48,28 @@ class Order:
     def of(samples: npt.NDArray[np.uint64], series: int = 1) -> Order:
         """For at least one sample. With several series, one after the other, the value of a place
         is the longest sample of its iteration."""
-        longest = samples.reshape(series, -1).max(axis=0)
-        median = max(1.0, float(np.median(longest)))
-        return Order(
-            len(longest),
-            tuple(int(place) for place in np.flatnonzero(longest == longest.max())),
-            _rank(longest, longest[0]),
-            _rank(longest, longest[-1]),
-            float(longest.max()) / median,
-            float(longest[0]) / median,
-            float(longest[-1]) / median,
-        )
+        (order,) = Order.of_each(samples[np.newaxis], series)
+        return order
 
-
-def _rank(samples: npt.NDArray[np.uint64], sample: np.uint64) -> tuple[int, int]:
-    return int(np.count_nonzero(samples >= sample)), int(np.count_nonzero(samples <= sample))
+    @staticmethod
+    def of_each(runs: npt.NDArray[np.uint64], series: int = 1) -> list[Order]:
+        """The same for several runs, a line for each."""
+        values = runs.reshape(len(runs), series, -1).max(axis=1)
+        medians = np.maximum(1.0, np.median(values, axis=1))
+        longest = values.max(axis=1)
+        are_longest = values == longest[:, np.newaxis]
+        ranks = [
+            np.count_nonzero(compare(values, values[:, [place]]), axis=1).tolist()
+            for place in (0, -1)
+            for compare in (np.greater_equal, np.less_equal)
+        ]
+        ratios = [(side / medians).tolist() for side in (longest, values[:, 0], values[:, -1])]
+        return [
+            Order(
+                values.shape[1], tuple(np.flatnonzero(places).tolist()), rank[:2], rank[2:], *ratio
+            )
+            for places, rank, ratio in zip(are_longest, zip(*ranks), zip(*ratios))
+        ]
 
 
 @dataclass(frozen=True)
@@ -121,13 +130,17 @@ def _longest(orders: Sequence[Order], level: float) -> list[Standout]:
         tests *= 2
     chances = np.array([len(order.longest) / order.n for order in orders])
     best, significant = level / tests, list[Standout]()
+    most = max(counts.values())
+    probabilities: dict[int, Chances] = {}  # by the number of runs that are long enough
     for place, count in counts.items():
         needed = place + 1 if place >= 0 else -place
         able = int(np.count_nonzero(lengths >= needed))
         expected = float(chances[:able].sum())
         if count <= expected + 1 or _effect(orders[:able], place) < LEAST_EFFECT:
             continue
-        probability = _at_least(chances[:able], count)
+        if able not in probabilities:
+            probabilities[able] = _at_least(chances[:able], most)
+        probability = float(probabilities[able][count])
         if probability <= best:
             last = place == int(lengths[0]) - 1 == int(lengths[-1]) - 1
             best = probability
@@ -142,19 +155,19 @@ def _effect(orders: Sequence[Order], place: int) -> float:
     return sum(added) / len(orders)
 
 
-def _at_least(chances: npt.NDArray[np.float64], count: int) -> float:
-    """The probability that at least `count` of independent events happen. A sum of positive terms,
-    so small results are as exact as large ones."""
-    distribution = np.zeros(
-        count + 1
-    )  # by the number of events that happened; the last is for all larger numbers
+def _at_least(chances: Chances, most: int) -> Chances:
+    """The probabilities that at least 0, 1 ... `most` of independent events happen. Sums of positive terms, the
+    smallest first, so small results are as exact as large ones."""
+    # By the number of events that happened; the last is for all larger numbers.
+    distribution = np.zeros(most + 1)
     distribution[0] = 1.0
     for chance in chances:
         stays = distribution * (1 - chance)
         stays[-1] = distribution[-1]
         stays[1:] += distribution[:-1] * chance
         distribution = stays
-    return float(distribution[-1])
+    sums: Chances = np.cumsum(distribution[::-1])[::-1]
+    return sums
 
 
 def _small(shares: npt.NDArray[np.float64], level: float) -> bool:

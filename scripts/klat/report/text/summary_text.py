@@ -286,7 +286,7 @@ def _sentences(measurement: Measurement, iterations: str) -> Iterator[str]:
     every = {data: order for orders in sessions for data, order in orders.items()}
     together = {_kind(standout): [standout] for standout in standouts(list(every.values()))}
     by_kind: dict[_Kind, list[Standout]] = {}
-    for orders in sessions:
+    for orders in sessions if len(sessions) > 1 else ():
         for standout in standouts(list(orders.values())):
             by_kind.setdefault(_kind(standout), []).append(standout)
     yield from (_sentence(alike) for alike in (by_kind | together).values())
@@ -306,17 +306,18 @@ def _by_session(measurement: Measurement, iterations: str) -> Iterator[dict[byte
         if run.row.n and run.row.n <= _LONGEST and not run.row.soak:
             sessions.setdefault(str(run.source.session.path), []).append(run)
     for runs in sessions.values():
-        read = ((run, run.source.files.read(run.row)) for run in runs)
-        yield {
-            sha256(samples.tobytes()).digest(): Order.of(samples, _series(run, iterations))
-            for run, samples in read
-        }
+        orders: dict[bytes, Order] = {}
+        for _, samples in runs[0].source.files.blocks(run.row for run in runs):
+            if isinstance(samples, SessionError):
+                raise samples
+            digests = (sha256(line.tobytes()).digest() for line in samples)
+            orders |= zip(digests, Order.of_each(samples, _series(samples.shape[1], iterations)))
+        yield orders
 
 
-def _series(run: Run, iterations: str) -> int:
-    n = run.row.n or 0
-    a_run = int(iterations) if iterations.isdecimal() else 0
-    return n // a_run if a_run and n % a_run == 0 else 1
+def _series(n: int, iterations: str) -> int:
+    length = int(iterations) if iterations.isdecimal() else 0
+    return n // length if length and n % length == 0 else 1
 
 
 def _sentence(alike: list[Standout]) -> str:
