@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from hashlib import blake2b
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -50,8 +51,12 @@ def same_samples(sessions: Sequence[Session]) -> list[str]:
     counts instructions can repeat a run, so there only a session that mostly repeats others is named.
     """
     by_figures: dict[tuple[Any, ...], list[_Recorded]] = {}
+    # Most rows differ from all others in these already.
+    alike = Counter(_whole_figures_of(row) for session in sessions for row in session.rows)
     for session in sessions:
-        for row in filter(_is_distinctive, session.rows):
+        for row in session.rows:
+            if alike[_whole_figures_of(row)] == 1 or not _is_distinctive(row):
+                continue
             figures = (row.benchmark, row.params, row.metric, row.n, row.mean, row.stddev, row.max)
             by_figures.setdefault(figures, []).append((session, row))
     copies: dict[Path, list[tuple[_Recorded, _Recorded]]] = {}
@@ -78,6 +83,7 @@ def same_samples(sessions: Sequence[Session]) -> list[str]:
 
 
 _Recorded = tuple[Session, Row]
+_whole_figures_of = attrgetter("n", "min", "p50", "max")
 
 
 def _is_distinctive(row: Row) -> bool:

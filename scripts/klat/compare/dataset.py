@@ -28,8 +28,7 @@ from klat.compare.conditions import (
     of_kernel,
 )
 from klat.compare.copies import same_samples
-from klat.compare.settings import grouped_settings
-from klat.compare.settings import Setting, by_value, program_order
+from klat.compare.settings import Setting, by_value, grouped_settings, program_order
 from klat.compare.sources import Run, Source, read_sources
 from klat.record import profiles, renamed_metrics
 from klat.record.json_files import LARGEST_PLAN
@@ -96,7 +95,7 @@ class CellRuns:
 
     def by_run_conditions(self) -> dict[RunConditions, CellRuns]:
         """The parts whose runs may be in one figure."""
-        return self.parts(lambda run: run.source.run_conditions(run.row))
+        return self.parts(lambda run: run.conditions)
 
     def _add(self, row: Row, source: Source) -> None:
         self.statuses[row.status] += 1
@@ -108,8 +107,7 @@ class CellRuns:
 
     def _complete(self, benchmark: str, params: str) -> None:
         """After the last run."""
-        runs = (run for unit in self.units.values() for run in unit)
-        for conditions in dict.fromkeys(run.source.run_conditions(run.row) for run in runs):
+        for conditions in {run.conditions: None for runs in self.units.values() for run in runs}:
             for name, value in conditions.values(benchmark).items():
                 self.values.setdefault(name, {})[value] = None
         _, held = split_params(params)

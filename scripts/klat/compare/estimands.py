@@ -22,11 +22,6 @@ class Estimand:
     q: Fraction | None
     column: str = ""
 
-    def of_row(self, row: Row) -> float | None:
-        """What the row says, in ticks; None where its n does not support it."""
-        found = getattr(row, self.column)
-        return None if found is None else float(found)
-
 
 MEDIAN = Estimand("median", P50, "p50")
 MEAN = Estimand("mean", None, "mean")
@@ -43,7 +38,7 @@ FINER = (
 
 def tested_by_default(rows: Iterable[Row]) -> tuple[Estimand, ...]:
     """The median, and the tail where every run's samples support it."""
-    return (MEDIAN, TAIL) if all(TAIL.of_row(row) is not None for row in rows) else (MEDIAN,)
+    return (MEDIAN, TAIL) if all(row.p99 is not None for row in rows) else (MEDIAN,)
 
 
 def parse(text: str) -> Estimand:

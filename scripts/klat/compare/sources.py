@@ -183,17 +183,21 @@ class Run:
         return self.source.session.rows[0].start_ns, self.row.line
 
     @property
+    def conditions(self) -> RunConditions:
+        return self.source.run_conditions(self.row)
+
+    @property
     def is_counted(self) -> bool:
         return is_counted(self.row)
 
     def value(self, estimand: Estimand) -> float | None:
         """In the unit of figures; None where the run does not support it."""
         if estimand.column:
-            found = estimand.of_row(self.row)
+            found = getattr(self.row, estimand.column)
         else:
             assert estimand.q is not None
             (found,) = self.quantiles([estimand.q])
-        return None if found is None else found * self.source.scale
+        return None if found is None else float(found) * self.source.scale
 
     def parts(self, length: int = PART) -> Iterator[Samples]:
         """The samples in pieces of this length. They are read and not mapped, to free memory at once."""

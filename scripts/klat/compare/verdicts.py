@@ -10,6 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
+from functools import cached_property
 
 from klat.compare.estimands import FINER
 from klat.stats import enough_units, multiplicity
@@ -112,6 +113,11 @@ class Observed:
     def runs(self) -> int:
         return sum(len(unit.logs) for unit in self.units)
 
+    @cached_property
+    def means(self) -> list[float]:
+        """The mean of the logs of each unit that has some."""
+        return branch_means([unit.logs for unit in self.units if unit.logs])
+
 
 @dataclass(frozen=True)
 class Spread:
@@ -189,11 +195,10 @@ def describe(base: Observed, new: Observed, rules: Rules, obstacle: str = "") ->
 
 
 def spread(side: Observed) -> Spread:
-    units = [unit.logs for unit in side.units if unit.logs]
-    if not units:
+    if not (units := [unit.logs for unit in side.units if unit.logs]):
         return Spread(0, 0, None, None, None)
     run, unit = variance_components(units, 2)
-    return Spread(len(units), side.runs, math.exp(mean(branch_means(units))), run, unit)
+    return Spread(len(units), side.runs, math.exp(mean(side.means)), run, unit)
 
 
 def _draft(base: Observed, new: Observed, rules: Rules, obstacle: str, check: bool) -> Judgement:
@@ -221,7 +226,7 @@ def _draft(base: Observed, new: Observed, rules: Rules, obstacle: str, check: bo
                 base, new, rules, blank, f"only one pair of {base.noun}s is complete"
             )
     else:
-        a, b = _means(base), _means(new)
+        a, b = base.means, new.means
         found = welch(a, b, blank.resolution)
         method = Method.WELCH
         unpaired = 0
@@ -291,10 +296,6 @@ def _few(sides: Sequence[Spread], noun: str) -> str:
     return f"{who} one {noun}, so the difference may be one between {noun}s"
 
 
-def _means(side: Observed) -> list[float]:
-    return branch_means([unit.logs for unit in side.units])
-
-
 def paired_means(base: Observed, new: Observed) -> tuple[list[tuple[float, float]], int]:
     """The means of paired units, and how many pairs lack a side. Units of one side with the same pair
     count as one, so an ABBA block, in which drift cancels, can be a pair. No pairs if a unit declares
@@ -305,7 +306,7 @@ def paired_means(base: Observed, new: Observed) -> tuple[list[tuple[float, float
     means: list[dict[str, list[float]]] = []
     for side in (base, new):
         found: dict[str, list[float]] = {}
-        for unit, value in zip(side.units, _means(side)):
+        for unit, value in zip(side.units, side.means):
             found.setdefault(unit.pair, []).append(value)
         means.append(found)
     shared = [pair for pair in means[0] if pair in means[1]]
@@ -337,11 +338,10 @@ def _within_units(
     base: Observed, new: Observed, rules: Rules, blank: Judgement, reason: str
 ) -> Judgement:
     """The difference between these boots, from their runs, or from the samples of a single run."""
-    blank = replace(blank, verdict=Verdict.UNATTRIBUTABLE, reason=reason)
-    centres = [mean(_means(side)) for side in (base, new)]
-    blank = replace(blank, ratio=math.exp(centres[1] - centres[0]))
-    squares = [_run_level(side) for side in (base, new)]
-    one, two = squares
+    centres = [mean(side.means) for side in (base, new)]
+    ratio = math.exp(centres[1] - centres[0])
+    blank = replace(blank, verdict=Verdict.UNATTRIBUTABLE, reason=reason, ratio=ratio)
+    one, two = _run_level(base), _run_level(new)
     if one and two:
         found = combined(centres[0], *one, centres[1], *two, blank.resolution)
         return _estimated(blank, Method.RUNS, found, rules)

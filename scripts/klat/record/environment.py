@@ -123,9 +123,10 @@ def captured(root: Path, top: Path | None = None) -> dict[str, dict[str, str]]:
     per_cpu: dict[str, dict[str, list[int]]] = {}
     for directory, names, files in os.walk(root):
         names.sort()
+        prefix = Path(directory).relative_to(root).as_posix()
         for file in sorted(files):
             path = Path(directory, file)
-            name = path.relative_to(root).as_posix()
+            name = file if prefix == "." else f"{prefix}/{file}"
             is_config = name == "proc/config.gz" or name.startswith("boot/config-")
             data = None if name in _ALWAYS_DIFFERENT else _read(top / name if top else path)
             if data is None:

@@ -36,27 +36,23 @@ class _Sums:
     lower: list[float] | None = None
 
 
-def branch_means(tree: Tree) -> list[float]:
-    """The mean of each branch of the highest level: the mean of the means below it."""
-    return [_mean(branch) for branch in tree]
-
-
-def _mean(tree: Any) -> float:
-    if isinstance(tree, (int, float)):
-        return float(tree)
-    return mean([_mean(branch) for branch in tree])
+def branch_means(branches: Sequence[Sequence[float]]) -> list[float]:
+    return [mean(values) for values in branches]
 
 
 def mean(values: Sequence[float]) -> float:
     """Equal values have exactly this mean, but a rounded sum would differ."""
     first = values[0]
-    return first + math.fsum(value - first for value in values) / len(values)
+    return first + math.fsum([value - first for value in values]) / len(values)
 
 
 def variance(values: Sequence[float]) -> float:
     """The variance with n - 1; exactly 0 for equal values. At least two values."""
-    centre = mean(values)
-    return math.fsum((value - centre) ** 2 for value in values) / (len(values) - 1)
+    return _variance(values, mean(values))
+
+
+def _variance(values: Sequence[float], centre: float) -> float:
+    return math.fsum([(value - centre) ** 2 for value in values]) / (len(values) - 1)
 
 
 def variance_components(tree: Tree, depth: int) -> list[Level]:
@@ -95,14 +91,14 @@ def _descend(tree: Tree, depth: int, sums: list[_Sums]) -> tuple[float, list[flo
     else:
         below = [_descend(branch, depth - 1, sums) for branch in tree]
         means, inside = [m for m, _ in below], [v for _, v in below]
-    size = len(means)
+    size, centre = len(means), mean(means)
     level = sums[depth - 1]
     level.members += size
     lower = [math.fsum(v[k] for v in inside) / size for k in range(depth - 1)]
     if size > 1:
-        level.squares += (size - 1) * variance(means)
+        level.squares += (size - 1) * _variance(means, centre)
         level.freedom += size - 1
         assert level.lower is not None
         for k in range(depth - 1):
             level.lower[k] += (size - 1) * lower[k]
-    return mean(means), [share / size for share in lower] + [1 / size]
+    return centre, [share / size for share in lower] + [1 / size]

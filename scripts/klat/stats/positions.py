@@ -59,9 +59,9 @@ class Order:
         longest = values.max(axis=1)
         are_longest = values == longest[:, np.newaxis]
         ranks = [
-            np.count_nonzero(compare(values, values[:, [place]]), axis=1).tolist()
+            np.count_nonzero(counted, axis=1).tolist()
             for place in (0, -1)
-            for compare in (np.greater_equal, np.less_equal)
+            for counted in (values >= values[:, [place]], values <= values[:, [place]])
         ]
         ratios = [(side / medians).tolist() for side in (longest, values[:, 0], values[:, -1])]
         return [
