@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import gc
 import os
 import sys
 from pathlib import Path
@@ -147,6 +146,7 @@ def run(args: argparse.Namespace) -> int:
     from klat.base.errors import KlatError
     from klat.compare.compare_sides import compare_with_runs
     from klat.compare.dataset import read_dataset
+    from klat.compare.sources import without_collection
 
     chosen = options(args)
     for number, path in enumerate(args.new):
@@ -158,15 +158,9 @@ def run(args: argparse.Namespace) -> int:
         from klat.report.html import page
 
         environment = page.require()
-    # The rows hold no cycles. To look for cycles among tens of thousands of rows takes a tenth of the time.
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
+    with without_collection():
         base, news = read_dataset(args.base), [read_dataset(new) for new in args.new]
         comparison, matched = compare_with_runs(base, news, chosen)
-    finally:
-        if collecting:
-            gc.enable()
     for problem in comparison.problems:
         print(f"klat compare: {problem}", file=sys.stderr)
     if args.format == "text":

@@ -40,14 +40,15 @@ RENAMED = (
 _OLD = {(renamed.benchmark, renamed.old) for renamed in RENAMED}
 
 
+def is_old(row: Row) -> bool:
+    return (row.benchmark, row.metric) in _OLD
+
+
 def renamed(row: Row) -> Row:
     """The row with the present name of its metric."""
-    if (row.benchmark, row.metric) in _OLD:
-        for rename in RENAMED:
-            if (rename.benchmark, rename.old) == (row.benchmark, row.metric) and rename.applies(
-                row
-            ):
-                return row._replace(metric=rename.new)
+    for rename in RENAMED:
+        if (rename.benchmark, rename.old) == (row.benchmark, row.metric) and rename.applies(row):
+            return row._replace(metric=rename.new)
     return row
 
 

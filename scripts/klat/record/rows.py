@@ -209,7 +209,7 @@ class RowParser:
         self._boot, self._unit = info["boot_id"], info["unit"]
         self._timed = info["mode"] in TIMED_MODES
         self._careful = careful
-        self._known: set[tuple[str, ...]] = set()  # repeated values that were checked
+        self._known: dict[tuple[str, ...], bool] = {}  # whether the metric has an old name
 
     def rows(self, lines: Mapping[int, bytes], faults: dict[int, str]) -> list[Row]:
         """The rows of lines by their number. Adds the lines that fail a check to `faults`."""
@@ -224,8 +224,7 @@ class RowParser:
             try:
                 if self._careful or len(lines[row.line]) > _SHORT_LINE:
                     _check_texts(row)
-                self._check(row)
-                kept.append(renamed_metrics.renamed(row))
+                kept.append(renamed_metrics.renamed(row) if self._check(row) else row)
             except BadRow as bad:
                 faults[row.line] = str(bad)
         return kept
@@ -265,12 +264,13 @@ class RowParser:
         rows = map(Row._make, zip(*(columns[name] for name in COLUMNS), texts))
         return [row for row in rows if row.line not in faults]
 
-    def _check(self, row: Row) -> None:
-        """Check that the columns agree with each other and with the session."""
+    def _check(self, row: Row) -> bool:
+        """Check that the columns agree with each other and with the session. Return whether the metric has an
+        old name."""
         repeated = _repeated_of(row)
-        if repeated not in self._known:
+        if (is_old := self._known.get(repeated)) is None:
             self._check_repeated(row)
-            self._known.add(repeated)
+            is_old = self._known[repeated] = renamed_metrics.is_old(row)
         n = row.n
         if n and row.first_sample is None:
             raise BadRow("has samples, but no first_sample")
@@ -281,6 +281,7 @@ class RowParser:
                 raise BadRow("has samples, but no figures")
         elif any(getattr(row, name) is not None for name in FIGURES):
             raise BadRow("has figures, but no samples")
+        return is_old
 
     def _check_repeated(self, row: Row) -> None:
         for (name, pattern), text in zip(_NAMES.items(), _names_of(row)):
