@@ -7,9 +7,12 @@ import io
 import json
 import re
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 
+from klat.base.bounded_read import open_to_read
+from klat.record import samples
 from klat.report import comparison_columns
 from written_sessions import CPU, RT, SideWriter, words
 
@@ -152,6 +155,24 @@ def test_reading_in_pieces_changes_no_figure(side, klat, monkeypatch, runs):
         monkeypatch.setattr(f"klat.{module}.PART", 64)
     assert klat("compare", *asked) == whole
     assert "p98.5 of a single run" in whole[1]
+
+
+def test_more_runs_of_a_boot_open_no_more_files(side, klat, monkeypatch):
+    opened = []
+
+    def counting(path: Path) -> BinaryIO:
+        opened.append(path)
+        return open_to_read(path)
+
+    monkeypatch.setattr(samples, "open_to_read", counting)
+    monkeypatch.setattr(samples, "_WHOLE", 0)  # as for a long file
+    counts = []
+    for runs in (2, 9):
+        opened.clear()
+        base = side(f"stock{runs}", boots=2, runs=runs)
+        klat("compare", base, side(f"rt{runs}", 1.1, boots=2, runs=runs, **RT))
+        counts.append(len(opened))
+    assert 0 < counts[0] == counts[1]
 
 
 WRONG = [

@@ -117,7 +117,7 @@ def _rounded(runs: Sequence[Run]) -> Iterator[float]:
                     except SessionError:
                         yield _UNKNOWN
                 continue
-            for rows, samples in source.files.blocks(group):
+            for rows, samples in source.files.block(group):
                 if isinstance(samples, SessionError):
                     yield from [_UNKNOWN] * len(rows)
                 else:

@@ -121,26 +121,30 @@ def captured(root: Path, top: Path | None = None) -> dict[str, dict[str, str]]:
     CPUs."""
     by_file: dict[str, dict[str, str]] = {}
     per_cpu: dict[str, dict[str, list[int]]] = {}
-    for directory, names, files in os.walk(root):
-        names.sort()
-        prefix = Path(directory).relative_to(root).as_posix()
-        for file in sorted(files):
-            path = Path(directory, file)
-            name = file if prefix == "." else f"{prefix}/{file}"
-            is_config = name == "proc/config.gz" or name.startswith("boot/config-")
-            data = None if name in _ALWAYS_DIFFERENT else _read(top / name if top else path)
-            if data is None:
-                continue
-            if cpu := _CPU.search(name):
-                of_cpus = per_cpu.setdefault(_CPU.sub("cpu*", name), {})
-                of_cpus.setdefault(data.strip(), []).append(int(cpu[1]))
-            elif is_config:
-                by_file.setdefault(CONFIG, _config(data))
-            else:
-                by_file[name] = _values(name, data)
+    for name in _names(root):
+        is_config = name == "proc/config.gz" or name.startswith("boot/config-")
+        data = None if name in _ALWAYS_DIFFERENT else _read((top or root) / name)
+        if data is None:
+            continue
+        if cpu := _CPU.search(name):
+            of_cpus = per_cpu.setdefault(_CPU.sub("cpu*", name), {})
+            of_cpus.setdefault(data.strip(), []).append(int(cpu[1]))
+        elif is_config:
+            by_file.setdefault(CONFIG, _config(data))
+        else:
+            by_file[name] = _values(name, data)
     for name, values in per_cpu.items():
         by_file[name] = {"": _of_cpus(values)}
     return by_file
+
+
+def _names(root: Path) -> Iterator[str]:
+    """The files below a directory, relative to it. Those of each directory precede those below it."""
+    top = str(root)
+    for directory, names, files in os.walk(top):
+        names.sort()
+        prefix = f"{directory.removeprefix(top)}/".lstrip("/")
+        yield from (f"{prefix}{file}" for file in sorted(files))
 
 
 def _of_cpus(values: Mapping[str, Sequence[int]]) -> str:

@@ -97,18 +97,22 @@ class SampleFiles:
             yield self.span(row, start, min(length, n - start), buffer)
 
     def blocks(self, rows: Iterable[Row]) -> Iterator[tuple[list[Row], Samples | SessionError]]:
-        """Groups of adjacent rows, each with its samples: a line per row. If the samples of a row cannot be read,
-        the row is a group of its own, with the error."""
+        """The blocks of all groups of adjacent rows."""
         for group in adjacent(rows):
-            n = group[0].n or 0
-            try:
-                yield group, self.span(group[0], 0, len(group) * n).reshape(len(group), n)
-            except SessionError as error:
-                if len(group) == 1:
-                    yield group, error
-                else:  # the samples of some rows may be readable
-                    for row in group:
-                        yield from self.blocks([row])
+            yield from self.block(group)
+
+    def block(self, group: list[Row]) -> Iterator[tuple[list[Row], Samples | SessionError]]:
+        """A group of adjacent rows with its samples: a line per row. If some cannot be read, each row is a group of
+        its own, with its samples or the error."""
+        n = group[0].n or 0
+        try:
+            yield group, self.span(group[0], 0, len(group) * n).reshape(len(group), n)
+        except SessionError as error:
+            if len(group) == 1:
+                yield group, error
+            else:
+                for row in group:
+                    yield from self.block([row])
 
     def distribution(self, row: Row) -> Distribution:
         """The samples of a row, counted by value. SessionError if some are missing; DamagedPairs if the

@@ -55,7 +55,7 @@ def verify(session: Session, files: SampleFiles | None = None) -> Verification:
             if is_counted(group[0]):
                 _check_counted(files, group[0], result)
                 continue
-            for part, samples in files.blocks(group):
+            for part, samples in files.block(group):
                 if isinstance(samples, SessionError):
                     result.unread[part[0].line] = str(samples)
                     continue
