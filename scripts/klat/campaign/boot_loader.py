@@ -157,7 +157,9 @@ def digests(contents: Iterable[tuple[Path, bytes]]) -> dict[str, str]:
     return {str(path): hashlib.sha256(data).hexdigest() for path, data in contents}
 
 
-def run(*command: str, seconds: float = _SECONDS) -> subprocess.CompletedProcess[str]:
+def run(
+    *command: str, seconds: float = _SECONDS, output: int = subprocess.PIPE
+) -> subprocess.CompletedProcess[str]:
     """Run a command. Its status is 127 if it cannot be started, and 124 if it does not end in time."""
     # SYSTEMD_COLORS=1 and the like change what bootctl prints, SYSTEMD_ESP_PATH what it reads.
     inherited = {key: v for key, v in os.environ.items() if not key.startswith("SYSTEMD_")}
@@ -166,7 +168,8 @@ def run(*command: str, seconds: float = _SECONDS) -> subprocess.CompletedProcess
         return subprocess.run(
             command,
             stdin=subprocess.DEVNULL,
-            capture_output=True,
+            stdout=output,
+            stderr=output,
             text=True,
             errors="backslashreplace",
             env=environment,

@@ -317,17 +317,4 @@ def _systemd_quoted(word: str) -> str:
 
 def _quietly(*words: str, seconds: float) -> int:
     """The exit status; 127 if the command cannot be started, 124 if it did not end in time."""
-    try:
-        done = subprocess.run(
-            words,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            timeout=seconds,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        return 124
-    except OSError:
-        return 127
-    return done.returncode
+    return run(*words, seconds=seconds, output=subprocess.DEVNULL).returncode
