@@ -1,7 +1,5 @@
 """Makes pytest items of the unit tests in C, so that one run, one report and one count hold all tests."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

@@ -1,7 +1,5 @@
 """A test with a `program` runs for two programs in `make test` and for the others in `make test-slow`."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import stat

@@ -1,7 +1,5 @@
 """Copies of the source tree, for tests that build or change it."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Mapping

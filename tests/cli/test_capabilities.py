@@ -1,7 +1,5 @@
 """docs/security.md: with which capabilities a program measures as it does for root."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

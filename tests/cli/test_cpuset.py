@@ -1,7 +1,5 @@
 """A control group that forbids CPUs."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from pathlib import Path

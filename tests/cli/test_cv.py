@@ -1,7 +1,5 @@
 """What holds for cv alone; tests/cli/test_program_*.py hold it to what holds for every program."""
 
-from __future__ import annotations
-
 import pytest
 from harness import json_of, until, works
 

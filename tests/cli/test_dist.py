@@ -1,7 +1,5 @@
 """`make dist`, on copies of the tree."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from harness import command

@@ -5,8 +5,6 @@ million. The fault "edges" puts klat's work back where it once was: to the begin
 part, and right behind its last stamp.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any

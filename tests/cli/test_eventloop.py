@@ -1,7 +1,5 @@
 """What holds for eventloop alone; tests/cli/test_program_*.py hold it to what holds for every program."""
 
-from __future__ import annotations
-
 import errno
 import os
 import platform

@@ -1,7 +1,5 @@
 """klat explain on this machine: its tracing instance, its record, and interruptions made on purpose."""
 
-from __future__ import annotations
-
 import csv
 import os
 import re

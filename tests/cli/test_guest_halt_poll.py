@@ -4,8 +4,6 @@ Each test runs on a /sys made up for it, by a copy of the program that believes 
 machine's own where that has what it takes.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

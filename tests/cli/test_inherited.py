@@ -1,7 +1,5 @@
 """What a program inherits: it is recorded, and the timer slack does not depend on it."""
 
-from __future__ import annotations
-
 import ctypes
 import json
 import os

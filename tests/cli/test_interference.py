@@ -1,7 +1,5 @@
 """Whatever happens beside the event makes a run disturbed or invalid: tracers, stops, quotas and neighbours."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

@@ -1,7 +1,5 @@
 """lab/static/measure and lab/lava, with the programs of the tree, or with a program that leaves a given record."""
 
-from __future__ import annotations
-
 import base64
 import gzip
 import json

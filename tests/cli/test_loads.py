@@ -1,7 +1,5 @@
 """load/load: each load does the work it is named for, and leaves nothing behind."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

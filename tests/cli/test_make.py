@@ -1,7 +1,5 @@
 """The Makefile, on copies of the tree: nothing here touches the tree that the tests run in."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -2,8 +2,6 @@
 process. There the counter measures no time, and the kernel is this machine's.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Work of others on the CPUs of a run is counted, and the run's own is not."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """`make deb`, on copies of the tree."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 import shutil

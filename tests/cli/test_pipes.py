@@ -1,7 +1,5 @@
 """What holds for pipes alone; tests/cli/test_program_*.py hold it to what holds for every program."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from subprocess import PIPE

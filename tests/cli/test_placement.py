@@ -1,7 +1,5 @@
 """Where a program places itself, with copies of the programs that read a made-up /sys."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

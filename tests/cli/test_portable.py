@@ -1,7 +1,5 @@
 """`make ARCH=portable`: the five programs and the unit tests work without code for this machine's ISA."""
 
-from __future__ import annotations
-
 import os
 
 import harness

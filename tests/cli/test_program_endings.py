@@ -1,7 +1,5 @@
 """However a run is ended, nothing of it is recorded, nobody is left behind, and the machine is as it was."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import signal

@@ -1,7 +1,5 @@
 """A known spin is recovered, a planted fault is caught: the figures are of what they say."""
 
-from __future__ import annotations
-
 import platform
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Random command lines: no crash, no hang, and the status that the words deserve."""
 
-from __future__ import annotations
-
 import os
 import random
 import secrets

@@ -1,7 +1,5 @@
 """Bad machines: without privilege, with one CPU, without a device."""
 
-from __future__ import annotations
-
 import errno
 import os
 import re

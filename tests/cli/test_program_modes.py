@@ -1,8 +1,6 @@
 """Sessions of emulators: one that counts instructions, by copies of the programs that believe a test about their mode,
 and those that translate a program's code."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

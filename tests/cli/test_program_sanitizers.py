@@ -1,7 +1,5 @@
 """The programs under AddressSanitizer with UndefinedBehaviorSanitizer, and under ThreadSanitizer."""
 
-from __future__ import annotations
-
 import os
 import platform
 from pathlib import Path

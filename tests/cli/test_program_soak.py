@@ -1,7 +1,5 @@
 """Programs that measure for a time: every period is counted, in segments that are complete on disk."""
 
-from __future__ import annotations
-
 import csv
 import platform
 import re

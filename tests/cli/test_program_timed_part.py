@@ -1,7 +1,5 @@
 """Between two stamps there is only the event: counts of system calls, faults and memory do not grow."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A program that records as root, under sudo of `nobody`, into a directory in which `nobody` prepared something."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import signal

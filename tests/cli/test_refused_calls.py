@@ -1,8 +1,6 @@
 """The filter of a container or service refuses a system call. A run does without it, or says why it ends; it never takes
 the refusal for data."""
 
-from __future__ import annotations
-
 import ctypes
 import errno
 import functools

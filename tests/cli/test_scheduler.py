@@ -1,7 +1,5 @@
 """The sched_ext scheduler in effect, by a stand-in for /sys/kernel: recorded, the same in a session, and in a run."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """How a soak ends and what it leaves on disk, and what is refused. This holds beside other work on the machine, too."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import re

@@ -1,7 +1,5 @@
 """What happens to a machine in the middle of a soak: delays, suspensions, CPUs that are taken away."""
 
-from __future__ import annotations
-
 import csv
 import os
 import re

@@ -1,7 +1,5 @@
 """What holds for switch alone; tests/cli/test_program_*.py hold it to what holds for every program."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 

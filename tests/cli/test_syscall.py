@@ -1,7 +1,5 @@
 """What holds for syscall alone; tests/cli/test_program_*.py hold it to what holds for every program."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

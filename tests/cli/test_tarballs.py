@@ -1,7 +1,5 @@
 """make static-tarball."""
 
-from __future__ import annotations
-
 import os
 import platform
 import tarfile

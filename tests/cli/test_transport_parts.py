@@ -1,7 +1,5 @@
 """Datagrams in an order of the test's own: a peer of transport --listen whose every part is sent by hand."""
 
-from __future__ import annotations
-
 import socket
 import struct
 import subprocess

@@ -1,7 +1,5 @@
 """How the sleepers of a run were woken is counted: by an interrupt, or by a flag to a CPU that polls."""
 
-from __future__ import annotations
-
 
 import pytest
 from harness import json_of, measured, until

@@ -4,8 +4,6 @@ QEMU counts instructions (-icount), so the figures repeat exactly. A boot takes 
 /srv/drive after each boot.
 """
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator

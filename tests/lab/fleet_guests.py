@@ -1,7 +1,5 @@
 """Machines for klat fleet: guests with a real clock, which the test's key opens by ssh on the loopback."""
 
-from __future__ import annotations
-
 import shutil
 import socket
 import subprocess

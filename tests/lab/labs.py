@@ -1,7 +1,5 @@
 """klat lab as a user starts it, with a cache and programs of the test's own."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import os

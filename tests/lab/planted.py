@@ -1,7 +1,5 @@
 """Kernels that misbehave in known ways, and modules that were never compiled."""
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,8 +1,6 @@
 """Boots a guest of several emulated CPUs that soaks. Its programs are planted: for them, the emulator's time is real
 and its counter is invariant."""
 
-from __future__ import annotations
-
 import shutil
 import time
 from pathlib import Path

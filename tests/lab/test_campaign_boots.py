@@ -1,7 +1,5 @@
 """Campaigns with real reboots in QEMU: by each boot loader, by kexec, and by a command of the user."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

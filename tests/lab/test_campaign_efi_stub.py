@@ -1,7 +1,5 @@
 """Kernels that the firmware itself starts, with its variables in a directory of the test."""
 
-from __future__ import annotations
-
 import struct
 import uuid
 from pathlib import Path

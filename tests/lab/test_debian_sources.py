@@ -1,7 +1,5 @@
 """The lab finds Debian's archive in the system's apt sources."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from pathlib import Path

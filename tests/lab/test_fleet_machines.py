@@ -1,7 +1,5 @@
 """klat fleet on machines that reboot for real: guests with GRUB and ssh. Some of them fail."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import shutil

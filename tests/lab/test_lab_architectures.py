@@ -1,7 +1,5 @@
 """Guests of other architectures than this machine's: their kernels, their programs and their machine."""
 
-from __future__ import annotations
-
 import gzip
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Kernels of arm64, booted for real on a machine of another architecture, counted."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -1,7 +1,5 @@
 """Which of two kernels a figure is like, and when that cannot be said."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import shutil

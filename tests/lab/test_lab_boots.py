@@ -1,7 +1,5 @@
 """Real kernels of Debian's, booted for real, counted: the same boot twice is the same bytes."""
 
-from __future__ import annotations
-
 import csv
 import json
 import os

@@ -1,7 +1,5 @@
 """The space that labs work in: each has its own, and what a killed one leaves goes."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

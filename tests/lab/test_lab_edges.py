@@ -1,7 +1,5 @@
 """No sample stands out by its place, counted: without noise, in every program that can run there."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

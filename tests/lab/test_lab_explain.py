@@ -1,7 +1,5 @@
 """klat explains samples of Debian's kernels to the instruction."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

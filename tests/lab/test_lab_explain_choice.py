@@ -1,7 +1,5 @@
 """Which sample of a record `klat lab explain` chooses."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """An instruction that causes a page fault starts twice, and its sample has it once."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

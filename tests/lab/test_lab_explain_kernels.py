@@ -1,7 +1,5 @@
 """`klat lab explain --kernel`: which sessions it reuses, and what it boots."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Source lines of an explanation, from a kernel with debug information."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """QEMU's own log of a sample has the same instructions as klat's trace, in the same order."""
 
-from __future__ import annotations
-
 import re
 import socket
 from collections import Counter

@@ -1,7 +1,5 @@
 """If klat cannot explain a sample, it prints one line that says why, and nothing else."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Callable

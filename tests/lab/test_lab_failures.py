@@ -1,7 +1,5 @@
 """What can go wrong with a boot is told apart, from kernels that were planted to do it. Real QEMU, no real kernel."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

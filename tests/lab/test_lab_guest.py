@@ -1,7 +1,5 @@
 """What goes into a guest and what comes out of it: the initramfs, the plan, the results."""
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """A guest that wants to harm the lab: whatever it delivers is one failed boot, and the next boot follows."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Bad kernels, modules and packages: the lab says in one line what is wrong with each."""
 
-from __future__ import annotations
-
 import bz2
 import gzip
 import json

@@ -1,7 +1,5 @@
 """The newest kernels of Debian's archive: every program measures there, and a session describes the kernel."""
 
-from __future__ import annotations
-
 import re
 from itertools import permutations
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What a kernel of Debian's, PREEMPT_RT, measures on the one CPU of counted mode, where nobody says how."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """What a kernel lacks is said by the option's name, before it is booted."""
 
-from __future__ import annotations
-
 import bz2
 import gzip
 import lzma

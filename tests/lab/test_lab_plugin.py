@@ -1,7 +1,5 @@
 """klat finds out whether an emulator can load klat's plugin, and which version of the plugin API to declare."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

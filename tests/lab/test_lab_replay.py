@@ -1,7 +1,5 @@
 """A repeated boot counts only if it gives the samples of the record."""
 
-from __future__ import annotations
-
 import sys
 import time
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A kernel of riscv64, booted for real on a machine of another architecture, counted."""
 
-from __future__ import annotations
-
 import math
 import re
 import shutil

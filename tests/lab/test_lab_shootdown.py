@@ -1,7 +1,5 @@
 """What is told of a shootdown, and when it counts as one that reached all."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Soaks in a real guest while its clock is set, its CPUs go offline and it is suspended."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 Usage: isa_rules.py FILE...
 """
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Iterator

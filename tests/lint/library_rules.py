@@ -6,8 +6,6 @@ An object is checked for calls to a higher layer. A source is checked for what i
 its length.
 """
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -3,8 +3,6 @@
 Usage: package_rules.py PACKAGE_DIRECTORY
 """
 
-from __future__ import annotations
-
 import ast
 import sys
 from collections.abc import Iterator

@@ -6,8 +6,6 @@ MACHINE is the file's name without .json. Each LABEL is a directory of sessions 
 the kernel its name. The test of all pairs of kernels (test_conditions.py) then has this kernel, too.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

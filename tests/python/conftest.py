@@ -1,7 +1,5 @@
 """What the tests of the Python package share."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Explanations of samples, written by hand."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from klat.explain.calls import Node, totals

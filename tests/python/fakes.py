@@ -1,7 +1,5 @@
 """klat as a user starts it, with fake programs in place of the benchmarks."""
 
-from __future__ import annotations
-
 import csv
 import hashlib
 import os

@@ -5,8 +5,6 @@ computed again, as somebody who edits a record would do. A wrong checksum would 
 checks.
 """
 
-from __future__ import annotations
-
 import copy
 import hashlib
 import io

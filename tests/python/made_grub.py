@@ -1,7 +1,5 @@
 """A root directory with a GRUB whose tools do little: they read and write a plain grubenv."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

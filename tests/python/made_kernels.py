@@ -1,7 +1,5 @@
 """Files of kernels, with the headers that show their release."""
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Streams as klat's plugin for QEMU writes them, made by hand."""
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Sequence
 from pathlib import Path

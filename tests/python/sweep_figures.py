@@ -1,7 +1,5 @@
 """What the tests of sweeps and of figures share."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What `klat ab` promises, with fake programs and real prefixes."""
 
-from __future__ import annotations
-
 import csv
 import json
 import os

@@ -1,7 +1,5 @@
 """The actions of `klat campaign`, without a reboot."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterable, Sequence

@@ -1,7 +1,5 @@
 """A campaign over simulated boots: every outcome, and a power cut at every step."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path

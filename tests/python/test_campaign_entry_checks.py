@@ -1,7 +1,5 @@
 """Entries and settings that klat refuses before the first reboot."""
 
-from __future__ import annotations
-
 import struct
 from contextlib import nullcontext
 from pathlib import Path

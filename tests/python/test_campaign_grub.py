@@ -1,7 +1,5 @@
 """The entries of GRUB's menu, and those that klat adds."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import made_grub

@@ -1,7 +1,5 @@
 """The entries of Fedora's GRUB, which are in files of the Boot Loader Specification."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import made_grub

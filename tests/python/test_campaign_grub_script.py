@@ -1,7 +1,5 @@
 """The grammar of GRUB's scripts. GRUB's emulator (grub-emu 2.06) printed the expected words."""
 
-from __future__ import annotations
-
 import re
 import time
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The release of a kernel comes from its file."""
 
-from __future__ import annotations
-
 import gzip
 import struct
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Campaigns with interim looks: the plan, the end at a look, and how often a verdict at a look is false."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Menus as distributions make them: the kernels, the default, and what klat refuses."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from contextlib import nullcontext

@@ -1,7 +1,5 @@
 """How a campaign requests a reboot, with a systemctl of the test, and its units of systemd."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

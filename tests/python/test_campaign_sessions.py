@@ -1,7 +1,5 @@
 """The sessions of a campaign: how many runs do not count, and the space that they take."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from contextlib import nullcontext

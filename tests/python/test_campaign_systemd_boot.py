@@ -1,7 +1,5 @@
 """The entries of systemd-boot, and what klat adds to them."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from contextlib import nullcontext

@@ -1,7 +1,5 @@
 """Boots by kexec and by a command of the user."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """CSV that a spreadsheet opens holds no formula."""
 
-from __future__ import annotations
-
 import csv
 import io
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What holds for every command: it is found, and what goes wrong is one line and a status."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

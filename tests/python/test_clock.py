@@ -1,7 +1,5 @@
 """The system clock may be set while a session is recorded, and the counter's frequency may be wrong."""
 
-from __future__ import annotations
-
 import pytest
 from written_sessions import words
 

@@ -1,7 +1,5 @@
 """`klat compare`: which sides it refuses, and what --allow accepts."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from typing import Any

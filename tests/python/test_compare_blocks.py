@@ -1,7 +1,5 @@
 """`klat compare` of two settings that share boots: blocks, pairs and turns."""
 
-from __future__ import annotations
-
 import csv
 import json
 import re

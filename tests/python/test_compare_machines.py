@@ -1,7 +1,5 @@
 """`klat compare` of sides with sessions of several machines."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

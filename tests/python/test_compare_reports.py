@@ -1,7 +1,5 @@
 """`klat compare`: its text, JSON, CSV and Markdown, and what it says of bad input."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

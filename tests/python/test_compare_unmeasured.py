@@ -1,7 +1,5 @@
 """`klat compare` where a side failed to measure something, did not deliver it or did not try it."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`klat compare`: verdicts, their statistics and the exit status."""
 
-from __future__ import annotations
-
 import json
 import re
 

@@ -1,8 +1,6 @@
 """What is refused because somebody set it, and what is listed because the kernels bring it, on the
 environments of real kernels (tests/python/environments; `origin` says where each is from)."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping
 from itertools import permutations

@@ -1,7 +1,5 @@
 """A run counts once, in however many sessions it is."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`klat compare` of sessions that declare the interim looks of a campaign."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Runs whose flushes were delivered in another way are another event, as runs woken in another way are."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from itertools import product

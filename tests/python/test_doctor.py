@@ -3,8 +3,6 @@
 A healthy machine is planted as files; each case changes one thing in it.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 import os

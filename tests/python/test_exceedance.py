@@ -1,7 +1,5 @@
 """The statistics of the share above a limit."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

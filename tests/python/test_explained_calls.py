@@ -1,7 +1,5 @@
 """Calls and returns are found from executed blocks, and no instruction is lost or counted twice."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """An instruction that starts again after a page fault counts once. No other instruction is removed."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """What a sample's story says is true of the trace."""
 
-from __future__ import annotations
-
 from klat.explain import story
 from klat.explain.story import Holdup
 from klat.explain.symbols import Function, Symbols

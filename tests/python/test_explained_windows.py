@@ -1,7 +1,5 @@
 """klat finds all windows of a record's samples in a trace, to the instruction, or none of them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`klat lab explain --format`: what other programs read."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

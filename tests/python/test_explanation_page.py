@@ -1,7 +1,5 @@
 """`klat lab explain --html`: what a reader of the page sees, with scripts and without."""
 
-from __future__ import annotations
-
 import re
 from html import unescape
 from itertools import combinations

@@ -1,7 +1,5 @@
 """An explanation as text: its numbers add up, and its lines fit a terminal of 80 columns."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

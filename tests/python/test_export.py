@@ -1,7 +1,5 @@
 """`klat export`, on sessions written from docs/record.md alone, each format read by hand."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -4,8 +4,6 @@ These come from their registries into directories of the test's own and are used
 a registry does not answer, the test is skipped.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

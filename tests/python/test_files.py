@@ -1,7 +1,5 @@
 """What klat writes as root in a directory of another user: nothing outside it, whatever lies in it."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

@@ -1,7 +1,5 @@
 """klat for the machines of a fleet, from a source tree and from an installed klat."""
 
-from __future__ import annotations
-
 import os
 import tarfile
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """`klat fleet` as typed, with a program of the test in the place of Ansible."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """The Ansible role of klat fleet: its syntax, how it watches a machine, and what it takes from one."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import json

@@ -4,8 +4,6 @@ The slow test tries a million inputs, the fast one a few thousand of them. `KIND
 the input: try_one(Bench(directory), KIND, NUMBER) tries it again.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import io

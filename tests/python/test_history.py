@@ -1,8 +1,6 @@
 """`klat history`: changes where there are some, none where there are none, and no word where
 nothing can be told."""
 
-from __future__ import annotations
-
 import math
 import re
 import shutil

@@ -1,7 +1,5 @@
 """Held to scipy, and to worked examples of the papers."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from fractions import Fraction

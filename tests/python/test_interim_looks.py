@@ -1,7 +1,5 @@
 """Levels of interim looks: against published boundaries, and against simulation."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """./klat works by whatever name and from wherever it is called."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

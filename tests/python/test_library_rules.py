@@ -1,7 +1,5 @@
 """`make lint` reports calls and includes of a higher layer of the library, and long files."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """compare and summary with --limit: the share of samples above a limit."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """The background load of `klat run`."""
 
-from __future__ import annotations
-
 import json
 import shlex
 import signal

@@ -1,7 +1,5 @@
 """samples/longest.csv: the samples that a soak kept whole."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """Rows to which an emulator gives no number: shown as such, and never as one."""
 
-from __future__ import annotations
-
 import io
 from pathlib import Path
 from typing import Any

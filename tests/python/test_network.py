@@ -1,7 +1,5 @@
 """network --remote over forwarding between network namespaces, network/client, and what network refuses."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Work of others on the CPUs under test is told wherever a session is."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

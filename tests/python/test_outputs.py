@@ -1,7 +1,5 @@
 """Every command that writes where -o or --html says, as root in a directory of another user."""
 
-from __future__ import annotations
-
 import os
 import stat
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """`make lint` reports upward imports, and long modules and functions."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

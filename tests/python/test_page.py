@@ -1,7 +1,5 @@
 """`klat compare --html`: what a reader of the page sees, in a browser and without."""
 
-from __future__ import annotations
-
 import html.parser
 import json
 import os

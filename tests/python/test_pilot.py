@@ -1,7 +1,5 @@
 """`klat plan`."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import math

@@ -1,8 +1,6 @@
 """A quantile for which single runs are too short is that of all samples of a boot, and if boots are too
 short, of a group of boots."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """No command pools sessions that compare refuses within one side. All pool the others."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

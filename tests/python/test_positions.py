@@ -1,7 +1,5 @@
 """A place in the run that stands out is found, and chance finds none more often than it says."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What --profile makes of a session, and what reports make of its record."""
 
-from __future__ import annotations
-
 import json
 import shlex
 from pathlib import Path

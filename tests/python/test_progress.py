@@ -1,7 +1,5 @@
 """The progress that `klat run` shows."""
 
-from __future__ import annotations
-
 import io
 import os
 import pty

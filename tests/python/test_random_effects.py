@@ -1,7 +1,5 @@
 """The spread of groups, held to published figures and to what it promises."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

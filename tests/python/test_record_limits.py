@@ -1,8 +1,6 @@
 """Every field of a session has a type, a range, a length and characters. What exceeds them is one sentence
 or a problem, never a traceback, and no file of a record can block a reader."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

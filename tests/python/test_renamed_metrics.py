@@ -1,7 +1,5 @@
 """Sessions recorded under a metric's old name."""
 
-from __future__ import annotations
-
 import pytest
 from written_sessions import SideWriter
 

@@ -1,7 +1,5 @@
 """Stopping, killing and resuming `klat run`, with fake programs; the slow test takes the real ones."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

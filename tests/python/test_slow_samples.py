@@ -1,7 +1,5 @@
 """klat explain splits slow samples. The traces are made up, in the kernel's format."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import replace

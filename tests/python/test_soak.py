@@ -1,7 +1,5 @@
 """`klat soak`: one program for a long time, under loads, with fakes in place of the programs."""
 
-from __future__ import annotations
-
 import csv
 import json
 import os

@@ -1,8 +1,6 @@
 """The samples of a soak are pairs of a value and its count. They count only if they are exactly those of
 the row."""
 
-from __future__ import annotations
-
 import csv
 import io
 import itertools

@@ -1,7 +1,5 @@
 """Standard streams that are closed, full or broken never decide over a record."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

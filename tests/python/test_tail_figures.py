@@ -1,7 +1,5 @@
 """The tail as a figure: the share of samples at or above each value, with a line for each boot."""
 
-from __future__ import annotations
-
 import re
 import shutil
 

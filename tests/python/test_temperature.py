@@ -1,7 +1,5 @@
 """The temperature, from sensors as they are in /sys/class."""
 
-from __future__ import annotations
-
 import pytest
 
 from klat.machine.kernel_files import celsius, is_cool

@@ -1,8 +1,6 @@
 """The types of cores and the nodes that doctor names, on made-up machines. test_topology.c has the same
 rules for the programs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """klat reads the plugin's stream exactly as written, or refuses it."""
 
-from __future__ import annotations
-
 from itertools import accumulate
 
 import pytest

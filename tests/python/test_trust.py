@@ -1,7 +1,5 @@
 """Resuming a session that another user may have written: klat would run that user's commands."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A campaign runs code as root after each boot: who can write this code, or replace it."""
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What `make validate-real` promises, on synthetic sessions, and once for real."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,8 +1,6 @@
 """A row counts only if it agrees with its samples. A checksum is not enough: whoever edits a row can
 compute the checksum again."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from written_sessions import SyntheticSession, statistics_of

@@ -1,8 +1,6 @@
 """A session written from docs/record.md alone, with none of klat's own code, to hold the readers
 to it."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math

@@ -3,8 +3,6 @@
 A process of its own, so that its memory is not counted as the reader's.
 """
 
-from __future__ import annotations
-
 import argparse
 import hashlib
 import json

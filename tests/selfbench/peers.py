@@ -4,8 +4,6 @@ Welch's t over boots. Without what makes it safe: checksums, what has to agree, 
 peers.py pandas|scipy samples|rows BASE NEW
 """
 
-from __future__ import annotations
-
 import csv
 import math
 import sys

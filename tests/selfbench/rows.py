@@ -1,7 +1,5 @@
 """What a row of selfbench is made of: a claim, how it is measured, and what it is measured beside."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -4,8 +4,6 @@
 choose groups and rows by name. A file of groups/ is a group of rows, with a list CLAIMS.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """`make validate`: prints what the simulation finds as Markdown; status 1 where a claim is refuted."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import sys

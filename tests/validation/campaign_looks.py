@@ -3,8 +3,6 @@
 The boots of a round are a pair. Each look calls the code of klat compare's verdicts on the rounds so far.
 """
 
-from __future__ import annotations
-
 import argparse
 import itertools
 import math

@@ -1,7 +1,5 @@
 """The interval of a share that a simulation found."""
 
-from __future__ import annotations
-
 
 def clopper_pearson(x: float, n: float, confidence: float) -> tuple[float, float]:
     """The interval for x in n independent trials. It covers at least as often as stated (Clopper

@@ -4,8 +4,6 @@ Each draws the logs of samples around a log median of 0; boots and runs are draw
 comparison and side by themselves, so that nothing they share can cancel.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Simulated fleets: how often the verdict over machines is right, and how often its intervals cover."""
 
-from __future__ import annotations
-
 import math
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """What `make validate-real` found: verdicts on data whose truth is known."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from statistics import median

@@ -4,8 +4,6 @@ A kernel against itself, a slowdown in the kernel's own path, and a machine with
 figures cannot be repeated digit for digit. The seed decides the order of turns and runs.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import shlex

@@ -4,8 +4,6 @@ a recorded session against itself.
 Usage: python3 -m validation.shares [--repetitions N] [--seed N] [SESSION]
 """
 
-from __future__ import annotations
-
 import argparse
 import math
 from collections import Counter

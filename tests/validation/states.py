@@ -1,8 +1,6 @@
 """Kernels whose boots are in one of two states and never vary within one, as in counted mode: how
 often equal kernels are called faster or slower, summed over all outcomes instead of simulated."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Real data for validation: one long `klat ab`, cut into many comparisons of a few blocks each."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

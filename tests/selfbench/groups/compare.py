@@ -1,7 +1,5 @@
 """How long a verdict takes, and how much memory, beside benchstat, pandas and scipy on the same data."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import statistics

@@ -1,7 +1,5 @@
 """What a sample costs."""
 
-from __future__ import annotations
-
 import statistics
 
 from rows import BUILD, CPU, ROUNDS, Claim, Figure, output_of, ratio

@@ -1,7 +1,5 @@
 """klat's own use of epoll beside three event libraries, on the published workload."""
 
-from __future__ import annotations
-
 import json
 import statistics
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """What made the published ratio of a message with an eventfd's write to one without."""
 
-from __future__ import annotations
-
 import statistics
 
 from rows import CPU, ROUNDS, Claim, Figure, mean_ns, program

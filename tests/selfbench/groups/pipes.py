@@ -1,7 +1,5 @@
 """The pipe round trip beside perf bench."""
 
-from __future__ import annotations
-
 from rows import CPU, Claim, Figure, found, in_turns, mean_ns, output_of, program, ratio
 
 

@@ -1,7 +1,5 @@
 """What every program costs besides what it times."""
 
-from __future__ import annotations
-
 import json
 import statistics
 import tempfile

@@ -1,7 +1,5 @@
 """What a session costs besides its runs, and all of `make bench`."""
 
-from __future__ import annotations
-
 import sys
 import tempfile
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """System calls beside perf bench, and beside the published loops in Go where there is a Go toolchain."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import statistics

@@ -1,7 +1,5 @@
 """The timer's lateness beside cyclictest."""
 
-from __future__ import annotations
-
 import csv
 import json
 import os

@@ -1,7 +1,5 @@
 """Messages through memory against a bound, and over sockets beside sockperf and qperf."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
