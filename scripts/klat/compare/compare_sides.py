@@ -47,7 +47,6 @@ def compare_with_runs(
 ) -> tuple[Comparison, list[MatchedSides]]:
     """compare(), and the matched runs of each item of Comparison.against."""
     _check(base, news, options)
-    refusals.check_allowed(options.allow, (base, *news))
     rules, caution = at_look([base, *news], options.rules)
     options = replace(options, rules=rules)
     matched: list[MatchedSides] = []
@@ -67,6 +66,7 @@ def compare_with_runs(
             tests += cell_tests
         matched += matched_of_new
     problems = tuple(dict.fromkeys(problem for side in (base, *news) for problem in side.problems))
+    problems += tuple(refusals.without_effect(options.allow, (base, *news)))
     problems += tuple(same_samples([s for side in (base, *news) for s in side.sessions]))
     if options.limit:
         limited, family = with_limits(matched, options.limit, options.rules)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from klat.base.errors import KlatError, did_you_mean
+from klat.base.errors import did_you_mean
 from klat.compare import frequencies
 from klat.record import environment
 from klat.compare.conditions import (
@@ -27,8 +27,8 @@ from klat.compare.dataset import Dataset
 Conditions = tuple[Condition, ...]
 
 
-def check_allowed(allow: Sequence[str], datasets: Sequence[Dataset]) -> None:
-    """KlatError for a KEY.NAME that none of the sessions has: it would allow nothing."""
+def without_effect(allow: Sequence[str], datasets: Sequence[Dataset]) -> Iterator[str]:
+    """A sentence for each KEY.NAME that none of the sessions has. It allows nothing, so it can be right for other sessions."""
     known = {key for side in datasets for source in side.sources for key, _ in source.values}
     for key in allow:
         family, dot, _ = key.partition(".")
@@ -37,9 +37,7 @@ def check_allowed(allow: Sequence[str], datasets: Sequence[Dataset]) -> None:
         names = sorted(name for name in known if name.startswith(f"{family}."))
         shown = ", ".join(names[:4]) + (", ..." if names[4:] else "") or f"no {family}.NAME"
         meant = did_you_mean(key, names) or f"; they have {shown}"
-        raise KlatError(
-            f"--allow {printable(key)}: no session has this condition{printable(meant)}"
-        )
+        yield printable(f"--allow {key}: no session has this condition{meant}")
 
 
 def between(
