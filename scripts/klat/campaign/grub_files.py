@@ -138,8 +138,8 @@ def bls_entries(directory: Path, variables: Variables | None = None) -> list[Bls
     """The entries of this directory, in the menu's order. `variables` are those of GRUB."""
     variables = variables or {}
     # GRUB skips what it cannot open.
-    found = [file for file in directory.glob("[!.]*.conf") if file.is_file()]
-    files = sorted(found, key=lambda file: _age(file.stem), reverse=True)
+    readable = [file for file in directory.glob("[!.]*.conf") if file.is_file()]
+    files = sorted(readable, key=lambda file: _age(file.stem), reverse=True)
     return [_entry(file, variables) for file in files]
 
 

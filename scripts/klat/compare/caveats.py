@@ -65,13 +65,13 @@ def _kernels(base: Dataset, new: Dataset) -> Iterator[str]:
     if len({info.get("architecture") for info in infos}) > 1:
         return
     names = ("kernel_release", "kernel_version", "preemption")
-    one, two = ([printable(str(info.get(name))) for name in names] for info in infos)
-    if one == two and not words:
+    of_base, of_new = ([printable(str(info.get(name))) for name in names] for info in infos)
+    if of_base == of_new and not words:
         yield "both sides ran the same kernel: release, version and preemption agree"
-    matches = [_VERSION.match(side[0]) for side in (one, two)]
+    matches = [_VERSION.match(side[0]) for side in (of_base, of_new)]
     old, current = (match[0] if match else "" for match in matches)
     kernel_changes = ["version"] if old and current and old != current else []
-    if one[2] != two[2] and not {"None", "unknown"} & {one[2], two[2]}:
+    if of_base[2] != of_new[2] and not {"None", "unknown"} & {of_base[2], of_new[2]}:
         kernel_changes.append("preemption model")
     # preempt= chooses the preemption model.
     others = {" ".join(re.sub(r"\bpreempt=\S*", "", side).split()) for side in words or ()}
@@ -80,7 +80,7 @@ def _kernels(base: Dataset, new: Dataset) -> Iterator[str]:
         return
     cure = "compare sides that differ in only one of them"
     if len(kernel_changes) > 1:
-        cure = _steps((old, one[2], infos[0]), (current, two[2], infos[1]))
+        cure = _steps((old, of_base[2], infos[0]), (current, of_new[2], infos[1]))
     yield (
         f"{', '.join(changed[:-1])} and {changed[-1]} changed together, so a difference can come"
         f" from either. To separate them, {cure}"
@@ -161,10 +161,10 @@ def _unusable(base: Dataset, new: Dataset, compared: Set[str], alpha: float) -> 
     sides = [_by_boot(side) for side in (base, new)]
     shared = sorted(compared & sides[0].keys() & sides[1].keys())
     for benchmark in shared:
-        held = [list(side[benchmark].values()) for side in sides]
-        sums = [_sum(boots) for boots in held]
+        settings = [list(side[benchmark].values()) for side in sides]
+        sums = [_sum(boots) for boots in settings]
         worse = max((0, 1), key=lambda i: sums[i][0] / sums[i][1])
-        kept = [boots if i != worse else _without_worst(boots) for i, boots in enumerate(held)]
+        kept = [boots if i != worse else _without_worst(boots) for i, boots in enumerate(settings)]
         (x, n), (y, m) = map(_sum, kept)
         still = worse == int(y * n > x * m)
         if still and fisher(x, n, y, m) <= alpha / len(shared):
@@ -189,11 +189,11 @@ def _without_worst(boots: Sequence[Counts]) -> Sequence[Counts]:
 
 def _by_boot(side: Dataset) -> dict[str, dict[str, Counts]]:
     """Per benchmark and boot: unusable runs, and all runs that were not skipped."""
-    found: dict[str, dict[str, Counts]] = {}
+    by_boot: dict[str, dict[str, Counts]] = {}
     for session in side.sessions:
         for rows in session.runs:
             if rows[0].status != "skipped":
-                boots = found.setdefault(rows[0].benchmark, {})
+                boots = by_boot.setdefault(rows[0].benchmark, {})
                 bad, n = boots.get(session.boot_id, (0, 0))
                 boots[session.boot_id] = (bad + (rows[0].status in _UNUSABLE), n + 1)
-    return found
+    return by_boot

@@ -156,14 +156,14 @@ def _observe(
     base: CellRuns, new: CellRuns, estimand: Estimand, units: SideUnits, tested: bool
 ) -> tuple[Observed, Observed]:
     """A figure without a test is that of the runs, if samples cannot be read."""
-    both, own = (base, new), (units.base, units.new)
+    both, chosen = (base, new), (units.base, units.new)
     try:
-        one, two = observe_sides(both, estimand, own)
+        a, b = observe_sides(both, estimand, chosen)
     except SessionError:
         if tested:
             raise
-        one, two = (observe(cell, estimand, each) for cell, each in zip(both, own))
-    return one, two
+        a, b = (observe(cell, estimand, u) for cell, u in zip(both, chosen))
+    return a, b
 
 
 def _with_placement(
@@ -208,9 +208,9 @@ def _under_test(
     values = [dict(item.partition("=")[::2] for item in key[1].split(";")) for key in (base, new)]
     said = {condition.key for condition in followed}
     for name in sorted(names):
-        one, two = (short(held.get(name)) for held in values)
-        if one != two and name not in said:
-            yield f"{name}: {one} | {two}"
+        in_base, in_new = (short(value_of.get(name)) for value_of in values)
+        if in_base != in_new and name not in said:
+            yield f"{name}: {in_base} | {in_new}"
     if base[2] != new[2]:
         yield f"placement: {short(base[2])} | {short(new[2])}"
     for condition in followed:
@@ -231,8 +231,8 @@ def _over_boots(
         replace(side, units={key: runs for key, runs in side.units.items() if key in both})
         for side in (base, new)
     ]
-    one, two = observe_sides(sides, estimand, (boots, boots))
-    return describe(one, two, rules)
+    base_boots, new_boots = observe_sides(sides, estimand, (boots, boots))
+    return describe(base_boots, new_boots, rules)
 
 
 def _uncounted(blank: Judgement, tested: bool, base: CellRuns, new: CellRuns) -> Judgement:
@@ -261,9 +261,9 @@ def _condition_rows(cell: CellRuns) -> list[Values]:
     A condition that varies within a side disagrees, because the shares of its values may differ
     between the sides.
     """
-    held = {name: sorted(values) for name, values in cell.values.items()}
-    count = max(map(len, held.values()))
-    return [{name: vs[min(i, len(vs) - 1)] for name, vs in held.items()} for i in range(count)]
+    listed = {name: sorted(values) for name, values in cell.values.items()}
+    count = max(map(len, listed.values()))
+    return [{name: vs[min(i, len(vs) - 1)] for name, vs in listed.items()} for i in range(count)]
 
 
 def _worst(cell: CellRuns) -> Worst:

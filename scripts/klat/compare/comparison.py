@@ -304,10 +304,10 @@ class Comparison:
         regression: it is shown to lie beyond the margin, and the correction keeps the chance of a
         false one in the whole comparison at alpha.
         """
-        found = self.verdicts
-        if found[Verdict.SLOWER] or found[Verdict.EXCEEDED]:
+        counted = self.verdicts
+        if counted[Verdict.SLOWER] or counted[Verdict.EXCEEDED]:
             return REGRESSION
-        return self._status_without_regression(found)
+        return self._status_without_regression(counted)
 
     @property
     def is_settled(self) -> bool:
@@ -315,12 +315,12 @@ class Comparison:
         status = self._status_without_regression(self.verdicts)
         return status in (NO_REGRESSION, NOT_DELIVERED)
 
-    def _status_without_regression(self, found: Counter[Verdict]) -> int:
-        if not found or found[Verdict.NOT_COMPARABLE]:
+    def _status_without_regression(self, counted: Counter[Verdict]) -> int:
+        if not counted or counted[Verdict.NOT_COMPARABLE]:
             return NOT_COMPARABLE
         if any(not against.shared for against in self.against):
             return NOT_COMPARABLE
-        if any(found[verdict] for verdict in _OPEN):
+        if any(counted[verdict] for verdict in _OPEN):
             return INCONCLUSIVE
         if any(left.failed for against in self.against for left in against.uncompared):
             return INCONCLUSIVE

@@ -73,21 +73,21 @@ class CellRuns:
         """The runs by their kind, the most frequent kind first. The first part also has the runs
         that do not count. A pair is left out of a kind if one of its turns has no run of that kind.
         """
-        found: dict[Kind, CellRuns] = {}
+        by_kind: dict[Kind, CellRuns] = {}
         for unit, runs in self.units.items():
             for run in runs:
-                part = found.setdefault(kind_of(run), CellRuns(values=self.values))
+                part = by_kind.setdefault(kind_of(run), CellRuns(values=self.values))
                 part.units.setdefault(unit, []).append(run)
-        if len(found) == 1:
-            return {kind: self for kind in found}
-        for part in found.values():
+        if len(by_kind) == 1:
+            return {kind: self for kind in by_kind}
+        for part in by_kind.values():
             part.units = {
                 unit: runs
                 for unit, runs in part.units.items()
                 if _is_whole(runs) or not _is_whole(self.units[unit])
             }
             part.statuses.update(run.row.status for run in part.runs)
-        ordered = sorted(found.items(), key=lambda item: -item[1].statuses.total())
+        ordered = sorted(by_kind.items(), key=lambda item: -item[1].statuses.total())
         for _, part in ordered[:1]:
             part.reasons = self.reasons if part.units else Counter(["no pair is of one kind"])
             part.statuses += Counter({s: n for s, n in self.statuses.items() if s not in USABLE})
@@ -110,8 +110,8 @@ class CellRuns:
         for conditions in {run.conditions: None for runs in self.units.values() for run in runs}:
             for name, value in conditions.values(benchmark).items():
                 self.values.setdefault(name, {})[value] = None
-        _, held = split_params(params)
-        self.values |= {(name, f"the option {name}"): {value: None} for name, value in held.items()}
+        _, opts = split_params(params)
+        self.values |= {(name, f"the option {name}"): {value: None} for name, value in opts.items()}
         self.units = dict(map(_whole_pair, self.units.items()))
         for runs in self.units.values():
             runs.sort(key=lambda run: run.place)
@@ -156,8 +156,8 @@ class Dataset:
         """The load, the prefix and so on of all sessions."""
         values = self.sources[0].values
         apart = dict(self.apart)
-        found = [(key, values.get((key, name), NONE)) for key, name in RUN.items()]
-        return [f"{key}: {value}" for key, value in found if value != NONE and key not in apart]
+        recorded = [(key, values.get((key, name), NONE)) for key, name in RUN.items()]
+        return [f"{key}: {value}" for key, value in recorded if value != NONE and key not in apart]
 
     @property
     def kernel(self) -> str:
@@ -181,8 +181,8 @@ class Dataset:
     def khz(self) -> float | None:
         """Ticks per millisecond, the mean of the sessions' calibrations; None where time means
         nothing."""
-        found = [session.khz for session in self.sessions if session.khz is not None]
-        return sum(found) / len(found) if found else None
+        rates = [session.khz for session in self.sessions if session.khz is not None]
+        return sum(rates) / len(rates) if rates else None
 
     @property
     def quantum(self) -> int:
@@ -199,10 +199,10 @@ class Dataset:
     @property
     def first_of_boots(self) -> dict[str, Source]:
         """The first session of each boot, in the order taken."""
-        found: dict[str, Source] = {}
+        by_boot: dict[str, Source] = {}
         for source in self.sources:
-            found.setdefault(source.session.boot_id, source)
-        return found
+            by_boot.setdefault(source.session.boot_id, source)
+        return by_boot
 
     @property
     def boot_ids(self) -> list[str]:
@@ -215,8 +215,8 @@ class Dataset:
     @property
     def boots_of_metrics(self) -> list[int]:
         """The numbers of boots in which a metric was measured."""
-        found = {m.boots for setting in self.settings for m in setting.measurements.values()}
-        return sorted(found - {0})
+        counts = {m.boots for setting in self.settings for m in setting.measurements.values()}
+        return sorted(counts - {0})
 
     @property
     def planned(self) -> tuple[int, int]:
@@ -273,7 +273,7 @@ class Dataset:
         first = profiles.first_metrics(source.profile for source in self.sources)
         by_order = partial(_order, first)
         ordered = [
-            {key: held[key] for key in sorted(held, key=by_order)} for held in (cells, failed)
+            {key: keyed[key] for key in sorted(keyed, key=by_order)} for keyed in (cells, failed)
         ]
         return ordered[0], ordered[1], tuple(sorted(unmeasurable, key=by_order))
 
@@ -282,13 +282,13 @@ class Dataset:
     ) -> list[str]:
         """A sentence for each program with metrics that have no number in this mode. Empty
         `metrics` and `benchmarks` mean all."""
-        found: dict[str, dict[str, None]] = {}
+        left: dict[str, dict[str, None]] = {}
         for benchmark, _, _, metric in self.unmeasurable:
             if renamed_metrics.is_asked(metrics, benchmark, metric) and benchmark in (
                 benchmarks or [benchmark]
             ):
-                found.setdefault(printable(benchmark), {})[printable(metric)] = None
-        return [f"{NOT_MEASURABLE}: {name} {', '.join(held)}" for name, held in found.items()]
+                left.setdefault(printable(benchmark), {})[printable(metric)] = None
+        return [f"{NOT_MEASURABLE}: {name} {', '.join(ms)}" for name, ms in left.items()]
 
     def known_metrics(self) -> list[tuple[str, str]]:
         """The benchmarks and their metrics, with a figure or without."""

@@ -19,23 +19,23 @@ def at_look(sides: Sequence[Dataset], rules: Rules) -> tuple[Rules, str]:
     """The rules at the look after the rounds that all sides have, and a caution or an empty text. If no
     session declares looks, the rules are unchanged."""
     pairings = [[source.pairing for source in side.sources] for side in sides]
-    declared = {(p.experiment, p.looks) if p and p.looks else None for own in pairings for p in own}
+    declared = {(p.experiment, p.looks) if p and p.looks else None for ps in pairings for p in ps}
     if declared <= {None}:
         return rules, ""
     if len(declared) > 1:
         return rules, _SEVERAL
     ((_, planned),) = filter(None, declared)
-    rounds = set.intersection(*({p.pairs for p in own if p} for own in pairings))
+    rounds = set.intersection(*({p.pairs for p in ps if p} for ps in pairings))
     # Without a common round there is no pair, so no test uses this level.
-    found = rules_at(max(1, min(len(rounds), planned[-1])), planned, rules)
+    rules_now = rules_at(max(1, min(len(rounds), planned[-1])), planned, rules)
     caution = ""
-    if found.look and not found.look.number:
+    if rules_now.look and not rules_now.look.number:
         caution = (
             f"looks were planned after {_listed(planned)} rounds, but all sides have {len(rounds)} rounds;"
             f" alpha is the level of a look after {len(rounds)} rounds; it holds only if you did not use"
             " the results to decide when to compare"
         )
-    return found, caution
+    return rules_now, caution
 
 
 def rules_at(rounds: int, planned: tuple[int, ...], rules: Rules) -> Rules:

@@ -178,10 +178,10 @@ FAMILIES = (
 def scheduling(values: Values) -> str:
     """What schedules ordinary tasks, for the head of a report; empty if nothing was recorded."""
     name, base_slice = values.get(SCHEDULER, NO_SCHEDULER), value_of(values, "base-slice")
-    found = [f"sched_ext scheduler {name}"] if name != NO_SCHEDULER else []
+    parts = [f"sched_ext scheduler {name}"] if name != NO_SCHEDULER else []
     if base_slice.isdecimal():
-        found.append(f"base slice {int(base_slice) / 1e6:g} ms")
-    return ", ".join(found)
+        parts.append(f"base slice {int(base_slice) / 1e6:g} ms")
+    return ", ".join(parts)
 
 
 def rule_of(key: str) -> Rule | None:
@@ -322,7 +322,7 @@ class Alike:
 
 
 def value_of(values: Values, key: str) -> str:
-    return next((value for (found, _), value in values.items() if found == key), "")
+    return next((value for (name, _), value in values.items() if name == key), "")
 
 
 def meaning(key: str, value: str, values: Values, alike: Alike) -> str | None:
@@ -378,5 +378,5 @@ def _class(text: str, is_one_kernel: bool) -> str | None:
     match = re.search("not affected|vulnerable|mitigation", text, re.IGNORECASE)
     if not match:
         return None
-    found = match[0].lower()
-    return found if is_one_kernel or found == "not affected" else "affected"
+    kind = match[0].lower()
+    return kind if is_one_kernel or kind == "not affected" else "affected"

@@ -92,7 +92,7 @@ def _cell(pair: MatchedCell, cell: Cell, units: SideUnits, rules: Rules) -> Cell
 def _side(cell: CellRuns, units: Units) -> SideFigures:
     runs = cell.runs
     scale = mean([run.source.scale for run in runs])
-    found = []
+    of_units = []
     for key, members in units.of(cell).items():
         medians, maxima = [], []
         for run in members:
@@ -103,20 +103,20 @@ def _side(cell: CellRuns, units: Units) -> SideFigures:
         if medians and min(medians) > 0:
             centre = float(np.exp(np.log(medians).mean()))
             pair = units.pairs.get(key, "")
-            found.append(UnitRuns(pair, tuple(medians), tuple(maxima), centre))
+            of_units.append(UnitRuns(pair, tuple(medians), tuple(maxima), centre))
     boots = tuple(distribution_at(members, scale) for members in by_boot(runs).values())
     return SideFigures(
         samples=Distribution.merged(boots),
         boots=boots,
         scale=scale,
         quantum=max(run.source.session.step for run in runs),
-        units=tuple(found),
+        units=tuple(of_units),
     )
 
 
 def _shifts(base: CellRuns, new: CellRuns, units: SideUnits, rules: Rules) -> list[Shift]:
     known = {run: run.quantiles(SHARES) for run in (*base.runs, *new.runs)}
-    found = []
+    shifts = []
     for place, share in enumerate(SHARES):
 
         def value(run: Run, place: int = place) -> float | None:
@@ -130,8 +130,8 @@ def _shifts(base: CellRuns, new: CellRuns, units: SideUnits, rules: Rules) -> li
             continue
         judgement = describe(a, b, rules, units.obstacle)
         if judgement.ratio is not None:
-            found.append(Shift(float(share), judgement.ratio, judgement.interval))
-    return found
+            shifts.append(Shift(float(share), judgement.ratio, judgement.interval))
+    return shifts
 
 
 def medians_of(units: Sequence[UnitRuns]) -> Values:

@@ -170,8 +170,8 @@ def p_equal_means(a: Sequence[float], b: Sequence[float], pairs: bool) -> float:
     """
     highest = max(*a, *b) or 1.0
     a, b = [x / highest for x in a], [x / highest for x in b]
-    found = [paired([y - x for x, y in zip(a, b)])] if pairs else [welch(a, b), student(a, b)]
-    p = [each.p_changed(0.0) for each in found if each]
+    tests = [paired([y - x for x, y in zip(a, b)])] if pairs else [welch(a, b), student(a, b)]
+    p = [test.p_changed(0.0) for test in tests if test]
     return max(*p, by_chance(a, b, pairs))
 
 
@@ -181,11 +181,11 @@ _LEAST, _READ, _MOST = range(3)
 
 def _by_unit(cell: CellRuns, units: Units, above: SamplesAbove, which: int) -> dict[str, Unit]:
     """The counts of each unit, by its pair if it has one. Copies of a boot do not count."""
-    found: dict[str, Unit] = {}
+    by_unit: dict[str, Unit] = {}
     for key, runs in units.of(cell).items():
         known = [above.counts[run] for run in runs if run in above.counts]
         counts = [(numbers[which], n) for numbers, n in known]
         if counts:
             name = units.pairs.get(key) or ":".join(key)
-            found[name] = counts
-    return found
+            by_unit[name] = counts
+    return by_unit

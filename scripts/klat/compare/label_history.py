@@ -179,17 +179,17 @@ class _Part:
 
 def _parts(side: Dataset) -> list[_Part]:
     """By key."""
-    found: dict[Key, list[_Part]] = {}
+    by_key: dict[Key, list[_Part]] = {}
     for pool in side.pools(across_kernels=True):
         for key, cell in pool.cells.items():
             kinds = cell.by_run_conditions()
-            parts = found.setdefault(key, [])
+            parts = by_key.setdefault(key, [])
             for kind, runs in kinds.items():
                 apart = pool.apart + kind.differs_from(kinds)
                 parts.append(_Part(key, runs, pool.first_of_boots, apart))
             if not kinds:  # no run counts
                 parts.append(_Part(key, cell, pool.first_of_boots, pool.apart))
-    return [part for key in side.cells for part in found[key]]
+    return [part for key in side.cells for part in by_key[key]]
 
 
 def _without_order(side: Dataset, lost: Source) -> str:
@@ -213,12 +213,12 @@ def _boot(source: Source) -> HistoryBoot:
 def _series(
     part: _Part, unit: str, boots: Sequence[str], options: HistoryOptions, level: float
 ) -> HistorySeries:
-    found = HistorySeries(part.key, unit, part.apart)
+    series = HistorySeries(part.key, unit, part.apart)
     try:
         (observed,) = observe_sides([part.cell], options.estimand, [Units()], grouped=False)
     except NoLogarithm as error:
         reason = f"the {options.estimand.name} of a run {error}, so there is no ratio"
-        return replace(found, reason=reason)
+        return replace(series, reason=reason)
     points = sorted(
         (
             BootPoint(
@@ -235,11 +235,11 @@ def _series(
         why = f"no run has a {options.estimand.name} that counts"
         if observed.lacking:
             why = f"no boot has the {observed.lacking[0]:,} samples that {options.estimand.name} needs"
-        return replace(found, reason=why)
-    found = replace(found, points=tuple(points), pooled=observed.pooled)
+        return replace(series, reason=why)
+    series = replace(series, points=tuple(points), pooled=observed.pooled)
     logs = [math.log(point.value) for point in points]
     if len(points) < needed(level):
-        return replace(found, shape=TrendKind.TOO_FEW)
+        return replace(series, shape=TrendKind.TOO_FEW)
     places = changes(logs, level, options.seed)
     trend = drift(logs)
     drifts = trend is not None and trend.p <= level
@@ -247,16 +247,16 @@ def _series(
     if (places or drifts) and is_line(logs, starts) and trend is not None:
         overall = trend.slope * (len(logs) - 1)
         if min(abs(overall), max(logs) - min(logs)) <= 2 * observed.resolution:
-            return replace(found, shape=TrendKind.WITHIN_STEP, drift=trend)
-        return replace(found, shape=TrendKind.DRIFTS, drift=trend, overall=math.exp(overall))
+            return replace(series, shape=TrendKind.WITHIN_STEP, drift=trend)
+        return replace(series, shape=TrendKind.DRIFTS, drift=trend, overall=math.exp(overall))
     if not places:
-        return replace(found, shape=TrendKind.STEADY)
+        return replace(series, shape=TrendKind.STEADY)
     names = [boots[point.boot] for point in points]
-    return _with_steps(found, part, names, logs, places, options.estimand)
+    return _with_steps(series, part, names, logs, places, options.estimand)
 
 
 def _with_steps(
-    found: HistorySeries,
+    series: HistorySeries,
     part: _Part,
     names: Sequence[str],
     logs: Sequence[float],
@@ -276,11 +276,11 @@ def _with_steps(
         within_step.append(weakest)
         places = [change for change in places if change.at != weakest.at]
     within_step.sort(key=lambda step: step.at)
-    found = replace(found, within_step=tuple(within_step))
+    series = replace(series, within_step=tuple(within_step))
     if not steps:
-        return replace(found, shape=TrendKind.WITHIN_STEP)
+        return replace(series, shape=TrendKind.WITHIN_STEP)
     overall = steps[-1].after / steps[0].before
-    return replace(found, shape=TrendKind.CHANGED, steps=steps, overall=overall)
+    return replace(series, shape=TrendKind.CHANGED, steps=steps, overall=overall)
 
 
 @dataclass(frozen=True)
@@ -307,24 +307,24 @@ def _levels(
     ]
     observed = observe_sides(cells, estimand, [Units() for _ in cells], grouped=False)
     return [
-        _Level(math.exp(float(np.mean(logs[a:b]))), found.resolution)
-        for (a, b), found in zip(spans, observed)
+        _Level(math.exp(float(np.mean(logs[a:b]))), level.resolution)
+        for (a, b), level in zip(spans, observed)
     ]
 
 
 def _step(change: Change, before: _Level, after: _Level, sources: Sequence[Source]) -> Step:
     """`sources` holds one source per point."""
-    one, two = sources[change.at - 1], sources[change.at]
-    a, b = one.session, two.session
-    found = recorded_differences(a.info, b.info)
-    found += differences(a.path / "environment", b.path / "environment")
-    kernels = (_boot(one).kernel, _boot(two).kernel)
+    last, first = sources[change.at - 1], sources[change.at]
+    a, b = last.session, first.session
+    differing = recorded_differences(a.info, b.info)
+    differing += differences(a.path / "environment", b.path / "environment")
+    kernels = (_boot(last).kernel, _boot(first).kernel)
     return Step(
         at=change.at,
         p=change.p,
         before=before.value,
         after=after.value,
         kernels=kernels,
-        differences=tuple(found),
+        differences=tuple(differing),
         resolution=before.resolution + after.resolution,
     )

@@ -26,7 +26,7 @@ class LabelLimits:
 
     def of_setting(self, setting: Setting) -> list[tuple[Measurement, SideLimit]]:
         measured = setting.measurements.values()
-        return [(each, self.sides[each]) for each in measured if each in self.sides]
+        return [(m, self.sides[m]) for m in measured if m in self.sides]
 
     @property
     def verdicts(self) -> Counter[Verdict]:
@@ -48,7 +48,7 @@ def label_limits(labels: Sequence[Dataset], limit: Limit, rules: Rules) -> Label
     measured = [measurement for label in labels for _, measurement in counted(label.settings)]
     if not measured:
         raise KlatError(f"--limit {limit.text}: no run counts, so there is no share to judge")
-    above = [samples_above(each.runs, limit, each.unusable) for each in measured]
+    above = [samples_above(m.runs, limit, m.unusable) for m in measured]
     sides, _ = judged(above, limit, rules)
     family = sum(side.p is not None for side in sides)
     return LabelLimits(limit, rules, family, dict(zip(measured, sides)))

@@ -101,12 +101,12 @@ def efforts(
 ) -> dict[str, Effort | None]:
     """Efforts by name: `effort` finds the change, `same` shows that nothing has changed. The
     `cautious` ones use the bounds of the variances."""
-    held = (metrics, target, tests, cost)
+    fixed = (metrics, target, tests, cost)
     return {
-        "effort": least_effort(*held),
-        "cautious": least_effort(*held, cautious=True),
-        "same": least_effort(*held, same=True),
-        "cautious_same": least_effort(*held, cautious=True, same=True),
+        "effort": least_effort(*fixed),
+        "cautious": least_effort(*fixed, cautious=True),
+        "same": least_effort(*fixed, same=True),
+        "cautious_same": least_effort(*fixed, cautious=True, same=True),
     }
 
 
@@ -130,9 +130,9 @@ def least_effort(
     for runs in RUNS:
         units = enough_units.fewest(target.alpha, cost.pairs)
         for metric in metrics:
-            own = metric.unit_bound if cautious else metric.unit
-            assert own is not None and metric.run is not None
-            varies = own + metric.run / (cost.turns * runs)
+            deviation = metric.unit_bound if cautious else metric.unit
+            assert deviation is not None and metric.run is not None
+            varies = deviation + metric.run / (cost.turns * runs)
             other = 0.0 if cost.pairs else varies
             design = Design(units, varies, other, cost.pairs, metric.resolution)
             needed = _fewest_units(design, target, tests, same)

@@ -142,7 +142,7 @@ def samples_above(runs: Sequence[Run], limit: Limit, unusable: Sequence[Run] = (
     if len(runs) == 1 and not runs[0].row.soak:
         clusters = [_stretches(runs[0], at)]
     least, observed, most = (
-        Exceedance.of([[each[place] for each in its] for its in clusters]) for place in range(3)
+        Exceedance.of([[tail[place] for tail in its] for its in clusters]) for place in range(3)
     )
     maxima = tuple(
         max(run.row.max * run.source.scale for run in its if run.row.max is not None)
@@ -182,14 +182,14 @@ def _stretches(run: Run, at: tuple[float, float, float]) -> list[_Tails]:
 
 def _without_copies(boots: dict[str, list[Run]]) -> dict[str, list[Run]]:
     """Two boots of one seed in counted mode are the same boot."""
-    found: dict[object, str] = {}
+    by_samples: dict[object, str] = {}
     for boot, runs in boots.items():
         key: object = boot
         if runs[0].source.session.unit == "instructions":
             rows = (run.row for run in runs)
             key = tuple((r.start_ns, r.n, r.mean, r.stddev, r.min, r.max) for r in rows)
-        found.setdefault(key, boot)
-    return {boot: boots[boot] for boot in found.values()}
+        by_samples.setdefault(key, boot)
+    return {boot: boots[boot] for boot in by_samples.values()}
 
 
 def judged(

@@ -35,24 +35,24 @@ def match_machines(
     - no machine has both sides;
     - the user allows machines to differ.
     """
-    held = [_by_machine(side) for side in (base, new)]
-    both = [machine for machine in held[0] if machine and machine in held[1]]
-    if not both or len({*held[0], *held[1]}) < 2 or "machine" in allow:
+    sides = [_by_machine(side) for side in (base, new)]
+    both = [machine for machine in sides[0] if machine and machine in sides[1]]
+    if not both or len({*sides[0], *sides[1]}) < 2 or "machine" in allow:
         return [MachinePair("", base, new)], []
     pairs = [
-        MachinePair(machine, *(_part(s, h[machine]) for s, h in zip((base, new), held)))
+        MachinePair(machine, *(_part(s, h[machine]) for s, h in zip((base, new), sides)))
         for machine in both
     ]
     path = printable(str(new.path))
-    return pairs, [replace(left, new_path=path) for left in _left_out(*held)]
+    return pairs, [replace(left, new_path=path) for left in _left_out(*sides)]
 
 
 def _by_machine(side: Dataset) -> dict[str, list[Source]]:
     """The sessions of each machine id. Those without one have an empty key."""
-    found: dict[str, list[Source]] = {}
+    by_machine: dict[str, list[Source]] = {}
     for source in side.sources:
-        found.setdefault(str(source.session.info.get(_MACHINE) or ""), []).append(source)
-    return found
+        by_machine.setdefault(str(source.session.info.get(_MACHINE) or ""), []).append(source)
+    return by_machine
 
 
 def _part(side: Dataset, sources: list[Source]) -> Dataset:
@@ -62,8 +62,8 @@ def _part(side: Dataset, sources: list[Source]) -> Dataset:
 def _left_out(
     base: dict[str, list[Source]], new: dict[str, list[Source]]
 ) -> Iterator[LeftOutMachine]:
-    for name, own, other in (("BASE", base, new), ("NEW", new, base)):
-        for machine, sources in own.items():
+    for name, of_side, other in (("BASE", base, new), ("NEW", new, base)):
+        for machine, sources in of_side.items():
             if not machine:
                 yield LeftOutMachine("", f"{len(sources)} of {name} without a machine id")
             elif machine not in other:

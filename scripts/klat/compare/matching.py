@@ -74,17 +74,17 @@ def _selected(key: Key, options: Options) -> bool:
 
 def _by_state(pairs: Sequence[MatchedCell]) -> tuple[list[MatchedCell], list[str]]:
     """Split each cell by the way of the event. Also return sentences on it."""
-    found = []
+    cells = []
     said: dict[str, None] = {}  # once for all metrics of a program
     for pair in pairs:
         parts, sentences = way_split.split(pair.base, pair.new)
         for part in parts:
             added = f";{part.state}" if part.state else ""
-            one, two = ((key[0], key[1] + added, *key[2:]) for key in pair.keys)
-            found.append(MatchedCell((one, two), part.base, part.new))
+            base_key, new_key = ((key[0], key[1] + added, *key[2:]) for key in pair.keys)
+            cells.append(MatchedCell((base_key, new_key), part.base, part.new))
         what = " ".join(filter(None, (pair.keys[0][0], pair.keys[0][2])))
         said |= {printable(f"{what}: {sentence}"): None for sentence in sentences}
-    return found, list(said)
+    return cells, list(said)
 
 
 def _without_figure(side: Dataset, key: Key, declared: Declared, used: set[Key]) -> CellRuns:
@@ -107,11 +107,11 @@ def _unplaced(key: Key) -> tuple[str, str]:
 
 
 def _merged(cells: Sequence[CellRuns]) -> CellRuns:
-    found = CellRuns()
+    merged = CellRuns()
     for cell in cells:
-        found.statuses += cell.statuses
-        found.reasons += cell.reasons
-    return found
+        merged.statuses += cell.statuses
+        merged.reasons += cell.reasons
+    return merged
 
 
 def _by_neither(
@@ -127,11 +127,11 @@ def _by_neither(
             reported = key[:3] in measured if key[2] else _unplaced(key) in anywhere
             if key in done or reported or (side is new and key in seen):
                 continue
-            one = _without_figure(base, key, declared, set())
-            two = _without_figure(new, key, declared, seen)
-            failed = bool(side is base and one.statuses["error"])
+            of_base = _without_figure(base, key, declared, set())
+            of_new = _without_figure(new, key, declared, seen)
+            failed = bool(side is base and of_base.statuses["error"])
             yield Uncompared(
-                key, f"BASE: {why_uncounted(one)}; NEW: {why_uncounted(two)}", True, failed
+                key, f"BASE: {why_uncounted(of_base)}; NEW: {why_uncounted(of_new)}", True, failed
             )
 
 

@@ -55,12 +55,12 @@ class Units:
 def observe(cell: CellRuns, estimand: Estimand, units: Units) -> Observed:
     """The logs of one estimand of the runs of a cell. The samples of a single run are read for an
     interval. NoLogarithm if a figure is 0, or a mean may be."""
-    found = observe_values(cell, units, lambda run: run.value(estimand))
+    observed = observe_values(cell, units, lambda run: run.value(estimand))
     if estimand is MEAN:
-        found = replace(found, resolution=_resolution_of_means(cell))
-    if found.runs == 1 == len(cell.runs):
-        return replace(found, sampled=_sampled(cell.runs[0], estimand))
-    return found
+        observed = replace(observed, resolution=_resolution_of_means(cell))
+    if observed.runs == 1 == len(cell.runs):
+        return replace(observed, sampled=_sampled(cell.runs[0], estimand))
+    return observed
 
 
 def observe_values(
@@ -70,13 +70,13 @@ def observe_values(
     observed = []
     values: list[float] = []
     for key, runs in units.of(cell).items():
-        found = [value for run in runs if (value := value_of(run)) is not None]
-        if not found:
+        of_unit = [value for run in runs if (value := value_of(run)) is not None]
+        if not of_unit:
             continue
-        if min(found) <= 0:
+        if min(of_unit) <= 0:
             raise NoLogarithm("is 0")
-        values += found
-        logs = tuple(math.log(value) for value in found)
+        values += of_unit
+        logs = tuple(math.log(value) for value in of_unit)
         observed.append(Unit(":".join(filter(None, key)), logs, units.pairs.get(key, "")))
     return Observed(tuple(observed), hidden(values, _step(cell)), noun=units.noun)
 
@@ -128,12 +128,12 @@ def _sampled(run: Run, estimand: Estimand) -> tuple[float, float] | None:
     if estimand.q is None:
         return None
     try:
-        found = run.run_quantile(estimand.q)
+        ranked = run.run_quantile(estimand.q)
     except SessionError:
         return None  # the row alone still gives the figure
-    if found is None or found.interval is None or not found.interval[0]:
+    if ranked is None or ranked.interval is None or not ranked.interval[0]:
         return None
-    low, high = found.interval
+    low, high = ranked.interval
     return math.log(low * run.source.scale), math.log(high * run.source.scale)
 
 
@@ -152,16 +152,16 @@ class Within:
 
 def within_runs(cell: CellRuns, q: Fraction) -> Within | None:
     """Reads every sample. None where no run supports an interval."""
-    found = [run.run_quantile(q) for run in cell.runs]
-    held = [f for f in found if f is not None and f.interval is not None and f.value]
-    if not held:
+    ranked = [run.run_quantile(q) for run in cell.runs]
+    usable = [f for f in ranked if f is not None and f.interval is not None and f.value]
+    if not usable:
         return None
     return Within(
-        runs=len(held),
-        samples=median(float(f.n) for f in held),
-        effective=median(f.effective for f in held),
-        low=median(f.interval[0] / f.value for f in held if f.interval),
-        high=median(f.interval[1] / f.value for f in held if f.interval),
+        runs=len(usable),
+        samples=median(float(f.n) for f in usable),
+        effective=median(f.effective for f in usable),
+        low=median(f.interval[0] / f.value for f in usable if f.interval),
+        high=median(f.interval[1] / f.value for f in usable if f.interval),
     )
 
 
@@ -176,10 +176,10 @@ def observe_sides(
     q = estimand.q
     lengths = {run.row.n or 0 for cell in cells for run in cell.runs}
     if q is None or all(supports(n, q) for n in lengths):
-        return [observe(cell, estimand, own) for cell, own in zip(cells, units)]
-    sides = [_named(cell, own) for cell, own in zip(cells, units)]
+        return [observe(cell, estimand, u) for cell, u in zip(cells, units)]
+    sides = [_named(cell, u) for cell, u in zip(cells, units)]
     paired = len(cells) > 1 and all(
-        key in own.pairs for cell, own in zip(cells, units) for key in own.of(cell)
+        key in u.pairs for cell, u in zip(cells, units) for key in u.of(cell)
     )
     both = [name for name in sides[0] if paired and name in sides[1]]
     needed = fewest(q) if grouped else 0
@@ -193,15 +193,15 @@ def observe_sides(
     noun = units[0].noun
     if any(len(names) > 1 for side_groups in chosen for names in side_groups):
         noun = f"{noun} group"
-    return [_observed(side, own, q, noun, paired) for side, own in zip(sides, chosen)]
+    return [_observed(side, u, q, noun, paired) for side, u in zip(sides, chosen)]
 
 
 def _named(cell: CellRuns, units: Units) -> _Named:
     """The runs of each unit. Units of the same pair are one."""
-    found: _Named = {}
+    named: _Named = {}
     for key, runs in units.of(cell).items():
-        found.setdefault(units.pairs.get(key) or ":".join(filter(None, key)), []).extend(runs)
-    return found
+        named.setdefault(units.pairs.get(key) or ":".join(filter(None, key)), []).extend(runs)
+    return named
 
 
 def _samples(runs: Sequence[Run]) -> int:
@@ -213,19 +213,19 @@ def _gathered(
 ) -> list[tuple[str, ...]]:
     """Groups of neighbours, each with at least `needed` samples. The last group takes the rest."""
     groups: list[tuple[str, ...]] = []
-    held: tuple[str, ...] = ()
+    pending: tuple[str, ...] = ()
     for name in names:
-        held += (name,)
-        if sum(map(samples, held)) >= needed:
-            groups.append(held)
-            held = ()
-    return [*groups[:-1], groups[-1] + held] if groups else [held] if held else []
+        pending += (name,)
+        if sum(map(samples, pending)) >= needed:
+            groups.append(pending)
+            pending = ()
+    return [*groups[:-1], groups[-1] + pending] if groups else [pending] if pending else []
 
 
 def _observed(
     side: _Named, groups: Sequence[tuple[str, ...]], q: Fraction, noun: str, paired: bool
 ) -> Observed:
-    found = []
+    of_units = []
     for names in groups:
         runs = [run for name in names for run in side[name]]
         scale = mean([run.source.scale for run in runs])
@@ -236,13 +236,15 @@ def _observed(
         if least <= 0:
             raise NoLogarithm("is 0")
         name = " and ".join(names)
-        found.append(Unit(name, (between_logs(np.array(nearest), share),), name if paired else ""))
+        of_units.append(
+            Unit(name, (between_logs(np.array(nearest), share),), name if paired else "")
+        )
     every = [run for runs in side.values() for run in runs]
     step = max((run.source.step for run in every), default=0.0)
     return Observed(
-        tuple(found),
-        hidden([value for unit in found for value in unit.values], step),
+        tuple(of_units),
+        hidden([value for unit in of_units for value in unit.values], step),
         noun=noun,
         pooled=True,
-        lacking=None if found else (fewest(q), _samples(every)),
+        lacking=None if of_units else (fewest(q), _samples(every)),
     )

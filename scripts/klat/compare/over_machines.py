@@ -168,11 +168,11 @@ def _differing_conditions(pairs: Sequence[MachinePair], allow: Sequence[str]) ->
             for side in sides
             for source in side.sources
         ]
-        for found in disagreements(values, values):
-            if found.key not in allow:
-                either = "" if found.key == "architecture" else f", or --allow {found.key}"
+        for condition in disagreements(values, values):
+            if condition.key not in allow:
+                either = "" if condition.key == "architecture" else f", or --allow {condition.key}"
                 yield (
-                    f"the machines of {name} differ in {found.name}: {found.base}; measure all machines"
+                    f"the machines of {name} differ in {condition.name}: {condition.base}; measure all machines"
                     f" with one value{either}"
                 )
     words = {
@@ -185,8 +185,8 @@ def _differing_conditions(pairs: Sequence[MachinePair], allow: Sequence[str]) ->
 
 def _differing_policy(cells: Sequence[MatchedCell]) -> str:
     for name, sides in (("BASE", [c.base for c in cells]), ("NEW", [c.new for c in cells])):
-        held = {tuple(v) for s in sides for (key, _), v in s.values.items() if key == "policy"}
-        if len(held) > 1:
+        policies = {tuple(v) for s in sides for (key, _), v in s.values.items() if key == "policy"}
+        if len(policies) > 1:
             return (
                 f"the machines of {name} differ in the policy obtained; measure all machines with one"
                 " policy"

@@ -96,25 +96,25 @@ def plan_path(path: Path, target: Target) -> Pilot:
     cells, soaks_left_out = _without_soaks(cells)
     cells, left_out = _of_one_kind(cells)
     costs = _run_costs(side)
-    found = [
+    metrics = [
         _metric(key, estimand, cell, costs, target)
         for key, cell in cells.items()
         for estimand in target.estimands or tested_by_default(run.row for run in cell.runs)
     ]
-    tests = sum(metric.units > 0 for metric in found)
-    usable = [metric for metric in found if not metric.reason]
-    round_seconds = _round_seconds(found)
+    tests = sum(metric.units > 0 for metric in metrics)
+    usable = [metric for metric in metrics if not metric.reason]
+    round_seconds = _round_seconds(metrics)
     cost = UnitCost(target.boot_seconds, round_seconds)
     return Pilot(
         label=side.name,
         target=target,
-        metrics=tuple(metric.with_alone(target, cost) for metric in found),
+        metrics=tuple(metric.with_alone(target, cost) for metric in metrics),
         tests=max(1, tests),
         round_seconds=round_seconds,
         **efforts(usable, target, tests, cost),
-        assumed=_assumed(found, target, tests, cost) if not usable else (),
+        assumed=_assumed(metrics, target, tests, cost) if not usable else (),
         cannot_know=(
-            *_cannot_know(found),
+            *_cannot_know(metrics),
             *soaks_left_out,
             *left_out,
             *side.unmeasurable_lines(target.metrics),
@@ -127,11 +127,11 @@ def plan_path(path: Path, target: Target) -> Pilot:
 
 def _require_one_pool(side: Dataset) -> None:
     """Boots of several kinds vary more than boots of one kernel."""
-    found = side.pools()
-    if len(found) > 1:
-        kinds = " | ".join(pool.apart_text for pool in found)
+    pools = side.pools()
+    if len(pools) > 1:
+        kinds = " | ".join(pool.apart_text for pool in pools)
         raise KlatError(
-            f"{printable(str(side.path))}: its sessions are of {len(found)} kinds that compare does"
+            f"{printable(str(side.path))}: its sessions are of {len(pools)} kinds that compare does"
             f" not pool ({printable(kinds)}); plan from a session, or give each kind a label"
         )
 
@@ -148,20 +148,20 @@ def _without_soaks(cells: dict[Key, CellRuns]) -> tuple[dict[Key, CellRuns], lis
 
 def _segment_seconds(cells: Iterable[Key]) -> int | None:
     """The length of the segments of all soaks."""
-    lengths = {int(found[1]) for key in cells if (found := _SOAK.search(key[1]))}
+    lengths = {int(match[1]) for key in cells if (match := _SOAK.search(key[1]))}
     return lengths.pop() if len(lengths) == 1 else None
 
 
 def _round_seconds(metrics: Sequence[Metric]) -> float | None:
     """One run of every benchmark. Programs that soak together take the time of one. None if the time
     of a run is unknown."""
-    found: dict[tuple[str, ...], float] = {}
+    by_setting: dict[tuple[str, ...], float] = {}
     for metric in metrics:
         if metric.run_seconds is None:
             return None
         name = ("together",) if ";together=" in f";{metric.key[1]}" else metric.key[:3]
-        found[name] = max(found.get(name, 0.0), metric.run_seconds)
-    return sum(found.values())
+        by_setting[name] = max(by_setting.get(name, 0.0), metric.run_seconds)
+    return sum(by_setting.values())
 
 
 def _of_one_kind(cells: dict[Key, CellRuns]) -> tuple[dict[Key, CellRuns], list[str]]:
@@ -223,25 +223,27 @@ def _metric(
         observed_runs = observe(cell, estimand, Units())
     except NoLogarithm as error:
         return replace(blank, reason=f"the {estimand.name} of a run {error}")
-    found = spread(observed_runs)
-    if found.run is None or found.unit is None:
+    variation = spread(observed_runs)
+    if variation.run is None or variation.unit is None:
         return replace(blank, runs=0, reason=f"no run has its {estimand.name}")
     # The other kernel's counter steps are assumed to be as large.
     known = replace(
-        blank, units=found.units, runs=found.runs, resolution=2 * observed_runs.resolution
+        blank, units=variation.units, runs=variation.runs, resolution=2 * observed_runs.resolution
     )
-    run, observed = found.run.own, found.unit.observed
+    run, observed = variation.run.own, variation.unit.observed
     if reason := coarse(known.resolution, target):
         return replace(known, run=run, reason=reason)
     if observed is None:
         return replace(known, run=run, reason=ONE_BOOT if run is not None else ONE_RUN)
-    limit = bound(observed, found.units)
+    limit = bound(observed, variation.units)
     if run is None:
         # With one run in each boot, the variation of runs and of boots cannot be separated.
         return replace(known, run=0.0, unit=observed, unit_bound=limit)
-    own = found.unit.own or 0.0
-    runs_share = observed - own
-    return replace(known, run=run, unit=max(0.0, own), unit_bound=max(0.0, limit - runs_share))
+    deviation = variation.unit.own or 0.0
+    runs_share = observed - deviation
+    return replace(
+        known, run=run, unit=max(0.0, deviation), unit_bound=max(0.0, limit - runs_share)
+    )
 
 
 def _assumed(
@@ -260,29 +262,29 @@ def _assumed(
 
 
 def _cannot_know(metrics: Sequence[Metric]) -> list[str]:
-    found = []
+    reasons = []
     counts = sorted({metric.units for metric in metrics if metric.runs} - {0})
     if counts == [1]:
-        found.append(
+        reasons.append(
             "the pilot is one boot and does not show the variation between boots; record the same"
             " benchmarks in at least 2 more boots"
         )
     few = [count for count in counts if 1 < count < 5]
     if few:
         numbers = " or ".join(map(str, few))
-        found.append(
+        reasons.append(
             f"{numbers} boots show the variation between boots only roughly; the cautious plan allows"
             f" for that with a chance of {100 * CAUTION:.0f} %"
         )
     if any(metric.units > 1 and metric.runs == metric.units for metric in metrics):
-        found.append(
+        reasons.append(
             "boots of one run do not separate the variation between runs from that between boots;"
             " the plan takes all of it as between boots"
         )
     if any(metric.run_seconds is None for metric in metrics):
-        found.append(
+        reasons.append(
             "the plan assumes that one run of every benchmark takes as long as the start of a boot;"
             " the record does not have the time of a run"
         )
-    found.append("the plan assumes that the other kernel varies as much as the pilot's")
-    return found
+    reasons.append("the plan assumes that the other kernel varies as much as the pilot's")
+    return reasons

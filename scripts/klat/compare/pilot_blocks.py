@@ -80,33 +80,33 @@ def plan_turns(both: Sequence[Path], target: Target) -> TurnsPilot:
         renamed_metrics.require(target.metrics, sorted(both_have))
         raise KlatError("no metric of both sides has one placement, so nothing can be planned")
     seconds, turn_seconds = _costs(a, b)
-    held = [(one, two) for one, two in pairs if a.cells[one].units and b.cells[two].units]
-    found = []
+    paired = [(x, y) for x, y in pairs if a.cells[x].units and b.cells[y].units]
+    metrics = []
     notes: dict[str, None] = {}  # once for all metrics of a program
-    for one, two in held:
-        parts, said = split(a.cells[one], b.cells[two])
+    for x, y in paired:
+        parts, said = split(a.cells[x], b.cells[y])
         base, new = parts[0].base, parts[0].new  # the most there are
         rows = (run.row for run in (*base.runs, *new.runs))
-        took = seconds.get(one[:3], 0.0)
+        took = seconds.get(x[:3], 0.0)
         for estimand in target.estimands or tested_by_default(rows):
-            found.append(_metric(one, estimand, base, new, units, took, target))
-        notes |= {f"{printable(one[0])}: {sentence}": None for sentence in said}
-    if not found:
+            metrics.append(_metric(x, estimand, base, new, units, took, target))
+        notes |= {f"{printable(x[0])}: {sentence}": None for sentence in said}
+    if not metrics:
         raise SessionError(f"{printable(str(both[0]))}: no run counts, so nothing can be planned")
-    usable = [metric for metric in found if not metric.reason]
-    tests = sum(metric.units > 1 for metric in found)
-    round_seconds = sum({one[:3]: seconds.get(one[:3], 0.0) for one, _ in held}.values())
+    usable = [metric for metric in metrics if not metric.reason]
+    tests = sum(metric.units > 1 for metric in metrics)
+    round_seconds = sum({x[:3]: seconds.get(x[:3], 0.0) for x, _ in paired}.values())
     cost = UnitCost(turn_seconds, round_seconds, TURNS, pairs=True)
     return TurnsPilot(
         labels=(a.name, b.name),
-        blocks=max(_complete(a.cells[one], b.cells[two], units) for one, two in held),
+        blocks=max(_complete(a.cells[x], b.cells[y], units) for x, y in paired),
         target=target,
-        metrics=tuple(metric.with_alone(target, cost) for metric in found),
+        metrics=tuple(metric.with_alone(target, cost) for metric in metrics),
         tests=max(1, tests),
         round_seconds=round_seconds,
         turn_seconds=turn_seconds,
         **efforts(usable, target, tests, cost),
-        cannot_know=(*_left_out(a, b, held, target), *notes, *_cannot_know(found)),
+        cannot_know=(*_left_out(a, b, paired, target), *notes, *_cannot_know(metrics)),
         problems=(*a.problems, *b.problems, *same_samples([*a.sessions, *b.sessions])),
     )
 
@@ -117,25 +117,25 @@ def _wanted(pair: tuple[Key, Key], target: Target) -> bool:
 
 def _comparable(pair: tuple[Key, Key], declared: Declared) -> bool:
     """Whether the placement is alike, or under test."""
-    one, two = pair
-    return one[2] == two[2] or bool(declared_of(one[0], declared))
+    x, y = pair
+    return x[2] == y[2] or bool(declared_of(x[0], declared))
 
 
-def _complete(one: CellRuns, two: CellRuns, units: SideUnits) -> int:
+def _complete(base_runs: CellRuns, new_runs: CellRuns, units: SideUnits) -> int:
     """Blocks in which both settings have a run that counts."""
     a, b = (
-        {held.pairs[key] for key in held.of(cell) if key in held.pairs}
-        for held, cell in ((units.base, one), (units.new, two))
+        {boots.pairs[key] for key in boots.of(cell) if key in boots.pairs}
+        for boots, cell in ((units.base, base_runs), (units.new, new_runs))
     )
     return len(a & b)
 
 
 def _left_out(
-    a: Dataset, b: Dataset, held: Sequence[tuple[Key, Key]], target: Target
+    a: Dataset, b: Dataset, paired: Sequence[tuple[Key, Key]], target: Target
 ) -> Iterator[str]:
     """Metrics that only one of the settings has."""
     for number, side in enumerate((a, b)):
-        there = {pair[number] for pair in held}
+        there = {pair[number] for pair in paired}
         for key in side.cells:
             if key not in there and _wanted((key, key), target):
                 what = " ".join(f"{key[0]} {key[2]} {key[1].replace(';', ' ')}".split())
@@ -173,16 +173,16 @@ def _costs(a: Dataset, b: Dataset) -> tuple[dict[tuple[str, str, str], float], f
 def _metric(
     key: Key,
     estimand: Estimand,
-    one: CellRuns,
-    two: CellRuns,
+    base_runs: CellRuns,
+    new_runs: CellRuns,
     units: SideUnits,
     seconds: float,
     target: Target,
 ) -> Metric:
-    runs_held = len(one.runs) + len(two.runs)
+    runs_held = len(base_runs.runs) + len(new_runs.runs)
     blank = Metric(key, estimand.name, 0, runs_held, None, None, None, seconds)
     try:
-        a, b = observe(one, estimand, units.base), observe(two, estimand, units.new)
+        a, b = observe(base_runs, estimand, units.base), observe(new_runs, estimand, units.new)
     except NoLogarithm as error:
         return replace(blank, reason=f"the {estimand.name} of a run {error}")
     if not a.runs or not b.runs:
@@ -191,14 +191,14 @@ def _metric(
     if len(pairs) < 2:
         reason = "one block is complete" if pairs else "no block is complete"
         return replace(blank, units=len(pairs), reason=reason)
-    runs = [found.run.own if found.run else None for found in (spread(a), spread(b))]
+    runs = [variation.run.own if variation.run else None for variation in (spread(a), spread(b))]
     if runs[0] is None or runs[1] is None:
         return replace(blank, units=len(pairs), reason="one run a block")
     observed = variance([new - base for base, new in pairs])
     shares = [
-        own * mean([1 / len(unit.logs) for unit in side.units])
-        for own, side in zip(runs, (a, b))
-        if own is not None
+        deviation * mean([1 / len(unit.logs) for unit in side.units])
+        for deviation, side in zip(runs, (a, b))
+        if deviation is not None
     ]
     known = replace(
         blank,
@@ -212,11 +212,11 @@ def _metric(
 
 
 def _cannot_know(metrics: Sequence[Metric]) -> list[str]:
-    found = []
+    reasons = []
     if 1 < min((m.units for m in metrics if not m.reason), default=9) < 5:
-        found.append(
+        reasons.append(
             "few blocks show the variation between blocks only roughly; the cautious plan allows for"
             " that"
         )
-    found.append("a verdict is about this boot; the change may differ in another boot")
-    return found
+    reasons.append("a verdict is about this boot; the change may differ in another boot")
+    return reasons

@@ -45,28 +45,28 @@ def between(
 ) -> tuple[Conditions, Conditions]:
     """Refused and accepted."""
     sides = [[source.values for source in side.sources] for side in (base, new)]
-    found = disagreements(*sides)
+    conditions = disagreements(*sides)
     for side in (base, new):
-        found += kernels_within(side.name, side.sessions)
+        conditions += kernels_within(side.name, side.sessions)
     if any(session.mode == "emulated" for side in (base, new) for session in side.sessions):
-        if not any(condition.key == "mode" for condition in found):
+        if not any(condition.key == "mode" for condition in conditions):
             why = "a side is emulated without counting instructions, so it has no valid times"
-            found.append(Condition("mode", "mode", "emulated", "emulated", why))
+            conditions.append(Condition("mode", "mode", "emulated", "emulated", why))
     # In counted mode the figures do not depend on the machine below the emulator.
     counted = all(session.mode == "counted" for side in (base, new) for session in side.sessions)
     one_machine = units.subject == "setting" or units.took_turns or counted
     if not one_machine and not _machine_ids(base) and not _machine_ids(new):
         why = "no session has a machine id, so the two sides may be of two machines"
-        found.append(Condition("machine", "machine_id", ABSENT, ABSENT, why))
-    if not any(condition.key == "machine" for condition in found):
-        found += _frequencies(base, new)
+        conditions.append(Condition("machine", "machine_id", ABSENT, ABSENT, why))
+    if not any(condition.key == "machine" for condition in conditions):
+        conditions += _frequencies(base, new)
     if units.subject == "setting" and units.took_turns:
         # One setting each: other experiments of the same labels may have had other settings.
         mixed = {c.key for values in sides for c in disagreements(values, values)}
-        found = [c for c in found if c.family not in SETTINGS or c.key in mixed]
+        conditions = [c for c in conditions if c.family not in SETTINGS or c.key in mixed]
     if words := words_under_test(*sides):
-        found = [c for c in found if not _follows(c, words)]
-    return split(found, allow)
+        conditions = [c for c in conditions if not _follows(c, words)]
+    return split(conditions, allow)
 
 
 def _frequencies(base: Dataset, new: Dataset) -> list[Condition]:
@@ -80,14 +80,14 @@ def _frequencies(base: Dataset, new: Dataset) -> list[Condition]:
 
 
 def _machine_ids(side: Dataset) -> list[str]:
-    found = [session.info.get(RECORDED["machine"]) for session in side.sessions]
-    return [machine for machine in found if machine]
+    ids = [session.info.get(RECORDED["machine"]) for session in side.sessions]
+    return [machine for machine in ids if machine]
 
 
-def split(found: Sequence[Condition], allow: Sequence[str]) -> tuple[Conditions, Conditions]:
+def split(conditions: Sequence[Condition], allow: Sequence[str]) -> tuple[Conditions, Conditions]:
     """Refused and accepted."""
-    accepted = tuple(condition for condition in found if condition.key in allow)
-    return tuple(condition for condition in found if condition not in accepted), accepted
+    accepted = tuple(condition for condition in conditions if condition.key in allow)
+    return tuple(condition for condition in conditions if condition not in accepted), accepted
 
 
 def _follows(condition: Condition, words: Words) -> bool:
@@ -100,11 +100,11 @@ def _follows(condition: Condition, words: Words) -> bool:
 
 def differences(base: Dataset, new: Dataset) -> list[Difference]:
     """All differences, refused or not."""
-    one, two = base.sessions[0], new.sessions[0]
-    found = recorded_differences(one.info, two.info)
-    held = [source.values for source in (base.sources[0], new.sources[0])]
+    old, newer = base.sessions[0], new.sessions[0]
+    differing = recorded_differences(old.info, newer.info)
+    recorded = [source.values for source in (base.sources[0], new.sources[0])]
     for key, name in RUN.items():
-        texts = [short(values[key, name]) for values in held]
+        texts = [short(values[key, name]) for values in recorded]
         if texts[0] != texts[1]:
-            found.append(Difference(name, *texts))
-    return found + environment.differences(one.path / "environment", two.path / "environment")
+            differing.append(Difference(name, *texts))
+    return differing + environment.differences(old.path / "environment", newer.path / "environment")

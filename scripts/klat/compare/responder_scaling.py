@@ -45,12 +45,12 @@ def shootdowns(settings: Iterable[Setting]) -> list[Shootdown]:
             continue
         rest = {k: v for k, v in setting.params.items() if k not in (SWEPT, *_FOLLOWING)}
         groups.setdefault(tuple(rest.items()), []).append(setting)
-    found = []
+    scalings = []
     for params, group in groups.items():
         for counts in _on_one_choice_of_cpus(group):
             if len(counts) > 1:
-                found += [_sweep(metric, dict(params), counts) for metric in _metrics(counts)]
-    return [sweep for sweep in found if sweep.points]
+                scalings += [_sweep(metric, dict(params), counts) for metric in _metrics(counts)]
+    return [sweep for sweep in scalings if sweep.points]
 
 
 def _on_one_choice_of_cpus(settings: Sequence[Setting]) -> list[dict[int, Setting]]:

@@ -139,12 +139,12 @@ class Setting:
 
     def evidence_ranges(self) -> list[tuple[str, int, int]]:
         """Least and largest value of each count."""
-        found: dict[str, list[int]] = {}
+        ranges: dict[str, list[int]] = {}
         for counts in self.evidence:
             for name, value in counts.items():
                 if _INTEGER.fullmatch(value):
-                    found.setdefault(name, []).append(int(value))
-        return [(name, min(values), max(values)) for name, values in found.items()]
+                    ranges.setdefault(name, []).append(int(value))
+        return [(name, min(values), max(values)) for name, values in ranges.items()]
 
     def grouped_reasons(self) -> list[tuple[str, str, int]]:
         """(status, reason, count), the most frequent of each status first. Reasons that differ only
@@ -216,14 +216,14 @@ def grouped_settings(sources: Sequence[Source]) -> list[Setting]:
     for source in sources:
         for rows in source.session.runs:
             first = rows[0]
-            what, held = _what(first), source.run_conditions(first)
+            what, conditions = _what(first), source.run_conditions(first)
             if not any(row.usable for row in rows):
-                held = _nearest(held, list(counted.get(what, ())))
-            if (what, held) not in settings:
-                policy = _policy(held.policy)
+                conditions = _nearest(conditions, list(counted.get(what, ())))
+            if (what, conditions) not in settings:
+                policy = _policy(conditions.policy)
                 params = parse_pairs(first.params) | ({_POLICY: policy} if policy else {})
-                settings[what, held] = Setting(first.benchmark, params, first.placement)
-            _count_run(settings[what, held], rows, source)
+                settings[what, conditions] = Setting(first.benchmark, params, first.placement)
+            _count_run(settings[what, conditions], rows, source)
     shown_first = profiles.first_metrics(source.profile for source in sources)
     boots = {b: i for i, b in enumerate(dict.fromkeys(s.session.boot_id for s in sources))}
     for setting in settings.values():
@@ -236,15 +236,17 @@ def grouped_settings(sources: Sequence[Source]) -> list[Setting]:
     return _placed(sorted(settings.values(), key=_sort_key))
 
 
-def _nearest(held: RunConditions, counted: Sequence[RunConditions]) -> RunConditions:
+def _nearest(conditions: RunConditions, counted: Sequence[RunConditions]) -> RunConditions:
     """The conditions of counted runs that match a run that does not count. That run may have failed
     before it had all of its conditions."""
     near = [
-        other for other in counted if all(own in ("", value) for own, value in zip(held, other))
+        other
+        for other in counted
+        if all(way in ("", value) for way, value in zip(conditions, other))
     ]
     if len({other._replace(**dict.fromkeys(WAYS, "")) for other in near}) == 1:
         return near[0]
-    return counted[0] if len(counted) == 1 else held
+    return counted[0] if len(counted) == 1 else conditions
 
 
 _What = tuple[str, str, str]
@@ -261,23 +263,25 @@ def _policy(obtained: str) -> str:
         number = policy.partition(":")[2]
         return int(number) if number.isascii() and number.isdigit() else 0
 
-    found = sorted(set(parse_pairs(obtained).values()))
-    return "/".join(sorted(found, key=priority, reverse=True))
+    policies = sorted(set(parse_pairs(obtained).values()))
+    return "/".join(sorted(policies, key=priority, reverse=True))
 
 
 def _tell_apart(settings: Mapping[tuple[_What, RunConditions], Setting]) -> None:
     """Add the conditions that differ between settings with the same params to these. A run of both
     ways is always named: its figures are those of no event."""
     groups: dict[tuple[str, ...], list[tuple[RunConditions, Setting]]] = {}
-    for (what, held), setting in settings.items():
-        groups.setdefault((*what, setting.params.get(_POLICY, "")), []).append((held, setting))
+    for (what, conditions), setting in settings.items():
+        groups.setdefault((*what, setting.params.get(_POLICY, "")), []).append(
+            (conditions, setting)
+        )
     for group in groups.values():
         for name in OBTAINED:
-            values = {getattr(held, name) for held, _ in group}
+            values = {getattr(conditions, name) for conditions, _ in group}
             if len(values) > 1 or MIXED in values:
                 usual = _usual_state(group, name) if name in WAYS else None
-                for held, setting in group:
-                    value = getattr(held, name)
+                for conditions, setting in group:
+                    value = getattr(conditions, name)
                     if value in (MIXED, *(values - {usual})):
                         setting.params[name] = value.replace(";", "/") or "none"
 
@@ -285,9 +289,9 @@ def _tell_apart(settings: Mapping[tuple[_What, RunConditions], Setting]) -> None
 def _usual_state(group: Sequence[tuple[RunConditions, Setting]], way: str) -> str | None:
     """The state of all runs except a few strays. It is not shown, because another label may have no
     other state."""
-    runs = Counter({getattr(held, way): 0 for held, _ in group})
-    for held, setting in group:
-        runs[getattr(held, way)] += setting.usable_runs
+    runs = Counter({getattr(conditions, way): 0 for conditions, _ in group})
+    for conditions, setting in group:
+        runs[getattr(conditions, way)] += setting.usable_runs
     ((state, count),) = runs.most_common(1)
     return state if count >= (1 - STRAY) * runs.total() else None
 
@@ -311,11 +315,11 @@ def _count_run(setting: Setting, rows: Sequence[Row], source: Source) -> None:
         setting.floors.append(worst.floor)
     for row in rows:
         if row.metric:
-            found = setting.measurements.setdefault(row.metric, Measurement(row.metric))
+            measurement = setting.measurements.setdefault(row.metric, Measurement(row.metric))
             if row.n:
-                found.all_runs.append(Run(row, source))
+                measurement.all_runs.append(Run(row, source))
             elif not source.session.measurable(row):
-                found.unmeasurable += 1
+                measurement.unmeasurable += 1
     if worst.status in USABLE and not all(map(source.session.measurable, rows)):
         setting.evidence.append(parse_pairs(rows[0].evidence))
 

@@ -21,19 +21,19 @@ from klat.compare.verdicts import Judgement, Method, Observed, Rules, Settle, Ve
 
 
 def settled(
-    found: Sequence[Judgement], pairs: Sequence[tuple[Observed, Observed]], rules: Rules
+    judged: Sequence[Judgement], pairs: Sequence[tuple[Observed, Observed]], rules: Rules
 ) -> list[Judgement]:
     """The same judgements, with `settle` for the inconclusive ones. More units than an interim look has
     are judged at a later look, so the level is that of all looks."""
     if rules.look:
         rules = replace(rules, alpha=rules.look.alpha, look=None)
-    family = max(1, sum(judgement.p is not None for judgement in found))
+    family = max(1, sum(judgement.p is not None for judgement in judged))
     alpha = rules.strictest(family)
     return [
         replace(judgement, settle=_settle(judgement, rules, alpha, pair))
         if judgement.verdict is Verdict.INCONCLUSIVE and judgement.interval
         else judgement
-        for judgement, pair in zip(found, pairs)
+        for judgement, pair in zip(judged, pairs)
     ]
 
 
@@ -57,9 +57,9 @@ def _settle(
     units = smallest(lambda n: likely(replace(design, units=n)), max(now + 1, fewest), MOST_UNITS)
     runs = None
     if now >= fewest and (shares := _shares(draft, design)):
-        each = max(draft.base.runs // draft.base.units, draft.new.runs // draft.new.units)
+        runs_a_unit = max(draft.base.runs // draft.base.units, draft.new.runs // draft.new.units)
         thinned = partial(_thinned, design, shares)
-        runs = smallest(lambda n: likely(thinned(n)), each + 1, MOST_RUNS)
+        runs = smallest(lambda n: likely(thinned(n)), runs_a_unit + 1, MOST_RUNS)
     return Settle(verdict, units, runs, rules.power)
 
 
@@ -86,7 +86,9 @@ def _shares(draft: Judgement, design: Design) -> Shares | None:
         if side.run is None or side.run.own is None:
             return None
         runs.append(side.run.own)
-    shares = [own * side.units / side.runs for own, side in zip(runs, (draft.base, draft.new))]
+    shares = [
+        deviation * side.units / side.runs for deviation, side in zip(runs, (draft.base, draft.new))
+    ]
     if design.pairs:
         runs, shares = [sum(runs), 0.0], [sum(shares), 0.0]
     return [(max(0.0, whole - s), run) for whole, s, run in zip(observed, shares, runs)]

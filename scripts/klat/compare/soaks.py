@@ -116,13 +116,13 @@ def _report(metric: str, runs: Sequence[Run], failed: Callable[[str], None]) -> 
 def _clock_sets(session: Session, series: Row) -> Iterator[ClockSet]:
     """Of the soak that this row is a segment of."""
     for row in session.rows:
-        found = _CLOCK_SET.search(row.evidence)
-        if found and (row.benchmark, row.params, row.metric) == (
+        match = _CLOCK_SET.search(row.evidence)
+        if match and (row.benchmark, row.params, row.metric) == (
             series.benchmark,
             series.params,
             series.metric,
         ):
-            yield ClockSet(row.run, int(found[1]) * 10**6)
+            yield ClockSet(row.run, int(match[1]) * 10**6)
 
 
 def _steady_times(session: Session, samples: Sequence[KeptSample]) -> list[int]:
@@ -155,11 +155,11 @@ def _longest_delays(
 
 
 def _by_session(measurement: Measurement) -> list[list[Run]]:
-    found: dict[str, list[Run]] = {}
+    by_session: dict[str, list[Run]] = {}
     for run in measurement.runs:
         if run.row.soak:
-            found.setdefault(str(run.source.session.path), []).append(run)
-    return list(found.values())
+            by_session.setdefault(str(run.source.session.path), []).append(run)
+    return list(by_session.values())
 
 
 def _whole(runs: Sequence[Run]) -> list[Run]:
@@ -189,13 +189,13 @@ def _delays(samples: Iterable[KeptSample]) -> list[Delay]:
     """The delays, the longest first. Samples of consecutive iterations are one delay. Two soaks of a
     session can have the same indices, but not the same times."""
     groups: list[list[KeptSample]] = []
-    for sample in sorted(samples, key=lambda each: (each.time_ns or 0, each.index)):
+    for sample in sorted(samples, key=lambda late: (late.time_ns or 0, late.index)):
         if groups and sample.index == groups[-1][-1].index + 1:
             groups[-1].append(sample)
         else:
             groups.append([sample])
-    found = [Delay(max(group, key=lambda each: each.value), len(group)) for group in groups]
-    return sorted(found, key=lambda each: -each.longest.value)
+    delays = [Delay(max(group, key=lambda late: late.value), len(group)) for group in groups]
+    return sorted(delays, key=lambda late: -late.longest.value)
 
 
 def soaks_together(session: Session, failed: Callable[[str], None]) -> Iterator[Together]:
@@ -222,6 +222,6 @@ def soaks_together(session: Session, failed: Callable[[str], None]) -> Iterator[
             for row in session.rows
             if (row.benchmark, row.params, row.metric) == a
         )
-        found = coincidence(times[0], times[1], WINDOW_NS, span)
-        if found:
-            yield Together(a[2], (rows[0].cpus, rows[1].cpus), found)
+        together = coincidence(times[0], times[1], WINDOW_NS, span)
+        if together:
+            yield Together(a[2], (rows[0].cpus, rows[1].cpus), together)

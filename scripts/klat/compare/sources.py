@@ -195,11 +195,11 @@ class Run:
     def value(self, estimand: Estimand) -> float | None:
         """In the unit of figures; None where the run does not support it."""
         if estimand.column:
-            found = getattr(self.row, estimand.column)
+            value = getattr(self.row, estimand.column)
         else:
             assert estimand.q is not None
-            (found,) = self.quantiles([estimand.q])
-        return None if found is None else float(found) * self.source.scale
+            (value,) = self.quantiles([estimand.q])
+        return None if value is None else float(value) * self.source.scale
 
     def parts(self, length: int = PART) -> Iterator[Samples]:
         """The samples in pieces of this length. They are read and not mapped, to free memory at once."""
@@ -221,8 +221,8 @@ class Run:
         n = self.row.n or 0
         supported = [q for q in qs if descriptive.supports(n, q)]
         places = [descriptive.rank(n, q) - 1 for q in supported]
-        found = dict(zip(supported, self.ranked(places))) if places else {}
-        return [found.get(q) for q in qs]
+        ranked = dict(zip(supported, self.ranked(places))) if places else {}
+        return [ranked.get(q) for q in qs]
 
     def run_quantile(self, q: Fraction) -> RunQuantile | None:
         """Quantile q with its interval."""
@@ -233,10 +233,10 @@ class Run:
 
 
 def by_boot(runs: Iterable[Run]) -> dict[str, list[Run]]:
-    found: dict[str, list[Run]] = {}
+    boots: dict[str, list[Run]] = {}
     for run in runs:
-        found.setdefault(run.row.boot, []).append(run)
-    return found
+        boots.setdefault(run.row.boot, []).append(run)
+    return boots
 
 
 def merged_distribution(runs: Sequence[Run]) -> Distribution:
@@ -317,7 +317,7 @@ def read_sources(
 
     SessionError if a path leads to no session, or if no session has a run.
     """
-    recorded = [read_session(found) for found in find_sessions(paths)]
+    recorded = [read_session(place) for place in find_sessions(paths)]
     kept = KeptDistributions()
     files = {session.path: SampleFiles(session, kept) for session in recorded}
     sessions = without_copies([believed(session, files[session.path]) for session in recorded])

@@ -107,8 +107,8 @@ class SweepLine:
 
     def interval(self, point: SweepPoint) -> tuple[float, float] | None:
         """95 %, only within one boot: runs of several boots are not independent."""
-        found = mean_interval(point.runs) if self.label.boots == 1 else None
-        return found and (found[0] - point.resolution, found[1] + point.resolution)
+        interval = mean_interval(point.runs) if self.label.boots == 1 else None
+        return interval and (interval[0] - point.resolution, interval[1] + point.resolution)
 
 
 @dataclass(frozen=True)
@@ -158,33 +158,35 @@ class _Chain:
 
 def sweeps(labels: Sequence[Dataset], names: Sequence[str]) -> list[Sweep]:
     """Every sweep of the labels. `names` are the names of the labels in lines."""
-    found: list[Sweep] = []
+    collected: list[Sweep] = []
     for benchmark in dict.fromkeys(s.benchmark for label in labels for s in label.settings):
-        held = [s for x in labels for s in x.settings if s.benchmark == benchmark and s.usable_runs]
-        choices = _choices(held)
+        swept = [
+            s for x in labels for s in x.settings if s.benchmark == benchmark and s.usable_runs
+        ]
+        choices = _choices(swept)
         groups: dict[str, list[tuple[Dataset, str, _Chain]]] = {}
         for label, name in zip(labels, names):
-            own = [s for s in label.settings if s.benchmark == benchmark and s.usable_runs]
-            for chain in _chains(own, choices):
+            of_label = [s for s in label.settings if s.benchmark == benchmark and s.usable_runs]
+            for chain in _chains(of_label, choices):
                 groups.setdefault(chain.option, []).append((label, name, chain))
         common = common_params(s for x in labels for s in x.settings if s.benchmark == benchmark)
         for option, chains in groups.items():
-            found += _of_option(benchmark, option, chains, common, len(labels) > 1)
-    return found
+            collected += _of_option(benchmark, option, chains, common, len(labels) > 1)
+    return collected
 
 
 def _choices(settings: Sequence[Setting]) -> dict[str, tuple[str, ...]]:
     """The words that are values, by option, from the lowest figure to the highest."""
-    found: dict[str, dict[str, list[float]]] = {}
+    choices: dict[str, dict[str, list[float]]] = {}
     for setting in settings:
         quantity = next(iter(_of_setting(setting)), None)
         figures = [value for value, *_ in _values_of(setting, quantity)] if quantity else []
         for option, value in setting.params.items():
             if option not in _NO_CHOICE and value and not _NUMBER.fullmatch(value):
-                found.setdefault(option, {}).setdefault(value, []).extend(figures)
+                choices.setdefault(option, {}).setdefault(value, []).extend(figures)
     return {
         option: tuple(sorted(words, key=lambda word: (float(np.mean(words[word] or [0])), word)))
-        for option, words in found.items()
+        for option, words in choices.items()
         if len(words) > 1
     }
 
@@ -198,14 +200,14 @@ def _chains(usable: Sequence[Setting], choices: dict[str, tuple[str, ...]]) -> l
     for group in (candidates, of_words):
         group.sort(key=lambda chains: -max(len(chain.at) for chain in chains))
     covered: set[Setting] = set()
-    found = []
+    chains_ = []
     for chains in candidates + of_words:
         for chain in chains:
             held = {setting for settings in chain.at.values() for setting in settings}
             if not held <= covered:
-                found.append(chain)
+                chains_.append(chain)
         covered |= {s for chain in chains for held in chain.at.values() for s in held}
-    return found
+    return chains_
 
 
 def _along(option: str, settings: Sequence[Setting], choices: tuple[str, ...] = ()) -> list[_Chain]:
@@ -253,24 +255,24 @@ def _of_option(
     known = published(benchmark)
     params = [chain.params for _, _, chain in chains]
     shared = {k: v for k, v in params[0].items() if all(p.get(k) == v for p in params)}
-    own = {k: v for k, v in shared.items() if k not in common}
+    shown = {k: v for k, v in shared.items() if k not in common}
     by = tuple(dict.fromkeys(k for p in params for k in p if k not in shared))
     choices = chains[0][2].choices
     beside = _beside(known, option, shared, quantities) if choices else ()
 
     def sweep(quantity: Quantity | None, by: tuple[str, ...], lines: list[SweepLine]) -> Sweep:
         aside = tuple(p for p in beside if quantity is None or quantity.recorded == p.metric)
-        return Sweep(benchmark, option, quantity, by, shared, own, lines, choices, aside)
+        return Sweep(benchmark, option, quantity, by, shared, shown, lines, choices, aside)
 
     if len(chains) == 1:
         ((label, _, chain),) = chains
         times = [q for q in quantities if q.is_time]
         lines = [_line(q.name, q, label, chain, known) for q in times]
         lines = [line for line in lines if line.points]
-        found = [sweep(None, (), lines)]
+        made = [sweep(None, (), lines)]
         quantities = [q for q in quantities if not q.is_time]
     else:
-        found = []
+        made = []
     for quantity in quantities:
         lines = []
         for label, name, chain in chains:
@@ -279,8 +281,8 @@ def _of_option(
             apart = " ".join([name, *values] if several_labels else values) or quantity.name
             lines.append(_line(apart, quantity, label, chain, known))
         lines = [line for line in lines if line.points]
-        found.append(sweep(quantity, by, lines))
-    return [each for each in found if each.lines]
+        made.append(sweep(quantity, by, lines))
+    return [one_sweep for one_sweep in made if one_sweep.lines]
 
 
 def _named(option: str, value: str) -> str:
@@ -317,8 +319,8 @@ def _placement(chain: _Chain, chains: Sequence[tuple[Dataset, str, _Chain]]) -> 
 def _quantities(chain: _Chain) -> Iterable[Quantity]:
     """Metrics first."""
     settings = [setting for settings in chain.at.values() for setting in settings]
-    found = [quantity for setting in settings for quantity in _of_setting(setting)]
-    return sorted(found, key=lambda quantity: quantity.is_count)
+    quantities = [quantity for setting in settings for quantity in _of_setting(setting)]
+    return sorted(quantities, key=lambda quantity: quantity.is_count)
 
 
 def _of_setting(setting: Setting) -> Iterable[Quantity]:
@@ -336,16 +338,16 @@ def _runs(setting: Setting) -> list[Run]:
 
 def _values_of(setting: Setting, quantity: Quantity) -> list[tuple[float, str, float]]:
     """A figure of each run that counts, with its boot and the counter's step. A rate has no step."""
-    found: list[tuple[str | int | None, Run]]
+    values: list[tuple[str | int | None, Run]]
     if quantity.is_count:
         runs = _runs(setting)
-        found = [(parse_pairs(run.row.evidence).get(quantity.recorded), run) for run in runs]
+        values = [(parse_pairs(run.row.evidence).get(quantity.recorded), run) for run in runs]
     else:
         measurement = setting.measurements.get(quantity.name)
-        found = [(run.row.p50, run) for run in (measurement.runs if measurement else [])]
+        values = [(run.row.p50, run) for run in (measurement.runs if measurement else [])]
     return [
         (float(value), run.row.boot, run.source.step / run.source.scale * quantity.is_time)
-        for value, run in found
+        for value, run in values
         if value is not None
     ]
 

@@ -33,8 +33,10 @@ def side_units(base: Dataset, new: Dataset) -> SideUnits:
     boots, boot_pairs = Units(), Units(pairs={(boot, ""): boot for boot in shared})
     declared = [{s.pairing.experiment if s.pairing else "" for s in x.sources} for x in (base, new)]
     if declared[0] == declared[1] and "" not in declared[0] and (same_boots or not shared):
-        own = [source.declared for side in (base, new) for source in side.sources] if shared else []
-        options = frozenset[tuple[str, str]]().union(*own)
+        pairs = (
+            [source.declared for side in (base, new) for source in side.sources] if shared else []
+        )
+        options = frozenset[tuple[str, str]]().union(*pairs)
         noun = "block" if shared else "boot"
         both = (_in_pairs(base, noun), _in_pairs(new, noun))
         over = boot_pairs if len(shared) > 1 else None

@@ -219,21 +219,21 @@ def _draft(base: Observed, new: Observed, rules: Rules, obstacle: str, check: bo
         return _within_units(base, new, rules, blank, f"no pair of {base.noun}s is complete")
     if pairs:
         differences = [b - a for a, b in pairs]
-        found = paired(differences, blank.resolution)
+        shift = paired(differences, blank.resolution)
         method = Method.PAIRED
-        if found is None:
+        if shift is None:
             return _within_units(
                 base, new, rules, blank, f"only one pair of {base.noun}s is complete"
             )
     else:
         a, b = base.means, new.means
-        found = welch(a, b, blank.resolution)
+        shift = welch(a, b, blank.resolution)
         method = Method.WELCH
         unpaired = 0
-    assert found is not None
-    draft = _estimated(blank, method, found, rules)
+    assert shift is not None
+    draft = _estimated(blank, method, shift, rules)
     if check:
-        draft = _tested(draft, found, list(zip(*pairs)) if pairs else [a, b], base.noun, rules)
+        draft = _tested(draft, shift, list(zip(*pairs)) if pairs else [a, b], base.noun, rules)
     return replace(draft, unpaired=unpaired)
 
 
@@ -246,7 +246,7 @@ def _unsupported(name: str, side: Observed) -> str:
 
 def _tested(
     draft: Judgement,
-    found: MeanDifference,
+    shift: MeanDifference,
     means: Sequence[Sequence[float]],
     noun: str,
     rules: Rules,
@@ -256,8 +256,8 @@ def _tested(
     units = len(means[0]), len(means[1])
     if why := too_few(*units, in_pairs, noun, rules.alpha):
         return replace(draft, reason=why)
-    p = max(found.p_changed(rules.log_margin), by_chance(means[0], means[1], in_pairs))
-    return replace(draft, p=p, p_same=found.p_within(rules.log_margin))
+    p = max(shift.p_changed(rules.log_margin), by_chance(means[0], means[1], in_pairs))
+    return replace(draft, p=p, p_same=shift.p_within(rules.log_margin))
 
 
 def too_few(base: int, new: int, in_pairs: bool, noun: str, alpha: float) -> str:
@@ -291,8 +291,8 @@ def by_chance(a: Sequence[float], b: Sequence[float], in_pairs: bool) -> float:
 
 
 def _few(sides: Sequence[Spread], noun: str) -> str:
-    one = [name for name, side in zip(("BASE", "NEW"), sides) if side.units < 2]
-    who = "each side is" if len(one) == 2 else f"{one[0]} is"
+    lacking = [name for name, side in zip(("BASE", "NEW"), sides) if side.units < 2]
+    who = "each side is" if len(lacking) == 2 else f"{lacking[0]} is"
     return f"{who} one {noun}, so the difference may be one between {noun}s"
 
 
@@ -305,10 +305,10 @@ def paired_means(base: Observed, new: Observed) -> tuple[list[tuple[float, float
         return [], 0
     means: list[dict[str, list[float]]] = []
     for side in (base, new):
-        found: dict[str, list[float]] = {}
+        by_pair: dict[str, list[float]] = {}
         for unit, value in zip(side.units, side.means):
-            found.setdefault(unit.pair, []).append(value)
-        means.append(found)
+            by_pair.setdefault(unit.pair, []).append(value)
+        means.append(by_pair)
     shared = [pair for pair in means[0] if pair in means[1]]
     lone = max(len(side) for side in means) - len(shared)
     return [(mean(means[0][pair]), mean(means[1][pair])) for pair in shared], lone
@@ -319,14 +319,14 @@ def _with_partner(side: Observed, other: Observed) -> Observed:
     return replace(side, units=tuple(unit for unit in side.units if unit.pair in names))
 
 
-def _estimated(blank: Judgement, method: Method, found: MeanDifference, rules: Rules) -> Judgement:
+def _estimated(blank: Judgement, method: Method, shift: MeanDifference, rules: Rules) -> Judgement:
     return replace(
         blank,
         method=method,
-        ratio=math.exp(found.value),
-        interval=_exp(found.interval(1 - rules.alpha)),
-        freedom=found.freedom,
-        error=found.error,
+        ratio=math.exp(shift.value),
+        interval=_exp(shift.interval(1 - rules.alpha)),
+        freedom=shift.freedom,
+        error=shift.error,
     )
 
 
@@ -341,10 +341,10 @@ def _within_units(
     centres = [mean(side.means) for side in (base, new)]
     ratio = math.exp(centres[1] - centres[0])
     blank = replace(blank, verdict=Verdict.UNATTRIBUTABLE, reason=reason, ratio=ratio)
-    one, two = _run_level(base), _run_level(new)
-    if one and two:
-        found = combined(centres[0], *one, centres[1], *two, blank.resolution)
-        return _estimated(blank, Method.RUNS, found, rules)
+    x, y = _run_level(base), _run_level(new)
+    if x and y:
+        shift = combined(centres[0], *x, centres[1], *y, blank.resolution)
+        return _estimated(blank, Method.RUNS, shift, rules)
     if base.sampled and new.sampled and base.runs == new.runs == 1:
         low, high = from_intervals(centres[0], base.sampled, centres[1], new.sampled)
         reach = low - blank.resolution, high + blank.resolution

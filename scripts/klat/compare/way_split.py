@@ -51,7 +51,7 @@ def split(base: CellRuns, new: CellRuns) -> tuple[list[WayPart], list[str]]:
         alone = [[s for s in often[i] if s not in sides[1 - i]] for i in (0, 1)]
         kept = [common + alone[0], common + alone[1]]
         named = len(common) > 1 or any(alone)
-        found = [
+        ways = [
             WayPart(state if named or _is_mixed(state) else "", sides[0][state], sides[1][state])
             for state in common
         ]
@@ -62,10 +62,10 @@ def split(base: CellRuns, new: CellRuns) -> tuple[list[WayPart], list[str]]:
         every = common + alone[0] + alone[1]
         mixed = named and _mixes_differ(base, new, every)
         if mixed:
-            found.append(WayPart(f"{name}={ANY}", base, new))
+            ways.append(WayPart(f"{name}={ANY}", base, new))
         else:
-            found += [WayPart(s, sides[0][s], _none(event, s, "BASE")) for s in alone[0]]
-            found += [WayPart(s, _none(event, s, "NEW"), sides[1][s]) for s in alone[1]]
+            ways += [WayPart(s, sides[0][s], _none(event, s, "BASE")) for s in alone[0]]
+            ways += [WayPart(s, _none(event, s, "NEW"), sides[1][s]) for s in alone[1]]
         if mixed or len(common) > 1:
             shares = [_shares(parts, every, cell) for parts, cell in zip(sides, (base, new))]
             also = f"all runs are also compared together ({name}={ANY})"
@@ -77,13 +77,13 @@ def split(base: CellRuns, new: CellRuns) -> tuple[list[WayPart], list[str]]:
             )
     else:
         kept = [states[:1] for states in often]
-        (one,), (two,) = kept
-        found = [WayPart("", sides[0][one], sides[1][two])]
-        said.append(f"{event} {_way(one)} in BASE and {_way(two)} in NEW")
+        (base_state,), (new_state,) = kept
+        ways = [WayPart("", sides[0][base_state], sides[1][new_state])]
+        said.append(f"{event} {_way(base_state)} in BASE and {_way(new_state)} in NEW")
     left_out = f"counted only in {name}={ANY}" if mixed else "left out"
     for side, cell, parts, states in zip(("BASE", "NEW"), (base, new), sides, kept):
         said += _left_out(cell, parts, states, event, f"of {side} {left_out}")
-    return found, said
+    return ways, said
 
 
 def _left_out(
@@ -104,12 +104,12 @@ def _mixes_differ(base: CellRuns, new: CellRuns, states: Sequence[str]) -> bool:
     """Whether the share of runs in a state differs between the sides, with units as independent
     observations (Welch, and Bonferroni over the states)."""
     for state in states:
-        one, two = (
+        base_shares, new_shares = (
             [sum(_state(run) == state for run in runs) / len(runs) for runs in cell.units.values()]
             for cell in (base, new)
         )
-        found = welch(one, two)
-        if found and found.p_changed(0.0) <= _ALPHA / len(states):
+        difference = welch(base_shares, new_shares)
+        if difference and difference.p_changed(0.0) <= _ALPHA / len(states):
             return True
     return False
 
@@ -130,8 +130,8 @@ def _often(parts: Mapping[str, CellRuns]) -> list[str]:
 
 
 def _shares(parts: Mapping[str, CellRuns], states: Sequence[str], cell: CellRuns) -> str:
-    found = [f"{_way(s)} in {len(parts[s].runs):,}" for s in states if s in parts]
-    return f"{', '.join(found)} of {len(cell.runs):,} runs"
+    counted = [f"{_way(s)} in {len(parts[s].runs):,}" for s in states if s in parts]
+    return f"{', '.join(counted)} of {len(cell.runs):,} runs"
 
 
 def _way_of(*states: str) -> str:

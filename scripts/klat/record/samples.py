@@ -187,8 +187,8 @@ class SampleFiles:
             "have a count of 0": not counts.all(),
             "are not in ascending order of their values": not (values[1:] > values[:-1]).all(),
         }
-        for what, found in wrong.items():
-            if found:
+        for what, value in wrong.items():
+            if value:
                 raise DamagedPairs(f"{where} {what}; they were edited or damaged")
         return Distribution(values.copy(), counts.astype(np.int64))
 
@@ -206,14 +206,14 @@ def _words(
     has at most `whole`; otherwise they are in `buffer`, if one is given."""
     try:
         with open_to_read(path) as file:
-            held = os.fstat(file.fileno()).st_size // _WIDTH
-            if held <= whole:
-                first, count, buffer = 0, held, None
-            size = max(0, min(count, held - first))
-            found = np.empty(size, dtype="<u8") if buffer is None else buffer[:size]
-            if len(found) and not _fill(file.fileno(), found.data.cast("B"), first * _WIDTH):
-                found = found[:0]
-            return found, held
+            size_in_words = os.fstat(file.fileno()).st_size // _WIDTH
+            if size_in_words <= whole:
+                first, count, buffer = 0, size_in_words, None
+            size = max(0, min(count, size_in_words - first))
+            words = np.empty(size, dtype="<u8") if buffer is None else buffer[:size]
+            if len(words) and not _fill(file.fileno(), words.data.cast("B"), first * _WIDTH):
+                words = words[:0]
+            return words, size_in_words
     except OSError as error:
         raise SessionError(
             f"{printable(str(path))}: {error.strerror or error}; the rows of"
