@@ -173,6 +173,31 @@ static void count_level(const char *directory, void *argument)
 	}
 }
 
+/* Whether the kernel has the memory controller. */
+static bool has_memory_controller(void)
+{
+	char *text = klat_read_file("/proc/cgroups");
+	const char *row = text ? strstr(text, "\nmemory\t") : NULL;
+	const bool has = row && strchrnul(row + 1, '\n')[-1] == '1';
+
+	free(text);
+	return has;
+}
+
+/* The kernel charges the memory of its objects to a cgroup other than the root. `groups` is
+ * /proc/self/cgroup. `accounts`: a visible level of version 2 has the controller. */
+static void add_memory_group(json_t *object, const char *groups, bool accounts, bool in_namespace)
+{
+	const char *old = groups ? strstr(groups, "memory:/") : NULL;
+	const bool is_child = accounts || (old && (old[8] != '\n' || in_namespace));
+
+	if (is_child || old || has_memory_controller())
+		add(object, "memory_cgroup",
+		    is_child                                            ? "child"
+		    : !old && (in_namespace || klat_cgroup_is_hidden()) ? "unknown"
+									: "root");
+}
+
 /*
  * How far the cgroup is from the root. A switch updates pressure stall information (PSI) in these
  * levels of version 2 unless cgroup.pressure is 0. The kernel schedules an ordinary task in all
@@ -183,8 +208,7 @@ static void add_depths(json_t *object)
 {
 	const ino_t first_namespace = 0xeffffffb;
 	char *text = klat_read_file("/proc/self/cgroup"), depth[64], *unified;
-	const char *note = "", *old_note, *memory;
-	bool accounts;
+	const char *note = "", *old_note;
 	struct stat status;
 	struct levels levels = { 0 };
 
@@ -210,13 +234,7 @@ static void add_depths(json_t *object)
 		snprintf(depth, sizeof(depth), "%d%s", count, note);
 		add(object, "cgroup_depth", depth);
 	}
-	/* The kernel charges the memory of its objects to a cgroup other than the root. */
-	memory = text ? strstr(text, "memory:/") : NULL;
-	accounts = memory ? memory[8] != '\n' || *note : levels.accounts;
-	add(object, "memory_cgroup",
-	    !memory && klat_cgroup_is_hidden() ? "unknown"
-	    : accounts                         ? "child"
-					       : "root");
+	add_memory_group(object, text, levels.accounts, *note);
 	free(text);
 }
 

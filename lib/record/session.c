@@ -37,20 +37,17 @@ static json_t *own_hash(struct klat_run *run)
 
 #define BOOT_ID "/proc/sys/kernel/random/boot_id"
 
-/* systemd-nspawn covers the file: each start of a container has another id. The time of the boot is
- * then the id. */
+/* systemd-nspawn and LXC cover the file: each start of a container has another id. The time of the
+ * boot, in seconds, is then the id. A step of the clock changes it, and so does a time namespace.
+ */
 bool klat_boot_id(char boot[static KLAT_BOOT_ID_SIZE])
 {
 	klat_read_line(BOOT_ID, boot, KLAT_BOOT_ID_SIZE);
 	if (*boot && !klat_is_in_proc(BOOT_ID)) {
-		char *stat = klat_read_stat();
-		const int64_t began = stat ? klat_count_after(stat, "btime") : -1;
+		const int64_t began = klat_clock_ns(CLOCK_REALTIME) - klat_clock_ns(CLOCK_BOOTTIME);
 
-		free(stat);
 		snprintf(boot, KLAT_BOOT_ID_SIZE, "00000000-0000-4000-8000-%012" PRIx64,
-			 began & 0xffffffffffff);
-		if (began < 0)
-			*boot = 0;
+			 began / 1000000000 & 0xffffffffffff);
 	}
 	if (strspn(boot, "0123456789abcdef-") == KLAT_BOOT_ID_SIZE - 1 && boot[strspn(boot, "0-")])
 		return true;

@@ -74,7 +74,6 @@ def test_a_call_that_is_none_is_caught(plant, options):
         assert counts["counted"] == 0 and "kernel counted 0 calls" in result["reason"]
 
 
-@pytest.mark.alone
 @pytest.mark.parametrize("device", ["/dev/null", "/dev/zero"])
 def test_a_file_in_place_of_a_device_is_refused(device, tmp_path, root):
     """As `rm /dev/null` leaves one."""
@@ -85,6 +84,7 @@ def test_a_file_in_place_of_a_device_is_refused(device, tmp_path, root):
     assert f"{device} is not the kernel's device" in done.err
 
 
+@pytest.mark.alone
 def test_a_batch_leaves_the_floor_out():
     def attempt() -> str:
         single = result_of("--batch", "1")

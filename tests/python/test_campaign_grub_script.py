@@ -267,6 +267,16 @@ def test_a_script_that_never_shows_its_menu_is_refused(tmp_path: Path, command: 
         executed(tmp_path, f"true\n{command}\nmenuentry A {{ true; }}\n")
     menu = executed(tmp_path, "fwsetup --is-supported\nmenuentry A { exit; }\n")
     assert not menu.loaded(menu.items[0])
+    menu = executed(tmp_path, "menuentry A { read v; linux /a; }\n")
+    assert [load.command for load in menu.loaded(menu.items[0])] == ["read", "linux"]
+
+
+def test_a_function_that_an_item_defines_ends_with_the_item(tmp_path: Path) -> None:
+    (tmp_path / "x.cfg").write_text("function f { linux /other; }\n")
+    items = "menuentry Z { source $prefix/x.cfg; f; }\nmenuentry A { f; linux /a; }\n"
+    menu = executed(tmp_path, f"function f {{ true; }}\n{items}")
+    loads = [[load.words for load in menu.loaded(item)] for item in menu.items]
+    assert loads == [[("/other",)], [("/a",)]]
 
 
 def test_sixty_nested_functions_are_accepted(tmp_path: Path) -> None:

@@ -748,3 +748,14 @@ def test_a_kernel_is_found_where_its_subvolume_is_mounted(tmp_path, grub, path, 
     assert (loader.default().release, loader.default().doubt) == ("6.6.60", "")
     (tmp_path / "nix/store/k").unlink()
     assert "does not find the file" in loader.default().doubt
+
+
+def test_a_subvolume_of_another_disk_is_not_taken_for_one_of_this_system(tmp_path, grub):
+    loader = grub(HEAD + CUSTOM)
+    entry = "menuentry A { linux /@/boot/vmlinuz-6.0 root=UUID=5eed; }\n"
+    (tmp_path / "boot/grub/grub.cfg").write_text(HEAD + entry + CUSTOM)
+    write(tmp_path / "mnt/backup/boot/vmlinuz-6.0", bzimage("6.0.1"))
+    write(tmp_path / "proc/cmdline", b"BOOT_IMAGE=/gone\n")
+    table = b"23 1 0:21 /@ / rw - btrfs /dev/sda2 rw\n24 1 0:22 /@ /mnt/backup rw - btrfs /dev/sdb2 rw\n"
+    write(tmp_path / "proc/self/mountinfo", table)
+    assert "does not find the file" in loader.default().doubt

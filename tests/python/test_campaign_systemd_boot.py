@@ -349,7 +349,7 @@ def test_a_unified_kernel_image_that_klat_cannot_boot_is_named(
     assert why in loader.left_out()[identity]
 
 
-@pytest.mark.parametrize("line", ["profile 1", "extra\t/a.addon.efi"])
+@pytest.mark.parametrize("line", [" profile 1", "extra\t/a.addon.efi"])
 def test_an_entry_whose_copy_would_start_something_else_is_named(root, listed, line):
     unified(root)
     file = root / "efi/loader/entries/a.conf"

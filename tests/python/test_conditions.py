@@ -355,6 +355,7 @@ MEMORY: Files = {"proc/meminfo": "MemTotal: 700000 kB"}  # 5,600,000 is 1/128 of
         (f"{NET}core/wmem_default", ("6.1", "212992"), ("7.3", "16384"), True),
         (f"{NET}core/high_order_alloc_disable", ("6.1", "0"), ("7.3", "1"), True),
         (f"{NET}ipv4/tcp_window_scaling", ("6.1", "1"), ("7.3", "0"), True),
+        (f"{NET}ipv4/tcp_congestion_control", ("6.1", "cubic"), ("7.3", "bbr"), True),
     ],
 )
 def test_sysctls_of_the_network_count_for_transport(captured, file, one, two, is_set):
@@ -365,6 +366,23 @@ def test_sysctls_of_the_network_count_for_transport(captured, file, one, two, is
         )
         found = keys(disagreements([base], [new]))
         assert found == [f"net.{Path(file).name}"] * (is_set and program == "transport")
+
+
+def test_the_configuration_of_a_kernel_chooses_its_congestion_control(captured):
+    for given, refused in (("BBR", []), ("CUBIC", ["net.tcp_congestion_control"])):
+        base, new = (
+            captured(
+                "counted",
+                kernel,
+                {
+                    f"boot/config-{kernel}": f"CONFIG_DEFAULT_{option}=y\n",
+                    f"{NET}ipv4/tcp_congestion_control": value,
+                },
+                programs={"transport": "0"},
+            )
+            for kernel, option, value in (("6.1", "CUBIC", "cubic"), ("7.3", given, "bbr"))
+        )
+        assert keys(disagreements([base], [new])) == refused
 
 
 def scaled(driver: str, governor: str, preference: str, profile: str | None = "2") -> Files:

@@ -333,6 +333,8 @@ class Grub(BootLoader):
         if not kernels:
             return ""
         unsure = next((load for load in loads if not load.sure), None)
+        if unsure and unsure.command == "read":
+            return f"{item.place(unsure.line)}: GRUB waits for a key at read"
         if unsure:
             return f"{item.place(unsure.line)}: it is known only during the boot whether GRUB executes {unsure.command}"
         if not item.sure:

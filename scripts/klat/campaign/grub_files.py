@@ -22,8 +22,13 @@ def find(root: Path, name: str) -> tuple[Path | None, str]:
     """
     if name.startswith("(loop"):
         return None, ""
-    for mount in mounts(root):
-        top = _top(mount) if mount.kind in ("btrfs", "zfs") else ""
+    table = [mount for mount in mounts(root) if mount.kind in ("btrfs", "zfs")]
+    sources: dict[str, set[str]] = {}
+    for mount in table:
+        sources.setdefault(_top(mount), set()).add(mount.source)
+    for mount in table:
+        # Subvolumes of two disks can have one name.
+        top = _top(mount) if len(sources[_top(mount)]) == 1 else ""
         path = _grub_path(name, mount)
         if top and path.is_relative_to(f"/{top}"):
             file = root / mount.point[1:] / path.relative_to(f"/{top}")

@@ -94,13 +94,14 @@ class GrubMenu(Execution):
 
     def _inside(self, item: MenuItem) -> list[MenuItem]:
         """Execute the commands of an item. Returns the items that they add to its submenu."""
-        outer = self.items, self.variables, self._exported, self.own_file
+        outer = self.items, self.variables, self._exported, self._functions, self.own_file
         self.variables, self._exported = dict(self.variables), set(self._exported)
+        self._functions = dict(self._functions)
         self._in_item = True
         try:
             return self._executed(item)
         finally:
-            self.items, self.variables, self._exported, self.own_file = outer
+            self.items, self.variables, self._exported, self._functions, self.own_file = outer
 
     def _executed(self, item: MenuItem) -> list[MenuItem]:
         self._path = item.path
@@ -150,10 +151,12 @@ class GrubMenu(Execution):
             sure = self._sure and not self._ended
             self._loads.append(LoadCommand(name, tuple(words), command.line, sure))
         ends = bool(_ENDS.fullmatch(name)) or (name == "fwsetup" and not rest)
-        if name == "read" or (ends and not self._in_item):
+        if (name == "read" or ends) and not self._in_item:
             raise KlatError(
                 f"{self._place(command)}: {name} stops GRUB before its menu, so a campaign would end there"
             )
+        if name == "read":
+            self._loads.append(LoadCommand("read", (), command.line, False))
         self._ended |= ends or (name == "return" and not self._calls)
         if name in _ITEMS:
             self._add(name, command)

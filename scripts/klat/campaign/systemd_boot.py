@@ -37,7 +37,7 @@ _UNTRIED = "+1"
 # systemd-boot disagree on whether the counter is part of it.
 _OWN_FILE = re.compile(r"klat-(\d+)-(.+?)(?:\+\d+(?:-\d+)?)?\.conf")
 _UNKNOWN = re.compile(
-    r"^(?:profile|extra)\s.*", re.MULTILINE
+    r"^[ \t]*(?:profile|extra)\s.*", re.MULTILINE
 )  # a copy starts the image by another key
 _COUNTED = re.compile(r"\+\d+(?:-\d+)?\.efi$", re.IGNORECASE)
 _VENDOR = "4a67b082-0a4c-41cf-b6c7-440b29bb8c4f"  # of the variables of the Boot Loader Interface

@@ -29,7 +29,10 @@ _GOVERNOR, _HUGE = "CPU_FREQ_DEFAULT_GOV_", "TRANSPARENT_HUGEPAGE_"
 _HUGE_CHOICES = ("always", "madvise", "never")
 _DETECTOR, _BALANCING = "HARDLOCKUP_DETECTOR", "NUMA_BALANCING_DEFAULT_ENABLED"
 _GOVERNORS = ("performance", "powersave", "userspace", "ondemand", "conservative", "schedutil")
+_CONGESTION = "DEFAULT_"  # of TCP
+_CONGESTIONS = "bic cubic htcp hybla vegas veno westwood dctcp cdg bbr reno".split()
 _OPTIONS = (
+    *(f"{_CONGESTION}{name.upper()}" for name in _CONGESTIONS),
     _DETECTOR,
     _BALANCING,
     *(f"{_HUGE}{choice.upper()}" for choice in _HUGE_CHOICES),
@@ -80,7 +83,6 @@ _DEFAULTS = {
         "proc/sys/net/core/high_order_alloc_disable": "0",
         "proc/sys/net/core/wmem_default": "212992|229376",  # for cache lines of 64 and 128 bytes
         "proc/sys/net/ipv4/tcp_adv_win_scale": "1",
-        "proc/sys/net/ipv4/tcp_congestion_control": "cubic",
         "proc/sys/net/ipv4/tcp_moderate_rcvbuf": "1",
         "proc/sys/net/ipv4/tcp_mtu_probing": "0",
         "proc/sys/net/ipv4/tcp_window_scaling": "1",
@@ -124,6 +126,11 @@ def is_known_as_set(key: str, name: str, value: str, values: Values) -> bool:
     return bool(defaults) and value not in defaults
 
 
+_TCP = "net.tcp_congestion_control"
+_OF_CONFIGURATION = (
+    *("governor", "huge-pages", "sysctl.nmi_watchdog", "sysctl.numa_balancing"),
+    _TCP,
+)
 _FALLBACK_CLOCKS = frozenset({"", "hpet", "acpi_pm", "pit", "refined-jiffies", "jiffies"})
 
 
@@ -139,7 +146,7 @@ def _defaults(key: str, name: str, values: Values) -> Sequence[str]:
         # The kernel lists them by rating. The machine may have lost its best one.
         top = value_of(values, "clocksources").partition(" ")[0]
         return () if top in _FALLBACK_CLOCKS else (top,)
-    if key in ("governor", "huge-pages", "sysctl.nmi_watchdog", "sysctl.numa_balancing"):
+    if key in _OF_CONFIGURATION:
         return _configured(key, values)
     release = _RELEASE.match(values.get(KERNEL, ""))
     if not release:
@@ -163,6 +170,8 @@ def _configured(key: str, values: Values) -> Sequence[str]:
     basis = values.get(BASIS, "").split()
     if not basis:
         return ()
+    if key == _TCP:
+        return [name for name in _CONGESTIONS if f"{_CONGESTION}{name.upper()}" in basis]
     if key == "governor":
         return _governors(basis, value_of(values, "frequency-driver"))
     if key == "sysctl.nmi_watchdog":

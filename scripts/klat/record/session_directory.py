@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import re
+import time
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -62,14 +63,26 @@ def check_label(label: str) -> str:
     return label
 
 
+def _kind_of(file: Path) -> str:
+    """The type of the file system that has this file."""
+    kind, length = "", 0
+    for line in Path("/proc/self/mountinfo").read_text(errors="replace").splitlines():
+        fields, _, rest = line.partition(" - ")
+        point = fields.split()[4]
+        if file.is_relative_to(point) and len(point) >= length:
+            kind, length = rest.split()[0], len(point)
+    return kind
+
+
 def boot_id() -> str:
     """As klat_boot_id() of lib/record/session.c."""
     try:
         text = _BOOT_ID.read_text(errors="replace").strip()
-        mounted = Path("/proc/self/mountinfo").read_text(errors="replace")
-        if f" {_BOOT_ID} " in mounted:
-            began = re.search(r"^btime (\d+)", Path("/proc/stat").read_text(), re.MULTILINE)
-            text = f"00000000-0000-4000-8000-{int(began[1]):012x}" if began else ""
+        if text and _kind_of(_BOOT_ID) != "proc":
+            began = time.clock_gettime_ns(time.CLOCK_REALTIME) - time.clock_gettime_ns(
+                time.CLOCK_BOOTTIME
+            )
+            text = f"00000000-0000-4000-8000-{began // 10**9:012x}"
     except OSError:
         text = ""
     if not re.fullmatch(r"[0-9a-f-]{36}", text):
