@@ -258,7 +258,10 @@ def test_each_exit_of_a_long_loop_costs_as_much_as_the_first(tmp_path: Path, lea
         value(tmp_path, f"function f {{ for t in a; do {loop}; done; }}; f")
         return time.process_time() - begun
 
-    assert seconds(6_000) < 8 * seconds(1_500)
+    # Other work on the machine can only lengthen a try.
+    pairs = [(seconds(1_500), seconds(6_000)) for _ in range(3)]
+    shorts, longs = zip(*pairs)
+    assert min(longs) < 8 * min(shorts)
 
 
 @pytest.mark.parametrize("command", ["exit", "if search x; then reboot; fi", "fwsetup", "read v"])
