@@ -86,6 +86,22 @@ bool klat_cgroups_visit(void (*visit)(const char *directory, void *argument), vo
 	return visited;
 }
 
+bool klat_cgroup_is_namespaced(void)
+{
+	const ino_t first_namespace = 0xeffffffb; /* PROC_CGROUP_INIT_INO */
+	struct stat status;
+
+	return !stat("/proc/self/ns/cgroup", &status) && status.st_ino != first_namespace;
+}
+
+bool klat_cgroup_is_root(const char *directory)
+{
+	char path[PATH_SIZE + 16];
+
+	snprintf(path, sizeof(path), "%s/release_agent", directory);
+	return !access(path, F_OK);
+}
+
 static void see(const char *directory, void *argument)
 {
 	(void)directory;
@@ -94,24 +110,23 @@ static void see(const char *directory, void *argument)
 
 bool klat_cgroup_is_hidden(void)
 {
-	const ino_t first_namespace = 0xeffffffb;
-	char *text = klat_read_file("/proc/self/cgroup");
-	bool below_root = false;
-	struct stat status;
+	char *text, *rest;
+	bool below_root = klat_cgroup_is_namespaced();
 
-	for (const char *line = text; line && *line; line = strchrnul(line, '\n') + 1)
-		below_root |= strncmp(strchrnul(line, '/'), "/\n", 2) != 0;
-	if (!stat("/proc/self/ns/cgroup", &status))
-		below_root |= status.st_ino != first_namespace;
+	if (klat_cgroups_visit(see, NULL))
+		return false;
+	text = klat_read_file("/proc/self/cgroup");
+	for (char *line = text ? strtok_r(text, "\n", &rest) : NULL; line;
+	     line = strtok_r(NULL, "\n", &rest))
+		below_root |= strcmp(strchrnul(line, '/'), "/") != 0;
 	free(text);
-	return below_root && !klat_cgroups_visit(see, NULL);
+	return below_root;
 }
 
-/* CONFIG_RT_GROUP_SCHED, version 1. Only the root of the hierarchy has release_agent. Its budget is
- * sched_rt_runtime_us. */
-static void add_stop(const char *directory, void *longest)
+/* Of CONFIG_RT_GROUP_SCHED, in version 1. The budget of the root is sched_rt_runtime_us. */
+static void add_stop(const char *directory, void *argument)
 {
-	int64_t us[2];
+	int64_t us[2], *const shortest = argument;
 	const char *const names[] = { "cpu.rt_period_us", "cpu.rt_runtime_us" };
 	char path[PATH_SIZE + 32];
 
@@ -119,19 +134,18 @@ static void add_stop(const char *directory, void *longest)
 		snprintf(path, sizeof(path), "%s/%s", directory, names[i]);
 		us[i] = klat_read_count(path);
 	}
-	snprintf(path, sizeof(path), "%s/release_agent", directory);
-	if (us[0] < 0 || us[1] < 0 || !access(path, F_OK))
+	if (us[1] < 0 || us[1] >= us[0] || klat_cgroup_is_root(directory))
 		return;
-	if (us[0] - us[1] > *(int64_t *)longest)
-		*(int64_t *)longest = us[0] - us[1];
+	if (!*shortest || us[0] - us[1] < *shortest)
+		*shortest = us[0] - us[1];
 }
 
 int64_t klat_cgroup_stop_us(void)
 {
-	int64_t longest = 0;
+	int64_t shortest = 0;
 
-	klat_cgroups_visit(add_stop, &longest);
-	return longest;
+	klat_cgroups_visit(add_stop, &shortest);
+	return shortest;
 }
 
 /* A cgroup without the CPU controller counts nothing. */

@@ -108,8 +108,7 @@ static const char *const patterns[] = {
 	"/sys/module/rcutree/parameters/use_softirq",
 };
 
-/* Whether it is the kernel's file. lxcfs replaces files of which klat knows that they may be a
- * container's. */
+/* False if another file system covers the file, for those files that lxcfs does not cover. */
 static bool is_of_kernel(const char *path)
 {
 	return (strcmp(path, "/proc/cmdline") && strncmp(path, "/proc/sys/", 10)) ||

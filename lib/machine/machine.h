@@ -95,7 +95,12 @@ int klat_core_type(const struct klat_core_types *types, int cpu);
 bool klat_cgroups_visit(void (*visit)(const char *directory, void *argument), void *argument);
 /* Whether the process is in a cgroup that this mount namespace does not show. */
 bool klat_cgroup_is_hidden(void);
-/* How long the real-time budget of a cgroup stops its threads at most. 0 if none has a budget. */
+/* Whether the process is in another cgroup namespace than the first one. */
+bool klat_cgroup_is_namespaced(void);
+/* Whether it is the root of a hierarchy of version 1: only the root has release_agent. */
+bool klat_cgroup_is_root(const char *directory);
+/* How long the real-time budget of a cgroup stops its threads: the shortest stop of the visible
+ * cgroups. 0 if none has a budget. */
 int64_t klat_cgroup_stop_us(void);
 /* How often a CPU quota stopped this process's cgroup or one of its ancestors: the sum. -1 if
  * unknown. */

@@ -20,7 +20,6 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -123,8 +122,7 @@ static void append_values(const char *directory, void *argument)
 
 	/* The root of version 1 shows the budget of the whole system. */
 	for (size_t i = 0; i < KLAT_ARRAY_SIZE(settings); i++)
-		if (strcmp(settings[i].file, KLAT_INHERITED_RT) ||
-		    !has_file(directory, "release_agent"))
+		if (strcmp(settings[i].file, KLAT_INHERITED_RT) || !klat_cgroup_is_root(directory))
 			append_value(directory, &settings[i], &values[i]);
 }
 
@@ -153,12 +151,11 @@ static void count_level(const char *directory, void *argument)
 	struct levels *levels = argument;
 	char pressure[8];
 
-	/* Of version 1, only the root of the hierarchy has release_agent. It has the files of a
-	 * level, and is none. */
+	/* The root of version 1 has the files of a level, and is none. */
 	levels->is_old |= has_file(directory, "cpu.shares");
 	levels->accounts |= has_file(directory, "memory.max");
 	levels->has_runtimes |= has_file(directory, "cpu.rt_runtime_us");
-	if (has_file(directory, "release_agent")) {
+	if (klat_cgroup_is_root(directory)) {
 		levels->has_root = true;
 		return;
 	}
@@ -184,7 +181,7 @@ static bool has_memory_controller(void)
 	return has;
 }
 
-/* The kernel charges the memory of its objects to a cgroup other than the root. `groups` is
+/* Whether the kernel charges this process's memory to a cgroup other than the root. `groups` is
  * /proc/self/cgroup. `accounts`: a visible level of version 2 has the controller. */
 static void add_memory_group(json_t *object, const char *groups, bool accounts, bool in_namespace)
 {
@@ -206,13 +203,11 @@ static void add_memory_group(json_t *object, const char *groups, bool accounts, 
  */
 static void add_depths(json_t *object)
 {
-	const ino_t first_namespace = 0xeffffffb;
 	char *text = klat_read_file("/proc/self/cgroup"), depth[64], *unified;
 	const char *note = "", *old_note;
-	struct stat status;
 	struct levels levels = { 0 };
 
-	if (!stat("/proc/self/ns/cgroup", &status) && status.st_ino != first_namespace)
+	if (klat_cgroup_is_namespaced())
 		note = " below the root of a cgroup namespace";
 	klat_cgroups_visit(count_level, &levels);
 	old_note = *note || !levels.is_old || levels.has_root ? note : " below the top of a mount";

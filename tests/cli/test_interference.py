@@ -237,24 +237,27 @@ def test_a_quota_that_reaches_the_median_makes_a_run_invalid(quota):
 
 
 def test_the_real_time_budget_of_a_cgroup_disturbs_a_run(real_time, root):
-    group = Path("/sys/fs/cgroup/cpu/klat-test")
+    """The budget of the inner cgroup stops for 7 ms, that of the outer one for 700 ms."""
+    outer = Path("/sys/fs/cgroup/cpu/klat-test")
+    groups = {outer: ("1000000", "300000"), outer / "inner": ("10000", "3000")}
     try:
-        group.mkdir()
-        (group / "cpu.rt_period_us").write_text("10000")
-        (group / "cpu.rt_runtime_us").write_text("3000")
-    except OSError as error:
-        harness.lacking(f"no real-time budget can be set: {error}")
-    join = (group / "cgroup.procs").write_text
-    words = ("--cpus", CPU, *long("syscall"), "--json")
-    try:
+        for group, (period, runtime) in groups.items():
+            group.mkdir()
+            (group / "cpu.rt_period_us").write_text(period)
+            (group / "cpu.rt_runtime_us").write_text(runtime)
+        join = (outer / "inner/cgroup.procs").write_text
+        words = ("--cpus", CPU, *long("syscall"), "--json")
         judged(
             "disturbed invalid",
             lambda: run("syscall", *words, preexec_fn=lambda: join(str(os.getpid())) and None),
             "a sample is as long as real-time throttling",
         )
+    except OSError as error:
+        harness.lacking(f"no real-time budget can be set: {error}")
     finally:
         time.sleep(0.1)
-        group.rmdir()
+        for group in reversed([group for group in groups if group.is_dir()]):
+            group.rmdir()
 
 
 @pytest.fixture
