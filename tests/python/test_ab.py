@@ -120,7 +120,7 @@ def test_a_setting_apart_from_its_turns_is_not_compared_in_silence(klat):
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "sentence"),
     [
         (("ab", "pipes"), "two settings"),
         (("ab", "--a", "x", "pipes"), "two settings"),
@@ -134,9 +134,9 @@ def test_a_setting_apart_from_its_turns_is_not_compared_in_silence(klat):
         ((*TWO, "pipes", "--restore", ""), "--restore is empty"),
     ],
 )
-def test_a_contradiction_is_refused_in_one_line(klat, words, told):
+def test_a_contradiction_is_refused_in_one_line(klat, words, sentence):
     done = klat(*words, status=2)
-    assert told in done.stderr and len(done.stderr.splitlines()) == 1, done.stderr
+    assert sentence in done.stderr and len(done.stderr.splitlines()) == 1, done.stderr
     assert not klat.starts() and not (klat.directory / "results").exists()
 
 

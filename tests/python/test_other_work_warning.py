@@ -19,9 +19,9 @@ def session(path: Path, busy: int, error: int = 1, runs: int = 10, load: str = "
     return read_session(path)
 
 
-@pytest.mark.parametrize("busy, told", [(9_000, False), (11_000, True), (-5_000, False)])
-def test_more_than_a_twentieth_is_a_warning(tmp_path, busy, told):
-    assert bool(other_work([session(tmp_path / "a", busy)])) is told
+@pytest.mark.parametrize("busy, warned", [(9_000, False), (11_000, True), (-5_000, False)])
+def test_more_than_a_twentieth_is_a_warning(tmp_path, busy, warned):
+    assert bool(other_work([session(tmp_path / "a", busy)])) is warned
 
 
 def test_the_share_is_of_all_runs(tmp_path):
@@ -29,25 +29,25 @@ def test_the_share_is_of_all_runs(tmp_path):
     assert "other work took 25 %" in other_work(both)
 
 
-@pytest.mark.parametrize("runs, told", [(10, False), (1000, True)])
-def test_less_than_the_clock_resolves_is_not_a_warning(tmp_path, runs, told):
+@pytest.mark.parametrize("runs, warned", [(10, False), (1000, True)])
+def test_less_than_the_clock_resolves_is_not_a_warning(tmp_path, runs, warned):
     """One run errs by 20 ms; many of them together by less."""
-    assert bool(other_work([session(tmp_path / "a", 15_000, 20_000, runs)])) is told
+    assert bool(other_work([session(tmp_path / "a", 15_000, 20_000, runs)])) is warned
 
 
-@pytest.mark.parametrize("busy, told", [(-30_000, True), (-5_000, False)])
-def test_less_work_than_the_run_itself_did_is_no_count(tmp_path, busy, told):
-    assert ("is unknown" in other_work([session(tmp_path / "a", busy)])) is told
+@pytest.mark.parametrize("busy, warned", [(-30_000, True), (-5_000, False)])
+def test_less_work_than_the_run_itself_did_is_no_count(tmp_path, busy, warned):
+    assert ("is unknown" in other_work([session(tmp_path / "a", busy)])) is warned
 
 
-@pytest.mark.parametrize("unknown, told", [(10, True), (1, False)])
-def test_runs_without_a_count_are_said(tmp_path, unknown, told):
+@pytest.mark.parametrize("unknown, warned", [(10, True), (1, False)])
+def test_runs_without_a_count_are_said(tmp_path, unknown, warned):
     session(tmp_path / "a", 0, runs=30)
     written = SyntheticSession(tmp_path / "b")
     for _ in range(unknown):
         written.run({"round_trip": [100] * 20}, evidence="other_busy_unknown=1")
     both = [read_session(tmp_path / name) for name in "ab"]
-    assert ("is unknown" in other_work(both)) is told
+    assert ("is unknown" in other_work(both)) is warned
 
 
 def test_a_load_is_meant_to_be_there(tmp_path):

@@ -65,7 +65,7 @@ def test_an_option_of_the_user_overrides_that_of_the_profile(runner):
 
 
 @pytest.mark.parametrize(
-    ("typed", "one", "expected"),
+    ("typed", "one_cpu", "expected"),
     [
         (None, False, {"timer": [None], "pipes": [None, "one"], "cv": [None] * 2}),
         (None, True, {"timer": ["one"], "pipes": ["one"], "cv": ["one"] * 2}),
@@ -73,8 +73,8 @@ def test_an_option_of_the_user_overrides_that_of_the_profile(runner):
         ("3", False, {"timer": ["3"], "pipes": ["3,3"], "cv": ["3,3"] * 2}),
     ],
 )
-def test_a_set_has_the_cpus_that_it_is_about(typed, one, expected):
-    found, left_out = profiles.variants(RT, ["timer", "pipes", "cv", "tlbflush"], typed, one)
+def test_a_set_has_the_cpus_that_it_is_about(typed, one_cpu, expected):
+    found, left_out = profiles.variants(RT, ["timer", "pipes", "cv", "tlbflush"], typed, one_cpu)
     assert {name: [each.get("cpus") for each in found[name]] for name in expected} == expected
     gone = [] if len(expected["pipes"]) == 2 else ["pipes on two CPUs", "tlbflush on two CPUs"]
     assert left_out == gone

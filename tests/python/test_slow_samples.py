@@ -191,8 +191,8 @@ SPLITS = {
 @pytest.mark.parametrize("name", SPLITS)
 def test_a_sample_is_split_into_the_parts_that_its_events_tell(name):
     events, end, parts = SPLITS[name]
-    told = parts_of(kept(events, 1000, end))
-    assert ", ".join(f"{part.cause} {part.ticks}" for part in told) == parts
+    split = parts_of(kept(events, 1000, end))
+    assert ", ".join(f"{part.cause} {part.ticks}" for part in split) == parts
 
 
 # What global trace options make of a line: nocontext-info, noirq-info, latency-format, fields, stacktrace.

@@ -149,15 +149,15 @@ def test_with_all_threads_each_cpu_has_a_program_and_one_failure_ends_all(klat):
 
 
 @pytest.mark.parametrize(
-    ("cpus", "each"), [("3", ["3"]), ("5-7,3", ["3", "5", "6", "7"]), ("2,2", ["2"])]
+    ("cpus", "numbers"), [("3", ["3"]), ("5-7,3", ["3", "5", "6", "7"]), ("2,2", ["2"])]
 )
-def test_all_threads_are_those_of_the_cpus_that_are_named(klat, cpus, each):
+def test_all_threads_are_those_of_the_cpus_that_are_named(klat, cpus, numbers):
     klat("soak", "timer", "--for", "1s", "--threads", "all", "--cpus", cpus, status=0)
     starts = klat.starts()
     given = [word for start in starts for word in start if "--cpus" in word]
-    assert sorted(given) == [f"--cpus={cpu}" for cpu in each]
+    assert sorted(given) == [f"--cpus={cpu}" for cpu in numbers]
     together = [word for word in starts[0] if word.startswith("--together")]
-    assert together == ([f"--together={len(each)}"] if each[1:] else [])
+    assert together == ([f"--together={len(numbers)}"] if numbers[1:] else [])
 
 
 REFUSED = {

@@ -19,13 +19,15 @@ def at_look(sides: Sequence[Dataset], rules: Rules) -> tuple[Rules, str]:
     """The rules at the look after the rounds that all sides have, and a caution or an empty text. If no
     session declares looks, the rules are unchanged."""
     pairings = [[source.pairing for source in side.sources] for side in sides]
-    declared = {(p.experiment, p.looks) if p and p.looks else None for ps in pairings for p in ps}
+    declared = {
+        (p.experiment, p.looks) if p and p.looks else None for pairing in pairings for p in pairing
+    }
     if declared <= {None}:
         return rules, ""
     if len(declared) > 1:
         return rules, _SEVERAL
     ((_, planned),) = filter(None, declared)
-    rounds = set.intersection(*({p.pairs for p in ps if p} for ps in pairings))
+    rounds = set.intersection(*({p.pairs for p in pairing if p} for pairing in pairings))
     # Without a common round there is no pair, so no test uses this level.
     rules_now = rules_at(max(1, min(len(rounds), planned[-1])), planned, rules)
     caution = ""

@@ -92,7 +92,7 @@ def _cell(pair: MatchedCell, cell: Cell, units: SideUnits, rules: Rules) -> Cell
 def _side(cell: CellRuns, units: Units) -> SideFigures:
     runs = cell.runs
     scale = mean([run.source.scale for run in runs])
-    of_units = []
+    unit_figures = []
     for key, members in units.of(cell).items():
         medians, maxima = [], []
         for run in members:
@@ -103,14 +103,14 @@ def _side(cell: CellRuns, units: Units) -> SideFigures:
         if medians and min(medians) > 0:
             centre = float(np.exp(np.log(medians).mean()))
             pair = units.pairs.get(key, "")
-            of_units.append(UnitRuns(pair, tuple(medians), tuple(maxima), centre))
+            unit_figures.append(UnitRuns(pair, tuple(medians), tuple(maxima), centre))
     boots = tuple(distribution_at(members, scale) for members in by_boot(runs).values())
     return SideFigures(
         samples=Distribution.merged(boots),
         boots=boots,
         scale=scale,
         quantum=max(run.source.session.step for run in runs),
-        units=tuple(of_units),
+        units=tuple(unit_figures),
     )
 
 

@@ -127,11 +127,14 @@ def _by_neither(
             reported = key[:3] in measured if key[2] else _unplaced(key) in anywhere
             if key in done or reported or (side is new and key in seen):
                 continue
-            of_base = _without_figure(base, key, declared, set())
-            of_new = _without_figure(new, key, declared, seen)
-            failed = bool(side is base and of_base.statuses["error"])
+            base_failures = _without_figure(base, key, declared, set())
+            new_failures = _without_figure(new, key, declared, seen)
+            failed = bool(side is base and base_failures.statuses["error"])
             yield Uncompared(
-                key, f"BASE: {why_uncounted(of_base)}; NEW: {why_uncounted(of_new)}", True, failed
+                key,
+                f"BASE: {why_uncounted(base_failures)}; NEW: {why_uncounted(new_failures)}",
+                True,
+                failed,
             )
 
 

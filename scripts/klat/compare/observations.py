@@ -70,13 +70,13 @@ def observe_values(
     observed = []
     values: list[float] = []
     for key, runs in units.of(cell).items():
-        of_unit = [value for run in runs if (value := value_of(run)) is not None]
-        if not of_unit:
+        unit_values = [value for run in runs if (value := value_of(run)) is not None]
+        if not unit_values:
             continue
-        if min(of_unit) <= 0:
+        if min(unit_values) <= 0:
             raise NoLogarithm("is 0")
-        values += of_unit
-        logs = tuple(math.log(value) for value in of_unit)
+        values += unit_values
+        logs = tuple(math.log(value) for value in unit_values)
         observed.append(Unit(":".join(filter(None, key)), logs, units.pairs.get(key, "")))
     return Observed(tuple(observed), hidden(values, _step(cell)), noun=units.noun)
 
@@ -225,7 +225,7 @@ def _gathered(
 def _observed(
     side: _Named, groups: Sequence[tuple[str, ...]], q: Fraction, noun: str, paired: bool
 ) -> Observed:
-    of_units = []
+    pooled_units = []
     for names in groups:
         runs = [run for name in names for run in side[name]]
         scale = mean([run.source.scale for run in runs])
@@ -236,15 +236,15 @@ def _observed(
         if least <= 0:
             raise NoLogarithm("is 0")
         name = " and ".join(names)
-        of_units.append(
+        pooled_units.append(
             Unit(name, (between_logs(np.array(nearest), share),), name if paired else "")
         )
     every = [run for runs in side.values() for run in runs]
     step = max((run.source.step for run in every), default=0.0)
     return Observed(
-        tuple(of_units),
-        hidden([value for unit in of_units for value in unit.values], step),
+        tuple(pooled_units),
+        hidden([value for unit in pooled_units for value in unit.values], step),
         noun=noun,
         pooled=True,
-        lacking=None if of_units else (fewest(q), _samples(every)),
+        lacking=None if pooled_units else (fewest(q), _samples(every)),
     )

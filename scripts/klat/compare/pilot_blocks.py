@@ -80,26 +80,28 @@ def plan_turns(both: Sequence[Path], target: Target) -> TurnsPilot:
         renamed_metrics.require(target.metrics, sorted(both_have))
         raise KlatError("no metric of both sides has one placement, so nothing can be planned")
     seconds, turn_seconds = _costs(a, b)
-    paired = [(x, y) for x, y in pairs if a.cells[x].units and b.cells[y].units]
+    paired = [
+        (a_key, b_key) for a_key, b_key in pairs if a.cells[a_key].units and b.cells[b_key].units
+    ]
     metrics = []
     notes: dict[str, None] = {}  # once for all metrics of a program
-    for x, y in paired:
-        parts, said = split(a.cells[x], b.cells[y])
+    for a_key, b_key in paired:
+        parts, said = split(a.cells[a_key], b.cells[b_key])
         base, new = parts[0].base, parts[0].new  # the most there are
         rows = (run.row for run in (*base.runs, *new.runs))
-        took = seconds.get(x[:3], 0.0)
+        took = seconds.get(a_key[:3], 0.0)
         for estimand in target.estimands or tested_by_default(rows):
-            metrics.append(_metric(x, estimand, base, new, units, took, target))
-        notes |= {f"{printable(x[0])}: {sentence}": None for sentence in said}
+            metrics.append(_metric(a_key, estimand, base, new, units, took, target))
+        notes |= {f"{printable(a_key[0])}: {sentence}": None for sentence in said}
     if not metrics:
         raise SessionError(f"{printable(str(both[0]))}: no run counts, so nothing can be planned")
     usable = [metric for metric in metrics if not metric.reason]
     tests = sum(metric.units > 1 for metric in metrics)
-    round_seconds = sum({x[:3]: seconds.get(x[:3], 0.0) for x, _ in paired}.values())
+    round_seconds = sum({a_key[:3]: seconds.get(a_key[:3], 0.0) for a_key, _ in paired}.values())
     cost = UnitCost(turn_seconds, round_seconds, TURNS, pairs=True)
     return TurnsPilot(
         labels=(a.name, b.name),
-        blocks=max(_complete(a.cells[x], b.cells[y], units) for x, y in paired),
+        blocks=max(_complete(a.cells[a_key], b.cells[b_key], units) for a_key, b_key in paired),
         target=target,
         metrics=tuple(metric.with_alone(target, cost) for metric in metrics),
         tests=max(1, tests),
@@ -117,8 +119,8 @@ def _wanted(pair: tuple[Key, Key], target: Target) -> bool:
 
 def _comparable(pair: tuple[Key, Key], declared: Declared) -> bool:
     """Whether the placement is alike, or under test."""
-    x, y = pair
-    return x[2] == y[2] or bool(declared_of(x[0], declared))
+    a_key, b_key = pair
+    return a_key[2] == b_key[2] or bool(declared_of(a_key[0], declared))
 
 
 def _complete(base_runs: CellRuns, new_runs: CellRuns, units: SideUnits) -> int:

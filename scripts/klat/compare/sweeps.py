@@ -269,10 +269,10 @@ def _of_option(
         times = [q for q in quantities if q.is_time]
         lines = [_line(q.name, q, label, chain, known) for q in times]
         lines = [line for line in lines if line.points]
-        made = [sweep(None, (), lines)]
+        collected = [sweep(None, (), lines)]
         quantities = [q for q in quantities if not q.is_time]
     else:
-        made = []
+        collected = []
     for quantity in quantities:
         lines = []
         for label, name, chain in chains:
@@ -281,8 +281,8 @@ def _of_option(
             apart = " ".join([name, *values] if several_labels else values) or quantity.name
             lines.append(_line(apart, quantity, label, chain, known))
         lines = [line for line in lines if line.points]
-        made.append(sweep(quantity, by, lines))
-    return [one_sweep for one_sweep in made if one_sweep.lines]
+        collected.append(sweep(quantity, by, lines))
+    return [one_sweep for one_sweep in collected if one_sweep.lines]
 
 
 def _named(option: str, value: str) -> str:

@@ -140,13 +140,13 @@ def find(stamps: Stamps, runs: Sequence[RecordedRun], mean_of: int) -> list[list
         return counted
     starts = _starts(stamps, runs, mean_of)
     at = 0
-    of_runs = []
+    samples_of_runs = []
     for run, start in zip(runs, starts):
         samples, at = _search(stamps, run, mean_of, max(at, start) + run.warmup * mean_of)
         if samples is None:
             return None
-        of_runs.append(samples)
-    return _placed(stamps, runs, mean_of, of_runs)
+        samples_of_runs.append(samples)
+    return _placed(stamps, runs, mean_of, samples_of_runs)
 
 
 def _by_iteration(
@@ -193,7 +193,7 @@ def _left(stamps: Stamps, runs: Sequence[RecordedRun], mean_of: int) -> int:
 
 
 def _placed(
-    stamps: Stamps, runs: Sequence[RecordedRun], mean_of: int, of_runs: list[list[Sample]]
+    stamps: Stamps, runs: Sequence[RecordedRun], mean_of: int, samples_of_runs: list[list[Sample]]
 ) -> list[list[Sample]]:
     """The samples with their `places`. The first place is found from the front of the trace, the last
     place from its end."""
@@ -216,7 +216,7 @@ def _placed(
             at -= mean_of
             while _match_at(stamps, at, mean_of, values[number][index]) is None:
                 at -= 1
-            kept.append(replace(of_runs[number][index], places=(first[number][index], at)))
+            kept.append(replace(samples_of_runs[number][index], places=(first[number][index], at)))
         placed.append(kept[::-1])
         at -= runs[number].warmup * mean_of
     return placed[::-1]
@@ -291,14 +291,16 @@ def from_deadline(stamps: Stamps, runs: Sequence[RecordedRun]) -> list[list[Samp
     if _left(stamps, runs, 1) not in (0, TAIL * len(runs)):
         return None
     starts = _starts(stamps, runs, 1)
-    of_runs = []
+    samples_of_runs = []
     for run, start in zip(runs, starts):
         ends = stamps.ends[start + run.warmup :][: len(run.samples)].tolist()
         windows = [window for end in ends for window in islice(stamps.windows(end), 1)]
         if len(windows) < len(ends):
             return None
-        of_runs.append([Sample((w,), int(s)) for w, s in zip(windows, run.samples.tolist())])
-    return of_runs
+        samples_of_runs.append(
+            [Sample((w,), int(s)) for w, s in zip(windows, run.samples.tolist())]
+        )
+    return samples_of_runs
 
 
 def contents(stamps: Stamps, sample: Sample, deadline: bool) -> list[Content]:
