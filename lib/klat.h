@@ -206,8 +206,8 @@ static inline bool klat_iteration_of_others(struct klat_worker *worker, int64_t 
 	return begins;
 }
 
-/* For a body with another loop than klat_next()'s: the first statement of each iteration, outside
- * the stamps. True if the observed part begins here. */
+/* For a body that does not loop by klat_next(): the first statement of each iteration, outside the
+ * stamps. True if the observed part begins here. */
 static inline bool klat_iteration(struct klat_worker *worker, int64_t i)
 {
 	if (__builtin_expect(worker->watched != NULL, 0))
@@ -347,8 +347,8 @@ struct klat_benchmark {
 	const struct klat_published *published;
 	int published_count;
 	size_t state_size; /* of the struct that workers share as worker->state; zeroed */
-	/* The program can soak. Its bodies loop by klat_next(). verify() reads no samples, and
-	 * of the state only int64_t counts that never decrease, in these bytes. */
+	/* The program can soak. Its bodies loop by klat_next() or klat_goes_on(). verify() reads no
+	 * samples, and of the state only int64_t counts that never decrease, in these bytes. */
 	bool soaks;
 	size_t counts_at, counts_size;
 	int64_t iterations, warmup; /* 500 and 50 unless set */

@@ -8,8 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* -1: not given. */
-/* The defaults. */
+/* The defaults. -1: not given. */
 static const struct klat_common options = { .iterations = -1,
 					    .warmup = -1,
 					    .dma_latency = -1,

@@ -263,12 +263,14 @@ static int check_same(struct klat_run *run, int session, const json_t *json, con
 		return klat_error(run, EINVAL,
 				  "%s has the label '%s', not '%s': record into another directory",
 				  path, label_then ? label_then : "", label);
-	/* Sessions of earlier versions do not say it. */
+	/* Older sessions lack it. */
 	if (load_then && json_is_true(load_then) != under_load)
 		return klat_error(run, EINVAL,
-				  "%s has runs with%s --under-load, and this run is with%s: record "
-				  "into another directory",
-				  path, under_load ? "out" : "", under_load ? "" : "out");
+				  under_load ? "%s has runs without --under-load, but this run has "
+					       "it: record into another directory"
+					     : "%s has runs with --under-load, but this run is "
+					       "without it: record into another directory",
+				  path);
 	return check_scheduler(run, session);
 }
 

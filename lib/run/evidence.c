@@ -51,7 +51,8 @@ static uint64_t add_cgroups(uint64_t hash, pid_t task)
 	return hash;
 }
 
-/* Of the measured process and of each worker, which can be a process of its own; 0: not read. */
+/* A hash of the cgroups of the measured process and its workers, which can be processes; 0: not
+ * read. */
 static uint64_t hash_cgroups(const struct klat_run *run)
 {
 	char link[16] = "";
@@ -59,7 +60,7 @@ static uint64_t hash_cgroups(const struct klat_run *run)
 	const pid_t self = linked ? atoi(link) : 0, soaking = run->library->soak.pid;
 	uint64_t hash = add_cgroups(0, soaking ? soaking : self);
 
-	/* In a PID namespace, /proc can be that of another one, with other numbers. */
+	/* /proc can belong to another PID namespace, with other numbers. */
 	if (self != getpid())
 		return hash;
 	for (int i = 0; i < run->worker_count; i++)

@@ -187,7 +187,7 @@ static bool has_superior(const struct klat_run *run, const struct klat_worker *w
 	return false;
 }
 
-/* Of the metrics, the one with the shortest median. */
+/* The shortest median of any metric. */
 static double shortest_median_ns(const struct klat_run *run)
 {
 	uint64_t shortest = 0;
@@ -389,10 +389,10 @@ static void judge_waits(struct klat_run *run, const struct klat_worker *worker,
 }
 
 /*
- * An interrupt with its softirq takes a few microseconds, so one changes a sample of less than
- * LENGTH_NS, and a longer sample needs more of them. The counts cover the whole run, so those in
- * samples are estimated: by the share of the time that the samples cover. In shorter metrics there
- * are fewer.
+ * An interrupt with its softirq takes a few microseconds. One changes a sample that is shorter than
+ * LENGTH_NS; for a longer sample several are needed. The counts cover the whole run, so those in
+ * samples are estimated: by the share of the time that the samples cover. Metrics with shorter
+ * samples have fewer.
  */
 #define LENGTH_NS 100000
 

@@ -120,8 +120,8 @@ bool sync_pair_becomes_contended(struct sync_pair *pair, int thread, uint32_t tu
 /* An epoll descriptor that waits for `fd` to become readable, or -errno. */
 int sync_epoll(int fd);
 
-/* Wait for it. Negative, with errno, if this fails. By address: otherwise the descriptor would take
- * a register of the caller, in timed parts. */
+/* Wait for the epoll descriptor. Negative, with errno, if this fails. The descriptor is passed by
+ * address, so that it takes no register in timed parts. */
 static inline long sync_epoll_wait(const int *epoll)
 {
 	struct epoll_event event;

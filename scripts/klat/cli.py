@@ -44,8 +44,8 @@ class Parser(argparse.ArgumentParser):
 
 
 def _parser(loaded: Sequence[str], lists_all: bool = False) -> Parser:
-    """With the options of the commands in `loaded`. The other commands and the programs are only listed, if at
-    all, because to load each command takes longer than most of them run."""
+    """Loads only the commands in `loaded`. With `lists_all`, the others and the programs are listed without their
+    options: to load all commands takes long."""
     available = programs.available() if lists_all else []
     parser = Parser(
         prog="klat",

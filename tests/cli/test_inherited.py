@@ -101,7 +101,7 @@ def test_a_load_that_the_user_started_is_recorded(tmp_path):
     assert run("syscall", *words, "--under-load").status in (MEASURED, UNTRUSTED)
     done = run("syscall", *words)
     assert_one_line(done, "syscall", FAILED)
-    assert "has runs with --under-load, and this run is without" in done.err
+    assert "has runs with --under-load, but this run is without" in done.err
 
 
 def test_no_variable_chooses_another_backend_of_libevent():

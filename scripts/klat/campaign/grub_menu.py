@@ -34,7 +34,7 @@ _ITEMS = ("menuentry", "submenu")
 # klat does not know the effect of these commands on the menu.
 _UNREAD = re.compile(r"uki|legacy_\w+|syslinux_\w+|extract_\w+|exit|eval|normal")
 _ENDS = re.compile(r"exit|boot|halt|reboot|normal_exit")  # the rest is not executed
-_WAITS = "timeout waits"  # a variable that no script can name: "no" if the timeout counts down
+_WAITS = "timeout waits"  # no script can name this variable; "no": the timeout counts down
 _NAME = re.compile(r"\$\{?([A-Za-z_]\w*)")
 _NOTHING = GrubBlock((), "", 0)
 _ITEM_COMMANDS = 10_000

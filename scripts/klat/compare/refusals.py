@@ -28,7 +28,7 @@ Conditions = tuple[Condition, ...]
 
 
 def without_effect(allow: Sequence[str], datasets: Sequence[Dataset]) -> Iterator[str]:
-    """A sentence for each KEY.NAME that none of the sessions has. It allows nothing, so it can be right for other sessions."""
+    """A sentence for each KEY.NAME that none of the sessions has. It may fit other sessions, so it is no error."""
     known = {key for side in datasets for source in side.sources for key, _ in source.values}
     for key in allow:
         family, dot, _ = key.partition(".")

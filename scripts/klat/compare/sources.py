@@ -77,8 +77,8 @@ class Pairing:
         return ""
 
     def is_complete(self, orders: Sequence[int], last_recorded: int) -> bool:
-        """Whether these runs of one pair are of all its turns, and the session did not end within it. If not, a
-        drift does not cancel."""
+        """Whether these runs are from all turns of their pair, and the session did not end during the pair. Else a
+        drift does not cancel. True without a pair."""
         for first, last, _ in () if isinstance(self.pairs, str) else self.pairs:
             if first <= orders[0] <= last:
                 turns = [turn for turn in self.turns if first <= turn[0] and turn[1] <= last]

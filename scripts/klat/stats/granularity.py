@@ -70,7 +70,7 @@ def rounded_alike(samples: Distribution, step: float) -> float:
 
 def short_runs_rounded_alike(runs: Samples, step: float) -> list[float]:
     """rounded_alike() of runs with equal numbers of samples, a run in each line. A count of the samples in each
-    step, in a table that far steps share, shows the runs in which no step can have a twentieth of the samples:
+    step, in a table where distant steps share a place, shows the runs in which no step can have a twentieth of the samples:
     their share is 0. The others are computed one by one."""
     count, n = runs.shape
     width = 1 << (2 * n).bit_length()
