@@ -9,10 +9,21 @@
 
 struct klat_run;
 
+/* What another program can change of a thread: see traits.c. */
+enum { KLAT_NICE, KLAT_CLAMPS, KLAT_SLICE, KLAT_SLACK, KLAT_FILTERS, KLAT_CGROUP, KLAT_TRAITS };
+
+enum { KLAT_TRAIT_UNKNOWN = -1, KLAT_TASK_PATH = 40 };
+
+struct klat_traits {
+	int64_t values[KLAT_TRAITS];
+};
+
 /* The library's account of a worker's time in its observed part. */
 struct klat_account {
 	int file;                  /* descriptor of /proc/thread-self/schedstat, or -1 */
 	bool traced;               /* by another process, before or after the body */
+	char task[KLAT_TASK_PATH]; /* its directory in /proc; empty if it has none there */
+	struct klat_traits traits; /* before the body */
 	const char *changed;       /* what another program changed of the thread, or NULL */
 	int64_t cpu_ns, waited_ns; /* waited_ns: for its CPU; -1 if the kernel does not report it */
 	int64_t elapsed_ns;

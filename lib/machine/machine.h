@@ -197,6 +197,16 @@ struct klat_policy {
 /* -EINVAL if the text is not a policy. Without a priority, policy->priority stays. */
 int klat_policy_parse(const char *text, struct klat_policy *policy);
 const char *klat_policy_name(int policy);
+/* The kernel's struct sched_attr, which C libraries define in different headers or not at all. */
+struct klat_scheduling {
+	uint32_t size, policy;
+	uint64_t flags;
+	int32_t nice;
+	uint32_t priority;
+	uint64_t runtime, deadline, period; /* runtime: the time slice of an ordinary thread */
+	uint32_t util_min, util_max;        /* 0 where the kernel has no clamps */
+};
+bool klat_scheduling_read(pid_t thread, struct klat_scheduling *scheduling);
 /* Try the policy on the calling thread and undo it. */
 int klat_policy_try(int policy, int priority);
 /* Start a thread with a small stack. With NULL it has the caller's CPUs. 0 or -errno. */

@@ -11,6 +11,7 @@
 #include <sched.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 static const struct {
@@ -51,6 +52,11 @@ const char *klat_policy_name(int policy)
 		if (policies[i].policy == (policy & ~SCHED_RESET_ON_FORK))
 			return policies[i].name;
 	return "unknown";
+}
+
+bool klat_scheduling_read(pid_t thread, struct klat_scheduling *scheduling)
+{
+	return !syscall(SYS_sched_getattr, thread, scheduling, sizeof(*scheduling), 0);
 }
 
 int klat_policy_try(int policy, int priority)

@@ -272,31 +272,16 @@ static void add_mtu(json_t *object)
 		close(file);
 }
 
-/* The kernel's struct sched_attr, which C libraries define in different headers or not at all. */
-struct attributes {
-	uint32_t size, policy;
-	uint64_t flags;
-	int32_t nice;
-	uint32_t priority;
-	uint64_t runtime, deadline, period;
-	uint32_t util_min, util_max;
-};
-
-static bool read_attributes(struct attributes *attributes)
-{
-	return !syscall(SYS_sched_getattr, 0, attributes, sizeof(*attributes), 0);
-}
-
 /* A time slice and a utilization clamp that somebody requested. The kernel does not tell a
  * requested slice from its default: request the default, read it, and restore the slice. */
 static void add_scheduling(json_t *object)
 {
 	/* Kernels before 5.3 have no clamps, and write no value for them. */
-	struct attributes inherited = { 0 }, ordinary;
+	struct klat_scheduling inherited = { 0 }, ordinary;
 	char text[64] = "none";
 	bool clamped;
 
-	if (!read_attributes(&inherited))
+	if (!klat_scheduling_read(0, &inherited))
 		return;
 	/* By default a real-time thread has the highest clamp. Without clamps, both are 0. */
 	clamped = inherited.util_max && (inherited.util_min > 0 || inherited.util_max < 1024) &&
@@ -308,7 +293,7 @@ static void add_scheduling(json_t *object)
 		return;
 	ordinary = inherited;
 	ordinary.runtime = 0;
-	if (syscall(SYS_sched_setattr, 0, &ordinary, 0) || !read_attributes(&ordinary))
+	if (syscall(SYS_sched_setattr, 0, &ordinary, 0) || !klat_scheduling_read(0, &ordinary))
 		return;
 	snprintf(text, sizeof(text), "none");
 	if (ordinary.runtime != inherited.runtime) {

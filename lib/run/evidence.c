@@ -38,36 +38,6 @@ static void take_halt_poll(struct klat_snapshot *snapshot, const struct klat_run
 	}
 }
 
-/* Continues a hash (FNV) with the cgroups of a task. */
-static uint64_t add_cgroups(uint64_t hash, pid_t task)
-{
-	char path[64], *text;
-
-	snprintf(path, sizeof(path), "/proc/%d/cgroup", task);
-	text = klat_read_file(path);
-	for (const char *c = text; c && *c; c++)
-		hash = (hash ^ (unsigned char)*c) * 0x100000001b3;
-	free(text);
-	return hash;
-}
-
-/* A hash of the cgroups of the measured process and its workers, which can be processes; 0: not
- * read. */
-static uint64_t hash_cgroups(const struct klat_run *run)
-{
-	char link[16] = "";
-	const bool linked = readlink("/proc/self", link, sizeof(link) - 1) > 0;
-	const pid_t self = linked ? atoi(link) : 0, soaking = run->library->soak.pid;
-	uint64_t hash = add_cgroups(0, soaking ? soaking : self);
-
-	/* /proc can belong to another PID namespace, with other numbers. */
-	if (self != getpid())
-		return hash;
-	for (int i = 0; i < run->worker_count; i++)
-		hash = add_cgroups(hash, run->workers[i].tid);
-	return hash;
-}
-
 void klat_snapshot_take(struct klat_snapshot *snapshot, const struct klat_run *run)
 {
 	char *text;
@@ -84,7 +54,6 @@ void klat_snapshot_take(struct klat_snapshot *snapshot, const struct klat_run *r
 	/* An SMI stops all CPUs at once, so one CPU's count is enough. */
 	snapshot->smi = klat_arch_smi_count(run->cpus[0]);
 	klat_scheduler(snapshot->scheduler, sizeof(snapshot->scheduler));
-	snapshot->cgroups_hash = hash_cgroups(run);
 	if (run->library->common.guest_halt_poll >= 0)
 		take_halt_poll(snapshot, run);
 }
@@ -254,9 +223,6 @@ static void judge_machine(struct klat_run *run)
 		klat_invalid(run, "the sched_ext scheduler changed from %s to %s",
 			     *library->before.scheduler ? library->before.scheduler : "none",
 			     *library->after.scheduler ? library->after.scheduler : "none");
-	if (library->before.cgroups_hash && library->after.cgroups_hash &&
-	    library->before.cgroups_hash != library->after.cgroups_hash)
-		klat_invalid(run, "another program moved this process to another cgroup");
 }
 
 static void judge_halt_poll(struct klat_run *run)

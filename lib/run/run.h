@@ -71,6 +71,16 @@ int klat_slow_finish(struct klat_run *run);
 struct klat_worker *klat_worker_of(struct klat_run *run, int metric, int64_t series);
 int klat_workers_run(struct klat_run *run);
 
+/* traits.c */
+/* The calling thread's directory in /proc, which can belong to another PID namespace. */
+bool klat_task_path(char path[static KLAT_TASK_PATH]);
+/* Read a file of a thread by klat_task_path(). Its size, or -1; the text is empty if there is none.
+ */
+ssize_t klat_task_read(const char *task, const char *name, char *text, size_t size);
+void klat_traits_read(struct klat_traits *traits, const char *task, pid_t thread);
+/* The name of a trait that changed, or NULL. */
+const char *klat_traits_changed(const struct klat_traits *before, const struct klat_traits *after);
+
 /* stop_detector.c */
 /*
  * A thread that sleeps in a read while the workers run. Whatever stops the process (a signal, a
@@ -79,8 +89,8 @@ int klat_workers_run(struct klat_run *run);
 struct klat_stop_detector {
 	pthread_t thread;
 	int pipe[2];
-	pid_t tid;
-	bool runs;
+	char task[KLAT_TASK_PATH]; /* see klat_task_path() */
+	bool started, runs;
 	int status;     /* its status file; -1 if unreadable */
 	int64_t before; /* its sleeps before the read */
 };
@@ -108,8 +118,7 @@ struct klat_snapshot {
 	/* If the run holds the guest's halt polling. polls is -1 if the kernel does not count. */
 	int64_t halt_poll_ns, polls, halts;
 	int highest_cpu;
-	char scheduler[64];    /* of sched_ext; empty if there is none */
-	uint64_t cgroups_hash; /* of the cgroups; 0: not read */
+	char scheduler[64]; /* of sched_ext; empty if there is none */
 };
 
 void klat_snapshot_take(struct klat_snapshot *snapshot, const struct klat_run *run);

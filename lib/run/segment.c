@@ -64,19 +64,6 @@ static void read_faults(struct klat_worker *worker, const char *text)
 	worker->major_faults = major;
 }
 
-static bool read_task(const struct klat_worker *worker, pid_t pid, const char *name, char *text,
-		      size_t size)
-{
-	char path[64];
-	ssize_t length;
-
-	snprintf(path, sizeof(path), "/proc/%d/task/%d/%s", worker->process ? worker->tid : pid,
-		 worker->tid, name);
-	length = klat_read_small(path, text, size - 1);
-	text[length > 0 ? length : 0] = 0;
-	return length > 0;
-}
-
 static bool is_held(const struct klat_worker *worker)
 {
 	klat_cpu_set set = { 0 };
@@ -86,28 +73,30 @@ static bool is_held(const struct klat_worker *worker)
 }
 
 /* Replace the counts of the worker by those since it started. */
-static void read_worker(struct klat_worker *worker, pid_t pid)
+static void read_worker(struct klat_worker *worker)
 {
+	const char *task = worker->account.task;
 	struct sched_param param = { 0 };
+	struct klat_traits traits;
 	char text[8192];
 
-	if (read_task(worker, pid, "status", text, sizeof(text))) {
+	if (klat_task_read(task, "status", text, sizeof(text)) > 0) {
 		worker->wakeups =
 			klat_count_after(text, "\nvoluntary_ctxt_switches") - worker->rests;
 		worker->voluntary = worker->wakeups;
 		worker->involuntary = klat_count_after(text, "nonvoluntary_ctxt_switches");
 		worker->account.traced = klat_count_after(text, "\nTracerPid:") > 0;
 	}
-	if (read_task(worker, pid, "stat", text, sizeof(text)))
+	if (klat_task_read(task, "stat", text, sizeof(text)) > 0)
 		read_faults(worker, text);
 	/* The worker goes on between the copy of its counts and the reading of its faults. */
 	if (worker->other_faults >= 0)
 		worker->expected_faults = worker->minor_faults - worker->other_faults;
-	worker->migrations = read_task(worker, pid, "sched", text, sizeof(text))
+	worker->migrations = klat_task_read(task, "sched", text, sizeof(text)) > 0
 				     ? klat_count_after(text, "nr_migrations")
 				     : -1;
 	worker->wait_ns = -1;
-	if (read_task(worker, pid, "schedstat", text, sizeof(text))) {
+	if (klat_task_read(task, "schedstat", text, sizeof(text)) > 0) {
 		worker->account.cpu_ns = klat_count_after(text, "");
 		worker->wait_ns = klat_count_after(text, " ");
 	}
@@ -116,6 +105,8 @@ static void read_worker(struct klat_worker *worker, pid_t pid)
 	worker->policy_obtained = sched_getscheduler(worker->tid);
 	sched_getparam(worker->tid, &param);
 	worker->priority_obtained = param.sched_priority;
+	klat_traits_read(&traits, task, worker->tid);
+	worker->account.changed = klat_traits_changed(&worker->account.traits, &traits);
 }
 
 /* An interruption between the readings of two clocks makes their difference wrong. So keep the
@@ -174,11 +165,9 @@ static void read_counts(struct klat_reading *reading, const struct klat_run *run
 
 static int64_t detector_sleeps(const struct klat_run *run)
 {
-	char path[64], text[8192];
+	char text[8192];
 
-	snprintf(path, sizeof(path), "/proc/%d/task/%d/status", run->library->soak.pid,
-		 run->library->stop_detector.tid);
-	return klat_read_small(path, text, sizeof(text)) > 0
+	return klat_task_read(run->library->stop_detector.task, "status", text, sizeof(text)) > 0
 		       ? klat_count_after(text, "\nvoluntary_ctxt_switches")
 		       : -1;
 }
@@ -189,7 +178,7 @@ static void take(struct klat_reading *reading, const struct klat_run *run)
 	read_counts(reading, run);
 	reading->suspensions = count_suspensions();
 	for (int i = 0; i < run->worker_count; i++)
-		read_worker(&reading->workers[i], run->library->soak.pid);
+		read_worker(&reading->workers[i]);
 	reading->sleeps = detector_sleeps(run);
 	reading->stops = run->library->stops;
 	memset(&reading->snapshot, 0, sizeof(reading->snapshot));
@@ -262,6 +251,7 @@ static void subtract_worker(struct klat_worker *worker, const struct klat_worker
 	subtract(&worker->account.waited_ns, before->account.waited_ns);
 	subtract(&worker->account.cpu_ns, before->account.cpu_ns);
 	worker->account.traced |= before->account.traced;
+	worker->account.changed = worker->account.changed ?: before->account.changed;
 	worker->rests -= before->rests;
 	worker->expected_faults -= before->expected_faults;
 	worker->expected_switches -= before->expected_switches;

@@ -13,7 +13,8 @@ static void *sleep_until_end(void *argument)
 
 	detector->status = open("/proc/thread-self/status", O_RDONLY | O_CLOEXEC);
 	detector->before = klat_thread_usage().ru_nvcsw;
-	__atomic_store_n(&detector->tid, gettid(), __ATOMIC_RELEASE);
+	klat_task_path(detector->task);
+	__atomic_store_n(&detector->started, true, __ATOMIC_RELEASE);
 	/* The freezer of cgroup version 1 interrupts a sleep in read(), but not on a futex. */
 	size = read(detector->pipe[0], &byte, 1);
 	(void)size;
@@ -36,7 +37,7 @@ void klat_stop_detector_start(struct klat_stop_detector *detector, int cpu)
 	if (pipe2(detector->pipe, O_CLOEXEC))
 		return;
 	detector->runs = !klat_thread_start(&detector->thread, cpu, sleep_until_end, detector);
-	while (detector->runs && !__atomic_load_n(&detector->tid, __ATOMIC_ACQUIRE))
+	while (detector->runs && !__atomic_load_n(&detector->started, __ATOMIC_ACQUIRE))
 		klat_nap(10000);
 	for (int naps = 0;
 	     detector->runs && naps < 10000 && sleeps_of(detector) == detector->before; naps++)

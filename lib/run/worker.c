@@ -170,33 +170,6 @@ static void read_back(struct klat_worker *worker)
 	worker->priority_obtained = param.sched_priority;
 }
 
-/* What another program can change of a thread. Real-time policies ignore the nice value. */
-struct traits {
-	int nice, slack_ns;
-	int64_t filters; /* of seccomp; -1: unknown */
-};
-
-static struct traits traits_of_this_thread(void)
-{
-	char status[8192];
-	const bool is_known =
-		klat_read_small("/proc/thread-self/status", status, sizeof(status)) > 0;
-
-	return (struct traits){
-		.nice = sched_getscheduler(0) == SCHED_OTHER ? getpriority(PRIO_PROCESS, 0) : 0,
-		.slack_ns = prctl(PR_GET_TIMERSLACK),
-		.filters = is_known ? klat_count_after(status, "\nSeccomp_filters:") : -1,
-	};
-}
-
-static const char *changed_trait(const struct traits *before, const struct traits *after)
-{
-	return before->nice != after->nice           ? "nice value"
-	       : before->slack_ns != after->slack_ns ? "timer slack"
-	       : before->filters != after->filters   ? "seccomp filters"
-						     : NULL;
-}
-
 /* Other workers may wait for this one in a spin, in a read or at the barrier. So the run ends here,
  * and not after run->patience. */
 static void fail(const struct klat_worker *worker)
@@ -230,7 +203,7 @@ static void *worker_main(void *argument)
 	struct klat_worker *worker = argument;
 	struct klat_library *library = worker->run->library;
 	int64_t migrations, wait_ns;
-	struct traits before, after;
+	struct klat_traits traits;
 	bool pinned_first;
 
 	worker->tid = gettid();
@@ -244,7 +217,8 @@ static void *worker_main(void *argument)
 	klat_thread_self(&migrations, &wait_ns);
 	worker->account.file = open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC);
 	worker->account.traced = klat_is_traced("/proc/thread-self/status");
-	before = traits_of_this_thread();
+	klat_task_path(worker->account.task);
+	klat_traits_read(&worker->account.traits, worker->account.task, 0);
 
 	pthread_barrier_wait(&library->barrier); /* ready */
 	pthread_barrier_wait(&library->barrier); /* the first snapshot is taken */
@@ -266,8 +240,8 @@ static void *worker_main(void *argument)
 		worker->wait_ns -= wait_ns;
 	worker->pinned = pinned_first && pinned_to(worker->cpu);
 	read_back(worker);
-	after = traits_of_this_thread();
-	worker->account.changed = changed_trait(&before, &after);
+	klat_traits_read(&traits, worker->account.task, 0);
+	worker->account.changed = klat_traits_changed(&worker->account.traits, &traits);
 	pthread_barrier_wait(&library->barrier); /* done */
 	return NULL;
 }

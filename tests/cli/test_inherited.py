@@ -35,9 +35,9 @@ def inherited(directory: Path) -> dict[str, str]:
     return found
 
 
-def set_slice(ns: int) -> None:
+def set_slice(ns: int, thread: int = 0) -> None:
     attributes = struct.pack("IIQiIQQQ", 48, os.SCHED_OTHER, 0, os.nice(0), 0, ns, 0, 0)
-    assert LIBC.syscall(SET_ATTRIBUTES, 0, attributes, 0) == 0
+    assert LIBC.syscall(SET_ATTRIBUTES, thread, attributes, 0) == 0
 
 
 def bind_memory() -> None:

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: MIT */
+/* What another program can change of a worker while it runs. The record names the first values. */
+#include "run/run.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+bool klat_task_path(char path[static KLAT_TASK_PATH])
+{
+	const ssize_t size = readlink("/proc/thread-self", path, KLAT_TASK_PATH - 1);
+
+	path[size > 0 ? size : 0] = 0;
+	return size > 0;
+}
+
+ssize_t klat_task_read(const char *task, const char *name, char *text, size_t size)
+{
+	char path[96];
+	ssize_t length = -1;
+
+	snprintf(path, sizeof(path), "/proc/%s/%s", task, name);
+	if (*task)
+		length = klat_read_small(path, text, size);
+	text[length > 0 ? length : 0] = 0;
+	return length;
+}
+
+/* Continues a hash (FNV). */
+static uint64_t hash_of(const char *text, uint64_t hash)
+{
+	for (const char *c = text; *c; c++)
+		hash = (hash ^ (unsigned char)*c) * 0x100000001b3;
+	return hash;
+}
+
+void klat_traits_read(struct klat_traits *traits, const char *task, pid_t thread)
+{
+	struct klat_scheduling scheduling = { 0 };
+	char text[8192], path[96];
+	const char *number = strrchr(task, '/');
+
+	for (size_t i = 0; i < KLAT_TRAITS; i++)
+		traits->values[i] = KLAT_TRAIT_UNKNOWN;
+	if (klat_scheduling_read(thread, &scheduling)) {
+		/* Real-time policies ignore the nice value, and the kernel does not report it.
+		 * Not negative, as in getpriority(2) without the C library. */
+		traits->values[KLAT_NICE] = 20 - scheduling.nice;
+		traits->values[KLAT_CLAMPS] = scheduling.util_min * 10000LL + scheduling.util_max;
+		traits->values[KLAT_SLICE] = scheduling.runtime;
+	}
+	/* A thread has this file, and its directory in `task` does not. */
+	snprintf(path, sizeof(path), "/proc%s/timerslack_ns", number ?: "");
+	traits->values[KLAT_SLACK] = number ? klat_read_count(path) : KLAT_TRAIT_UNKNOWN;
+	if (klat_task_read(task, "status", text, sizeof(text)) > 0)
+		traits->values[KLAT_FILTERS] = klat_count_after(text, "\nSeccomp_filters:");
+	/* Memory is charged to the cgroup of the process. */
+	if (klat_task_read(task, "cgroup", text, sizeof(text)) > 0) {
+		traits->values[KLAT_CGROUP] = hash_of(text, 0);
+		klat_task_read(task, "../../cgroup", text, sizeof(text));
+		traits->values[KLAT_CGROUP] = hash_of(text, traits->values[KLAT_CGROUP]);
+	}
+}
+
+const char *klat_traits_changed(const struct klat_traits *before, const struct klat_traits *after)
+{
+	static const char *const names[KLAT_TRAITS] = {
+		[KLAT_NICE] = "nice value",         [KLAT_CLAMPS] = "utilization clamp",
+		[KLAT_SLICE] = "time slice",        [KLAT_SLACK] = "timer slack",
+		[KLAT_FILTERS] = "seccomp filters", [KLAT_CGROUP] = "cgroup",
+	};
+
+	for (size_t i = 0; i < KLAT_TRAITS; i++)
+		if (before->values[i] != after->values[i] &&
+		    before->values[i] != KLAT_TRAIT_UNKNOWN &&
+		    after->values[i] != KLAT_TRAIT_UNKNOWN)
+			return names[i];
+	return NULL;
+}
