@@ -55,12 +55,14 @@ def test_a_change_must_be_clearer_at_an_early_look(side, klat):
     assert status == 1 and "all looks" not in out
 
 
+@pytest.mark.parametrize("boots", [1, 14, 21])
+def test_a_number_of_rounds_without_a_look_has_its_own_level(side, klat, boots):
+    rules = compared(klat, *campaign(side, boots))["options"]["rules"]
+    assert rules["alpha"] == pytest.approx(Look(min(boots, 20), (10, 20), 0.05).level())
+
+
 def test_a_number_of_rounds_without_a_look_is_said(side, klat):
-    sides = campaign(side, 14)
-    found = compared(klat, *sides)
-    level = Look(14, (10, 20), 0.05).level()
-    assert found["options"]["rules"]["alpha"] == pytest.approx(level)
-    out = words(klat("compare", *sides)[1])
+    out = words(klat("compare", *campaign(side, 14))[1])
     assert "looks were planned after 10 and 20 rounds, but all sides have 14 rounds;" in out
     assert "This is an unplanned look, after 14 of 20 rounds" in out
 

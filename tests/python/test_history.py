@@ -129,6 +129,13 @@ def test_a_slow_drift_is_not_a_change_at_a_boot(boots, klat):
     assert "at boot " not in out and "% a boot" in out
 
 
+def test_a_change_is_found_from_the_number_of_boots_that_it_needs(boots, klat):
+    n = needed(0.05 / 2)
+    for count, shape in ((n - 1, "boots: too few to find a change"), (n, "\nchanged ")):
+        out = klat_history(klat, boots(lambda b: 1.0 + 0.2 * (b >= n // 2), count, f"b{count}"))[1]
+        assert shape in out
+
+
 def test_a_label_that_stays_has_no_change_found(boots, klat):
     status, out, _ = klat_history(klat, boots(lambda b: 1.0))
     assert status == 0 and "no change found" in out and "at boot " not in out
@@ -211,7 +218,9 @@ def test_a_change_of_two_steps_is_found_on_a_coarse_counter(coarse, klat):
     out = klat_history(klat, coarse(*[5] * 8, *[7] * 8))[1]
     assert re.search(r"^changed +\+40 %", out, re.MULTILINE)
     # 4.5 to 5.5 us became 6.5 to 7.5 us. As logs, both ends of a step are as far away as the lower.
-    assert "+40 % (p 0.001); rounded to the counter's step it may be +17" in " ".join(out.split())
+    assert "+40 % (p 0.001); rounded to the counter's step it may be +17 % to +67.5 %" in " ".join(
+        out.split()
+    )
 
 
 def test_a_drift_that_rounding_alone_can_make_is_within_one_step(coarse, klat):

@@ -1,5 +1,6 @@
 """Held to scipy, and to worked examples of the papers."""
 
+import itertools
 import math
 from collections.abc import Sequence
 from fractions import Fraction
@@ -242,6 +243,26 @@ def test_the_power_of_equivalence_agrees_with_a_simulation():
         found = welch(list(draw.normal(0, 1, 8)), list(draw.normal(0.3, 1, 8)))
         hits += found is not None and found.p_within(1.8) <= 0.05
     assert power.power_of_equivalence(design, 0.3, 1.8, 0.05) == EXACT(hits / 2_000, abs=0.04)
+
+
+def test_without_noise_equivalence_is_certain_or_impossible():
+    exact = power.Design(8, 0.0, resolution=0.01)
+    assert power.power_of_equivalence(exact, -0.019, 0.03, 0.05) == 1
+    assert power.power_of_equivalence(exact, 0.02, 0.03, 0.05) == 0
+
+
+@pytest.mark.parametrize(
+    "values",
+    [range(4), range(9), [3, 3, -2, 2, -1, 1, 0, -3], [-3, -1, -2, 2, -1, -1, -1, 0, 2, 1, 3]],
+)
+def test_the_correlation_time_is_that_of_geyer_term_by_term(values):
+    series, n = np.array(values, dtype=float), len(values)
+    centred = series - series.mean()
+    r = [float(centred[: n - lag] @ centred[lag:] / (centred @ centred)) for lag in range(n)]
+    pairs = [r[lag] + r[lag + 1] for lag in range(0, n - 1, 2)]
+    positive = list(itertools.takewhile(lambda pair: pair > 0, pairs))
+    falling = itertools.accumulate(positive, min)
+    assert autocorrelation.correlation_time(series) == approx(max(1, 2 * sum(falling) - 1))
 
 
 def test_the_smallest_count_is_found():

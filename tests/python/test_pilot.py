@@ -292,6 +292,9 @@ def test_blocks_without_the_figure_have_no_plan(new_session, klat):
     status, out, _ = klat("plan", one)
     assert status == 3 and "in turns: 1 block;" in out
     assert unknown(out, "block").startswith("one block is complete;")
+    for blocks, roughly in ((4, True), (5, False)):
+        path, _ = taken_in_turns(new_session, blocks=blocks, name=f"b{blocks}")
+        assert ("few blocks show" in klat("plan", path)[1]) == roughly
     three, _ = taken_in_turns(new_session, blocks=3, name="2")
     status, out, _ = klat("plan", three, "--quantile", "p99")
     assert status == 3 and "in turns: 3 blocks;" in out

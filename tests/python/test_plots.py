@@ -99,6 +99,21 @@ def test_every_axis_has_a_readable_number_of_tics(low, high):
         assert 2 <= logarithmic_tics(low, high).count("' ") <= 12
 
 
+@pytest.mark.parametrize(
+    ("low", "high", "most", "places"),
+    [
+        (1, 9, 9, "1 1.5 2 3 4 5 7"),
+        (1, 9, 8, "1 1.5 2 3 5"),
+        (1, 20, 9, "1 2 5 10 20"),
+        (1, 200, 8, "1 3 10 30 100"),
+        (1, 4e5, 9, "1 10 100 1,000 10,000 100,000"),
+        (1, 4e5, 4, "1 1,000"),
+    ],
+)
+def test_where_there_are_few_decades_tics_are_between_them(low, high, most, places):
+    assert " ".join(re.findall("'([^']+)'", logarithmic_tics(low, high, most))) == places
+
+
 def test_counts_have_whole_tics():
     for most in (1, 9, 20, 500, 12_345):
         places = re.findall(r"' ([0-9.]+)", whole_tics(0.5, most + 0.5))

@@ -87,7 +87,7 @@ def test_only_one_of_two_rows_that_share_a_pair_counts(writer):
 def test_more_pairs_than_a_soak_can_hold_are_not_read(writer, monkeypatch):
     monkeypatch.setattr(samples, "MOST_PAIRS", 4)
     monkeypatch.setattr(samples, "_PAIRS", 2)
-    writer.run({"m": range(6)}, params=SOAK)
+    writer.run({"m": range(5)}, params=SOAK)
     session = read_session(writer.path)
     with pytest.raises(DamagedPairs, match="are more than 4"):
         SampleFiles(session).distribution(session.rows[0])
