@@ -2,6 +2,7 @@
 
 import json
 import os
+from argparse import Namespace
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -507,3 +508,11 @@ def test_a_name_that_does_not_decide_the_kernel_is_refused(text: str, why: str) 
     with pytest.raises(KlatError, match=why):
         _campaign_plan._entry(text, entries)
     assert _campaign_plan._entry(".old", entries) is entries[1]
+
+
+def test_the_boot_partitions_of_proxmox_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_campaign_state, "_OF_PROXMOX", tmp_path)
+    with pytest.raises(KlatError, match="proxmox-boot-tool keeps .* give --kexec"):
+        _campaign_state.this_loader(Namespace(kexec=False, boot_command=None))

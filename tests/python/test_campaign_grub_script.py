@@ -96,7 +96,7 @@ def test_conditions(text: str, truth: bool | None) -> None:
 
 def executed(directory: Path, script: str) -> GrubMenu:
     (directory / "grub.cfg").write_text(script.replace("; }", "\n}"))
-    menu = GrubMenu(directory, {}, lambda _: None, directory, "x86_64-efi")
+    menu = GrubMenu(directory, {}, directory / "root")
     menu.execute()
     return menu
 
@@ -291,7 +291,7 @@ def test_what_an_item_defines_is_unknown_to_the_next_item(tmp_path: Path) -> Non
     """GRUB executes only the item that it starts."""
     first = "menuentry A {\nlinux /a\nx=1\n" + ENDLESS + "\n}\n"
     (tmp_path / "grub.cfg").write_text(first + "menuentry B {\nlinux /b$x\n}\n")
-    menu = GrubMenu(tmp_path, {}, lambda _: None, tmp_path, "x86_64-efi")
+    menu = GrubMenu(tmp_path, {}, tmp_path / "root")
     menu.execute()
     with pytest.raises(KlatError, match="line 4: too many commands"):
         menu.loaded(menu.items[0])

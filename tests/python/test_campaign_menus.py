@@ -499,7 +499,7 @@ def test_a_grub_that_would_not_return_to_the_default_is_refused(
     config = HEAD + ONE + CUSTOM
     assert old in config
     loader = grub(config.replace(old, new))
-    write(tmp_path / "boot/grub/timeouts", b"timeout=\n")
+    write(tmp_path / "boot/grub/timeouts", b"# GRUB Environment Block\ntimeout=\n")
     with pytest.raises(KlatError, match=why):
         loader.check()
 
@@ -618,12 +618,86 @@ def test_variables_of_another_file(tmp_path: Path, grub: Menu) -> None:
     config = HEAD.replace('"0"', '"$slot"').replace("  load_env\n", f"  load_env\n{slots}")
     two = ONE + ONE.replace("A --id a", "B --id b") + CUSTOM
     loader = grub(config + two)
-    (tmp_path / "boot/grub/slots").write_text("slot=b\nnext_entry=a\n")
+    (tmp_path / "boot/grub/slots").write_text("# GRUB Environment Block\nslot=b\nnext_entry=a\n")
     assert loader.default().title == "B"
     loader.check()
     (tmp_path / "boot/grub/grub.cfg").write_text(config + "save_env -f $prefix/slots slot\n" + two)
     with pytest.raises(KlatError, match="line 20: klat cannot follow the variables of .*slots"):
         loader.check()
+
+
+# Photon OS keeps parts of its command line in files that may be missing.
+PHOTON = """\
+search -n -u 5eed -s
+load_env -f /base.cfg
+if [ -f /net.cfg ]; then load_env -f /net.cfg; else set net=net.ifnames=0; fi
+menuentry Photon { linux /boot/vmlinuz-6.1 $base $net; }
+"""
+BLOCK = "# GRUB Environment Block\n"
+
+
+@pytest.mark.parametrize(
+    "files, config, words",
+    [
+        ({"base": f"{BLOCK}base=quiet\n"}, PHOTON, "quiet net.ifnames=0"),
+        ({"base": f"{BLOCK}base=quiet\n", "net": f"{BLOCK}# net=x\nnet=y\n"}, PHOTON, "quiet y"),
+        ({"base": "base=quiet\n"}, PHOTON, "$base net.ifnames=0"),  # not a block of GRUB
+        ({}, PHOTON, "$base net.ifnames=0"),
+        ({}, PHOTON.replace("-n -u 5eed -s", "--set --fs-uuid 5eed"), "$base net.ifnames=0"),
+        ({}, PHOTON.replace("-s", "--set=root").replace(" /", " ($root)/"), "$base $net"),
+        (
+            {},
+            PHOTON.replace(
+                "load_env -f /base.cfg", "if load_env -f /b; then base=d; else base=c; fi"
+            ),
+            "c net.ifnames=0",
+        ),
+        ({}, PHOTON.replace("search", "echo"), ""),
+        ({}, PHOTON.replace("5eed", "5eed2"), ""),
+        ({}, PHOTON.replace("-s", "--set=disk"), ""),
+        ({}, PHOTON.replace("-u", "-l"), ""),
+        ({}, PHOTON.replace("-s", "-s\nset root=hd1"), ""),
+        ({}, PHOTON.replace("search", "if search x; then search").replace("-s", "-s; fi"), ""),
+        ({}, PHOTON.replace("/base", "(hd1)/base"), ""),
+    ],
+)
+def test_variables_of_a_file_that_may_be_missing(
+    tmp_path: Path, grub: Menu, files: dict[str, str], config: str, words: str
+) -> None:
+    """Empty `words`: klat does not know whether the file exists. A variable without a value stays in the words."""
+    loader = grub(HEAD + config + CUSTOM)
+    write(tmp_path / "proc/self/mountinfo", b"23 1 8:2 / / rw - ext4 /dev/sda2 rw\n")
+    for number, name in enumerate(("5eed", "5eed2"), 2):
+        write(tmp_path / f"dev/sda{number}", b"")
+        (tmp_path / "dev/disk/by-uuid").mkdir(parents=True, exist_ok=True)
+        (tmp_path / "dev/disk/by-uuid" / name).symlink_to(f"../../sda{number}")
+    for name, text in files.items():
+        write(tmp_path / f"{name}.cfg", text.encode())
+    refused = pytest.raises(
+        KlatError, match=r"line 2\d: klat cannot find the file .*base.cfg, which"
+    )
+    with nullcontext() if words else refused:
+        assert " ".join(loader.default().words) == words
+        loader.check()
+
+
+def test_a_disk_that_grub_cannot_write_is_the_first_reason(tmp_path: Path, grub: Menu) -> None:
+    loader = grub("set timeout=5\n" + PROXMOX)
+    (tmp_path / "tools/grub-probe").write_text("#!/bin/sh\necho zfs\n")
+    with pytest.raises(KlatError, match="is on zfs, where GRUB cannot write"):
+        loader.check()
+
+
+def test_a_menu_by_hand_is_refused_with_what_it_lacks(tmp_path: Path, grub: Menu) -> None:
+    by_hand = f"set timeout=5\nset default=1\n{HAND_WRITTEN}"
+    with pytest.raises(KlatError, match="line 2: .* add the lines of /etc/grub.d/00_header that"):
+        grub(by_hand).check()
+    config = tmp_path / "boot/grub/grub.cfg"
+    config.write_text(HEAD + NIXOS)
+    with pytest.raises(KlatError, match=r"add this line .*: (source \S+custom.cfg)$") as refusal:
+        Grub(tmp_path).check()
+    config.write_text(f"{HEAD}{NIXOS}{str(refusal.value).rpartition(': ')[2]}\n")
+    Grub(tmp_path).check()
 
 
 @pytest.mark.parametrize("default", ["s", "s>a"])

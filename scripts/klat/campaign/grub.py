@@ -43,7 +43,7 @@ from klat.campaign.grub_item import (
 )
 from klat.campaign.grub_files import GRUBENV, variables
 from klat.campaign.grub_execution import ARGUMENTS, shown
-from klat.campaign.grub_menu import OWN_FILE, GrubMenu
+from klat.campaign.grub_menu import BLS, OWN_FILE, GrubMenu
 from klat.campaign.grub_script import Variables, parse_block
 
 _DIRECTORIES = ("boot/grub", "boot/grub2")
@@ -51,9 +51,9 @@ _MARK = "# klat campaign: do not edit; klat removes this file\n"
 _HAD_CHOICE = "# grubenv had a next_entry\n"
 _ONCE = "klat-once"  # stands for an entry of klat that is chosen for one boot
 _BOOTS = 3  # in these, what GRUB counts in grubenv shows its effect
-# GRUB cannot write through these layers or to these file systems, so it could not clear a choice.
-_LAYERS = ("lvm", "mdraid", "diskfilter", "luks", "cryptodisk")
-_READ_ONLY = ("btrfs", "zfs", "erofs", "squash4")
+# GRUB cannot write through these layers or to these file systems, so it could not clear a choice. It cannot write to
+# btrfs either, but openSUSE's GRUB can save variables in a block that btrfs reserves: save_env -f.
+_CANNOT_WRITE = "lvm mdraid diskfilter luks cryptodisk zfs erofs squash4".split()
 # Its numbers are in Documentation/arch/x86/boot.rst. With EFI, GRUB can start the kernel as an EFI program.
 _BOOTED_BY, _GRUB_OR_EFI = "proc/sys/kernel/bootloader_type", (0x72, *range(0x20, 0x30))
 # A guess, for a kernel that klat cannot read: its file can have any name.
@@ -80,7 +80,6 @@ class Grub(BootLoader):
         )
         names = ("grub.cfg", "custom.cfg", GRUBENV)
         self._config, self._custom, self._grubenv = (self._directory / name for name in names)
-        self._bls = root / "boot/loader/entries"
         self.tools = [self._tool(name) for name in ("reboot", "editenv", "probe")]
 
     def entries(self) -> list[BootEntry]:
@@ -114,6 +113,7 @@ class Grub(BootLoader):
             if not shutil.which(tool):
                 raise KlatError(f"{tool} is missing; install GRUB's tools")
         self._check_start()
+        self._check_file_system(*_CANNOT_WRITE)
         self._check_timeout()
         saved = self._check_choice()
         if self._custom.exists() and _MARK not in file_text(self._custom):
@@ -126,14 +126,8 @@ class Grub(BootLoader):
                 f"GRUB's entry {chosen!r} is already chosen for the next boot; boot it, or run"
                 f" {self._tool('editenv')} {self._grubenv} unset next_entry"
             )
-        for kind, refused in (("abstraction", _LAYERS), ("fs", _READ_ONLY)):
-            for name in self._run("probe", f"--target={kind}", str(self._directory)).split():
-                # openSUSE's GRUB can save variables in a block that btrfs reserves: save_env -f.
-                if name in refused and not (name == "btrfs" and "env_block" in saved):
-                    raise KlatError(
-                        f"{self._directory} is on {name}, where GRUB cannot write, so it could not"
-                        " clear the choice of a boot; put /boot on a plain partition with ext4"
-                    )
+        if "env_block" not in saved:
+            self._check_file_system("btrfs")
 
     # GRUB reads the disk, not the page cache, so each change ends with a sync.
 
@@ -170,7 +164,7 @@ class Grub(BootLoader):
     def files(self) -> Mapping[str, str]:
         names = (
             *(self._config, self._custom, self._grubenv, self._root / "etc/default/grub"),
-            *self._bls.glob("*.conf"),
+            *(self._root / BLS).glob("*.conf"),
         )
         return digests((p, _CHANGES.sub(b"", file_bytes(p))) for p in names if p.is_file())
 
@@ -179,9 +173,7 @@ class Grub(BootLoader):
         menu = GrubMenu(
             self._directory,
             {**self._environment(), "next_entry": "", **(grubenv or {})},
-            self._file,
-            self._bls,
-            grub_files.target(self._root),
+            self._root,
             self._is_of_fedora(),
             with_own,
         )
@@ -223,6 +215,16 @@ class Grub(BootLoader):
                     f" {self._config}; make {config} read {self._config} by configfile"
                 )
 
+    def _check_file_system(self, *refused: str) -> None:
+        """KlatError if GRUB's directory is on one of these file systems or layers."""
+        for kind in ("abstraction", "fs"):
+            for name in self._run("probe", f"--target={kind}", str(self._directory)).split():
+                if name in refused:
+                    raise KlatError(
+                        f"{self._directory} is on {name}, where GRUB cannot write, so it could not"
+                        " clear the choice of a boot; put /boot on a plain partition with ext4"
+                    )
+
     def _check_choice(self) -> Variables:
         """The variables that GRUB saves. KlatError if in one of the next boots it would not boot an entry of klat once,
         and then the default again."""
@@ -233,16 +235,18 @@ class Grub(BootLoader):
             menu = self._menu({**grubenv, "next_entry": _ONCE})
             names = ", ".join(sorted(grubenv.keys() - {"next_entry"}))
             if menu.variables.get("default") != _ONCE:
-                unset = f"{self._tool('editenv')} {self._grubenv} unset boot_counter"
+                cure = "add the lines of /etc/grub.d/00_header that use next_entry, or give --kexec or --boot-command"
+                if menu.environment.get("boot_counter"):
+                    cure = f"run {self._tool('editenv')} {self._grubenv} unset boot_counter"
                 raise KlatError(
                     f"{menu.set_at.get('default', self._config)}: GRUB cannot boot an entry once: this default does not"
-                    f" use next_entry{f', after a boot that sets {names} in grubenv' if names else ''}"
-                    f"{f'; run {unset}' if menu.environment.get('boot_counter') else ''}"
+                    f" use next_entry{f', after a boot that sets {names} in grubenv' if names else ''}; {cure}"
                 )
             if not menu.own_file:
                 raise KlatError(
-                    f"{self._config} does not read {OWN_FILE}; restore /etc/grub.d/41_custom, and make"
-                    " grub.cfg again"
+                    f"{self._config} does not read {OWN_FILE}; restore /etc/grub.d/41_custom, and make grub.cfg again,"
+                    " or add this line at its end (in NixOS by boot.loader.grub.extraEntries):"
+                    f" source ${{config_directory}}/{OWN_FILE}"
                 )
             grubenv = {**grubenv, **menu.saved}
             boots.append((menu, grubenv))
@@ -346,7 +350,7 @@ class Grub(BootLoader):
         doubt = next(filter(None, (self._doubt(item, load) for load in loads)), "")
         image = path_on_partition(kernels[-1].words[0])
         # A file of that path can be another system's.
-        kernel = None if doubt else self._file(image)
+        kernel = None if doubt else grub_files.find(self._root, image)[0]
         release = kernel_image.release(kernel) if kernel else ""
         guess = _RELEASE.search(image)
         if not release and (
@@ -373,9 +377,6 @@ class Grub(BootLoader):
             if why:
                 return f"{item.place(load.line)}: {why}"
         return ""
-
-    def _file(self, name: str) -> Path | None:
-        return grub_files.find(self._root, name)[0]
 
     def _environment(self) -> dict[str, str]:
         return variables(self._run("editenv", str(self._grubenv), "list"))

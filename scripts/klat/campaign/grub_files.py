@@ -12,6 +12,10 @@ from klat.campaign.boot_loader import file_text, path_on_partition
 from klat.campaign.grub_script import Variables
 from klat.machine.kernel_files import Mount, mounts
 
+_WITH_VOLUMES = (
+    "btrfs",
+    "zfs",
+)  # GRUB's path of a file in these begins with a subvolume or a data set
 _CPUS = {"i686": "i386", "aarch64": "arm64"}  # others have the name of the machine
 
 
@@ -22,7 +26,7 @@ def find(root: Path, name: str) -> tuple[Path | None, str]:
     """
     if name.startswith("(loop"):
         return None, ""
-    table = [mount for mount in mounts(root) if mount.kind in ("btrfs", "zfs")]
+    table = [mount for mount in mounts(root) if mount.kind in _WITH_VOLUMES]
     sources: dict[str, set[str]] = {}
     for mount in table:
         sources.setdefault(_top(mount), set()).add(mount.source)
@@ -58,10 +62,8 @@ def doubt(root: Path, name: str) -> str:
     if not above or not line.exists():
         return ""
     path = Path("/", file.relative_to(root))
-    # GRUB does not see an overlay.
-    enclosing = [m for m in mounts(root) if m.kind != "overlay" and path.is_relative_to(m.point)]
-    if enclosing:
-        mount = max(reversed(enclosing), key=lambda mount: len(mount.point))
+    mount = _mount_of(root, file)
+    if mount:
         for_grub = Path("/", _top(mount), path.relative_to(mount.point))
         is_of_system = for_grub == _grub_path(name, mount)
         why = f"GRUB's path of {path} is {for_grub}"
@@ -75,6 +77,51 @@ def doubt(root: Path, name: str) -> str:
         f"klat finds the file {name} only without {above}: mount its partition; if {above} is a subvolume or data"
         f" set, {why}"
     )
+
+
+def _mount_of(root: Path, file: Path) -> Mount | None:
+    """The file system of a file. GRUB does not see an overlay."""
+    path = Path("/", file.relative_to(root))
+    enclosing = [m for m in mounts(root) if m.kind != "overlay" and path.is_relative_to(m.point)]
+    return max(reversed(enclosing), key=lambda m: len(m.point)) if enclosing else None
+
+
+def is_uuid_of_partition(root: Path, directory: Path, uuid: str) -> bool:
+    """Whether the file system of this directory has this UUID."""
+    mount, device = _mount_of(root, directory), root / "dev/disk/by-uuid" / uuid
+    if not mount or not uuid or not device.exists():
+        return False
+    return device.resolve() == root.joinpath(mount.source.lstrip("/")).resolve()
+
+
+def on_partition(root: Path, directory: Path, name: str) -> Path | None:
+    """Where the file with this path on the partition of the directory is, or would be. None if klat does not know."""
+    mount = _mount_of(root, directory)
+    if not mount or mount.kind in _WITH_VOLUMES or not name.startswith(("/", "($root)/")):
+        return None
+    path = Path(path_on_partition(name))
+    if not path.is_relative_to(mount.top):
+        return None
+    file = root / mount.point[1:] / path.relative_to(mount.top)
+    return None if file.is_symlink() else file
+
+
+def searched(words: Sequence[str]) -> tuple[str, str]:
+    """The variable that the command search sets, and the UUID that it looks for; empty if it has none
+    (grub-core/commands/search_wrap.c)."""
+    variable, names, rest = "", [], list(words)
+    while rest:
+        word = rest.pop(0)
+        if word in ("-s", "--set"):
+            variable = rest.pop(0) if rest and not rest[0].startswith("-") else "root"
+        elif word.startswith("--set="):
+            variable = word.partition("=")[2]
+        elif not word.startswith("-"):
+            names.append(word)
+    if variable and not names:
+        variable, names = "root", [variable]
+    is_by_uuid = len(names) == 1 and {"-u", "--fs-uuid"} & {*words}
+    return variable, names[0] if is_by_uuid else ""
 
 
 def _grub_path(name: str, mount: Mount) -> Path:
@@ -101,7 +148,7 @@ def target(root: Path) -> str:
     return f"{_CPUS.get(machine, machine)}-efi"
 
 
-GRUBENV = "grubenv"
+GRUBENV, SIGNATURE = "grubenv", "# GRUB Environment Block\n"
 
 
 def environment_words(words: Sequence[str]) -> tuple[str, list[str]]:
@@ -120,7 +167,8 @@ def environment_words(words: Sequence[str]) -> tuple[str, list[str]]:
 
 
 def variables(text: str) -> dict[str, str]:
-    return dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
+    lines = (line for line in text.splitlines() if "=" in line and not line.startswith("#"))
+    return dict(line.split("=", 1) for line in lines)
 
 
 _PARTS = re.compile(r"~|\+|\d+|[a-zA-Z]+")

@@ -6,14 +6,25 @@ None stands for the value of a variable, or the status of a command, that is kno
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Union
 
 from klat.base.errors import KlatError
 from klat.campaign.boot_loader import file_text
-from klat.campaign.grub_files import GRUBENV, bls_entries, environment_words, variables
+from klat.campaign.grub_files import (
+    GRUBENV,
+    SIGNATURE,
+    bls_entries,
+    environment_words,
+    find,
+    is_uuid_of_partition,
+    on_partition,
+    searched,
+    target,
+    variables,
+)
 from klat.campaign.grub_condition import NUMBER, Truth, number_of
 from klat.campaign.grub_execution import ARGUMENTS, Execution, Shown, shown
 from klat.campaign.grub_item import INITRAMFS, LINUX, OTHERS, LoadCommand, MenuItem
@@ -30,11 +41,13 @@ from klat.campaign.grub_script import (
 )
 
 OWN_FILE = "custom.cfg"
+BLS = "boot/loader/entries"
 _ITEMS = ("menuentry", "submenu")
 # klat does not know the effect of these commands on the menu.
 _UNREAD = re.compile(r"uki|legacy_\w+|syslinux_\w+|extract_\w+|exit|eval|normal")
 _ENDS = re.compile(r"exit|boot|halt|reboot|normal_exit")  # the rest is not executed
-_WAITS = "timeout waits"  # no script can name this variable; "no": the timeout counts down
+# No script can name these variables. "no": the timeout counts down. "yes": $root is the partition of GRUB's directory.
+_WAITS, _AT_ROOT = "timeout waits", "GRUB's directory is at $root"
 _NAME = re.compile(r"\$\{?([A-Za-z_]\w*)")
 _NOTHING = GrubBlock((), "", 0)
 _ITEM_COMMANDS = 10_000
@@ -48,7 +61,7 @@ _FEATURES = [
 
 @dataclass
 class GrubMenu(Execution):
-    """`environment` has the variables of grubenv. `file` finds a file by its path in GRUB.
+    """`environment` has the variables of grubenv. `root` is the root directory of the system.
 
     After execute(), `items` has the menu, `variables` what GRUB knows, `saved` what it writes to grubenv, `set_at` where
     variables are set, and `own_file` where the top menu reads klat's file. `left_out` has the files of the Boot
@@ -56,9 +69,7 @@ class GrubMenu(Execution):
 
     directory: Path
     environment: Mapping[str, str | None]
-    file: Callable[[str], Path | None]
-    bls: Path
-    target: str  # the CPU and the platform of GRUB, for example x86_64-efi
+    root: Path
     is_of_fedora: bool = False
     with_own: bool = False  # put an item in the place of klat's entries
     items: list[MenuItem] = field(default_factory=list)
@@ -74,7 +85,7 @@ class GrubMenu(Execution):
     def execute(self) -> None:
         """KlatError if grub.cfg, or a file that it reads, is no script of GRUB."""
         here = str(self.directory)
-        cpu, _, platform = self.target.rpartition("-")
+        cpu, _, platform = target(self.root).rpartition("-")
         self.variables = {
             **{"prefix": here, "config_directory": here, "grub_platform": platform},
             **{"menuentry_id_option": "--id", "root": None, "cmdpath": None, "grub_cpu": cpu},
@@ -168,7 +179,9 @@ class GrubMenu(Execution):
                 self._set(key, "", command)
                 del self.variables[key]
         elif name in ("load_env", "save_env"):
-            self._transfer(name, command)
+            return self._transfer(name, command)
+        elif name == "search":
+            return self._search(rest, command)
         elif name in ("source", "."):
             self._read(rest[0] if rest else None, command)
         elif name == "configfile":
@@ -185,6 +198,8 @@ class GrubMenu(Execution):
 
     def _set(self, name: str, value: str | None, command: Command) -> None:
         super()._set(name, value, command)
+        if name == "root":
+            self.variables[_AT_ROOT] = "no"
         if name == "timeout":
             number = NUMBER.match(value or "")
             waits = not number or number_of(number) & 1 << 31  # an int, to GRUB
@@ -231,7 +246,7 @@ class GrubMenu(Execution):
         if arguments or not self.is_of_fedora or not blsdir.endswith("/loader/entries"):
             self._add_unread(command, why)
             return
-        for entry in bls_entries(self.bls, self.variables):
+        for entry in bls_entries(self.root / BLS, self.variables):
             try:
                 body = parse_block("\n".join(entry.body))
             except GrubSyntaxError as error:
@@ -244,7 +259,16 @@ class GrubMenu(Execution):
             item.restricted = entry.restricted
             self.items.append(item)
 
-    def _transfer(self, name: str, command: Command) -> None:
+    def _search(self, words: Sequence[str | None], command: Command) -> Truth:
+        self._forget(command, words)
+        variable, name = searched([word or "" for word in words])
+        if variable:
+            self._set(variable, None, command)
+        if variable == "root" and is_uuid_of_partition(self.root, self.directory, name):
+            self.variables[_AT_ROOT] = "yes"
+        return None
+
+    def _transfer(self, name: str, command: Command) -> Truth:
         """Load variables from grubenv, or save them there. They can be in the block that grubenv names."""
         words = expanded(command.words[1:], Shown(self.variables)) or []
         file, names = environment_words(words)
@@ -255,12 +279,18 @@ class GrubMenu(Execution):
         in_block = block and file.endswith((block, "$env_block"))
         is_known = in_block or path == self.directory / GRUBENV
         if name == "load_env":
-            if not is_known and (path is None or not path.is_file()):
-                raise KlatError(
-                    f"{self._place(command)}: klat cannot find the file that load_env reads"
-                )
-            self._read_files |= set() if is_known else {path}
-            values = self.environment if is_known or path is None else variables(file_text(path))
+            values = self.environment
+            if not is_known:
+                if path is None:
+                    raise KlatError(
+                        f"{self._place(command)}: klat cannot find the file {file}, which load_env reads; mount its"
+                        " partition, or remove this command"
+                    )
+                text = file_text(path) if path.is_file() else ""
+                if not text.startswith(SIGNATURE):
+                    return False
+                self._read_files.add(path)
+                values = variables(text)
             for key in names or values:
                 if key in values:
                     self._set(key, values[key], command)
@@ -273,6 +303,7 @@ class GrubMenu(Execution):
             raise KlatError(
                 f"{self._place(command)}: klat cannot follow the variables of {file} from boot to boot"
             )
+        return True
 
     def _is_file(self, name: str) -> Truth:
         """klat's own file counts as present: klat writes it before a boot."""
@@ -293,7 +324,13 @@ class GrubMenu(Execution):
         self._read(name, command)
 
     def _path_of(self, name: str) -> Path | None:
-        return Path(name) if Path(name).parent == self.directory else self.file(name)
+        """The file, which may be missing. None if the partition is not known or not mounted."""
+        if Path(name).parent == self.directory:
+            return Path(name)
+        path, _ = find(self.root, name)
+        if path is None and self.variables.get(_AT_ROOT) == "yes":
+            path = on_partition(self.root, self.directory, name)
+        return path
 
     def _read(self, name: str | None, command: Command) -> None:
         path = None if name is None else self._path_of(name)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from klat.campaign.campaign_file import Campaign
 
 STATE = Path("/var/lib/klat/campaign.json")
+_OF_PROXMOX = Path("/etc/kernel/proxmox-boot-uuids")
 
 
 def add_boot_options(parser: argparse.ArgumentParser) -> None:
@@ -43,6 +44,11 @@ def this_loader(arguments: argparse.Namespace) -> BootLoader:
         return Kexec()
     if arguments.boot_command is not None:
         return UserCommand(arguments.boot_command)
+    if _OF_PROXMOX.exists():
+        raise KlatError(
+            f"the boot loader of this machine reads its menu from partitions that proxmox-boot-tool keeps ({_OF_PROXMOX})"
+            " and that are not mounted, so klat cannot change it; give --kexec or --boot-command"
+        )
     if SystemdBoot().has_booted():
         return SystemdBoot()
     if EfiStub().has_booted():
