@@ -10,8 +10,9 @@ import errno
 import json
 import os
 import stat
+from io import FileIO
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from klat.base.errors import SessionError, printable
 from klat.base.fields import Kind, Wrong
@@ -21,36 +22,34 @@ _DEEPEST = 32
 _MOST_DIGITS = 1000
 
 
-def open_to_read(path: Path) -> BinaryIO:
+def open_to_read(path: Path | str) -> FileIO:
     """Open a regular file. FileNotFoundError if it is missing. SessionError, in one sentence, if it is
     not a regular file or cannot be read."""
-    name = printable(str(path))
     flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
+    follows = os.geteuid() != 0
     try:
-        if os.geteuid() == 0:
-            flags |= os.O_NOFOLLOW
-            if path.is_symlink():
-                raise SessionError(
-                    f"{name}: is a symbolic link, which klat does not follow as root"
-                )
         # Check before open(), because opening a device may have an effect, and again after it.
-        _require_regular(name, os.stat(path))
-        file = open(os.open(path, flags), "rb", buffering=0)
+        _require_regular(path, os.stat(path, follow_symlinks=follows))
+        file = FileIO(os.open(path, flags if follows else flags | os.O_NOFOLLOW))
         try:
-            _require_regular(name, os.fstat(file.fileno()))
+            _require_regular(path, os.fstat(file.fileno()))
         except SessionError:
             file.close()
             raise
     except FileNotFoundError:
         raise
     except OSError as error:
-        raise SessionError(f"{name}: {error.strerror or error}") from error
+        raise SessionError(f"{printable(str(path))}: {error.strerror or error}") from error
     return file
 
 
-def _require_regular(name: str, status: os.stat_result) -> None:
-    if not stat.S_ISREG(status.st_mode):
-        raise SessionError(f"{name}: is not a regular file")
+def _require_regular(path: Path | str, status: os.stat_result) -> None:
+    if stat.S_ISREG(status.st_mode):
+        return
+    what = "is not a regular file"
+    if stat.S_ISLNK(status.st_mode):
+        what = "is a symbolic link, which klat does not follow as root"
+    raise SessionError(f"{printable(str(path))}: {what}")
 
 
 def read_regular(path: Path, largest: int) -> bytes:
@@ -75,7 +74,7 @@ def read_named(path: Path, largest: int) -> bytes:
     return data
 
 
-def read_open(file: BinaryIO, path: Path, largest: int) -> bytes:
+def read_open(file: FileIO, path: Path, largest: int) -> bytes:
     """The whole of an open, unbuffered file, of at most `largest` bytes. Raises SessionError."""
     name = printable(str(path))
     try:
@@ -88,7 +87,7 @@ def read_open(file: BinaryIO, path: Path, largest: int) -> bytes:
     return data
 
 
-def read_at_most(file: BinaryIO, at_once: int, most: int) -> bytes:
+def read_at_most(file: FileIO, at_once: int, most: int) -> bytes:
     """Up to `most` bytes. The file may grow, and one read() returns at most 2 GiB. The kernel refuses to read
     a file of /proc/sys into a buffer of 4 MiB or more (KMALLOC_MAX_SIZE on x86)."""
     data = file.read(min(at_once, most))

@@ -131,7 +131,7 @@ def _runs(args: argparse.Namespace, directory: bool) -> None:
 
 
 def _tell(exported: ExportedRuns) -> None:
-    from klat.compare.dataset import status_counts
+    from klat.record.rows import status_counts
 
     for problem in exported.problems:
         _say(problem)

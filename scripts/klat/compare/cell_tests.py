@@ -12,7 +12,7 @@ from klat.compare.environment_conditions import Values
 from klat.compare.estimands import Estimand
 from klat.compare.machines import MachinePair
 from klat.compare.matching import MatchedCell, declared_of, not_delivered, why_uncounted
-from klat.compare.dataset import CellRuns, Key, status_counts
+from klat.compare.dataset import CellRuns, Key
 from klat.compare.observations import (
     NoLogarithm,
     Units,
@@ -24,6 +24,7 @@ from klat.compare.observations import (
 from klat.compare.units import SideUnits
 from klat.compare.verdicts import Judgement, Observed, Rules, Verdict, describe
 from klat.record.environment import short
+from klat.record.rows import status_counts
 from klat.record.session import SessionError
 
 

@@ -28,11 +28,11 @@ from klat.compare.machines import MachinePair, match_machines
 from klat.compare.matching import matched_cells, unmeasurable
 from klat.compare.over_machines import over_machines
 from klat.compare.settling import settled
-from klat.compare.dataset import Dataset, status_counts
+from klat.compare.dataset import Dataset
 from klat.compare.units import side_units
 from klat.compare.verdicts import Judgement, Rules, judge
 from klat.record import json_files, renamed_metrics
-from klat.record.rows import run_noun
+from klat.record.rows import run_noun, status_counts
 from klat.record.session import printable
 
 

@@ -8,10 +8,11 @@ a side are never pooled: `Dataset.pools` separates them.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -35,7 +36,6 @@ from klat.record.json_files import LARGEST_PLAN
 from klat.record.plan_csv import from_csv
 from klat.record.session import (
     NOT_MEASURABLE,
-    STATUSES,
     USABLE,
     Row,
     Session,
@@ -46,6 +46,7 @@ from klat.record.session_directory import PLAN
 
 # Benchmark, params, placement, metric.
 Key = tuple[str, str, str, str]
+key_of = attrgetter("benchmark", "params", "placement", "metric")
 UnitKey = tuple[str, str]  # boot, pair
 Kind = TypeVar("Kind")
 
@@ -64,6 +65,11 @@ class CellRuns:
         """The runs that count, once `units` has them all."""
         return [run for unit in self.units.values() for run in unit]
 
+    @cached_property
+    def lengths(self) -> set[int]:
+        """How many samples the runs have."""
+        return {run.row.n or 0 for run in self.runs}
+
     @property
     def boots(self) -> int:
         """The number of boots with a run that counts."""
@@ -73,13 +79,13 @@ class CellRuns:
         """The runs by their kind, the most frequent kind first. The first part also has the runs
         that do not count. A pair is left out of a kind if one of its turns has no run of that kind.
         """
+        if len(kinds := set(map(kind_of, self.runs))) == 1:
+            return {kind: self for kind in kinds}
         by_kind: dict[Kind, CellRuns] = {}
         for unit, runs in self.units.items():
             for run in runs:
                 part = by_kind.setdefault(kind_of(run), CellRuns(values=self.values))
                 part.units.setdefault(unit, []).append(run)
-        if len(by_kind) == 1:
-            return {kind: self for kind in by_kind}
         for part in by_kind.values():
             part.units = {
                 unit: runs
@@ -99,7 +105,7 @@ class CellRuns:
 
     def _add(self, row: Row, source: Source) -> None:
         self.statuses[row.status] += 1
-        if not row.usable or not row.metric:
+        if not row.usable:
             self.reasons[row.reason or "no reason was recorded"] += 1
             return
         pair = source.pairing.of_order(row.order) if source.pairing else ""
@@ -255,19 +261,16 @@ class Dataset:
 
     @cached_property
     def _by_key(self) -> tuple[dict[Key, CellRuns], dict[Key, CellRuns], tuple[Key, ...]]:
-        cells: dict[Key, CellRuns] = {}
-        failed: dict[Key, CellRuns] = {}
+        cells: dict[Key, CellRuns] = defaultdict(CellRuns)
+        failed: dict[Key, CellRuns] = defaultdict(CellRuns)
         unmeasurable = set()
         for source in self.sources:
             for row in source.session.rows:
-                key = (row.benchmark, row.params, row.placement, row.metric)
-                if not source.session.measurable(row):
+                key = key_of(row)
+                if not (row.n or source.session.measurable(row)):
                     unmeasurable.add(key)
                     continue
-                by_key = cells if row.metric else failed
-                if (cell := by_key.get(key)) is None:
-                    cell = by_key[key] = CellRuns()
-                cell._add(row, source)
+                (cells if row.metric else failed)[key]._add(row, source)
         for key, cell in cells.items():
             cell._complete(key[0], key[1])
         first = profiles.first_metrics(source.profile for source in self.sources)
@@ -393,8 +396,3 @@ def _order(first: Mapping[str, str], key: Key) -> tuple[object, ...]:
     benchmark, params, placement, metric = key
     values = [by_value(item.partition("=")[2]) for item in params.split(";")]
     return (program_order(benchmark), values, placement, metric != first.get(benchmark), metric)
-
-
-def status_counts(statuses: Counter[str]) -> str:
-    """`5 ok, 1 invalid`."""
-    return ", ".join(f"{statuses[s]:,} {s}" for s in STATUSES if statuses[s])

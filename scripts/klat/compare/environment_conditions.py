@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache
 
 from klat.record.environment import ABSENT, CONFIG
 
@@ -209,10 +210,7 @@ def of_files(files: Files) -> Values:
             if file == "proc/cmdline":
                 conditions |= _word(part, value)
                 continue
-            name = f"{file} {part}".rstrip()
-            for key, pattern, _ in _FILES:
-                if match := pattern.fullmatch(name):
-                    conditions[".".join([key, *match.groups()]), name] = value
+            conditions |= dict.fromkeys(_conditions_of_file(f"{file} {part}".rstrip()), value)
     conditions[SCHEDULER] = _scheduler(files)
     if loader := files.get(_LOADER, {}).get(""):
         conditions[STARTED] = "kexec" if loader == _KEXEC_LOADER else "a boot loader"
@@ -225,6 +223,12 @@ def of_files(files: Files) -> Values:
         if buffers in conditions:
             conditions[buffers] = _tcp_buffers(conditions[buffers], files)
     return conditions | dict(_idle_states(files))
+
+
+@lru_cache(maxsize=1 << 12)
+def _conditions_of_file(name: str) -> tuple[tuple[str, str], ...]:
+    matches = ((key, pattern.fullmatch(name)) for key, pattern, _ in _FILES)
+    return tuple((".".join([key, *match.groups()]), name) for key, match in matches if match)
 
 
 def _word(word: str, value: str) -> Values:

@@ -11,7 +11,6 @@ import numpy as np
 
 from klat.compare.cell_tests import MatchedSides
 from klat.compare.comparison import Cell
-from klat.compare.estimands import MEDIAN
 from klat.stats.hierarchy import mean
 from klat.compare.units import SideUnits
 from klat.compare.dataset import CellRuns
@@ -96,9 +95,8 @@ def _side(cell: CellRuns, units: Units) -> SideFigures:
     for key, members in units.of(cell).items():
         medians, maxima = [], []
         for run in members:
-            median = run.value(MEDIAN)
-            if median is not None and run.row.max is not None:
-                medians.append(median)
+            if run.row.p50 is not None and run.row.max is not None:
+                medians.append(run.row.p50 * run.source.scale)
                 maxima.append(run.row.max * run.source.scale)
         if medians and min(medians) > 0:
             centre = float(np.exp(np.log(medians).mean()))
@@ -119,13 +117,13 @@ def _shifts(base: CellRuns, new: CellRuns, units: SideUnits, rules: Rules) -> li
     shifts = []
     for place, share in enumerate(SHARES):
 
-        def value(run: Run, place: int = place) -> float | None:
-            tick = known[run][place]
-            return None if tick is None else tick * run.source.scale
+        def values(runs: Sequence[Run], place: int = place) -> list[float]:
+            ticks = [(known[run][place], run) for run in runs]
+            return [tick * run.source.scale for tick, run in ticks if tick is not None]
 
         try:
-            a = observe_values(base, units.base, value)
-            b = observe_values(new, units.new, value)
+            a = observe_values(base, units.base, values)
+            b = observe_values(new, units.new, values)
         except NoLogarithm:
             continue
         judgement = describe(a, b, rules, units.obstacle)

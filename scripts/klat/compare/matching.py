@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from klat.compare import way_split
 from klat.compare.comparison import Options, Uncompared
 from klat.compare.conditions import Declared
-from klat.compare.dataset import CellRuns, Dataset, Key, split_params, status_counts
+from klat.compare.dataset import CellRuns, Dataset, Key, split_params
 from klat.compare.units import SideUnits
 from klat.record.renamed_metrics import is_asked
+from klat.record.rows import status_counts
 from klat.record.session import NOT_MEASURABLE, printable
 
 

@@ -8,17 +8,18 @@ boot, so they are as independent as boots.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import groupby
+from operator import attrgetter
 from statistics import median
 
 import numpy as np
 
 from klat.compare.dataset import CellRuns, UnitKey
 from klat.compare.estimands import MEAN, Estimand
-from klat.compare.sources import Run, ranked_at
+from klat.compare.sources import Run, figures_of, ranked_at
 from klat.compare.verdicts import Observed, Unit
 from klat.record.samples import adjacent
 from klat.record.session import SessionError
@@ -55,7 +56,7 @@ class Units:
 def observe(cell: CellRuns, estimand: Estimand, units: Units) -> Observed:
     """The logs of one estimand of the runs of a cell. The samples of a single run are read for an
     interval. NoLogarithm if a figure is 0, or a mean may be."""
-    observed = observe_values(cell, units, lambda run: run.value(estimand))
+    observed = observe_values(cell, units, lambda runs: figures_of(runs, estimand))
     if estimand is MEAN:
         observed = replace(observed, resolution=_resolution_of_means(cell))
     if observed.runs == 1 == len(cell.runs):
@@ -64,19 +65,19 @@ def observe(cell: CellRuns, estimand: Estimand, units: Units) -> Observed:
 
 
 def observe_values(
-    cell: CellRuns, units: Units, value_of: Callable[[Run], float | None]
+    cell: CellRuns, units: Units, values_of: Callable[[Sequence[Run]], list[float]]
 ) -> Observed:
-    """The same for any sample of a run."""
+    """The same for any sample of the runs of a unit."""
     observed = []
     values: list[float] = []
     for key, runs in units.of(cell).items():
-        unit_values = [value for run in runs if (value := value_of(run)) is not None]
+        unit_values = values_of(runs)
         if not unit_values:
             continue
         if min(unit_values) <= 0:
             raise NoLogarithm("is 0")
         values += unit_values
-        logs = tuple(math.log(value) for value in unit_values)
+        logs = tuple(map(math.log, unit_values))
         observed.append(Unit(":".join(filter(None, key)), logs, units.pairs.get(key, "")))
     return Observed(tuple(observed), hidden(values, _step(cell)), noun=units.noun)
 
@@ -88,11 +89,10 @@ def _step(cell: CellRuns) -> float:
 def _resolution_of_means(cell: CellRuns) -> float:
     """How far, as a log, the counter's step may have rounded the means."""
     step = _step(cell)
-    runs = [run for run in cell.runs if run.row.mean is not None]
-    if not step or not runs:
+    means = figures_of(cell.runs, MEAN)
+    if not step or not means:
         return 0.0
-    means = [float(run.row.mean or 0) * run.source.scale for run in runs]
-    shares = list(_rounded(runs))
+    shares = list(_rounded(run for run in cell.runs if run.row.mean is not None))
     rounded = mean(shares) * step / 2 / mean(means)
     if rounded > 0.5:
         raise NoLogarithm("is below the counter's step")
@@ -105,9 +105,9 @@ _SHORT = 1 << 12
 _UNKNOWN = 1.0
 
 
-def _rounded(runs: Sequence[Run]) -> Iterator[float]:
+def _rounded(runs: Iterable[Run]) -> Iterator[float]:
     """The share of each run's samples that may all be rounded in the same direction."""
-    for source, members in groupby(runs, key=lambda run: run.source):
+    for source, members in groupby(runs, attrgetter("source")):
         step = source.step / source.scale
         for group in adjacent(run.row for run in members):
             if group[0].soak or (group[0].n or 0) > _SHORT:
@@ -174,8 +174,7 @@ def observe_sides(
     NoLogarithm if a figure is 0. SessionError if samples are needed that cannot be read.
     """
     q = estimand.q
-    lengths = {run.row.n or 0 for cell in cells for run in cell.runs}
-    if q is None or all(supports(n, q) for n in lengths):
+    if q is None or all(supports(n, q) for cell in cells for n in cell.lengths):
         return [observe(cell, estimand, u) for cell, u in zip(cells, units)]
     sides = [_named(cell, u) for cell, u in zip(cells, units)]
     paired = len(cells) > 1 and all(

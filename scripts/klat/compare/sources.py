@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
 from itertools import chain, groupby
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -142,6 +143,10 @@ class Source:
         return conditions
 
     @cached_property
+    def first_start(self) -> int:
+        return self.session.rows[0].start_ns
+
+    @cached_property
     def last_order(self) -> int:
         """The place in the plan of the last run that was recorded."""
         return max(row.order for row in self.session.rows)
@@ -172,7 +177,7 @@ def _place_in_campaign(pairing: Pairing) -> tuple[str, int]:
     return (pairing.experiment, int(pair[:20])) if pair.isascii() and pair.isdigit() else ("", 0)
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(eq=False, slots=True)
 class Run:
     """One run's row of one metric, with the samples behind it."""
 
@@ -182,7 +187,7 @@ class Run:
     @property
     def place(self) -> tuple[int, int]:
         """Sorts the runs of one boot in the order taken, even if the clock was set in a session."""
-        return self.source.session.rows[0].start_ns, self.row.line
+        return self.source.first_start, self.row.line
 
     @property
     def conditions(self) -> RunConditions:
@@ -191,15 +196,6 @@ class Run:
     @property
     def is_counted(self) -> bool:
         return is_counted(self.row)
-
-    def value(self, estimand: Estimand) -> float | None:
-        """In the unit of figures; None where the run does not support it."""
-        if estimand.column:
-            value = getattr(self.row, estimand.column)
-        else:
-            assert estimand.q is not None
-            (value,) = self.quantiles([estimand.q])
-        return None if value is None else float(value) * self.source.scale
 
     def parts(self, length: int = PART) -> Iterator[Samples]:
         """The samples in pieces of this length. They are read and not mapped, to free memory at once."""
@@ -232,6 +228,18 @@ class Run:
         return quantile_of(first[:STRETCH], self.row.n or 0, self.ranked, q)
 
 
+def figures_of(runs: Iterable[Run], estimand: Estimand) -> list[float]:
+    """In the unit of figures, of the runs that support it."""
+    if not estimand.column:
+        assert estimand.q is not None
+        ticks = [(run.quantiles([estimand.q])[0], run) for run in runs]
+        return [tick * run.source.scale for tick, run in ticks if tick is not None]
+    recorded = attrgetter(estimand.column)
+    return [
+        float(value) * run.source.scale for run in runs if (value := recorded(run.row)) is not None
+    ]
+
+
 def by_boot(runs: Iterable[Run]) -> dict[str, list[Run]]:
     boots: dict[str, list[Run]] = {}
     for run in runs:
@@ -250,16 +258,19 @@ def merged_distribution(runs: Sequence[Run]) -> Distribution:
 
 def uncounted_samples(runs: Sequence[Run]) -> Iterator[Samples]:
     """All samples of runs that are not counted by value, in pieces. Raises SessionError."""
-    for files, members in groupby(runs, key=lambda run: run.source.files):
-        for _, samples in files.blocks(run.row for run in members):
+    for source, members in groupby(runs, _source_of):
+        for _, samples in source.files.blocks(run.row for run in members):
             if isinstance(samples, SessionError):
                 raise samples
             yield samples.ravel()
 
 
-def _factor(run: Run, scale: float) -> float:
-    """From ticks of a run to ticks of `scale` ns. The ticks of boots can have been calibrated differently."""
-    factor = run.source.scale / scale
+_source_of = attrgetter("source")
+
+
+def _factor(source: Source, scale: float) -> float:
+    """From ticks of a session to ticks of `scale` ns. The ticks of boots can have been calibrated differently."""
+    factor = source.scale / scale
     return 1.0 if abs(factor - 1) < 1e-3 else factor
 
 
@@ -267,7 +278,7 @@ def distribution_at(runs: Sequence[Run], scale: float) -> Distribution:
     """All samples of the runs, in ticks of `scale` ns."""
     by_factor: dict[float, list[Run]] = {}
     for run in runs:
-        by_factor.setdefault(_factor(run, scale), []).append(run)
+        by_factor.setdefault(_factor(run.source, scale), []).append(run)
     counted = []
     for factor, members in by_factor.items():
         merged = merged_distribution(members)
@@ -278,11 +289,11 @@ def distribution_at(runs: Sequence[Run], scale: float) -> Distribution:
 def ranked_at(runs: Sequence[Run], scale: float, places: Sequence[int]) -> Figures:
     """Of all samples of the runs, those at these places, from 0, in ascending order. They are rounded to ticks
     of `scale` ns, and given in the unit of figures. Raises SessionError."""
-    if any(run.is_counted for run in runs) or sum(run.row.n or 0 for run in runs) > PIECE:
+    if sum(run.row.n or 0 for run in runs) > PIECE or any(run.is_counted for run in runs):
         return distribution_at(runs, scale).times(scale).take(np.array(places))
     parts = [
-        _in_ticks(part, factor)
-        for factor, members in groupby(runs, key=lambda run: _factor(run, scale))
+        _in_ticks(part, _factor(source, scale))
+        for source, members in groupby(runs, _source_of)
         for part in uncounted_samples(list(members))
     ]
     ordered = np.partition(np.concatenate(parts), sorted(set(places)))

@@ -11,8 +11,9 @@ from typing import Any
 
 from klat.base.errors import KlatError
 from klat.compare.conditions import NONE, RUN
-from klat.compare.dataset import Dataset, read_datasets, status_counts
+from klat.compare.dataset import Dataset, read_datasets
 from klat.record import renamed_metrics
+from klat.record.rows import status_counts
 from klat.record.session import USABLE, Row, parse_pairs, printable
 from klat.compare.settings import Measurement, Setting
 from klat.compare.sources import Run, Source, merged_distribution

@@ -123,7 +123,7 @@ def captured(root: Path, top: Path | None = None) -> dict[str, dict[str, str]]:
     per_cpu: dict[str, dict[str, list[int]]] = {}
     for name in _names(root):
         is_config = name == "proc/config.gz" or name.startswith("boot/config-")
-        data = None if name in _ALWAYS_DIFFERENT else _read((top or root) / name)
+        data = None if name in _ALWAYS_DIFFERENT else _read(f"{top or root}/{name}")
         if data is None:
             continue
         if cpu := _CPU.search(name):
@@ -154,13 +154,13 @@ def _of_cpus(values: Mapping[str, Sequence[int]]) -> str:
     return ", ".join(f"{value} (CPU {ranges(cpus)})" for cpus, value in ordered)
 
 
-def _read(path: Path) -> str | None:
+def _read(path: str) -> str | None:
     try:
-        if path.is_symlink():
+        if os.path.islink(path):
             return None
         with open_to_read(path) as file:
             data = read_at_most(file, 1 << 16, _LARGEST)
-        if path.suffix == ".gz":
+        if path.endswith(".gz"):
             # Bounded, because a small file can unpack to a very large one.
             data = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16).decompress(data, _LARGEST)
     except (OSError, SessionError, zlib.error):

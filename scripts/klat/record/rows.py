@@ -8,9 +8,11 @@ from __future__ import annotations
 import csv
 import hashlib
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import lru_cache
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -23,6 +25,7 @@ STATUSES = ("ok", "disturbed", "invalid", "error", "skipped")
 USABLE = ("ok", "disturbed")
 
 
+@lru_cache(maxsize=1 << 10)
 def is_soak(params: str) -> bool:
     """Whether a run with these params is a segment of a soak."""
     return ";soak=" in f";{params}"
@@ -31,6 +34,11 @@ def is_soak(params: str) -> bool:
 def run_noun(soak: bool) -> str:
     """The word for a run, in reports."""
     return "segment" if soak else "run"
+
+
+def status_counts(statuses: Counter[str]) -> str:
+    """`5 ok, 1 invalid`."""
+    return ", ".join(f"{statuses[s]:,} {s}" for s in STATUSES if statuses[s])
 
 
 class Row(NamedTuple):
@@ -84,11 +92,6 @@ class Row(NamedTuple):
         return self.status in USABLE and self.metric != "" and bool(self.n)
 
     @property
-    def batch(self) -> tuple[str, str, int, int]:
-        """The key that all rows of one run share."""
-        return (self.benchmark, self.params, self.run, self.start_ns)
-
-    @property
     def soak(self) -> bool:
         """Whether the row is a segment of a soak, whose samples are counted by value."""
         return is_soak(self.params)
@@ -98,6 +101,8 @@ class Row(NamedTuple):
 
 
 COLUMNS = Row._fields[:-1]
+# The key that all rows of one run share.
+batch_of = attrgetter("benchmark", "params", "run", "start_ns")
 # Empty if the row has no samples. A quantile is also empty if the samples are too few for it.
 FIGURES = ("mean", "stddev", "min", "p50", "p90", "p99", "max")
 
@@ -121,9 +126,12 @@ class _Numbers:
     needed: bool = False
     decimals: str = ""
 
-    def read(self, name: str, texts: Iterable[str]) -> dict[str, Any]:
-        """The value of each different text; BadRow for a text that is no such number."""
+    def read(self, name: str, texts: Sequence[str]) -> Sequence[Any]:
+        """The value of each text; BadRow for a text that is no such number."""
         different = dict.fromkeys(texts)
+        all_differ = len(different) == len(texts) and "" not in different
+        if all_differ and (numbers := self._all(texts)):
+            return numbers
         present = [text for text in different if text]
         if present and (numbers := self._all(present)):
             values: dict[str, Any] = dict(zip(present, numbers))
@@ -131,7 +139,7 @@ class _Numbers:
             values = {text: self._one(name, text) for text in present}
         if "" in different:
             values[""] = self._one(name, "") if self.needed else None
-        return values
+        return list(map(values.__getitem__, texts))
 
     def _all(self, texts: Sequence[str]) -> Sequence[int | Decimal] | None:
         """The values of all texts. None if one of them is no such number."""
@@ -247,22 +255,23 @@ class RowParser:
 
     def _typed(self, texts: Mapping[int, Sequence[str]], faults: dict[int, str]) -> list[Row]:
         """The rows in which each number is one. Equal texts are one object in memory."""
-        columns: dict[str, Iterable[Any]] = dict(zip(self._header, zip(*texts.values())))
+        if not texts:
+            return []
+        columns = dict(zip(self._header, zip(*texts.values())))
         texts_seen: dict[str, str] = {}
+        typed: list[Iterable[Any]] = []
         for name in COLUMNS:
-            column = columns.get(name, ())
-            kind = _NUMBERS.get(name)
-            if kind is None:
-                columns[name] = map(texts_seen.setdefault, column, column)
+            column = columns[name]
+            if (kind := _NUMBERS.get(name)) is None:
+                typed.append(map(texts_seen.setdefault, column, column))
                 continue
-            values = kind.read(name, column)
-            columns[name] = map(values.__getitem__, column)
-            if any(isinstance(value, BadRow) for value in values.values()):
-                for number, text in zip(texts, column):
-                    if isinstance(values[text], BadRow):
-                        faults.setdefault(number, str(values[text]))
-        rows = map(Row._make, zip(*(columns[name] for name in COLUMNS), texts))
-        return [row for row in rows if row.line not in faults]
+            typed.append(values := kind.read(name, column))
+            if BadRow in set(map(type, values)):
+                for number, value in zip(texts, values):
+                    if isinstance(value, BadRow):
+                        faults.setdefault(number, str(value))
+        rows = map(Row._make, zip(*typed, texts))
+        return [row for row in rows if row.line not in faults] if faults else list(rows)
 
     def _check(self, row: Row) -> bool:
         """Check that the columns agree with each other and with the session. Return whether the metric has an

@@ -29,6 +29,7 @@ from klat.record.rows import (
     RowParser,
     STATUSES,
     USABLE,
+    batch_of,
     has_odd_bytes,
     parse_pairs,
 )
@@ -110,7 +111,7 @@ class Session:
         """The rows of each run together, in the order in which the runs were recorded."""
         batches: dict[tuple[str, str, int, int], list[Row]] = {}
         for row in self.rows:
-            batches.setdefault(row.batch, []).append(row)
+            batches.setdefault(batch_of(row), []).append(row)
         return list(batches.values())
 
     def worst_rows(self) -> Iterator[Row]:
@@ -289,7 +290,7 @@ def _complete_runs(rows: Iterable[Row], problems: list[str]) -> list[Row]:
     """The rows of complete runs. Of runs with the same order, only the first is kept."""
     batches: dict[tuple[str, str, int, int], list[Row]] = {}
     for row in rows:
-        batches.setdefault(row.batch, []).append(row)
+        batches.setdefault(batch_of(row), []).append(row)
 
     kept: list[Row] = []
     incomplete = 0

@@ -2,9 +2,8 @@
 
 A checksum detects damage. It does not detect an edit, because whoever edits a row can also compute its
 checksum. The samples detect both. One pass over the samples, in pieces that fit into the cache, checks all
-statistics of short rows. It needs a sum, a sum of squares, and for each quantile two counts: the samples
-below it, and the samples up to it. The samples of long rows are counted by value. Figures need these counts
-too, so SampleFiles keeps them.
+statistics of short rows. The samples of long rows are counted by value. Figures need these counts too, so
+SampleFiles keeps them.
 """
 
 from __future__ import annotations
@@ -19,6 +18,7 @@ from operator import attrgetter
 import numpy as np
 
 from klat.record.samples import DamagedPairs, SampleFiles, Samples, adjacent, is_counted
+from klat.record.rows import batch_of
 from klat.record.session import FIGURES, Row, Session, SessionError, printable
 from klat.stats.distribution import Distribution
 from klat.stats.descriptive import P50, P90, P99, ExactRow, exact_row, exact_sums, rank, supports
@@ -123,8 +123,8 @@ def believed(session: Session, files: SampleFiles) -> Session:
     rows that cannot be checked."""
     result = verify(session, files)
     files.release()
-    bad = {row.batch for row in session.rows if row.line in result.refuted}
-    kept = [row for row in session.rows if row.batch not in bad] if bad else session.rows
+    bad = {batch_of(row) for row in session.rows if row.line in result.refuted}
+    kept = [row for row in session.rows if batch_of(row) not in bad] if bad else session.rows
     problems = list(session.problems)
     if bad:
         line = min(result.refuted)
@@ -169,12 +169,12 @@ def _refuted(rows: Sequence[Row], samples: Samples) -> list[Row]:
 
     high = samples.max(axis=1)
     stands = (whole("min") == samples.min(axis=1)) & (whole("max") == high)
-    for name, rank in _ranks(n).items():
+    ranks = _ranks(n)
+    if places := [rank - 1 for rank in ranks.values() if rank]:
+        ordered = np.partition(samples, places, axis=1)
+    for name, rank in ranks.items():
         if rank:
-            # A sample is the quantile if its rank is among those of the samples that equal it.
-            value = whole(name)[:, None]
-            stands &= np.count_nonzero(samples < value, axis=1) < rank
-            stands &= np.count_nonzero(samples <= value, axis=1) >= rank
+            stands &= ordered[:, rank - 1] == whole(name)
         if recorded[name].count(None) != (0 if rank else len(rows)):
             stands &= [(value is not None) == bool(rank) for value in recorded[name]]
     if int(high.max()) <= math.isqrt((2**64 - 1) // n):  # each sum fits 64 bits

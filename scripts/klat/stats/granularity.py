@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -74,8 +74,10 @@ def short_runs_rounded_alike(runs: Samples, step: float) -> list[float]:
     their share is 0. The others are computed one by one."""
     count, n = runs.shape
     width = 1 << (2 * n).bit_length()
-    steps = np.rint((runs - runs.min(axis=1, keepdims=True)) / step)
-    places = np.minimum(steps, 2.0**62).astype(np.int64) & (width - 1)
+    steps = (runs - runs.min(axis=1, keepdims=True)) / step
+    np.minimum(np.rint(steps, out=steps), 2.0**62, out=steps)
+    places = steps.astype(np.int64)
+    places &= width - 1
     places += width * np.arange(count)[:, np.newaxis]
     counts = np.bincount(places.ravel(), minlength=count * width).reshape(count, width)
     return [
@@ -92,26 +94,18 @@ def as_log(rounded: float) -> float:
 def _stuck_share(values: Sequence[float], step: float) -> float:
     """The share of values in groups that no noise spreads over several steps. A single value counts
     as spread, unless it is the only group."""
-    low = min(values)
-    places = sorted(round((value - low) / step) for value in values)
-    if len(places) == 1:
+    if len(values) == 1:
         return 1.0
-    stuck = 0
-    for group in _together(places):
-        by_place = Counter(group)
-        fullest = max(by_place[place] + by_place[place + 1] for place in group)
-        if len(group) > 1 and len(group) - fullest <= _SCATTERED * len(group):
-            stuck += len(group)
-    return stuck / len(places)
-
-
-def _together(places: Sequence[int]) -> Iterator[list[int]]:
-    """Ascending numbers in groups without a wide gap."""
-    group: list[int] = []
-    for place in places:
-        if group and place - group[-1] > _GAP + 1:
-            yield group
-            group = []
-        group.append(place)
-    if group:
-        yield group
+    low = min(values)
+    by_place = Counter([round((value - low) / step) for value in values])
+    places = sorted(by_place)
+    stuck = size = fullest = 0
+    for place, following in zip(places, [*places[1:], math.inf]):
+        size += by_place[place]
+        fullest = max(fullest, by_place[place] + by_place.get(place + 1, 0))
+        if following - place > _GAP + 1:
+            # A group that no wide gap divides.
+            if size > 1 and size - fullest <= _SCATTERED * size:
+                stuck += size
+            size = fullest = 0
+    return stuck / len(values)
