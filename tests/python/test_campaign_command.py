@@ -23,7 +23,7 @@ from klat.campaign.without_menu import UserCommand
 from klat.commands import _campaign_plan, _campaign_state
 from klat.compare.verdicts import Rules
 from klat.machine import machine_state
-from klat.stats.enough_units import fewest
+from klat.stats.power import fewest
 
 STOCK, RT = ("--kernel", "stock=6.1.0-56-amd64"), ("--kernel", "rt=6.1.0-56-rt-amd64")
 BOOTS = ("--boots", "4")

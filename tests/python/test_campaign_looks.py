@@ -14,8 +14,8 @@ from klat.campaign import boot_sessions, looks
 from klat.campaign.campaign_file import ENDED, Campaign, read_campaign, write_campaign
 from klat.campaign.engine import Engine, entry_copies
 from klat.campaign.looks import planned_looks
-from klat.stats.enough_units import by_arrangement
-from klat.stats.interim_looks import Look
+from klat.stats.power import by_arrangement
+from klat.stats.multiplicity import Look
 from test_campaign_engine import Rig, at_home, drive, planned
 from validation import campaign_looks
 from validation.campaign_looks import KINDS, campaigns, level

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from klat.stats.interim_looks import Look
+from klat.stats.multiplicity import Look
 from written_sessions import RT, Klat, SideWriter, words, write_facts
 
 LOOKS = [10, 20]

@@ -9,8 +9,14 @@ from scipy import stats
 
 from klat.compare.judged_limits import p_equal, p_equal_means
 from klat.stats.distribution import Distribution
-from klat.stats.share_difference import p_by_counts
-from klat.stats.exceedance import Exceedance, Grouping, Tail, design_effect, units_to_show
+from klat.stats.exceedance import (
+    Exceedance,
+    Grouping,
+    Tail,
+    design_effect,
+    p_by_counts,
+    units_to_show,
+)
 
 
 def tails(boots: list[list[list[int]]], limit: float) -> Exceedance:

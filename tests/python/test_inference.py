@@ -11,7 +11,7 @@ from scipy import stats
 from scipy.signal import lfilter
 
 from klat.report.text.look_text import too_few_units
-from klat.stats import autocorrelation, enough_units, multiplicity, power, proportion
+from klat.stats import descriptive, power, multiplicity, exceedance
 from klat.stats.means import MeanDifference, from_intervals, paired, welch
 from klat.stats.hierarchy import branch_means, mean, variance, variance_components
 from validation.interval import clopper_pearson
@@ -144,7 +144,7 @@ def test_the_interval_of_a_proportion_agrees_with_scipy(x, n):
 def test_fishers_exact_test_agrees_with_scipy():
     for x, n, y, m in ((0, 20, 12, 32), (3, 5, 1, 9), (0, 4, 0, 7), (5, 5, 0, 3)):
         theirs = stats.fisher_exact([[x, n - x], [y, m - y]]).pvalue
-        assert proportion.fisher(x, n, y, m) == approx(theirs)
+        assert exceedance.fisher(x, n, y, m) == approx(theirs)
 
 
 def test_power_agrees_with_r():
@@ -207,32 +207,28 @@ def test_the_three_sided_test_keeps_its_level_at_the_margin(freedom, margin):
 
 
 def test_the_fewest_units_that_chance_does_not_line_up():
-    assert (enough_units.fewest(0.05), enough_units.fewest(0.05, pairs=True)) == (4, 6)
-    assert (
-        enough_units.by_arrangement(4, 4) == 2 / 70 and enough_units.by_arrangement(2, 9) == 2 / 55
-    )
-    assert enough_units.by_arrangement(6, 6, pairs=True) == 2 / 64
+    assert (power.fewest(0.05), power.fewest(0.05, pairs=True)) == (4, 6)
+    assert power.by_arrangement(4, 4) == 2 / 70 and power.by_arrangement(2, 9) == 2 / 55
+    assert power.by_arrangement(6, 6, pairs=True) == 2 / 64
 
 
 def test_units_in_two_states_are_tested_exactly():
-    assert enough_units.by_states(4, 4, 0, 4) == approx(2 / 4**4)
-    assert enough_units.by_paired_states(6, 6, 0) == approx(2 / 4**6)
+    assert power.by_states(4, 4, 0, 4) == approx(2 / 4**4)
+    assert power.by_paired_states(6, 6, 0) == approx(2 / 4**6)
     # For the worst share of states, whatever it is.
     for a, b in ((4, 4), (2, 9), (5, 6)):
         worst = max(q**a * (1 - q) ** b + q**b * (1 - q) ** a for q in np.linspace(0, 1, 101))
-        assert enough_units.by_states(a, b, 0, b) == approx(worst)
+        assert power.by_states(a, b, 0, b) == approx(worst)
     for share in (0.05, 0.2, 0.37, 0.5):
         chances = [stats.binom.pmf(range(n + 1), n, share) for n in (7, 9)]
         rejected = sum(
             p * q
             for i, p in enumerate(chances[0])
             for j, q in enumerate(chances[1])
-            if enough_units.by_states(7, 9, i, j) <= 0.05
+            if power.by_states(7, 9, i, j) <= 0.05
         )
         assert rejected <= 0.0501
-    assert enough_units.by_states(7, 9, 3, 4) > 0.5 and enough_units.by_paired_states(
-        9, 3, 3
-    ) == approx(1)
+    assert power.by_states(7, 9, 3, 4) > 0.5 and power.by_paired_states(9, 3, 3) == approx(1)
 
 
 def test_the_power_of_equivalence_agrees_with_a_simulation():
@@ -287,7 +283,7 @@ def test_the_interval_of_a_run_covers_also_where_samples_remember(q, memory):
     for _ in range(300):
         noise = draw.standard_normal(3_000)
         series = lfilter([math.sqrt(1 - memory**2)], [1, -memory], noise)[1_000:]
-        found = autocorrelation.run_quantile((100_000 + 1000 * series).astype(np.uint64), q)
+        found = descriptive.run_quantile((100_000 + 1000 * series).astype(np.uint64), q)
         assert found is not None and found.interval is not None
         covered += found.interval[0] <= truth <= found.interval[1] + 1
     assert covered / 300 >= 0.91
@@ -295,19 +291,19 @@ def test_the_interval_of_a_run_covers_also_where_samples_remember(q, memory):
 
 def test_the_ranks_of_an_interval_are_those_of_the_binomial(monkeypatch):
     samples = np.random.default_rng(1).permutation(np.arange(1, 101, dtype=np.uint64))
-    monkeypatch.setattr(autocorrelation, "correlation_time", lambda _: 1.0)
-    found = autocorrelation.run_quantile(samples, Fraction(1, 2))
+    monkeypatch.setattr(descriptive, "correlation_time", lambda _: 1.0)
+    found = descriptive.run_quantile(samples, Fraction(1, 2))
     # For n = 100 the 95 % interval of the median is from the 40th to the 61st.
-    assert found == autocorrelation.RunQuantile(50, (40, 61), 100, 100.0)
-    monkeypatch.setattr(autocorrelation, "correlation_time", lambda _: 4.0)
-    found = autocorrelation.run_quantile(samples, Fraction(1, 2))
+    assert found == descriptive.RunQuantile(50, (40, 61), 100, 100.0)
+    monkeypatch.setattr(descriptive, "correlation_time", lambda _: 4.0)
+    found = descriptive.run_quantile(samples, Fraction(1, 2))
     # For 25, from the 8th to the 18th, which are these of 100.
-    assert found == autocorrelation.RunQuantile(50, (29, 72), 100, 25.0)
-    assert autocorrelation.run_quantile(samples[:9], Fraction(1, 2)) is None
+    assert found == descriptive.RunQuantile(50, (29, 72), 100, 25.0)
+    assert descriptive.run_quantile(samples[:9], Fraction(1, 2)) is None
 
 
 def test_a_constant_run_has_no_memory():
-    found = autocorrelation.run_quantile(np.full(1_000, 7, dtype=np.uint64), Fraction(1, 2))
+    found = descriptive.run_quantile(np.full(1_000, 7, dtype=np.uint64), Fraction(1, 2))
     assert found is not None and found.effective == 1_000 and found.interval == (7, 7)
 
 
@@ -340,6 +336,6 @@ def test_too_few_boots_for_a_verdict_are_said(units, sides, words, pairs, needed
 
 def test_fewer_units_than_said_cannot_give_a_verdict():
     for tests in (1, 14, 36, 126):
-        units = enough_units.fewest_of_tests(tests, 0.05)
-        chances = [tests * enough_units.by_states(n, n, 0, n) for n in (units, units - 1)]
-        assert chances[0] <= 0.05 < chances[1] or units == enough_units.fewest(0.05)
+        units = power.fewest_of_tests(tests, 0.05)
+        chances = [tests * power.by_states(n, n, 0, n) for n in (units, units - 1)]
+        assert chances[0] <= 0.05 < chances[1] or units == power.fewest(0.05)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from klat.stats.interim_looks import Look, look_levels, spent
+from klat.stats.multiplicity import Look, look_levels, spent
 
 
 def bounds(levels: Sequence[float]) -> list[float]:

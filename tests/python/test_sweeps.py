@@ -8,7 +8,7 @@ from sweep_figures import blocks, figures, found, needs_gnuplot, nothing_publish
 from written_sessions import PIPES, SyntheticSession, stepped
 
 from klat.compare import published, sweeps
-from klat.compare.crossings import crossings
+from klat.compare.sweep_shapes import crossings
 from klat.compare.published import Published
 from klat.compare.sweeps import Sweep
 

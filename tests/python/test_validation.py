@@ -122,11 +122,11 @@ def test_two_states_give_false_verdicts_in_at_most_alpha_also_in_a_suite(pairs):
 
 
 def test_two_states_are_refuted_without_their_condition(monkeypatch):
-    from klat.stats import enough_units
+    from klat.stats import power
     from validation.states import p_values
 
-    monkeypatch.setattr(enough_units, "by_arrangement", lambda *_: 0.0)
-    monkeypatch.setattr(enough_units, "by_states", lambda *_: 0.0)
+    monkeypatch.setattr(power, "by_arrangement", lambda *_: 0.0)
+    monkeypatch.setattr(power, "by_states", lambda *_: 0.0)
     p_values.cache_clear()
     assert states(2, False, RULES).one == pytest.approx(1 / 8, abs=0.001)
     assert states(4, False, RULES).suite > 0.05

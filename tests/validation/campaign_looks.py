@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from klat.campaign.looks import planned_looks
-from klat.compare.declared_looks import rules_at
+from klat.compare.compare_sides import rules_at
 from klat.compare.verdicts import Observed, Rules, Unit, Verdict, judge
 from validation.__main__ import rate
 from validation.kernels import Draw, Logs

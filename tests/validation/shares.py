@@ -17,8 +17,7 @@ from klat.compare.dataset import read_dataset
 from klat.compare.judged_limits import p_equal
 from klat.compare.verdicts import Rules, too_few
 from klat.stats.distribution import Distribution
-from klat.stats.exceedance import Exceedance, Tail
-from klat.stats.share_difference import Unit
+from klat.stats.exceedance import Exceedance, Tail, Unit
 from validation.kernels import Draw, Size
 from validation.simulation import Rate
 

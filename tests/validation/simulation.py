@@ -12,10 +12,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from klat.stats import enough_units, multiplicity
+from klat.stats import power, multiplicity
 from klat.stats.granularity import hidden
-from klat.stats.means import welch_freedom
-from klat.stats.three_sided import Statement, conclude, p_changed, p_within, reach
+from klat.stats.means import Statement, conclude, p_changed, p_within, reach, welch_freedom
 from validation.interval import clopper_pearson
 from validation.kernels import SHAPES, STEP, Logs, Shape, Size
 from klat.compare.verdicts import Rules
@@ -113,7 +112,7 @@ def judged(found: Estimates, true: float, rules: Rules) -> Judged:
     given = found.value, found.error, found.freedom, found.hidden
     p = np.maximum(
         p_changed(*given, rules.log_margin),
-        enough_units.by_states(found.boots, found.boots, 0, found.boots),
+        power.by_states(found.boots, found.boots, 0, found.boots),
     )
     said = conclude(
         found.value, multiplicity.holm(p), p_within(*given, rules.log_margin), rules.alpha

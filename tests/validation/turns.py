@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from klat.base import programs
-from klat.compare.matching import matched
+from klat.compare.matching import matched, side_units
 from klat.base.errors import KlatError
 from klat.compare.estimands import MEDIAN
-from klat.compare.units import side_units
 from klat.compare.dataset import CellRuns, Dataset, Key, read_dataset
 from klat.compare.observations import NoLogarithm, Units, observe
 from klat.compare.way_split import split

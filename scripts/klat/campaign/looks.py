@@ -44,8 +44,8 @@ def _first_look(rounds: int) -> int:
     """The smallest number of rounds, in whole blocks, after which a look has enough pairs for a verdict at
     its level. If there is none before the end, all rounds."""
     from klat.compare.verdicts import Rules
-    from klat.stats.enough_units import by_arrangement
-    from klat.stats.interim_looks import Look
+    from klat.stats.power import by_arrangement
+    from klat.stats.multiplicity import Look
 
     for units in range(_BLOCK, rounds, _BLOCK):
         level = Look(units, (units, rounds), Rules().alpha).level()

@@ -327,7 +327,7 @@ def _explain(session: Path, above_ns: int) -> None:
 def _report(session: Path, limit: Any) -> int | None:
     """Say what klat summary says. The exit status of the limit; None if there is no answer."""
     from klat.compare.dataset import read_datasets
-    from klat.compare.label_limits import label_limits
+    from klat.compare.limits import label_limits
     from klat.compare.verdicts import Rules
     from klat.report.text.summary_text import summary
 

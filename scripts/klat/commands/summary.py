@@ -88,7 +88,7 @@ def run(args: argparse.Namespace) -> int:
         labels = with_metrics(labels, args.metric)
     limits = None
     if limit:
-        from klat.compare.label_limits import label_limits
+        from klat.compare.limits import label_limits
         from klat.compare.verdicts import Rules
 
         limits = label_limits(labels, limit, Rules())

@@ -10,8 +10,14 @@ from klat.compare.comparison import Against, Cell, Options, Result, Worst
 from klat.compare.conditions import Condition, disagreements
 from klat.compare.environment_conditions import Values
 from klat.compare.estimands import Estimand
-from klat.compare.machines import MachinePair
-from klat.compare.matching import MatchedCell, declared_of, not_delivered, why_uncounted
+from klat.compare.matching import (
+    MachinePair,
+    MatchedCell,
+    SideUnits,
+    declared_of,
+    not_delivered,
+    why_uncounted,
+)
 from klat.compare.dataset import CellRuns, Key
 from klat.compare.observations import (
     NoLogarithm,
@@ -21,7 +27,6 @@ from klat.compare.observations import (
     observe_sides,
     within_runs,
 )
-from klat.compare.units import SideUnits
 from klat.compare.verdicts import Judgement, Observed, Rules, Verdict, describe
 from klat.record.environment import short
 from klat.record.rows import status_counts

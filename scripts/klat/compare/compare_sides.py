@@ -8,11 +8,8 @@ from dataclasses import replace
 
 from klat.base.errors import KlatError
 from klat.compare import refusals
-from klat.compare.environment_conditions import scheduling
-from klat.compare.caveats import cautions
-from klat.compare.declared_looks import at_look
-from klat.compare.copies import run_of, same_samples
-from klat.compare.cell_tests import MatchedSides, Test, cell_without_results, cell_tests_of
+from klat.compare.refusals import cautions
+from klat.compare.cell_tests import MatchedSides, Test, cell_tests_of, cell_without_results
 from klat.compare.comparison import (
     Against,
     Comparison,
@@ -22,18 +19,25 @@ from klat.compare.comparison import (
     Result,
     SideInfo,
 )
+from klat.compare.session_problems import run_of, same_samples
+from klat.compare.dataset import Dataset
+from klat.compare.environment_conditions import scheduling
 from klat.compare.judged_limits import with_limits
 from klat.compare.limits import check
-from klat.compare.machines import MachinePair, match_machines
-from klat.compare.matching import matched_cells, unmeasurable
+from klat.compare.matching import (
+    MachinePair,
+    match_machines,
+    matched_cells,
+    side_units,
+    unmeasurable,
+)
 from klat.compare.over_machines import over_machines
 from klat.compare.settling import settled
-from klat.compare.dataset import Dataset
-from klat.compare.units import side_units
 from klat.compare.verdicts import Judgement, Rules, judge
 from klat.record import json_files, renamed_metrics
 from klat.record.rows import run_noun, status_counts
 from klat.record.session import printable
+from klat.stats.multiplicity import Look
 
 
 def compare(base: Dataset, news: Sequence[Dataset], options: Options) -> Comparison:
@@ -204,3 +208,45 @@ def _info(side: Dataset) -> SideInfo:
         emulator=json_files.emulator(side.sessions[0].path),
         scheduling=printable(scheduling(side.sources[0].values)),
     )
+
+
+_SEVERAL = (
+    "some sessions declare interim looks, but not all sessions declare the same looks of one campaign;"
+    " alpha is for a comparison without looks; to use the looks, compare only sessions of one campaign"
+)
+
+
+def at_look(sides: Sequence[Dataset], rules: Rules) -> tuple[Rules, str]:
+    """The rules at the look after the rounds that all sides have, and a caution or an empty text. If no
+    session declares looks, the rules are unchanged."""
+    pairings = [[source.pairing for source in side.sources] for side in sides]
+    declared = {
+        (p.experiment, p.looks) if p and p.looks else None for pairing in pairings for p in pairing
+    }
+    if declared <= {None}:
+        return rules, ""
+    if len(declared) > 1:
+        return rules, _SEVERAL
+    ((_, planned),) = filter(None, declared)
+    rounds = set.intersection(*({p.pairs for p in pairing if p} for pairing in pairings))
+    # Without a common round there is no pair, so no test uses this level.
+    rules_now = rules_at(max(1, min(len(rounds), planned[-1])), planned, rules)
+    caution = ""
+    if rules_now.look and not rules_now.look.number:
+        caution = (
+            f"looks were planned after {_listed(planned)} rounds, but all sides have {len(rounds)} rounds;"
+            f" alpha is the level of a look after {len(rounds)} rounds; it holds only if you did not use"
+            " the results to decide when to compare"
+        )
+    return rules_now, caution
+
+
+def rules_at(rounds: int, planned: tuple[int, ...], rules: Rules) -> Rules:
+    """The rules of a look after `rounds` rounds. Looks are planned after the rounds `planned`."""
+    look = Look(rounds, planned, rules.alpha)
+    return replace(rules, alpha=look.level(), look=look)
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    *most, last = map(str, numbers)
+    return f"{', '.join(most)} and {last}" if most else last

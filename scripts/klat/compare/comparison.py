@@ -13,12 +13,19 @@ from klat.compare.limits import Limit, SideLimit
 from klat.compare.dataset import Key
 from klat.compare.observations import Within
 from klat.compare.sources import Run
-from klat.compare.verdicts import Interval, Judgement, Rules, Verdict
+from klat.compare.verdicts import (
+    INCONCLUSIVE,
+    NO_REGRESSION,
+    NOT_COMPARABLE,
+    NOT_DELIVERED,
+    REGRESSION,
+    Interval,
+    Judgement,
+    Rules,
+    Verdict,
+)
 from klat.record.environment import Difference
 from klat.record.rows import is_soak, run_noun
-
-
-NO_REGRESSION, REGRESSION, UNREADABLE, INCONCLUSIVE, NOT_COMPARABLE, NOT_DELIVERED = range(6)
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,6 @@ from typing import Any, TypeVar
 
 from klat.base.bounded_read import read_regular
 from klat.base.errors import KlatError
-from klat.compare import frequencies
 from klat.compare.conditions import (
     NONE,
     PARAMS,
@@ -28,7 +27,7 @@ from klat.compare.conditions import (
     alike,
     of_kernel,
 )
-from klat.compare.copies import same_samples
+from klat.compare.session_problems import frequency_errors, frequency_problems, same_samples
 from klat.compare.settings import Setting, by_value, grouped_settings, program_order
 from klat.compare.sources import Run, Source, read_sources
 from klat.record import profiles, renamed_metrics
@@ -319,7 +318,7 @@ def read_datasets(paths: Iterable[Path | str]) -> tuple[list[Dataset], list[str]
     by_label, problems = read_sources(paths)
     datasets = [pool for sources in by_label.values() for pool in Dataset(sources).pools()]
     for dataset in datasets:
-        problems += frequencies.problems(dataset.full_name, dataset.sessions)
+        problems += frequency_problems(dataset.full_name, dataset.sessions)
     problems += same_samples([session for dataset in datasets for session in dataset.sessions])
     return datasets, problems
 
@@ -359,7 +358,7 @@ def read_dataset(path: Path) -> Dataset:
             f"{printable(str(path))}: holds {len(labels)} labels, {shown}; give one of them"
         )
     (sources,) = by_label.values()
-    problems += frequencies.errors(source.session for source in sources)
+    problems += frequency_errors(source.session for source in sources)
     return Dataset(sources, path=path, problems=problems)
 
 

@@ -12,9 +12,8 @@ import numpy as np
 from klat.compare.cell_tests import MatchedSides
 from klat.compare.comparison import Cell
 from klat.stats.hierarchy import mean
-from klat.compare.units import SideUnits
+from klat.compare.matching import MatchedCell, SideUnits
 from klat.compare.dataset import CellRuns
-from klat.compare.matching import MatchedCell
 from klat.record.session import SessionError
 from klat.compare.observations import NoLogarithm, Units, observe_values
 from klat.compare.sources import Run, by_boot, distribution_at

@@ -9,14 +9,13 @@ from klat.compare.comparison import Against, Cell, CellLimit
 from klat.compare.dataset import CellRuns
 from klat.compare.cell_tests import MatchedSides, without_figure
 from klat.compare.limits import Limit, SamplesAbove, judged, samples_above
-from klat.compare.matching import MatchedCell
+from klat.compare.matching import MatchedCell, SideUnits
 from klat.compare.observations import Units
-from klat.compare.units import SideUnits
-from klat.compare.verdicts import Rules, Verdict, by_chance, too_few
+from klat.compare.verdicts import Rules, Verdict, too_few
 from klat.stats.hierarchy import mean, variance
 from klat.stats.means import paired, student, welch
-from klat.stats.power import MOST_UNITS, Design, power_of_change, smallest
-from klat.stats.share_difference import Unit, p_by_counts, share_of
+from klat.stats.power import by_chance, MOST_UNITS, Design, power_of_change, smallest
+from klat.stats.exceedance import Unit, p_by_counts, share_of
 
 
 def with_limits(

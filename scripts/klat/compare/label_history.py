@@ -10,7 +10,7 @@ from enum import Enum
 
 import numpy as np
 
-from klat.compare.copies import same_samples
+from klat.compare.session_problems import same_samples
 from klat.compare.conditions import Distinctions
 from klat.record.environment import Difference, differences, recorded_differences
 from klat.base.errors import KlatError

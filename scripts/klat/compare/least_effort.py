@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from klat.compare.dataset import Key
 from klat.compare.estimands import FINER, Estimand
-from klat.stats import enough_units
+from klat.stats import power
 from klat.stats.power import MOST_UNITS, Design, power_of_change, power_of_equivalence, smallest
 
 # The numbers of runs in a unit that are tried.
@@ -128,7 +128,7 @@ def least_effort(
     if not metrics:
         return None
     for runs in RUNS:
-        units = enough_units.fewest(target.alpha, cost.pairs)
+        units = power.fewest(target.alpha, cost.pairs)
         for metric in metrics:
             deviation = metric.unit_bound if cautious else metric.unit
             assert deviation is not None and metric.run is not None

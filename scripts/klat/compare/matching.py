@@ -1,20 +1,21 @@
-"""Finds which measurements of two sides belong together."""
+"""Finds what of two sides belongs together: the machines, the units (boots, blocks, or pairs of them), and the
+measurements."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from klat.compare import way_split
-from klat.compare.comparison import Options, Uncompared
-from klat.compare.conditions import Declared
+from klat.compare.comparison import LeftOutMachine, Options, Uncompared
+from klat.compare.conditions import RECORDED, Declared
 from klat.compare.dataset import CellRuns, Dataset, Key, split_params
-from klat.compare.units import SideUnits
+from klat.compare.observations import Units
+from klat.compare.sources import Source
 from klat.record.renamed_metrics import is_asked
 from klat.record.rows import status_counts
 from klat.record.session import NOT_MEASURABLE, printable
-
 
 # The reason of a run starts with this if the kernel did not deliver the event.
 _UNDELIVERED = "not delivered: "
@@ -214,3 +215,135 @@ def unmeasurable(base: Dataset, new: Dataset, options: Options) -> Iterator[tupl
         names = [n for n, s in (("BASE", base), ("NEW", new)) if key in s.unmeasurable]
         if _selected(key, options):
             yield " and ".join(names), key
+
+
+_MACHINE = RECORDED["machine"]
+
+
+@dataclass(frozen=True)
+class MachinePair:
+    """The sessions of both sides on one machine. `machine` is its id. If the sides are not split by machine,
+    it is empty, and this has all sessions."""
+
+    machine: str
+    base: Dataset
+    new: Dataset
+
+
+def match_machines(
+    base: Dataset, new: Dataset, allow: Sequence[str]
+) -> tuple[list[MachinePair], list[LeftOutMachine]]:
+    """The machines with both sides, in the order of BASE, and those that are left out.
+
+    In three cases the sides are not split:
+
+    - all sessions are of one machine;
+    - no machine has both sides;
+    - the user allows machines to differ.
+    """
+    sides = [_by_machine(side) for side in (base, new)]
+    both = [machine for machine in sides[0] if machine and machine in sides[1]]
+    if not both or len({*sides[0], *sides[1]}) < 2 or "machine" in allow:
+        return [MachinePair("", base, new)], []
+    pairs = [
+        MachinePair(machine, *(_part(s, h[machine]) for s, h in zip((base, new), sides)))
+        for machine in both
+    ]
+    path = printable(str(new.path))
+    return pairs, [replace(left, new_path=path) for left in _left_out(*sides)]
+
+
+def _by_machine(side: Dataset) -> dict[str, list[Source]]:
+    """The sessions of each machine id. Those without one have an empty key."""
+    by_machine: dict[str, list[Source]] = {}
+    for source in side.sources:
+        by_machine.setdefault(str(source.session.info.get(_MACHINE) or ""), []).append(source)
+    return by_machine
+
+
+def _part(side: Dataset, sources: list[Source]) -> Dataset:
+    return replace(side, sources=sources, problems=[])
+
+
+def _left_out(
+    base: dict[str, list[Source]], new: dict[str, list[Source]]
+) -> Iterator[LeftOutMachine]:
+    for name, of_side, other in (("BASE", base, new), ("NEW", new, base)):
+        for machine, sources in of_side.items():
+            if not machine:
+                yield LeftOutMachine("", f"{len(sources)} of {name} without a machine id")
+            elif machine not in other:
+                yield LeftOutMachine(machine, f"only in {name}")
+
+
+@dataclass(frozen=True)
+class SideUnits:
+    """The units of both sides, and the subject of a verdict on them. `obstacle` says why the units do
+    not represent the subject. `declared` are the options under test."""
+
+    base: Units
+    new: Units
+    subject: str = "kernel"
+    obstacle: str = ""
+    caution: str = ""
+    took_turns: bool = False
+    declared: Declared = frozenset()
+    over_boots: Units | None = None  # if blocks are of several boots
+
+
+def side_units(base: Dataset, new: Dataset) -> SideUnits:
+    """Boots, unless both sides declare that they took turns. Then the pairs are blocks if the sides
+    share their boots, else boots that follow each other."""
+    shared = set(base.boot_ids) & set(new.boot_ids)
+    same_boots = set(base.boot_ids) == set(new.boot_ids)
+    subject = "setting" if shared else "kernel"
+    boots, boot_pairs = Units(), Units(pairs={(boot, ""): boot for boot in shared})
+    declared = [{s.pairing.experiment if s.pairing else "" for s in x.sources} for x in (base, new)]
+    if declared[0] == declared[1] and "" not in declared[0] and (same_boots or not shared):
+        pairs = (
+            [source.declared for side in (base, new) for source in side.sources] if shared else []
+        )
+        options = frozenset[tuple[str, str]]().union(*pairs)
+        noun = "block" if shared else "boot"
+        both = (_in_pairs(base, noun), _in_pairs(new, noun))
+        over = boot_pairs if len(shared) > 1 else None
+        return SideUnits(*both, subject, took_turns=True, declared=options, over_boots=over)
+    if not shared:
+        return SideUnits(boots, boots)
+    if len(shared) > 1 and same_boots:
+        ahead = sum(_begun(base, boot) < _begun(new, boot) for boot in shared)
+        if abs(2 * ahead - len(shared)) <= 1:
+            caution = (
+                "both sides were measured in the same boots, each of which is a pair; a drift within"
+                " them counts as a difference, but for the order, which changed from boot to boot"
+            )
+            return SideUnits(boot_pairs, boot_pairs, subject, caution=caution)
+        obstacle = (
+            f"both sides were measured in the same boots, BASE first in {ahead} of {len(shared)}: a"
+            " drift would be taken for a difference; klat ab takes turns"
+        )
+        return SideUnits(boots, boots, subject, obstacle)
+    obstacle = (
+        "both sides were measured in one boot and declare no blocks that took turns: compare settings"
+        " by klat ab, and kernels by several boots of each"
+    )
+    if "" not in declared[0] | declared[1]:
+        obstacle = (
+            "the sides took turns in different experiments: name the sessions that took turns with"
+            " each other"
+        )
+    elif base.boots > 1 or new.boots > 1:
+        obstacle = "some boots are on both sides, so the sides are not independent"
+    return SideUnits(boots, boots, subject, obstacle)
+
+
+def _begun(side: Dataset, boot: str) -> int:
+    """When the first run of it started."""
+    return min(row.start_ns for s in side.sessions if s.boot_id == boot for row in s.rows)
+
+
+def _in_pairs(side: Dataset, noun: str) -> Units:
+    keys = {key for cell in side.cells.values() for key in cell.units}
+    # A run outside every pair is a unit without partner, and is counted as such.
+    lone = f"none of {side.name} in boot"
+    return Units(noun, True, {key: key[1] or f"{lone} {key[0]}" for key in keys})

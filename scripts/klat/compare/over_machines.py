@@ -14,12 +14,10 @@ from klat.compare.comparison import LeftOutMachine, Options, OverMachines
 from klat.compare.conditions import RUN, WITHIN_SIDE, disagreements, of_kernel, words_under_test
 from klat.compare.cell_tests import MatchedSides, Test
 from klat.compare.estimands import Estimand
-from klat.compare.machines import MachinePair
-from klat.compare.matching import MatchedCell
+from klat.compare.matching import MachinePair, MatchedCell
 from klat.compare.verdicts import Judgement, Method, Observed, Rules, Unit, Verdict, describe
-from klat.stats import enough_units
-from klat.stats.hierarchy import mean
-from klat.stats.random_effects import between_variance, next_effect
+from klat.stats import power
+from klat.stats.hierarchy import between_variance, mean, next_effect
 
 # Conditions that must be the same on all machines: somebody set them, or they are under test. The others
 # belong to the machine. They may differ, because each comparison is within one machine.
@@ -90,7 +88,7 @@ def _over_machines(
         for sides in matched
         if sides.datasets.machine not in usable
     )
-    needed = enough_units.fewest(rules.alpha, pairs=True)
+    needed = power.fewest(rules.alpha, pairs=True)
     reason = differing or _differing_policy([members.pairs[m] for m in usable])
     if len(usable) < needed:
         few = f"too few machines for a verdict over machines: {len(usable)} of {needed}"

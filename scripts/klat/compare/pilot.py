@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import median
 
 from klat.base.errors import KlatError
-from klat.compare.copies import same_samples
+from klat.compare.session_problems import same_samples
 from klat.compare.estimands import Estimand, tested_by_default
 from klat.record import renamed_metrics
 from klat.record.json_files import seconds_of_runs

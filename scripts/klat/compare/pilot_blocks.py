@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 
-from klat.compare.copies import same_samples
+from klat.compare.session_problems import same_samples
 from klat.compare.conditions import Declared
-from klat.compare.matching import declared_of, matched
+from klat.compare.matching import SideUnits, declared_of, matched, side_units
 from klat.base.errors import KlatError
 from klat.compare.estimands import Estimand, tested_by_default
 from klat.stats.hierarchy import mean, variance
@@ -25,7 +25,6 @@ from klat.compare.least_effort import (
 )
 from klat.record import renamed_metrics
 from klat.record.session import SessionError, printable
-from klat.compare.units import SideUnits, side_units
 from klat.compare.dataset import CellRuns, Dataset, Key, read_dataset
 from klat.compare.observations import NoLogarithm, observe
 from klat.compare.way_split import split

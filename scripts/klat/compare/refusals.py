@@ -1,12 +1,13 @@
-"""The conditions that refuse a comparison, and all differences between two sides."""
+"""What the head of a report says of two sides: the conditions that refuse their comparison, all differences, and
+warnings."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence, Set
 
 from klat.base.errors import did_you_mean
-from klat.compare import frequencies
-from klat.record import environment
+from klat.compare.session_problems import frequencies_differ
 from klat.compare.conditions import (
     COUNTER,
     RECORDED,
@@ -16,13 +17,18 @@ from klat.compare.conditions import (
     Condition,
     Words,
     disagreements,
+    is_captured,
     kernels_within,
     words_under_test,
 )
-from klat.record.environment import ABSENT, Difference, recorded_differences, short
-from klat.record.session import printable
-from klat.compare.units import SideUnits
 from klat.compare.dataset import Dataset
+from klat.compare.environment_conditions import PROCESS, value_of
+from klat.compare.matching import SideUnits
+from klat.record import environment
+from klat.record.environment import ABSENT, Difference, recorded_differences, short
+from klat.record.evidence import other_work
+from klat.record.session import printable
+from klat.stats.exceedance import fisher
 
 Conditions = tuple[Condition, ...]
 
@@ -73,7 +79,7 @@ def _frequencies(base: Dataset, new: Dataset) -> list[Condition]:
     """The counter of a machine has one frequency. If two kernels measure two, the times of one of them have that
     error, or a guest moved to another host."""
     sides = [[s.khz for s in side.sessions if s.khz] for side in (base, new)]
-    if not all(sides) or not frequencies.differ([khz for side in sides for khz in side]):
+    if not all(sides) or not frequencies_differ([khz for side in sides for khz in side]):
         return []
     texts = (" | ".join(dict.fromkeys(f"{khz:,.0f} kHz" for khz in side)) for side in sides)
     return [Condition(COUNTER, "the counter's frequency", *map(short, texts))]
@@ -108,3 +114,190 @@ def differences(base: Dataset, new: Dataset) -> list[Difference]:
         if texts[0] != texts[1]:
             differing.append(Difference(name, *texts))
     return differing + environment.differences(old.path / "environment", newer.path / "environment")
+
+
+Info = Mapping[str, object]  # session.json
+
+_NAMES = ("BASE", "NEW")
+# The modes in which the machine can drift.
+_TIMED = ("hardware", "virtual")
+_UNUSABLE = ("invalid", "error")
+
+
+def cautions(
+    base: Dataset, new: Dataset, subject: str, took_turns: bool, compared: Set[str], alpha: float
+) -> Iterator[str]:
+    """`compared` are the benchmarks that have a verdict."""
+    if subject == "kernel":
+        yield from _kernels(base, new)
+    if subject == "kernel" and not took_turns:
+        yield from _one_after_the_other(base, new)
+    yield from _unusable(base, new, compared, alpha)
+    for name, side in zip(_NAMES, (base, new)):
+        if disturbance := other_work(side.sessions):
+            yield f"{name}: {disturbance}"
+    values = [source.values for side in (base, new) for source in side.sources]
+    if any(value_of(by_key, f"{PROCESS}.Seccomp") == "2" for by_key in values):
+        yield (
+            "the programs ran under a seccomp filter, and klat cannot see its rules; compare only sides that the"
+            " same container or service started"
+        )
+    bare = [
+        name
+        for name, side in zip(_NAMES, (base, new))
+        if not all(is_captured(source.values) for source in side.sources)
+    ]
+    if bare:
+        yield (
+            f"the environment of {' and '.join(bare)} was not captured, so governor, idle states,"
+            " mitigations and so on were not compared"
+        )
+
+
+# 6.1.0-56 of 6.1.0-56-rt-amd64, 6.12.117 of 6.12.117+deb13-amd64.
+_VERSION = re.compile(r"\d+(?:\.\d+)*(?:-\d+(?![^-.\s]))?")
+
+
+def _kernels(base: Dataset, new: Dataset) -> Iterator[str]:
+    """What is under test, with a warning if it is more than one thing."""
+    values = [[source.values for source in side.sources] for side in (base, new)]
+    words = words_under_test(*values)
+    if words:
+        shown = [printable(side) or "nothing" for side in words]
+        yield f"under test: the kernel's command line, with {shown[0]} in BASE and {shown[1]} in NEW"
+    infos = [side.info for side in (base, new)]
+    if len({info.get("architecture") for info in infos}) > 1:
+        return
+    names = ("kernel_release", "kernel_version", "preemption")
+    of_base, of_new = ([printable(str(info.get(name))) for name in names] for info in infos)
+    if of_base == of_new and not words:
+        yield "both sides ran the same kernel: release, version and preemption agree"
+    matches = [_VERSION.match(side[0]) for side in (of_base, of_new)]
+    old, current = (match[0] if match else "" for match in matches)
+    kernel_changes = ["version"] if old and current and old != current else []
+    if of_base[2] != of_new[2] and not {"None", "unknown"} & {of_base[2], of_new[2]}:
+        kernel_changes.append("preemption model")
+    # preempt= chooses the preemption model.
+    others = {" ".join(re.sub(r"\bpreempt=\S*", "", side).split()) for side in words or ()}
+    changed = [*kernel_changes, "command line"] if len(others) > 1 else kernel_changes
+    if len(changed) < 2:
+        return
+    cure = "compare sides that differ in only one of them"
+    if len(kernel_changes) > 1:
+        cure = _steps((old, of_base[2], infos[0]), (current, of_new[2], infos[1]))
+    yield (
+        f"{', '.join(changed[:-1])} and {changed[-1]} changed together, so a difference can come"
+        f" from either. To separate them, {cure}"
+    )
+
+
+def _steps(base: tuple[str, str, Info], new: tuple[str, str, Info]) -> str:
+    """Comparisons that change either the version or the preemption model. A side is its version, its model and
+    its session.json."""
+    for (version, _, info), (_, model, _) in ((new, base), (base, new)):
+        if _can_have(version, model, str(info.get("architecture"))):
+            return (
+                f"compare BASE with a {version} kernel of preemption {model}, then that kernel with NEW"
+                + _lab_command([info], model)
+            )
+    return (
+        f"compare BASE with a {base[0]} kernel of preemption full, that kernel with a {new[0]} kernel of"
+        " preemption full, and the latter with NEW" + _lab_command([base[2], new[2]], "full")
+    )
+
+
+def _lab_command(infos: Sequence[Info], model: str) -> str:
+    """What boots kernels of these versions with this model, if the lab booted the sides and Debian has such
+    kernels: an RT kernel, or one that takes its model from the command line. Since 6.12, RT kernels do so.
+    """
+    variant = "-rt" if model.startswith("rt") else ""
+    word = {"rt": "full", "rt-lazy": "lazy"}.get(model, model)
+    kernels = []
+    for info in infos:
+        numbers = re.findall(r"\d+", str(info.get("kernel_release")))[:2]
+        line, version = ".".join(numbers), str(info.get("kernel_version"))
+        if info.get("mode") != "counted" or "Debian" not in version:
+            return ""
+        if not variant and "PREEMPT_DYNAMIC" not in version:
+            return ""
+        kernel = f"debian:{line}{variant}"
+        if not variant or tuple(map(int, numbers)) >= (6, 12):
+            kernel = f"{line}-{model}={kernel},append=preempt={word}"
+        kernels.append(f" --kernel {kernel}")
+    arch = {"aarch64": " --arch arm64", "riscv64": " --arch riscv64"}.get(
+        str(infos[0].get("architecture")), ""
+    )
+    return f": klat lab run{arch}{''.join(kernels)}"
+
+
+def _can_have(version: str, model: str, architecture: str) -> bool:
+    """Whether this version certainly has this model. Any kernel can be `full`, or `rt` with a patch. Linux 6.13
+    added `lazy`, for other architectures later. Linux 7.0 removed `none` and `voluntary` on architectures with
+    `lazy` (kernel/Kconfig.preempt)."""
+    numbers = tuple(map(int, re.findall(r"\d+", version)[:2]))
+    if model.endswith("lazy"):
+        return numbers >= ((6, 13) if architecture in ("x86_64", "riscv64") else (7, 0))
+    return numbers < (7, 0) or model not in ("none", "voluntary")
+
+
+def _one_after_the_other(base: Dataset, new: Dataset) -> Iterator[str]:
+    """A warning where drift over time looks like a difference of the kernels."""
+    if min(base.boots, new.boots) < 2 or base.mode not in _TIMED:
+        return
+    if not all(source.is_dated for side in (base, new) for source in side.sources):
+        yield (
+            "the clock was not set in some boots, so klat cannot tell from their dates whether the kernels"
+            " alternated; if they did not, a change of the machine over time looks like one of the kernel"
+        )
+        return
+    moments = [[(s.begun, s.boot_number) for s in side.sources] for side in (base, new)]
+    for first, second in ((0, 1), (1, 0)):
+        if max(moments[first]) < min(moments[second]):
+            yield (
+                f"all boots of {_NAMES[first]} precede all of {_NAMES[second]}, so a change of the"
+                " machine over time looks like one of the kernel; alternate the kernels from boot to"
+                " boot (klat lab run with several --kernel does)"
+            )
+
+
+def _unusable(base: Dataset, new: Dataset, compared: Set[str], alpha: float) -> Iterator[str]:
+    """A warning where one side has more unusable runs, in more than one boot."""
+    sides = [_by_boot(side) for side in (base, new)]
+    shared = sorted(compared & sides[0].keys() & sides[1].keys())
+    for benchmark in shared:
+        settings = [list(side[benchmark].values()) for side in sides]
+        sums = [_sum(boots) for boots in settings]
+        worse = max((0, 1), key=lambda i: sums[i][0] / sums[i][1])
+        kept = [boots if i != worse else _without_worst(boots) for i, boots in enumerate(settings)]
+        (x, n), (y, m) = map(_sum, kept)
+        still = worse == int(y * n > x * m)
+        if still and fisher(x, n, y, m) <= alpha / len(shared):
+            counts = [f"{bad:,} of {n:,} in {name}" for (bad, n), name in zip(sums, _NAMES)]
+            yield (
+                f"invalid or failed runs of {benchmark}: {' and '.join(counts)}, beyond chance; find"
+                " out why before you trust its verdicts"
+            )
+
+
+Counts = tuple[int, int]  # unusable runs, and all
+
+
+def _sum(boots: Sequence[Counts]) -> Counts:
+    return sum(bad for bad, _ in boots), sum(n for _, n in boots)
+
+
+def _without_worst(boots: Sequence[Counts]) -> Sequence[Counts]:
+    """One bad boot is not evidence against its side."""
+    return sorted(boots, key=lambda boot: boot[0] / boot[1])[:-1] or boots
+
+
+def _by_boot(side: Dataset) -> dict[str, dict[str, Counts]]:
+    """Per benchmark and boot: unusable runs, and all runs that were not skipped."""
+    by_boot: dict[str, dict[str, Counts]] = {}
+    for session in side.sessions:
+        for rows in session.runs:
+            if rows[0].status != "skipped":
+                boots = by_boot.setdefault(rows[0].benchmark, {})
+                bad, n = boots.get(session.boot_id, (0, 0))
+                boots[session.boot_id] = (bad + (rows[0].status in _UNUSABLE), n + 1)
+    return by_boot

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
-from klat.stats import enough_units
+from klat.stats import power
 from klat.stats.hierarchy import variance
 from klat.stats.power import (
     MOST_RUNS,
@@ -53,7 +53,7 @@ def _settle(
         return power_of_change(chosen, effect, margin, alpha) >= rules.power
 
     now = min(draft.base.units, draft.new.units)
-    fewest = enough_units.fewest(rules.alpha, design.pairs)
+    fewest = power.fewest(rules.alpha, design.pairs)
     units = smallest(lambda n: likely(replace(design, units=n)), max(now + 1, fewest), MOST_UNITS)
     runs = None
     if now >= fewest and (shares := _shares(draft, design)):

@@ -17,18 +17,17 @@ import numpy as np
 
 from klat.record import json_files
 from klat.stats import descriptive
-from klat.stats.descriptive import Values as Figures
+from klat.stats.descriptive import STRETCH, RunQuantile, Values as Figures, quantile_of
 from klat.compare.conditions import (
     Declared,
     RunConditions,
     conditions,
     declared_options,
 )
-from klat.compare.copies import without_copies
+from klat.compare.session_problems import without_copies
 from klat.compare.estimands import Estimand
 from klat.compare.environment_conditions import Values
 from klat.stats.distribution import Distribution
-from klat.stats.autocorrelation import STRETCH, RunQuantile, quantile_of
 from klat.record.json_files import read_run_json
 from klat.record.samples import PART, PIECE, KeptDistributions, SampleFiles, Samples, is_counted
 from klat.record.session import Row, Session, SessionError, find_sessions, printable, read_session

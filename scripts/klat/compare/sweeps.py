@@ -26,7 +26,7 @@ from klat.compare.settings import Setting, common_params
 from klat.compare.sources import Run
 from klat.stats.descriptive import Values, mean_interval
 
-# The program and the option that responder_scaling.py reports in a table of its own.
+# The program and the option that sweep_shapes.py reports in a table of its own.
 RESPONDERS = ("tlbflush", "responders")
 # These may follow from the swept option: more responders take more CPUs.
 _FOLLOWING = ("cpus", "iterations", "warmup")

@@ -13,14 +13,24 @@ from enum import Enum
 from functools import cached_property
 
 from klat.compare.estimands import FINER
-from klat.stats import enough_units, multiplicity
-from klat.stats.interim_looks import Look
-from klat.stats.means import MeanDifference, combined, from_intervals, paired, welch
-from klat.stats.three_sided import Statement, conclude
+from klat.stats import power, multiplicity
+from klat.stats.multiplicity import Look
+from klat.stats.means import (
+    MeanDifference,
+    Statement,
+    combined,
+    conclude,
+    from_intervals,
+    paired,
+    welch,
+)
 from klat.stats.hierarchy import Level, branch_means, mean, variance, variance_components
 from klat.stats.descriptive import lag1_autocorrelation
 
 Interval = tuple[float, float]
+
+# Of a comparison, in its exit status.
+NO_REGRESSION, REGRESSION, UNREADABLE, INCONCLUSIVE, NOT_COMPARABLE, NOT_DELIVERED = range(6)
 
 # Why more boots do not settle a verdict, and what settles it.
 GRANULAR = (
@@ -176,7 +186,7 @@ def judge(
     """Judge (BASE, NEW) of each of a family of tests. Where `obstacles` has a text for a test, its
     units do not represent a kernel: the result is described and not tested.
 
-    The verdict is the statement of klat.stats.three_sided that remains when the other two are rejected
+    The verdict is the statement of klat.stats.means that remains when the other two are rejected
     (Goeman, Solari and Stijnen, "Three-sided hypothesis testing", Statistics in Medicine 29, 2010).
     """
     reasons = list(obstacles) or [""] * len(pairs)
@@ -256,38 +266,20 @@ def _tested(
     units = len(means[0]), len(means[1])
     if why := too_few(*units, in_pairs, noun, rules.alpha):
         return replace(draft, reason=why)
-    p = max(shift.p_changed(rules.log_margin), by_chance(means[0], means[1], in_pairs))
+    p = max(shift.p_changed(rules.log_margin), power.by_chance(means[0], means[1], in_pairs))
     return replace(draft, p=p, p_same=shift.p_within(rules.log_margin))
 
 
 def too_few(base: int, new: int, in_pairs: bool, noun: str, alpha: float) -> str:
     """The reason why so few units support no verdict. Empty if they are enough."""
-    if enough_units.by_arrangement(base, new, in_pairs) <= alpha:
+    if power.by_arrangement(base, new, in_pairs) <= alpha:
         return ""
-    needed = enough_units.fewest(alpha, in_pairs)
+    needed = power.fewest(alpha, in_pairs)
     count = f"{base} pairs of {noun}s" if in_pairs else f"{base} and {new} {noun}s"
     if base == new == 1 and not in_pairs:
         count = f"one {noun} a side"
     needs = f"{needed} pairs" if in_pairs else f"{needed} {noun}s a side"
     return f"{count} can differ by chance alone at alpha {alpha:.3g}: {needs} are needed"
-
-
-# Figures that never vary may be rounded differently.
-_EQUAL = 1e-9
-
-
-def by_chance(a: Sequence[float], b: Sequence[float], in_pairs: bool) -> float:
-    """The smallest p that units in two fixed states can have: for the observed states, if there are
-    only two; otherwise for two sides that are completely apart."""
-    low, high = min(*a, *b), max(*a, *b)
-    two = all(min(x - low, high - x) < _EQUAL for x in (*a, *b))
-    slow = [[x - low > _EQUAL for x in side] for side in (a, b)]
-    if not two:
-        slow = [[False] * len(a), [True] * len(b)]
-    if in_pairs:
-        alone = [sum(x and not y for x, y in zip(*order)) for order in (slow, slow[::-1])]
-        return enough_units.by_paired_states(len(a), *alone)
-    return enough_units.by_states(len(a), len(b), sum(slow[0]), sum(slow[1]))
 
 
 def _few(sides: Sequence[Spread], noun: str) -> str:
@@ -330,8 +322,8 @@ def _estimated(blank: Judgement, method: Method, shift: MeanDifference, rules: R
     )
 
 
-def _exp(interval: Interval | None) -> Interval | None:
-    return None if interval is None else (math.exp(interval[0]), math.exp(interval[1]))
+def _exp(interval: Interval) -> Interval:
+    return math.exp(interval[0]), math.exp(interval[1])
 
 
 def _within_units(
@@ -394,7 +386,7 @@ def _why_not(draft: Judgement, rules: Rules, family: int, noun: str) -> str:
         return GRANULAR
     if draft.p <= rules.alpha:
         a, b = draft.base.units, draft.new.units
-        if rules.factor(family) * enough_units.by_states(a, b, 0, b) > rules.alpha:
+        if rules.factor(family) * power.by_states(a, b, 0, b) > rules.alpha:
             return f"{family} tests need more than {a} and {b} {noun}s; one test alone would be settled"
         return f"settled as one test alone, but not after the correction for {family} tests"
     return "the interval crosses the edge of the margin"

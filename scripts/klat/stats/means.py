@@ -1,6 +1,8 @@
 """The difference of two means, its interval and its tests: over independent units, or over pairs.
 
-Values are logs, so that a difference is the log of a ratio and a margin is the same up and down.
+Values are logs, so that a difference is the log of a ratio and a margin is the same up and down. Of three
+statements exactly one is true: the difference is below the margin, within it, or above it. They are functions over
+arrays: a comparison tests its family with them, and the validation tests thousands.
 """
 
 from __future__ import annotations
@@ -8,17 +10,25 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from enum import IntEnum
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
 
 from klat.stats.hierarchy import mean, variance
 
-if TYPE_CHECKING:
-    import numpy.typing as npt
+Values = npt.NDArray[Any]
+ArrayLike = npt.ArrayLike
 
 
 @dataclass(frozen=True)
 class MeanDifference:
-    """The difference of two means, as klat.stats.three_sided takes it."""
+    """The difference `value` of two means has the standard error `error` with `freedom` degrees of freedom. The
+    error is 0 if all values are equal on each side; then the difference is known exactly. `resolution` bounds how
+    much the counter's granularity may add to the difference or hide of it. It is the same in every unit, so no
+    number of units averages it away: it widens the interval, and every statement is tested against it.
+    """
 
     value: float
     error: float
@@ -26,21 +36,15 @@ class MeanDifference:
     resolution: float = 0.0
 
     def interval(self, confidence: float) -> tuple[float, float]:
-        from klat.stats.three_sided import reach
-
         half = float(reach(self.error, self.freedom, self.resolution, confidence))
         return self.value - half, self.value + half
 
     def p_changed(self, margin: float) -> float:
         """p of |difference| <= margin."""
-        from klat.stats.three_sided import p_changed
-
         return float(p_changed(self.value, self.error, self.freedom, self.resolution, margin))
 
     def p_within(self, margin: float) -> float:
         """p of |difference| >= margin."""
-        from klat.stats.three_sided import p_within
-
         return float(p_within(self.value, self.error, self.freedom, self.resolution, margin))
 
 
@@ -77,7 +81,7 @@ def combined(
     return MeanDifference(b - a, math.sqrt(square), freedom, resolution)
 
 
-Figure = TypeVar("Figure", float, "npt.NDArray[Any]")
+Figure = TypeVar("Figure", float, Values)
 
 
 def welch_freedom(share_a: Figure, freedom_a: float, share_b: Figure, freedom_b: float) -> Figure:
@@ -103,3 +107,58 @@ def from_intervals(
     low = math.hypot(b - interval_b[0], interval_a[1] - a)
     high = math.hypot(interval_b[1] - b, a - interval_a[0])
     return b - a - low, b - a + high
+
+
+# Logs of equal numbers may differ by this much.
+_ROUNDING = 1e-12
+
+
+class Statement(IntEnum):
+    BELOW = -1
+    WITHIN = 0
+    ABOVE = 1
+    NONE = 2  # two or three of them are not rejected
+
+
+def reach(error: ArrayLike, freedom: ArrayLike, resolution: ArrayLike, confidence: float) -> Values:
+    """Half the width of the interval."""
+    from scipy.special import stdtrit
+
+    sampled = stdtrit(freedom, (1 + confidence) / 2) * error
+    return np.asarray(resolution + np.where(np.equal(error, 0), 0.0, sampled))
+
+
+def p_changed(
+    value: ArrayLike, error: ArrayLike, freedom: ArrayLike, resolution: ArrayLike, margin: float
+) -> Values:
+    """p of |difference| <= margin: both tails, from the nearer end of the margin (Hodges and
+    Lehmann, J. Royal Statistical Society B 16, 1954). With margin 0 it is Student's two-sided p; with
+    a margin of many errors it is that of the one-sided test against the margin."""
+    end, far = np.add(margin, resolution), np.abs(value)
+    return np.minimum(1.0, _tail(end - far, error, freedom) + _tail(-end - far, error, freedom))
+
+
+def p_within(
+    value: ArrayLike, error: ArrayLike, freedom: ArrayLike, resolution: ArrayLike, margin: float
+) -> Values:
+    """p of |difference| >= margin: the larger of two one-sided tests (Schuirmann, J.
+    Pharmacokinetics and Biopharmaceutics 15, 1987)."""
+    return _tail(np.abs(value) + np.asarray(resolution) - margin, error, freedom)
+
+
+def conclude(value: ArrayLike, p_adjusted: ArrayLike, p_same: ArrayLike, alpha: float) -> Values:
+    """The statement that remains, from p_changed() after the correction and p_within(). Only the test
+    of the true statement can err, so each may use all of alpha. If "within" is rejected in favour of
+    "above", "below" is rejected too."""
+    side = np.where(np.greater(value, 0), Statement.ABOVE, Statement.BELOW)
+    changed = np.where(np.less_equal(p_adjusted, alpha), side, Statement.NONE)
+    return np.where(np.less_equal(p_same, alpha), Statement.WITHIN, changed)
+
+
+def _tail(distance: Values, error: ArrayLike, freedom: ArrayLike) -> Values:
+    """The tail of Student's t at distance / error."""
+    from scipy.special import stdtr
+
+    exact = np.equal(error, 0)
+    sampled = stdtr(freedom, distance / np.where(exact, 1.0, error))
+    return np.where(exact, np.where(distance < -_ROUNDING, 0.0, 1.0), sampled)

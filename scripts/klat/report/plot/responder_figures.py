@@ -14,7 +14,7 @@ from klat.report.plot.layout import EDGE, LEFT, LINE, RIGHT, caption, head
 from klat.report.plot.series import curve_names, shortened
 from klat.report.text.columns import params_text
 from klat.report.text.parameters import parameters
-from klat.compare.responder_scaling import BENCHMARK, Shootdown, shootdowns
+from klat.compare.sweep_shapes import BENCHMARK, Shootdown, shootdowns
 from klat.stats.descriptive import Values
 
 _MARKS_A_COUNT = 60

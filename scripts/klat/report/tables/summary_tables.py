@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, TextIO
 
 from klat.compare.dataset import Dataset
-from klat.compare.label_limits import LabelLimits
-from klat.compare.responder_scaling import Shootdown, shootdowns
+from klat.compare.limits import LabelLimits
+from klat.compare.sweep_shapes import Shootdown, shootdowns
 from klat.compare.settings import Measurement, Setting
 from klat.compare.soaks import Delay, SoakReport, soak_reports, soaks_together
 from klat.compare.sweeps import Sweep, SweepLine, SweepPoint, sweeps

@@ -7,8 +7,7 @@ from statistics import median
 
 from klat.compare.comparison import CellLimit
 from klat.compare.dataset import Dataset
-from klat.compare.label_limits import LabelLimits
-from klat.compare.limits import Limit, Needed, SideLimit
+from klat.compare.limits import LabelLimits, Limit, Needed, SideLimit
 from klat.compare.verdicts import Rules, Verdict
 from klat.report.text import wording
 from klat.report.text.columns import aligned, column_widths, wrapped

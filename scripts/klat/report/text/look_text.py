@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from klat.report.text.numbers import percent
-from klat.stats.enough_units import fewest_of_tests
+from klat.stats.power import fewest_of_tests
 
 if TYPE_CHECKING:
-    from klat.stats.interim_looks import Look
+    from klat.stats.multiplicity import Look
 
 _ALPHA = 0.05  # the default of klat compare
 

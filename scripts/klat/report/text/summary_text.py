@@ -8,8 +8,8 @@ from itertools import chain, groupby
 
 from klat.compare.dataset import Dataset
 from klat.compare.environment_conditions import scheduling
-from klat.compare.label_limits import LabelLimits
-from klat.compare.responder_scaling import BENCHMARK, Shootdown, shootdowns
+from klat.compare.limits import LabelLimits
+from klat.compare.sweep_shapes import BENCHMARK, Shootdown, shootdowns
 from klat.compare.settings import Measurement, Setting, Statistics, common_params
 from klat.compare.sources import Run
 from klat.record.evidence import other_work

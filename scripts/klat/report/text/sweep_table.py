@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from klat.compare.crossings import crossings
+from klat.compare.sweep_shapes import crossings
 from klat.compare.dataset import Dataset
 from klat.report.text.columns import WIDTH, Table, aligned, column_widths, params_text, wrapped
 from klat.report.text.parameters import parameters

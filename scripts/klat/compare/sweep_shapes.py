@@ -1,18 +1,19 @@
-"""How the time of a TLB shootdown grows with its responders: T(k), and the slope with its interval.
-"""
+"""What a sweep shows: how the time of a TLB shootdown grows with its responders, and where two lines change places."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from klat.compare.settings import Setting
-from klat.compare.sweeps import RESPONDERS, Quantity, SweepPoint
+from klat.compare.sweeps import RESPONDERS, Quantity, Sweep, SweepLine, SweepPoint
 from klat.stats.descriptive import LinearFit, fit_over_boots, linear_fit
 from klat.stats.granularity import rounding_of_slope
 from klat.stats.hierarchy import mean
+from klat.stats.means import welch
 
 BENCHMARK, SWEPT = RESPONDERS
 # These follow from the number of responders, so they may differ along a sweep.
@@ -103,3 +104,43 @@ def _fit(points: Sequence[SweepPoint]) -> LinearFit | None:
         return None
     fit = fits[0] if len(by_boot) < 2 else fit_over_boots(fits)
     return fit.widened(mean(hidden))
+
+
+# Level of the test whether two lines differ at one value.
+_CHANCE = 0.05
+
+
+@dataclass(frozen=True)
+class Crossing:
+    """`low` has the lower figures up to one value of the option, `high` from another on."""
+
+    low: SweepLine
+    until: float
+    high: SweepLine
+    since: float
+
+
+def crossings(sweep: Sweep) -> list[Crossing]:
+    """Pairs of lines that change places once: one is lower at first and the other in the end, each
+    beyond chance."""
+    crossed = []
+    for i, line in enumerate(sweep.lines):
+        for other in sweep.lines[i + 1 :]:
+            signs = [(x, s) for x in sweep.values if (s := _sign(line.at(x), other.at(x)))]
+            changes = [(a, b) for a, b in zip(signs, signs[1:]) if a[1] != b[1]]
+            if len(changes) == 1 and sweep.by and not sweep.choices:
+                (until, sign), (since, _) = changes[0]
+                low, high = (line, other) if sign < 0 else (other, line)
+                crossed.append(Crossing(low, until, high, since))
+    return crossed
+
+
+def _sign(point: SweepPoint | None, other: SweepPoint | None) -> int:
+    """The sign of the difference, or 0 if Welch's test finds none. Runs of one boot are not
+    compared with several boots."""
+    if point is None or other is None or (len(set(point.boots)) > 1) != (len(set(other.boots)) > 1):
+        return 0
+    difference = welch(other.units, point.units, other.resolution + point.resolution)
+    if difference is None or difference.p_changed(0.0) > _CHANCE:
+        return 0
+    return int(math.copysign(1, difference.value))

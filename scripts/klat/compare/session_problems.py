@@ -1,9 +1,9 @@
-"""Copies of runs: a copied session must not count twice."""
+"""What is wrong with sessions: copies of runs, which must not count twice, and a counter whose frequency is doubtful."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from hashlib import blake2b
 from operator import attrgetter
@@ -145,3 +145,39 @@ def _name(path: Path) -> str:
 
 def _runs(count: int) -> str:
     return f"{count:,} run{'s' if count > 1 else ''}"
+
+
+def frequencies_differ(khz: Sequence[float]) -> bool:
+    """Whether the frequencies differ by more than 0.1 %. A kernel measures the counter in each boot, with an error of
+    some 100 ppm if its reference is poor."""
+    return bool(khz) and max(khz) > 1.001 * min(khz)
+
+
+def frequency_problems(label: str, sessions: Sequence[Session]) -> Iterator[str]:
+    """Sentences on a label whose sessions disagree, and on sessions that contradict their own reference."""
+    khz = [session.khz for session in sessions if session.khz is not None]
+    if frequencies_differ(khz):
+        yield (
+            f"label {label}: the sessions' counters differ in frequency, {min(khz):,.0f}"
+            f" to {max(khz):,.0f} kHz, so pooled ticks are not the same time; look at them one by one"
+        )
+    yield from frequency_errors(sessions)
+
+
+def frequency_errors(sessions: Iterable[Session]) -> Iterator[str]:
+    """Sentences on sessions whose frequency an independent reference refutes."""
+    for session in sessions:
+        tsc = session.info.get("tsc") or {}
+        second = tsc.get("second_khz")
+        if (
+            session.khz
+            and second
+            and tsc.get("independent")
+            and frequencies_differ([session.khz, second])
+        ):
+            yield (
+                f"{printable(str(session.path))}: all times may be wrong by"
+                f" {100 * abs(session.khz / second - 1):.1f} %: the counter has"
+                f" {session.khz:,.0f} kHz for the kernel, and {second:,.0f} kHz for"
+                f" {printable(str(tsc.get('second_method')))}"
+            )
