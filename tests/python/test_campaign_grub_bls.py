@@ -4,11 +4,12 @@ from pathlib import Path
 
 import made_grub
 import pytest
+from made_kernels import write
 
 from klat.base.errors import KlatError
 from klat.campaign.boot_loader import OwnEntry
 from klat.campaign.grub import Grub
-from klat.campaign.grub_files import bls_entries
+from klat.campaign.grub_bls import bls_entries
 
 OLD, NEW, RESCUE = "5eed-6.9.5-200.fc39.x86_64", "5eed-6.10.3-100.fc39.x86_64", "5eed-0-rescue"
 
@@ -108,13 +109,59 @@ def test_another_directory_of_entries_is_refused(root: Path) -> None:
         Grub(root).default()
 
 
-def test_blscfg_of_another_grub_is_refused(root: Path) -> None:
-    """GRUB 2.14 has a command of this name, which reads the files differently."""
-    (root / "etc/os-release").unlink()
+OTHER = {  # GRUB's directory is on the partition of the entries, and Fedora's GRUB reads the files as GRUB 2.14 does
+    "etc/os-release": "ID=arch\n",
+    "proc/self/mountinfo": "23 1 8:1 / /boot rw - ext4 /dev/sda1 rw\n",
+    "boot/loader/entries/arch.conf": "title Arch\nlinux /vmlinuz-a\noptions ro quiet \n",
+    "boot/loader/entries/arch-lts.conf": "# a\n title  LTS\nlinux  /vmlinuz-b\nlinux /c\ninitrd /b\n",
+}
+ENTRY = "boot/loader/entries/arch.conf"
+
+
+def make_other(root: Path, files: dict[str, str]) -> None:
+    for entry in (root / "boot/loader/entries").glob("*"):
+        entry.unlink()
+    for name, text in {**OTHER, **files}.items():
+        write(root / name, text.encode())
+
+
+def test_blscfg_of_another_grub(root: Path) -> None:
+    make_other(root, {"boot/grub2/grubenv": "saved_entry=arch-lts\n"})
+    loader = Grub(root)
+    entries = [(entry.identity, entry.title, entry.words) for entry in loader.entries()]
+    assert entries == [("arch-lts", "LTS", ()), ("arch", "Arch", ("ro", "quiet"))]
+    assert loader.default().identity == "arch-lts"
+    loader.install([OwnEntry("a", loader.default(), ("b",))])
+    lines = (root / "boot/grub2/custom.cfg").read_text().splitlines()
+    assert lines[4:6] == ["linux /vmlinuz-b b", "initrd /b"]
+    (root / "etc/os-release").unlink()  # Fedora's, because of the name grub2
     assert Grub(root).entries()
-    (root / "etc/os-release").write_text("ID=arch\n")
+
+
+@pytest.mark.parametrize(
+    "files, why",
+    [
+        ({ENTRY: "title Arch\nlinux\t/vmlinuz a\n"}, "arch.conf, line 2"),
+        ({ENTRY: "title\tArch\nlinux /vmlinuz\n"}, "arch.conf, line 1"),
+        ({ENTRY: "options  \nlinux /vmlinuz\n"}, "arch.conf, line 1"),
+        ({ENTRY: "linux /vmlinuz\r\n"}, "arch.conf, line 1"),
+        ({ENTRY: "linux /vmlinuz\noptions $words\n"}, "arch.conf, line 2"),
+        ({ENTRY: "title Arch \nlinux /vmlinuz\n"}, "arch.conf, line 1"),
+        ({"boot/grub2/grubenv": "early_initrd=ucode.img\n"}, "the variable early_initrd"),
+        ({"boot/loader/entries/.old.conf": ""}, "entries/.old.conf"),
+        # To RPM a number is newer than a word, also after -.
+        ({"boot/loader/entries/arch1.conf": "linux /vmlinuz\n"}, "the order of the files"),
+        ({f"boot/loader/entries/a{n}.conf": "linux /v\n" for n in ("1", "01")}, "the order"),
+        ({"etc/os-release": "ID=opensuse-microos\nID_LIKE='suse'\n"}, "SUSE's GRUB counts"),
+        ({"proc/self/mountinfo": "23 1 8:1 / / rw - ext4 /dev/sda1 rw\n"}, "GRUB may not see"),
+    ],
+)
+def test_entries_that_the_grubs_read_differently_are_refused(
+    root: Path, files: dict[str, str], why: str
+) -> None:
+    make_other(root, files)
     with pytest.raises(
-        KlatError, match="grub.cfg, line 19: .* blscfg only on Fedora .* /etc/os-release"
+        KlatError, match=rf"grub.cfg, line 19: klat cannot read the .* blscfg: .*{why}"
     ):
         Grub(root).default()
 

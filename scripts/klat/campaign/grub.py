@@ -41,9 +41,10 @@ from klat.campaign.grub_item import (
     default_item,
     identified,
 )
+from klat.campaign.grub_bls import BLS
 from klat.campaign.grub_files import GRUBENV, variables
 from klat.campaign.grub_execution import ARGUMENTS, shown
-from klat.campaign.grub_menu import BLS, OWN_FILE, GrubMenu
+from klat.campaign.grub_menu import OWN_FILE, GrubMenu
 from klat.campaign.grub_script import Variables, parse_block
 
 _DIRECTORIES = ("boot/grub", "boot/grub2")

@@ -13,10 +13,10 @@ from typing import Union
 
 from klat.base.errors import KlatError
 from klat.campaign.boot_loader import file_text
+from klat.campaign.grub_bls import BLS, bls_entries, doubt_of_grub
 from klat.campaign.grub_files import (
     GRUBENV,
     SIGNATURE,
-    bls_entries,
     environment_words,
     find,
     is_uuid_of_partition,
@@ -41,7 +41,6 @@ from klat.campaign.grub_script import (
 )
 
 OWN_FILE = "custom.cfg"
-BLS = "boot/loader/entries"
 _ITEMS = ("menuentry", "submenu")
 # klat does not know the effect of these commands on the menu.
 _UNREAD = re.compile(r"uki|legacy_\w+|syslinux_\w+|extract_\w+|exit|eval|normal")
@@ -234,19 +233,21 @@ class GrubMenu(Execution):
         self.items[-1].why = why
 
     def _add_bls(self, arguments: Sequence[str | None], command: Command) -> None:
-        """The entries of the directory that klat reads. Its path for GRUB can begin with a btrfs subvolume. The blscfg
-        of GRUB 2.14 itself splits lines and sorts files differently."""
+        """The entries of the directory that klat reads. Its path for GRUB can begin with a btrfs subvolume."""
         blsdir = self.variables.get("blsdir", "/loader/entries") or "(unknown)"
-        why = f"klat cannot read the entries of blscfg in {blsdir}"
-        if not self.is_of_fedora:
-            why = (
-                "klat can read the entries of blscfg only on Fedora and its relatives, and /etc/os-release names none"
-                " of them in ID or ID_LIKE"
-            )
-        if arguments or not self.is_of_fedora or not blsdir.endswith("/loader/entries"):
-            self._add_unread(command, why)
+        entries = bls_entries(self.root / BLS, self.variables, self.is_of_fedora)
+        why = ""
+        if arguments or not blsdir.endswith("/loader/entries"):
+            why = f" in {blsdir}"
+        elif not self.is_of_fedora:
+            is_there = on_partition(self.root, self.directory, "/loader/entries") == self.root / BLS
+            doubt = doubt_of_grub(self.root, self.variables, entries) if is_there else ""
+            doubt = doubt or ("" if is_there else f"GRUB may not see {self.root / BLS}")
+            why = f": {doubt}; use menu entries" if doubt else ""
+        if why:
+            self._add_unread(command, f"klat cannot read the entries of blscfg{why}")
             return
-        for entry in bls_entries(self.root / BLS, self.variables):
+        for entry in entries:
             try:
                 body = parse_block("\n".join(entry.body))
             except GrubSyntaxError as error:
