@@ -2,7 +2,6 @@
 
 import os
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -30,9 +29,7 @@ ALL_CHANGES = [*CHANGES, (move, "cgroup")]
 
 
 @pytest.mark.parametrize(("change", "name"), ALL_CHANGES, ids=[name for _, name in ALL_CHANGES])
-def test_a_change_makes_the_rest_of_a_soak_invalid(
-    change: Callable[[int], None], name, tmp_path, group
-):
+def test_a_change_makes_the_rest_of_a_soak_invalid(change, name, tmp_path, group):
     line = ("timer", "--policy", "other", *CYCLIC, "--segment", "1", "--record", tmp_path)
     with Running(*line, "--soak", "4") as running:
         time.sleep(1.8)

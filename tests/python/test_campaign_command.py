@@ -57,9 +57,7 @@ def boot(patch: pytest.MonkeyPatch, line: str) -> None:
 
 
 @pytest.fixture
-def klat(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Campaigns:
+def klat(tmp_path, monkeypatch, capsys) -> Campaigns:
     made_grub.make(tmp_path, monkeypatch)
     found = Campaigns(tmp_path, capsys)
     monkeypatch.setattr(_campaign_state, "STATE", found.state)
@@ -74,15 +72,13 @@ def klat(
     return found
 
 
-def test_the_entries_and_the_default(klat: Campaigns) -> None:
+def test_the_entries_and_the_default(klat):
     lines = klat("kernels").splitlines()
     assert lines[1].split() == ["*", "6.1.0-56-rt-amd64", "Debian", "GNU/Linux"]
     assert max(map(len, lines)) <= 80
 
 
-def test_the_entries_are_listed_also_without_a_default(
-    klat: Campaigns, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_entries_are_listed_also_without_a_default(klat, tmp_path, capsys):
     config = tmp_path / "boot/grub/grub.cfg"
     config.write_text(config.read_text().replace('default="0"', 'default="uefi-firmware"'))
     assert cli.main(["campaign", "kernels"]) == 2
@@ -91,7 +87,7 @@ def test_the_entries_are_listed_also_without_a_default(
     assert "the default of GRUB, 'uefi-firmware', is not an entry" in printed.err
 
 
-def test_a_plan_is_written_and_printed(klat: Campaigns, tmp_path: Path) -> None:
+def test_a_plan_is_written_and_printed(klat, tmp_path):
     text = klat.planned()
     planned = read_campaign(klat.state)
     assert [setting.label for setting in planned.settings] == ["stock", "rt"]
@@ -107,16 +103,14 @@ def test_a_plan_is_written_and_printed(klat: Campaigns, tmp_path: Path) -> None:
     assert max(len(line) for line in text.splitlines() if str(tmp_path) not in line) <= 80
 
 
-def test_a_plan_warns_if_its_boots_are_too_few_for_a_verdict(klat: Campaigns) -> None:
+def test_a_plan_warns_if_its_boots_are_too_few_for_a_verdict(klat):
     few = fewest(Rules().alpha, pairs=True)
     for boots in (few - 1, few):
         text = klat("plan", *STOCK, *RT, "--boots", str(boots), "pipes")
         assert (f"or more tests need --boots {few}" in " ".join(text.split())) == (boots < few)
 
 
-def test_a_plan_warns_if_the_machine_is_emulated(
-    klat: Campaigns, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_plan_warns_if_the_machine_is_emulated(klat, monkeypatch):
     machine = replace(machine_state.gather(seconds=0.1), hypervisor="")
     for model, words, warned in (
         ("QEMU TCG CPU version 2.5+", "", True),
@@ -129,13 +123,13 @@ def test_a_plan_warns_if_the_machine_is_emulated(
         assert ("warning: this machine is emulated" in klat.planned()) == warned
 
 
-def test_what_root_will_read_stays_roots(klat: Campaigns, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_root_will_read_stays_roots(klat, monkeypatch):
     monkeypatch.setattr(owners, "caller", lambda: (1000, 1000))
     klat.planned()
     assert {path.stat().st_uid for path in (klat.state, klat.state.parent)} == {os.getuid()}
 
 
-def test_a_setting_is_a_kernel_with_words(klat: Campaigns) -> None:
+def test_a_setting_is_a_kernel_with_words(klat):
     klat("plan", *STOCK, "--setting", "nohz=nohz_full=1 rcu_nocbs=1", *BOOTS, "pipes")
     settings = read_campaign(klat.state).settings
     assert [(s.label, s.append) for s in settings] == [
@@ -144,9 +138,7 @@ def test_a_setting_is_a_kernel_with_words(klat: Campaigns) -> None:
     ]
 
 
-def test_a_plan_without_a_menu_keeps_the_command_and_the_default(
-    klat: Campaigns, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_plan_without_a_menu_keeps_the_command_and_the_default(klat, tmp_path, monkeypatch):
     (tmp_path / "proc").mkdir()
     (tmp_path / "proc/cmdline").write_text("BOOT_IMAGE=/vmlinuz root=/dev/sda1 ro\n")
     boot(monkeypatch, "root=/dev/sda1 ro")
@@ -179,8 +171,8 @@ def test_a_plan_without_a_menu_keeps_the_command_and_the_default(
     ],
 )
 def test_a_local_copy_target_is_that_of_the_users_directory(
-    klat: Campaigns, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, typed: str, kept: str
-) -> None:
+    klat, tmp_path, monkeypatch, typed, kept
+):
     """systemd starts klat in another directory."""
     rsync = tmp_path / "tools/rsync"
     rsync.touch(mode=0o755)
@@ -221,7 +213,7 @@ def test_a_local_copy_target_is_that_of_the_users_directory(
         ((*STOCK, *RT, "--looks", "0"), "--looks"),
     ],
 )
-def test_a_wrong_plan_is_one_line(klat: Campaigns, words: tuple[str, ...], why: str) -> None:
+def test_a_wrong_plan_is_one_line(klat, words, why):
     try:
         text = klat("plan", *BOOTS, *words, "pipes", status=2)
     except SystemExit as ended:
@@ -231,17 +223,13 @@ def test_a_wrong_plan_is_one_line(klat: Campaigns, words: tuple[str, ...], why: 
     assert not klat.state.exists()
 
 
-def test_a_machine_that_cannot_do_it_is_refused_before_anything(
-    klat: Campaigns, tmp_path: Path
-) -> None:
+def test_a_machine_that_cannot_do_it_is_refused_before_anything(klat, tmp_path):
     (tmp_path / "tools" / "grub-probe").write_text("#!/bin/sh\necho lvm\n")
     assert "GRUB cannot write" in klat("plan", *STOCK, *RT, *BOOTS, "pipes", status=2)
     assert not klat.state.exists()
 
 
-def test_all_but_kernels_and_status_need_root(
-    klat: Campaigns, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_all_but_kernels_and_status_need_root(klat, monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     for action in ("check", "start", "pause", "resume", "abort", "proceed"):
         assert f"klat campaign: {action} needs root" in klat(action, status=2)
@@ -249,18 +237,18 @@ def test_all_but_kernels_and_status_need_root(
 
 
 @pytest.mark.parametrize("action", ["check", "start", "status", "pause", "resume", "abort"])
-def test_an_action_without_a_plan_is_one_line(klat: Campaigns, action: str) -> None:
+def test_an_action_without_a_plan_is_one_line(klat, action):
     why = "klat campaign: there is no campaign; plan one with klat campaign plan\n"
     assert klat(action, status=2) == why
 
 
-def test_an_entry_of_another_system_is_not_planned(klat: Campaigns) -> None:
+def test_an_entry_of_another_system_is_not_planned(klat):
     klat.planned()
     text = klat("plan", *STOCK, "--kernel", "other=5.10", *BOOTS, "pipes", status=2)
     assert "Other Linux: its root is /dev/sdb1" in text
 
 
-def test_a_campaign_under_way_is_not_replaced(klat: Campaigns) -> None:
+def test_a_campaign_under_way_is_not_replaced(klat):
     klat.planned()
     for phase, status in ((RUNNING, 2), (ENDED, 0)):
         klat.change(phase=phase)
@@ -268,7 +256,7 @@ def test_a_campaign_under_way_is_not_replaced(klat: Campaigns) -> None:
         assert ("the campaign is running; wait until it ends" in text) == (status == 2)
 
 
-def test_a_check_that_ended_early_is_shown_and_prevents_the_start(klat: Campaigns) -> None:
+def test_a_check_that_ended_early_is_shown_and_prevents_the_start(klat):
     klat.planned()
     failed = BootAttempt(1, "fell back", "2026-01-01T00:00:00Z", "a", "b", "no")
     klat.change(is_check=True, phase=ENDED, why="stock failed twice", attempts=(failed,))
@@ -276,9 +264,7 @@ def test_a_check_that_ended_early_is_shown_and_prevents_the_start(klat: Campaign
     assert "the check ended early: stock failed twice" in klat("start", status=2)
 
 
-def test_code_that_another_user_can_write_is_refused_before_a_reboot(
-    klat: Campaigns, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_code_that_another_user_can_write_is_refused_before_a_reboot(klat, monkeypatch):
     klat.planned()
     before = klat.state.read_bytes()
 
@@ -293,9 +279,7 @@ def test_code_that_another_user_can_write_is_refused_before_a_reboot(
 
 
 @pytest.mark.parametrize("action", ["plan", "check", "start"])
-def test_programs_that_a_reboot_forgets_are_refused(
-    klat: Campaigns, monkeypatch: pytest.MonkeyPatch, action: str
-) -> None:
+def test_programs_that_a_reboot_forgets_are_refused(klat, monkeypatch, action):
     klat.planned()
     monkeypatch.setenv("KLAT_PROGRAMS", str(programs.directory()))
     words = (*STOCK, *RT, *BOOTS, "pipes") if action == "plan" else ()
@@ -303,9 +287,7 @@ def test_programs_that_a_reboot_forgets_are_refused(
     assert klat(action, *words, status=2) == why
 
 
-def test_a_start_that_fails_leaves_nothing(
-    klat: Campaigns, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_start_that_fails_leaves_nothing(klat, tmp_path, monkeypatch):
     klat.planned()
     before = klat.state.read_bytes()
 
@@ -320,9 +302,7 @@ def test_a_start_that_fails_leaves_nothing(
     assert not (tmp_path / "boot/grub/custom.cfg").exists()
 
 
-def test_a_campaign_that_ended_early_is_resumed(
-    klat: Campaigns, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_campaign_that_ended_early_is_resumed(klat, tmp_path, monkeypatch):
     klat.planned()
     failed = BootAttempt(1, "fell back", "2026-01-01T00:00:00Z", "a", "b", "no")
     klat.change(phase=ENDED, why="aborted", attempts=(failed,))
@@ -338,14 +318,14 @@ def test_a_campaign_that_ended_early_is_resumed(
     assert campaign.attempts == (failed,)
 
 
-def test_a_check_that_ended_early_is_not_resumed(klat: Campaigns) -> None:
+def test_a_check_that_ended_early_is_not_resumed(klat):
     klat.planned()
     klat.change(is_check=True, phase=ENDED, why="stock failed twice")
     assert "to continue" not in klat("status")
     assert "the check has ended, but must be paused" in klat("resume", status=2)
 
 
-def test_a_campaign_that_has_ended_does_not_start(klat: Campaigns) -> None:
+def test_a_campaign_that_has_ended_does_not_start(klat):
     klat.planned()
     klat.change(phase=ENDED)
     assert "the campaign has ended" in klat("start", status=2)
@@ -353,9 +333,7 @@ def test_a_campaign_that_has_ended_does_not_start(klat: Campaigns) -> None:
     assert "the campaign has ended, but must be running" in klat("pause", status=2)
 
 
-def test_abort_without_a_readable_state_removes_the_units_and_names_the_rest(
-    klat: Campaigns, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_abort_without_a_readable_state_removes_the_units_and_names_the_rest(klat, monkeypatch):
     klat.planned()
     klat.state.write_text("{")
     done = []
@@ -367,7 +345,7 @@ def test_abort_without_a_readable_state_removes_the_units_and_names_the_rest(
         assert name in text
 
 
-def test_the_check_says_how_long_the_campaign_takes(klat: Campaigns) -> None:
+def test_the_check_says_how_long_the_campaign_takes(klat):
     klat.planned()
     attempts = (
         BootAttempt(1, "done", "2026-01-01T00:00:00Z", "a", "b", "", {"runs": 0.2}),
@@ -380,7 +358,7 @@ def test_the_check_says_how_long_the_campaign_takes(klat: Campaigns) -> None:
     assert "the campaign takes about 28 min for 8 boots\nnext: sudo klat campaign start\n" in text
 
 
-def test_the_status_has_progress_time_left_and_the_last_failure(klat: Campaigns) -> None:
+def test_the_status_has_progress_time_left_and_the_last_failure(klat):
     klat.planned()
     assert klat("status") == "campaign planned: 0 of 8 boots\n"
     seconds = {"kernel": 4.0, "runs": 30.0}
@@ -400,7 +378,7 @@ def test_the_status_has_progress_time_left_and_the_last_failure(klat: Campaigns)
     assert "clock" not in text
 
 
-def test_a_clock_that_went_back_is_told(klat: Campaigns) -> None:
+def test_a_clock_that_went_back_is_told(klat):
     klat.planned()
     hours = (5, 6, 3, 4)
     attempts = tuple(
@@ -415,7 +393,7 @@ def test_a_clock_that_went_back_is_told(klat: Campaigns) -> None:
 
 @pytest.mark.parametrize("is_check", [False, True])
 @pytest.mark.parametrize("lacks", ["rt", "stock", ""])
-def test_a_kernel_without_a_sensor_is_told(klat: Campaigns, lacks: str, is_check: bool) -> None:
+def test_a_kernel_without_a_sensor_is_told(klat, lacks, is_check):
     klat.planned()
     klat.change(is_check=is_check, phase=RUNNING)
     labels = [boot.setting.label for boot in read_campaign(klat.state).boots()]
@@ -434,7 +412,7 @@ def test_a_kernel_without_a_sensor_is_told(klat: Campaigns, lacks: str, is_check
     assert ("sensor" in klat("status")) == bool(lacks)
 
 
-def test_looks_are_planned_and_their_end_is_shown(klat: Campaigns, tmp_path: Path) -> None:
+def test_looks_are_planned_and_their_end_is_shown(klat, tmp_path):
     text = klat("plan", *STOCK, *RT, "--boots", "20", "--looks", "2", "pipes")
     assert "looks after 10 of 20 rounds: the campaign ends if klat compare settles" in text
     assert max(len(line) for line in text.splitlines() if str(tmp_path) not in line) <= 80
@@ -451,7 +429,7 @@ def test_looks_are_planned_and_their_end_is_shown(klat: Campaigns, tmp_path: Pat
     assert "after 10 of 20 rounds: 20 boots saved" in text
 
 
-def test_looks_need_labels_without_sessions(klat: Campaigns, tmp_path: Path) -> None:
+def test_looks_need_labels_without_sessions(klat, tmp_path):
     (tmp_path / "results" / "rt" / ".failed").mkdir(parents=True)
     plan = ("plan", *STOCK, *RT, "--boots", "20", "--looks", "2", "pipes")
     klat(*plan)
@@ -459,7 +437,7 @@ def test_looks_need_labels_without_sessions(klat: Campaigns, tmp_path: Path) -> 
     assert "rt already holds sessions; give another" in klat(*plan, status=2)
 
 
-def test_the_status_is_also_for_scripts(klat: Campaigns, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_status_is_also_for_scripts(klat, monkeypatch):
     klat.planned()
     planned = json.loads(klat("status", "--format", "json"))
     assert (planned["name"], planned["phase"], planned["complete"]) == (
@@ -475,9 +453,7 @@ def test_the_status_is_also_for_scripts(klat: Campaigns, monkeypatch: pytest.Mon
     assert (ended["phase"], ended["complete"], ended["home"]) == ("ended", True, False)
 
 
-def test_an_entry_that_boots_another_kernel_than_planned_is_refused(
-    klat: Campaigns, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_entry_that_boots_another_kernel_than_planned_is_refused(klat, tmp_path, capsys):
     klat("plan", "--kernel", "a=gnulinux-simple-5eed", *STOCK, *BOOTS, "pipes")
     config = tmp_path / "boot/grub/grub.cfg"
     config.write_text(config.read_text().replace("6.1.0-56-rt", "6.1.0-57-rt"))
@@ -487,7 +463,7 @@ def test_an_entry_that_boots_another_kernel_than_planned_is_refused(
     )
 
 
-def test_an_entry_that_no_longer_measures_is_refused(klat: Campaigns, tmp_path: Path) -> None:
+def test_an_entry_that_no_longer_measures_is_refused(klat, tmp_path):
     klat.planned()
     config = tmp_path / "boot/grub/grub.cfg"
     config.write_text(config.read_text().replace("ro  quiet", "ro single"))
@@ -502,7 +478,7 @@ def test_an_entry_that_no_longer_measures_is_refused(klat: Campaigns, tmp_path: 
         ("iso", "finds no release of a kernel for 'iso'"),
     ],
 )
-def test_a_name_that_does_not_decide_the_kernel_is_refused(text: str, why: str) -> None:
+def test_a_name_that_does_not_decide_the_kernel_is_refused(text, why):
     entries = [BootEntry(n, "A", "6.1.0", (), image=f"/vmlinuz-6.1.0{n}") for n in ("", ".old")]
     entries += [BootEntry("iso", "Live", "", (), image="/casper/vmlinuz")]
     with pytest.raises(KlatError, match=why):
@@ -510,9 +486,7 @@ def test_a_name_that_does_not_decide_the_kernel_is_refused(text: str, why: str) 
     assert _campaign_plan._entry(".old", entries) is entries[1]
 
 
-def test_the_boot_partitions_of_proxmox_are_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_boot_partitions_of_proxmox_are_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(_campaign_state, "_OF_PROXMOX", tmp_path)
     with pytest.raises(KlatError, match="proxmox-boot-tool keeps .* give --kexec"):
         _campaign_state.this_loader(Namespace(kexec=False, boot_command=None))

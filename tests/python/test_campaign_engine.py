@@ -232,7 +232,7 @@ def at_home(rig: Rig) -> bool:
     return (rig.release(), rig.running[1]) == (STOCK.release, STOCK.words)
 
 
-def test_every_boot_is_measured_in_its_order_and_nothing_is_left(rig: Rig) -> None:
+def test_every_boot_is_measured_in_its_order_and_nothing_is_left(rig):
     campaign = drive(rig, begun(rig))
     labels = [label for _, label in rig.measured]
     assert labels in (["stock", "rt", "rt", "stock"], ["rt", "stock", "stock", "rt"])
@@ -243,9 +243,7 @@ def test_every_boot_is_measured_in_its_order_and_nothing_is_left(rig: Rig) -> No
 
 @pytest.mark.parametrize("has_menu", [True, False])
 @pytest.mark.parametrize("cut", range(1, 21))
-def test_a_power_cut_at_any_step_loses_and_doubles_nothing(
-    rig: Rig, cut: int, has_menu: bool
-) -> None:
+def test_a_power_cut_at_any_step_loses_and_doubles_nothing(rig, cut, has_menu):
     rig.has_menu = has_menu
     work = begun(rig)
     rig.cut_at = cut
@@ -256,7 +254,7 @@ def test_a_power_cut_at_any_step_loses_and_doubles_nothing(
 
 
 @pytest.mark.parametrize("cut", range(1, 26))
-def test_a_power_cut_counts_no_failed_session(rig: Rig, cut: int) -> None:
+def test_a_power_cut_counts_no_failed_session(rig, cut):
     def fails(boot: CampaignBoot) -> str:
         outcomes = [attempt.outcome for attempt in read_campaign(rig.path).attempts]
         return "session" if boot.number == 2 and "failed" not in outcomes else ""
@@ -271,7 +269,7 @@ def test_a_power_cut_counts_no_failed_session(rig: Rig, cut: int) -> None:
     assert campaign.is_complete or " failed 2 times in succession: " in campaign.why
 
 
-def test_the_cuts_reach_every_step(rig: Rig) -> None:
+def test_the_cuts_reach_every_step(rig):
     drive(rig, begun(rig))
     assert 15 < rig.steps < 21
 
@@ -285,9 +283,7 @@ def test_the_cuts_reach_every_step(rig: Rig) -> None:
         ("session", "failed"),
     ],
 )
-def test_a_boot_that_fails_once_is_repeated_in_its_place(
-    rig: Rig, failure: str, outcome: str
-) -> None:
+def test_a_boot_that_fails_once_is_repeated_in_its_place(rig, failure, outcome):
     def fails(boot: CampaignBoot) -> str:
         outcomes = [attempt.outcome for attempt in read_campaign(rig.path).attempts]
         return failure if boot.setting.label == "rt" and outcome not in outcomes else ""
@@ -303,7 +299,7 @@ def test_a_boot_that_fails_once_is_repeated_in_its_place(
 
 
 @pytest.mark.parametrize("failure", ["panic", "other", "session"])
-def test_two_failures_in_succession_end_the_campaign_at_home(rig: Rig, failure: str) -> None:
+def test_two_failures_in_succession_end_the_campaign_at_home(rig, failure):
     rig.fails = lambda boot: failure if boot.setting.label == "rt" else ""
     campaign = drive(rig, begun(rig))
     assert campaign.phase == ENDED
@@ -311,7 +307,7 @@ def test_two_failures_in_succession_end_the_campaign_at_home(rig: Rig, failure: 
     assert at_home(rig) and not rig.own and not rig.unit and rig.notified == 1
 
 
-def test_an_early_end_can_be_resumed_and_loses_and_doubles_nothing(rig: Rig) -> None:
+def test_an_early_end_can_be_resumed_and_loses_and_doubles_nothing(rig):
     rig.fails = lambda boot: "panic" if boot.setting.label == "rt" else ""
     ended = drive(rig, begun(rig))
     assert ended.ended_early and not rig.own and not rig.unit
@@ -323,7 +319,7 @@ def test_an_early_end_can_be_resumed_and_loses_and_doubles_nothing(rig: Rig) -> 
     assert at_home(rig) and not rig.own and not rig.unit
 
 
-def test_a_resumed_campaign_ends_after_new_failures_only(rig: Rig) -> None:
+def test_a_resumed_campaign_ends_after_new_failures_only(rig):
     rig.fails = lambda boot: "panic" if boot.setting.label == "rt" else ""
     ended = drive(rig, begun(rig))
     campaign = drive(rig, resumed(rig, ended))
@@ -331,7 +327,7 @@ def test_a_resumed_campaign_ends_after_new_failures_only(rig: Rig) -> None:
     assert len(campaign.attempts) == len(ended.attempts) + MOST_FAILURES
 
 
-def test_no_attempt_is_under_way_after_a_resume(rig: Rig) -> None:
+def test_no_attempt_is_under_way_after_a_resume(rig):
     work = begun(rig)
     work.proceed()
     work.give_up("aborted")
@@ -342,7 +338,7 @@ def test_no_attempt_is_under_way_after_a_resume(rig: Rig) -> None:
     assert not measuring.resumed().failures(measuring.boots()[0].setting.label)
 
 
-def test_a_kernel_that_goes_down_each_time_it_measures_ends_the_campaign(rig: Rig) -> None:
+def test_a_kernel_that_goes_down_each_time_it_measures_ends_the_campaign(rig):
     def measure(campaign: Campaign, boot: CampaignBoot) -> Measured:
         raise PowerCut
 
@@ -353,7 +349,7 @@ def test_a_kernel_that_goes_down_each_time_it_measures_ends_the_campaign(rig: Ri
     assert at_home(rig) and not rig.own and not rig.unit
 
 
-def test_a_check_boots_each_kernel_and_one_that_panics(rig: Rig) -> None:
+def test_a_check_boots_each_kernel_and_one_that_panics(rig):
     campaign = drive(rig, begun(rig, is_check=True))
     assert campaign.is_complete
     assert [a.outcome for a in campaign.attempts] == ["done", "done", "done"]
@@ -361,7 +357,7 @@ def test_a_check_boots_each_kernel_and_one_that_panics(rig: Rig) -> None:
     assert at_home(rig) and not rig.own and not rig.unit
 
 
-def test_without_a_record_klat_itself_makes_the_kernel_panic(bare: Rig) -> None:
+def test_without_a_record_klat_itself_makes_the_kernel_panic(bare):
     """It runs in klat's entry, so this entry was started."""
     campaign = drive(bare, begun(bare, is_check=True))
     assert campaign.is_complete and bare.panics == 1
@@ -370,14 +366,14 @@ def test_without_a_record_klat_itself_makes_the_kernel_panic(bare: Rig) -> None:
     assert at_home(bare) and not bare.own and not bare.unit
 
 
-def test_without_a_record_a_check_fails_if_klats_entry_was_not_started(bare: Rig) -> None:
+def test_without_a_record_a_check_fails_if_klats_entry_was_not_started(bare):
     bare.fails = lambda boot: "not started" if boot.panics else ""
     campaign = drive(bare, begun(bare, is_check=True))
     assert not campaign.is_complete and bare.panics == 0
     assert "the machine came back on its default kernel" in campaign.why
 
 
-def test_without_a_record_a_check_fails_if_another_kernel_comes_back(bare: Rig) -> None:
+def test_without_a_record_a_check_fails_if_another_kernel_comes_back(bare):
     power_on = bare.power_on
 
     def wrong() -> None:
@@ -391,19 +387,19 @@ def test_without_a_record_a_check_fails_if_another_kernel_comes_back(bare: Rig) 
     assert campaign.why.startswith("panic failed") and not bare.own and not bare.unit
 
 
-def test_only_the_boots_of_the_campaign_are_by_kexec(bare: Rig) -> None:
+def test_only_the_boots_of_the_campaign_are_by_kexec(bare):
     drive(bare, begun(bare))
     assert bare.verbs == ["kexec"] * 4 + ["reboot"]
 
 
-def test_without_a_record_a_panic_at_the_start_is_a_fall_back(bare: Rig) -> None:
+def test_without_a_record_a_panic_at_the_start_is_a_fall_back(bare):
     bare.fails = lambda boot: "panic" if boot.setting.label == "rt" else ""
     campaign = drive(bare, begun(bare))
     assert campaign.why.startswith("rt failed 2 times in succession: the machine came back")
     assert at_home(bare) and not bare.own and not bare.unit
 
 
-def test_a_check_fails_if_the_kernel_does_not_panic(rig: Rig) -> None:
+def test_a_check_fails_if_the_kernel_does_not_panic(rig):
     rig.power_on, power_on = lambda: (power_on(), survive()), rig.power_on  # type: ignore[method-assign]
 
     def survive() -> None:
@@ -414,7 +410,7 @@ def test_a_check_fails_if_the_kernel_does_not_panic(rig: Rig) -> None:
     assert campaign.phase == ENDED and "the kernel must panic, but it booted" in campaign.why
 
 
-def test_a_check_fails_if_the_entry_that_panics_did_not_start(rig: Rig) -> None:
+def test_a_check_fails_if_the_entry_that_panics_did_not_start(rig):
     """The machine is then on its default kernel, but the panic was not tested."""
     rig.fails = lambda boot: "not started" if boot.panics else ""
     campaign = drive(rig, begun(rig, is_check=True))
@@ -423,7 +419,7 @@ def test_a_check_fails_if_the_entry_that_panics_did_not_start(rig: Rig) -> None:
     assert read_campaign(rig.path) == campaign
 
 
-def test_an_entry_without_words_is_not_the_default_one(rig: Rig) -> None:
+def test_an_entry_without_words_is_not_the_default_one(rig):
     """Both boot the same kernel with the words of the user. Only klat's own words differ."""
     own = engine.entry_copy(rig, BootSetting("stock", STOCK.identity))
     assert own.booted.words == (*STOCK.words, "klat.campaign=stock", "panic=10")
@@ -434,15 +430,13 @@ def test_an_entry_without_words_is_not_the_default_one(rig: Rig) -> None:
     )
 
 
-def test_a_kernel_that_would_never_reboot_after_a_panic_reboots(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_kernel_that_would_never_reboot_after_a_panic_reboots(rig, monkeypatch):
     entry = replace(STOCK, words=("panic=5", "panic=0"))
     monkeypatch.setattr(rig, "entries", lambda: [entry])
     assert engine.entry_copy(rig, BootSetting("s", entry.identity)).append[-1] == "panic=10"
 
 
-def test_a_file_that_another_program_changed_is_named(rig: Rig) -> None:
+def test_a_file_that_another_program_changed_is_named(rig):
     work = begun(rig)
     work.proceed()
     remove = rig.remove
@@ -451,9 +445,7 @@ def test_a_file_that_another_program_changed_is_named(rig: Rig) -> None:
     assert drive(rig, work).changed == ("custom.cfg",)
 
 
-def test_the_machine_returns_to_its_default_even_if_the_disk_is_full(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_machine_returns_to_its_default_even_if_the_disk_is_full(rig, monkeypatch):
     work = begun(rig)
     work.proceed()
     rig.power_on()
@@ -467,9 +459,7 @@ def test_the_machine_returns_to_its_default_even_if_the_disk_is_full(
 
 
 @pytest.mark.parametrize("error", [KlatError("the tool failed"), OSError(30, "read-only")])
-def test_what_klat_could_not_remove_is_told(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch, error: Exception
-) -> None:
+def test_what_klat_could_not_remove_is_told(rig, monkeypatch, error):
     def fail() -> None:
         raise error
 
@@ -484,7 +474,7 @@ def test_what_klat_could_not_remove_is_told(
     assert not rig.unit and rig.asked
 
 
-def test_a_pause_finishes_the_boot_and_returns_to_the_default(rig: Rig) -> None:
+def test_a_pause_finishes_the_boot_and_returns_to_the_default(rig):
     work = begun(rig)
     measure = rig.measure
 
@@ -503,7 +493,7 @@ def test_a_pause_finishes_the_boot_and_returns_to_the_default(rig: Rig) -> None:
     assert [number for number, _ in rig.measured] == [1, 2, 3, 4]
 
 
-def test_an_abort_leaves_the_machine_as_it_was(rig: Rig) -> None:
+def test_an_abort_leaves_the_machine_as_it_was(rig):
     work = begun(rig)
     work.proceed()
     rig.power_on()
@@ -514,7 +504,7 @@ def test_an_abort_leaves_the_machine_as_it_was(rig: Rig) -> None:
     assert read_campaign(rig.path).why == "aborted"
 
 
-def test_a_boot_that_klat_did_not_start_is_not_left(rig: Rig) -> None:
+def test_a_boot_that_klat_did_not_start_is_not_left(rig):
     """A default kernel whose command line differs from its entry is no reason to reboot again and again."""
     work = begun(rig)
     change_phase(rig.path, (RUNNING,), PAUSED)
@@ -522,7 +512,7 @@ def test_a_boot_that_klat_did_not_start_is_not_left(rig: Rig) -> None:
     assert drive(rig, work).phase == PAUSED and not rig.verbs
 
 
-def test_sessions_of_an_aborted_boot_do_not_count(rig: Rig) -> None:
+def test_sessions_of_an_aborted_boot_do_not_count(rig):
     def measure(campaign: Campaign, boot: CampaignBoot) -> Measured:
         rig.measured.append((boot.number, boot.setting.label))
         raise KeyboardInterrupt
@@ -537,7 +527,7 @@ def test_sessions_of_an_aborted_boot_do_not_count(rig: Rig) -> None:
     assert rig.aside == [1] and not rig.measured
 
 
-def test_nothing_is_measured_after_the_end(rig: Rig) -> None:
+def test_nothing_is_measured_after_the_end(rig):
     """The machine went down after an abort, before klat had removed its unit."""
     work = begun(rig)
     work.proceed()
@@ -547,20 +537,20 @@ def test_nothing_is_measured_after_the_end(rig: Rig) -> None:
     assert not rig.measured and not rig.unit and rig.verbs == ["reboot", "reboot"]
 
 
-def test_what_an_interrupted_start_left_is_removed(rig: Rig) -> None:
+def test_what_an_interrupted_start_left_is_removed(rig):
     work = begun(rig)
     change_phase(rig.path, (RUNNING,), PLANNED)
     work.proceed()
     assert not rig.own and not rig.unit and not rig.verbs
 
 
-def test_other_users_cannot_open_the_lock(rig: Rig) -> None:
+def test_other_users_cannot_open_the_lock(rig):
     begun(rig)
     change_phase(rig.path, (RUNNING,), PAUSED)
     assert rig.path.with_suffix(".lock").stat().st_mode & 0o777 == 0o600
 
 
-def test_a_campaign_whose_entries_are_gone_ends(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_campaign_whose_entries_are_gone_ends(rig, monkeypatch):
     work = begun(rig)
     work.proceed()
     rig.power_on()
@@ -572,13 +562,13 @@ def test_a_campaign_whose_entries_are_gone_ends(rig: Rig, monkeypatch: pytest.Mo
     assert rig.verbs == ["reboot", "reboot"]  # the second leaves klat's kernel
 
 
-def test_only_one_process_runs_a_campaign(rig: Rig) -> None:
+def test_only_one_process_runs_a_campaign(rig):
     work = begun(rig)
     with engine.alone(rig.path), pytest.raises(KlatError, match="another klat process"):
         work.proceed()
 
 
-def test_a_damaged_file_is_refused(rig: Rig) -> None:
+def test_a_damaged_file_is_refused(rig):
     begun(rig)
     text = rig.path.read_text()
     for wrong, why in (
@@ -592,7 +582,7 @@ def test_a_damaged_file_is_refused(rig: Rig) -> None:
             read_campaign(rig.path)
 
 
-def test_a_file_that_others_can_write_is_refused(rig: Rig) -> None:
+def test_a_file_that_others_can_write_is_refused(rig):
     begun(rig)
     rig.path.chmod(0o666)
     with pytest.raises(KlatError, match="can be written by every user"):

@@ -36,11 +36,11 @@ sysctl.kernel.panic=x fsck.mode=skip"""
 
 
 @pytest.mark.parametrize("word", [*STOPS, *FORGETS, "sysctl.kernel.panic=0"])
-def test_words_with_which_a_boot_does_not_measure(word: str) -> None:
+def test_words_with_which_a_boot_does_not_measure(word):
     assert obstacle(("root=UUID=5eed", "ro", word)).startswith(word.replace('"', ""))
 
 
-def test_words_with_which_a_boot_measures() -> None:
+def test_words_with_which_a_boot_measures():
     assert obstacle(MEASURES.split()) == ""
     running = ["init=/sbin/preinit", "systemd.unit=kiosk.target"]
     assert obstacle(running) != "" and obstacle(running, running) == ""
@@ -59,8 +59,8 @@ def test_words_with_which_a_boot_measures() -> None:
     ],
 )
 def test_an_entry_or_a_setting_that_would_not_measure_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str, append: str, why: str
-) -> None:
+    tmp_path, monkeypatch, words, append, why
+):
     monkeypatch.setattr("os.uname", lambda: type("Machine", (), {"machine": "x86_64"}))
     entry = BootEntry("a", "A", "6.1", tuple(words.split()))
     default = BootEntry("d", "D", "6.1", ("root=/dev/sda1",))
@@ -69,15 +69,13 @@ def test_an_entry_or_a_setting_that_would_not_measure_is_refused(
         check_entries([own], default, default.words, tmp_path)
 
 
-def test_a_default_that_does_not_reach_klat_is_refused(tmp_path: Path) -> None:
+def test_a_default_that_does_not_reach_klat_is_refused(tmp_path):
     default = BootEntry("d", "D", "6.1", ("root=/dev/sda1", "single"))
     with pytest.raises(KlatError, match="^D: single"):
         check_entries([], default, ("root=/dev/sda1",), tmp_path)
 
 
-def test_a_kernel_of_another_machine_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_kernel_of_another_machine_is_refused(tmp_path, monkeypatch):
     write(tmp_path / "k", bzimage("6.1"))
     entry = BootEntry("d", "D", "6.1", ("root=/dev/sda1",), tmp_path / "k")
     monkeypatch.setattr(entry_checks, "HOST", AMD64)
@@ -87,16 +85,14 @@ def test_a_kernel_of_another_machine_is_refused(
         check_entries([], entry, entry.words, tmp_path)
 
 
-def test_a_release_takes_the_first_entry_without_an_obstacle() -> None:
+def test_a_release_takes_the_first_entry_without_an_obstacle():
     words = ("ro", "single"), ("ro", "quiet"), ("ro",)
     entries = [BootEntry(str(n), f"A {n}", "6.1", each) for n, each in enumerate(words)]
     assert _campaign_plan._entry("6.1", entries) is entries[1]
     assert _campaign_plan._entry("A 0", entries) is entries[0]
 
 
-def test_a_release_is_that_of_the_running_system_and_not_of_a_snapshot(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_release_is_that_of_the_running_system_and_not_of_a_snapshot(monkeypatch):
     """As openSUSE's menu has them: newer snapshots come first, and each has its own copy of the kernel."""
     running = "root=ZFS=tank/a ostree=/a"
     monkeypatch.setattr(ThisMachine, "words", lambda _: tuple(running.split()))
@@ -123,9 +119,7 @@ def test_a_release_is_that_of_the_running_system_and_not_of_a_snapshot(
         ("rescue.conf", "", Path("/efi/5eed/0-rescue/linux")),
     ],
 )
-def test_a_rescue_entry_does_not_make_its_release_ambiguous(
-    identity: str, image: str, kernel: Path | None
-) -> None:
+def test_a_rescue_entry_does_not_make_its_release_ambiguous(identity, image, kernel):
     rescue = BootEntry(identity, "R", "6.9.5-200.fc39", (), kernel, image)
     usual = BootEntry("a", "A", rescue.release, (), image="/vmlinuz-6.9.5-200.fc39")
     assert _campaign_plan._entry(rescue.release, [rescue, usual]) is usual
@@ -154,7 +148,7 @@ def test_a_rescue_entry_does_not_make_its_release_ambiguous(
         ("panic=5 panic=0", False),
     ],
 )
-def test_klat_adds_panic_unless_the_kernel_reboots_after_a_panic(words: str, reboots: bool) -> None:
+def test_klat_adds_panic_unless_the_kernel_reboots_after_a_panic(words, reboots):
     """As kstrtoint() in lib/kstrtox.c of Linux reads it."""
     entry = BootEntry("a", "A", "6.1", tuple(words.split()))
     own: OwnEntry = copy_of(entry, BootSetting("stock", "a"), ())
@@ -206,9 +200,7 @@ def root(tmp_path: Path) -> Path:
         ("root=UUID=5eed ostree=/ostree/1/0", "root=UUID=5eed ostree=/ostree/1/1", "ostree"),
     ],
 )
-def test_an_entry_of_another_system_is_refused(
-    root: Path, running: str, line: str, key: str
-) -> None:
+def test_an_entry_of_another_system_is_refused(root, running, line, key):
     entry = BootEntry("a", "Debian (on /dev/sdb1)", "6.1", tuple(line.split()))
     why = rf"on /dev/sdb1\): its {key} is .* boots another system"
     with pytest.raises(KlatError, match=why) if key else nullcontext():
@@ -234,9 +226,7 @@ MOUNTS = """\
         ("", "rootflags=subvol=@home", False),
     ],
 )
-def test_the_mount_table_says_which_subvolume_runs(
-    root: Path, running: str, line: str, accepted: bool
-) -> None:
+def test_the_mount_table_says_which_subvolume_runs(root, running, line, accepted):
     write(root / "proc/self/mountinfo", MOUNTS.encode())
     entry = BootEntry("a", "A", "6.1", ("root=UUID=5eed", line))
     refused = pytest.raises(KlatError, match="its subvol(id)? is .* boots another system")
@@ -256,9 +246,7 @@ def test_the_mount_table_says_which_subvolume_runs(
         ("root=UUID=5eed rootflags=subvol=@home", "subvol is @home"),
     ],
 )
-def test_the_mount_table_names_the_root_that_the_command_line_does_not(
-    root: Path, line: str, other: str
-) -> None:
+def test_the_mount_table_names_the_root_that_the_command_line_does_not(root, line, other):
     write(root / "proc/self/mountinfo", MOUNTS.encode())
     entry = BootEntry("a", "A", "6.1", tuple(line.split()))
     with pytest.raises(KlatError, match=f"its {other}") if other else nullcontext():
@@ -276,9 +264,7 @@ def test_the_mount_table_names_the_root_that_the_command_line_does_not(
         ("root=UUID=feed", "root=UUID=5eed", False),
     ],
 )
-def test_each_device_of_a_btrfs_names_it(
-    root: Path, running: str, line: str, accepted: bool
-) -> None:
+def test_each_device_of_a_btrfs_names_it(root, running, line, accepted):
     for name in ("sdc", "sdd"):
         (root / "dev" / name).touch()
         write(root / f"sys/fs/btrfs/feed/devices/{name}/size", b"1\n")
@@ -291,7 +277,7 @@ def test_each_device_of_a_btrfs_names_it(
         check_systems([entry], (running,), root)
 
 
-def test_a_device_without_another_name_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_device_without_another_name_is_known(monkeypatch):
     mounted = [Mount("/", "/", "ext4", "/dev/null", "rw")]
     monkeypatch.setattr(entry_checks, "mounts", lambda root: mounted)
     check_systems([BootEntry("a", "A", "6.1", ("root=/dev/null",))], ("ro",))
@@ -316,7 +302,7 @@ def switch(root: Path, value: int) -> None:
     EfiVariables(GLOBAL, root).write("SecureBoot", bytes([value]))
 
 
-def test_an_unsigned_kernel(tmp_path: Path) -> None:
+def test_an_unsigned_kernel(tmp_path):
     signed, unsigned = kernel(tmp_path / "signed", 1480), kernel(tmp_path / "unsigned", 0)
     check_kernels([signed, unsigned], tmp_path)
     switch(tmp_path, 0)
@@ -328,12 +314,12 @@ def test_an_unsigned_kernel(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("image", [b"", b"MZ" + bytes(100), bytes(1024), b"\x1f\x8b" * 500])
-def test_another_file_has_no_signature(tmp_path: Path, image: bytes) -> None:
+def test_another_file_has_no_signature(tmp_path, image):
     (tmp_path / "vmlinuz").write_bytes(image)
     assert not kernel_image.is_signed(tmp_path / "vmlinuz")
 
 
-def test_a_missing_kernel(tmp_path: Path) -> None:
+def test_a_missing_kernel(tmp_path):
     entry = BootEntry("gone", "Gone", "", (), tmp_path / "vmlinuz")
     with pytest.raises(KlatError, match="Gone: cannot read .*vmlinuz: No such file"):
         check_kernels([entry], tmp_path)
@@ -343,9 +329,7 @@ def test_a_missing_kernel(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "sections, refused", [((".cmdline", ".linux"), True), ((".linux",), False)]
 )
-def test_a_unified_kernel_image_that_takes_no_parameters(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sections: tuple[str, ...], refused: bool
-) -> None:
+def test_a_unified_kernel_image_that_takes_no_parameters(tmp_path, monkeypatch, sections, refused):
     image = tmp_path / "arch.efi"
     image.write_bytes(unified(dict.fromkeys(sections, b"quiet")))
     monkeypatch.setattr(kernel_image, "is_signed", lambda _: True)

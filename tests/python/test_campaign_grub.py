@@ -25,7 +25,7 @@ def entry(root: Path, identity: str) -> BootEntry:
     return next(each for each in Grub(root).entries() if each.identity == identity)
 
 
-def test_own_entries_are_copies_with_words(root: Path) -> None:
+def test_own_entries_are_copies_with_words(root):
     loader = Grub(root)
     loader.install([OwnEntry("it's", entry(root, STOCK), ("nohz_full=1", "panic=10"))])
     text = (root / "boot" / "grub" / "custom.cfg").read_text()
@@ -35,7 +35,7 @@ def test_own_entries_are_copies_with_words(root: Path) -> None:
     assert "initrd\t/boot/initrd.img-6.1.0-56-amd64" in text and "It''s {" in text
 
 
-def test_the_entry_that_was_started_is_known_until_the_next_choice(root: Path) -> None:
+def test_the_entry_that_was_started_is_known_until_the_next_choice(root):
     loader = Grub(root)
     loader.install([OwnEntry("rt", entry(root, STOCK), ())])
     text = (root / "boot/grub/custom.cfg").read_text()
@@ -50,7 +50,7 @@ def test_the_entry_that_was_started_is_known_until_the_next_choice(root: Path) -
 
 
 @pytest.mark.parametrize("choice", ["", "next_entry=\n"])
-def test_nothing_is_left(root: Path, choice: str) -> None:
+def test_nothing_is_left(root, choice):
     loader = Grub(root)
     with (root / "boot/grub/grubenv").open("a") as file:
         file.write(choice)
@@ -64,7 +64,7 @@ def test_nothing_is_left(root: Path, choice: str) -> None:
     assert loader.files() == before
 
 
-def test_a_disk_that_grub_cannot_write_is_refused(root: Path) -> None:
+def test_a_disk_that_grub_cannot_write_is_refused(root):
     Grub(root).check()
     for found in ("lvm", "btrfs", "diskfilter mdraid"):
         answer(root, "probe", found)
@@ -72,7 +72,7 @@ def test_a_disk_that_grub_cannot_write_is_refused(root: Path) -> None:
             Grub(root).check()
 
 
-def test_a_custom_file_of_the_user_is_kept(root: Path) -> None:
+def test_a_custom_file_of_the_user_is_kept(root):
     own = root / "boot" / "grub" / "custom.cfg"
     own.write_text("menuentry 'mine' {\n}\n")
     with pytest.raises(KlatError, match="is not klat's"):
@@ -81,12 +81,12 @@ def test_a_custom_file_of_the_user_is_kept(root: Path) -> None:
     assert own.exists()
 
 
-def test_no_grub(tmp_path: Path) -> None:
+def test_no_grub(tmp_path):
     with pytest.raises(KlatError, match="there is no grub.cfg"):
         Grub(tmp_path)
 
 
-def test_a_choice_of_the_user_for_the_next_boot_is_kept(root: Path) -> None:
+def test_a_choice_of_the_user_for_the_next_boot_is_kept(root):
     environment = root / "boot/grub/grubenv"
     environment.write_text("next_entry=klat-stock\n")
     Grub(root).check()
@@ -124,5 +124,5 @@ GUESSED = BootEntry("a", "A", "6.6-x86_64", ("ro",), is_release_read=False)
         (GUESSED, "6.6.10-1-MANJARO", "ro", True),  # the name decides nothing
     ],
 )
-def test_whether_an_entry_runs(entry: BootEntry, release: str, words: str, runs: bool) -> None:
+def test_whether_an_entry_runs(entry, release, words, runs):
     assert entry.is_running(release, words.split()) == runs

@@ -24,7 +24,7 @@ def environment(root: Path) -> Path:
     return root / "boot/grub2/grubenv"
 
 
-def test_entries_are_in_the_order_of_the_menu(root: Path) -> None:
+def test_entries_are_in_the_order_of_the_menu(root):
     found = Grub(root).entries()
     assert [each.identity for each in found] == [NEW, OLD, RESCUE]
     assert found[0].title == "Fedora Linux (6.10.3-100.fc39.x86_64) 39 (Server Edition)"
@@ -44,13 +44,13 @@ def test_entries_are_in_the_order_of_the_menu(root: Path) -> None:
         ("b", "a-6.1-1"),
     ],
 )
-def test_files_are_sorted_as_versions_of_rpm(tmp_path: Path, newer: str, older: str) -> None:
+def test_files_are_sorted_as_versions_of_rpm(tmp_path, newer, older):
     for name in (older, newer):
         (tmp_path / f"{name}.conf").write_text("linux /vmlinuz\n")
     assert [each.identity for each in bls_entries(tmp_path)] == [newer, older]
 
 
-def test_variables_come_from_grubenv_or_else_from_grub_cfg(root: Path) -> None:
+def test_variables_come_from_grubenv_or_else_from_grub_cfg(root):
     words = Grub(root).entries()[1].words
     assert words == ("root=UUID=5eed", "ro", "fallback", "rhgb", "$tuned_params")
     with environment(root).open("a") as file:
@@ -69,12 +69,12 @@ def test_variables_come_from_grubenv_or_else_from_grub_cfg(root: Path) -> None:
         ("saved_entry=5eed-gone\n", NEW),
     ],
 )
-def test_the_default_is_the_saved_entry_or_the_newest(root: Path, saved: str, default: str) -> None:
+def test_the_default_is_the_saved_entry_or_the_newest(root, saved, default):
     environment(root).write_text(saved)
     assert Grub(root).default().identity == default
 
 
-def test_own_entries_have_the_commands_of_blscfg(root: Path) -> None:
+def test_own_entries_have_the_commands_of_blscfg(root):
     loader = Grub(root)
     loader.check()
     loader.install([OwnEntry("old", loader.default(), ("nohz_full=1", "klat.campaign=1"))])
@@ -91,13 +91,13 @@ def test_own_entries_have_the_commands_of_blscfg(root: Path) -> None:
     ]
 
 
-def test_a_directory_without_the_tools_of_its_grub_is_not_used(root: Path) -> None:
+def test_a_directory_without_the_tools_of_its_grub_is_not_used(root):
     (root / "boot/grub").mkdir()
     (root / "boot/grub/grub.cfg").write_text("menuentry Old { linux /vmlinuz-5.10; }\n")
     assert Grub(root).default().identity == OLD
 
 
-def test_another_directory_of_entries_is_refused(root: Path) -> None:
+def test_another_directory_of_entries_is_refused(root):
     config = root / "boot/grub2/grub.cfg"
     text = config.read_text()
     config.write_text(f"set blsdir=/@/boot/loader/entries\n{text}")
@@ -125,7 +125,7 @@ def make_other(root: Path, files: dict[str, str]) -> None:
         write(root / name, text.encode())
 
 
-def test_blscfg_of_another_grub(root: Path) -> None:
+def test_blscfg_of_another_grub(root):
     make_other(root, {"boot/grub2/grubenv": "saved_entry=arch-lts\n"})
     loader = Grub(root)
     entries = [(entry.identity, entry.title, entry.words) for entry in loader.entries()]
@@ -156,9 +156,7 @@ def test_blscfg_of_another_grub(root: Path) -> None:
         ({"proc/self/mountinfo": "23 1 8:1 / / rw - ext4 /dev/sda1 rw\n"}, "GRUB may not see"),
     ],
 )
-def test_entries_that_the_grubs_read_differently_are_refused(
-    root: Path, files: dict[str, str], why: str
-) -> None:
+def test_entries_that_the_grubs_read_differently_are_refused(root, files, why):
     make_other(root, files)
     with pytest.raises(
         KlatError, match=rf"grub.cfg, line 19: klat cannot read the .* blscfg: .*{why}"
@@ -170,7 +168,7 @@ def test_entries_that_the_grubs_read_differently_are_refused(
     "users, superusers, restricted",
     [("$grub_users", "root", False), ("root", "root", True), ("root", "", False)],
 )
-def test_the_users_of_an_entry(root: Path, users: str, superusers: str, restricted: bool) -> None:
+def test_the_users_of_an_entry(root, users, superusers, restricted):
     """GRUB ignores grub_arg --unrestricted."""
     for file in (root / "boot/loader/entries").glob("*"):
         file.write_text(file.read_text().replace("$grub_users", users))
@@ -183,7 +181,7 @@ def test_the_users_of_an_entry(root: Path, users: str, superusers: str, restrict
         Grub(root).check()
 
 
-def test_what_grub_counts_at_each_boot_is_not_a_change(root: Path) -> None:
+def test_what_grub_counts_at_each_boot_is_not_a_change(root):
     """After a boot by Fedora's GRUB, boot_success is 0 until somebody has logged in."""
     text = environment(root).read_text()
     environment(root).write_text(f"{text}boot_success=1\n{'#' * 40}")
@@ -203,7 +201,7 @@ def test_what_grub_counts_at_each_boot_is_not_a_change(root: Path) -> None:
 @pytest.mark.parametrize(
     "name", ["grub2/grub.cfg", "grub2/custom.cfg", "grub2/slots", "loader/entries/a.conf"]
 )
-def test_a_file_larger_than_2_mib_is_refused(root: Path, name: str) -> None:
+def test_a_file_larger_than_2_mib_is_refused(root, name):
     config = root / "boot/grub2/grub.cfg"
     config.write_text(config.read_text() + "load_env -f $prefix/slots slot\n")
     (root / "boot/grub2/slots").touch()
@@ -213,7 +211,7 @@ def test_a_file_larger_than_2_mib_is_refused(root: Path, name: str) -> None:
         Grub(root).check()
 
 
-def test_an_entry_that_changed_is_seen(root: Path) -> None:
+def test_an_entry_that_changed_is_seen(root):
     before = Grub(root).files()
     (root / f"boot/loader/entries/{NEW}.conf").write_text("linux /other\n")
     assert Grub(root).files() != before
@@ -244,7 +242,7 @@ def test_an_entry_that_changed_is_seen(root: Path) -> None:
         ("title A\n\nlinux /k\n", "A", []),
     ],
 )
-def test_lines_of_a_file(tmp_path: Path, text: str, title: str, body: list[str]) -> None:
+def test_lines_of_a_file(tmp_path, text, title, body):
     """As GRUB reads them: it takes the first line of a key, and stops at a line without a value."""
     (tmp_path / "a.conf").write_bytes(text.encode())
     (entry,) = bls_entries(tmp_path, {"default_kernelopts": "late"})
@@ -252,20 +250,18 @@ def test_lines_of_a_file(tmp_path: Path, text: str, title: str, body: list[str])
     assert bool(entry.why) != bool(body)
 
 
-def test_grub_adds_an_early_initramfs(tmp_path: Path) -> None:
+def test_grub_adds_an_early_initramfs(tmp_path):
     (tmp_path / "a.conf").write_text("linux /boot/k\ninitrd /boot/i\n")
     (entry,) = bls_entries(tmp_path, {"early_initrd": "ucode.img more.img"})
     assert entry.body[-1] == "initrd /boot/ucode.img /boot/more.img /boot/i"
 
 
-def test_a_file_that_grub_reads_only_in_part_is_named(root: Path) -> None:
+def test_a_file_that_grub_reads_only_in_part_is_named(root):
     (root / "boot/loader/entries/new.conf").write_text("title New\n\nlinux /vmlinuz\n")
     assert "no further than line 2" in Grub(root).left_out()["New"]
 
 
 @pytest.mark.parametrize("saved, default", [(f"{OLD}\n", OLD), ("0x1\n", OLD), ("5eed\n", NEW)])
-def test_grub_of_fedora_takes_an_identifier_before_a_number(
-    root: Path, saved: str, default: str
-) -> None:
+def test_grub_of_fedora_takes_an_identifier_before_a_number(root, saved, default):
     environment(root).write_text(f"saved_entry={saved}")
     assert Grub(root).default().identity == default

@@ -33,7 +33,7 @@ VALUES: Variables = {"v": "a  b", "around": " a b ", "tab": "a\tb", "late": None
         ("show a$late", None),
     ],
 )
-def test_words(text: str, words: list[str] | None) -> None:
+def test_words(text, words):
     (command,) = parse(text)
     assert isinstance(command, Command)
     assert expanded(command.words[1:], VALUES) == words
@@ -58,7 +58,7 @@ def test_words(text: str, words: list[str] | None) -> None:
         ("menuentry A {\nfunction f {\ntrue\n}\n}\n", 2),
     ],
 )
-def test_what_grub_cannot_parse_has_a_line(text: str, line: int) -> None:
+def test_what_grub_cannot_parse_has_a_line(text, line):
     with pytest.raises(GrubSyntaxError, match=f"^line {line}: "):
         parse(text)
 
@@ -89,7 +89,7 @@ def test_what_grub_cannot_parse_has_a_line(text: str, line: int) -> None:
         ("x -eq 0 -a 1x -eq 1", True),
     ],
 )
-def test_conditions(text: str, truth: bool | None) -> None:
+def test_conditions(text, truth):
     words = [None if word == "late" else word for word in re.findall(r"\S+", text)]
     assert holds(words, lambda name: True) is truth
 
@@ -155,7 +155,7 @@ NESTED = "for s in a b; do for t in c d; do v=$v$s$t; {}; done; v=${{v}}x; done"
         ("if keystatus --shift; then v=a; elif sleep --interruptible 3; then v=b; fi", "b"),
     ],
 )
-def test_what_leaves_functions_and_loops(tmp_path: Path, script: str, expected: str) -> None:
+def test_what_leaves_functions_and_loops(tmp_path, script, expected):
     """The expected values are those of grub-emu 2.06."""
     assert value(tmp_path, script) == expected
 
@@ -202,8 +202,8 @@ MAYBE = "if search x; then {}; fi"
     ],
 )
 def test_after_an_exit_that_only_the_boot_decides_the_rest_is_uncertain(
-    tmp_path: Path, script: str, expected: str | None, sure: bool
-) -> None:
+    tmp_path, script, expected, sure
+):
     """Entries that follow the loop or the function are certain."""
     menu = executed(tmp_path, f"{script}; menuentry B {{ true; }}")
     assert menu.variables.get("v", "") == expected
@@ -218,9 +218,7 @@ def test_after_an_exit_that_only_the_boot_decides_the_rest_is_uncertain(
         'while search x; do if [ "$y" = 1 ]; then v=a; fi; y=1; done',
     ],
 )
-def test_a_loop_that_only_the_boot_decides_leaves_its_variables_unknown(
-    loop: str, tmp_path: Path
-) -> None:
+def test_a_loop_that_only_the_boot_decides_leaves_its_variables_unknown(loop, tmp_path):
     assert value(tmp_path, f"v=b; {loop}") is None
 
 
@@ -243,15 +241,13 @@ TENS = "for {} in 0 1 2 3 4 5 6 7 8 9; do "
         ("source $prefix/grub.cfg", "line 2: .* nested deeper"),
     ],
 )
-def test_a_script_beyond_a_limit_is_refused_with_its_line(
-    tmp_path: Path, script: str, why: str
-) -> None:
+def test_a_script_beyond_a_limit_is_refused_with_its_line(tmp_path, script, why):
     with pytest.raises(KlatError, match=rf"grub.cfg, {why}"):
         value(tmp_path, f"true\n{script.rstrip('; ')}\n")
 
 
 @pytest.mark.parametrize("leave", ["return", "break 2"])
-def test_each_exit_of_a_long_loop_costs_as_much_as_the_first(tmp_path: Path, leave: str) -> None:
+def test_each_exit_of_a_long_loop_costs_as_much_as_the_first(tmp_path, leave):
     def seconds(words: int) -> float:
         loop = f"for s in {'w ' * words}; do {MAYBE.format(leave)}; done"
         begun = time.process_time()
@@ -265,7 +261,7 @@ def test_each_exit_of_a_long_loop_costs_as_much_as_the_first(tmp_path: Path, lea
 
 
 @pytest.mark.parametrize("command", ["exit", "if search x; then reboot; fi", "fwsetup", "read v"])
-def test_a_script_that_never_shows_its_menu_is_refused(tmp_path: Path, command: str) -> None:
+def test_a_script_that_never_shows_its_menu_is_refused(tmp_path, command):
     with pytest.raises(KlatError, match=r"grub.cfg, line 2: \w+ stops GRUB before its menu"):
         executed(tmp_path, f"true\n{command}\nmenuentry A {{ true; }}\n")
     menu = executed(tmp_path, "fwsetup --is-supported\nmenuentry A { exit; }\n")
@@ -274,7 +270,7 @@ def test_a_script_that_never_shows_its_menu_is_refused(tmp_path: Path, command: 
     assert [load.command for load in menu.loaded(menu.items[0])] == ["read", "linux"]
 
 
-def test_a_function_that_an_item_defines_ends_with_the_item(tmp_path: Path) -> None:
+def test_a_function_that_an_item_defines_ends_with_the_item(tmp_path):
     (tmp_path / "x.cfg").write_text("function f { linux /other; }\n")
     items = "menuentry Z { source $prefix/x.cfg; f; }\nmenuentry A { f; linux /a; }\n"
     menu = executed(tmp_path, f"function f {{ true; }}\n{items}")
@@ -282,12 +278,12 @@ def test_a_function_that_an_item_defines_ends_with_the_item(tmp_path: Path) -> N
     assert loads == [[("/other",)], [("/a",)]]
 
 
-def test_sixty_nested_functions_are_accepted(tmp_path: Path) -> None:
+def test_sixty_nested_functions_are_accepted(tmp_path):
     chain = "".join(f"function f{n} {{ f{n + 1}; }}\n" for n in range(60))
     assert value(tmp_path, f"{chain}function f60 {{ v=a; }}\nf0") == "a"
 
 
-def test_what_an_item_defines_is_unknown_to_the_next_item(tmp_path: Path) -> None:
+def test_what_an_item_defines_is_unknown_to_the_next_item(tmp_path):
     """GRUB executes only the item that it starts."""
     first = "menuentry A {\nlinux /a\nx=1\n" + ENDLESS + "\n}\n"
     (tmp_path / "grub.cfg").write_text(first + "menuentry B {\nlinux /b$x\n}\n")

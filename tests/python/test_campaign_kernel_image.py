@@ -2,7 +2,6 @@
 
 import gzip
 import struct
-from pathlib import Path
 
 import pytest
 from made_kernels import bzimage, image, unified
@@ -32,13 +31,13 @@ EFI_PACKED = b"MZ\0\0zimg" + struct.pack("<II", 16, len(PACKED)) + PACKED
         (bzimage("6." + 64 * "1"), ""),
     ],
 )
-def test_the_release_of_a_file(tmp_path: Path, data: bytes, release: str) -> None:
+def test_the_release_of_a_file(tmp_path, data, release):
     kernel = tmp_path / "vmlinuz-linux"
     kernel.write_bytes(data)
     assert kernel_image.release(kernel) == release
 
 
-def test_a_kernel_that_was_replaced_has_its_new_release(tmp_path: Path) -> None:
+def test_a_kernel_that_was_replaced_has_its_new_release(tmp_path):
     kernel = tmp_path / "vmlinuz-linux"
     for release in ("6.9.1", "6.10.12"):
         kernel.write_bytes(bzimage(release) + bytes(len(release)))
@@ -47,13 +46,13 @@ def test_a_kernel_that_was_replaced_has_its_new_release(tmp_path: Path) -> None:
     assert kernel_image.release(kernel) == ""
 
 
-def test_a_sparse_file_is_not_read(tmp_path: Path) -> None:
+def test_a_sparse_file_is_not_read(tmp_path):
     with (tmp_path / "vmlinuz").open("wb") as file:
         file.truncate(1 << 40)
     assert kernel_image.release(tmp_path / "vmlinuz") == ""
 
 
-def test_the_texts_of_a_unified_kernel_image(tmp_path: Path) -> None:
+def test_the_texts_of_a_unified_kernel_image(tmp_path):
     image_file = tmp_path / "arch.efi"
     image_file.write_bytes(
         unified(
@@ -65,9 +64,7 @@ def test_the_texts_of_a_unified_kernel_image(tmp_path: Path) -> None:
     assert kernel_image.unified_texts(image_file) is None
 
 
-def test_the_first_profile_of_a_unified_kernel_image_replaces_what_is_before_it(
-    tmp_path: Path,
-) -> None:
+def test_the_first_profile_of_a_unified_kernel_image_replaces_what_is_before_it(tmp_path):
     sections = {".cmdline": b"base", ".linux": b"x", ".profile": b"ID=a", ".cmdline1": b"first"}
     more = {".profile1": b"ID=b", ".cmdline2": b"second"}  # a name has 8 characters in the file
     image_file = tmp_path / "arch.efi"

@@ -37,14 +37,12 @@ from written_sessions import RT, SideWriter
         (4, 1, (4,)),
     ],
 )
-def test_looks_are_after_blocks_at_about_equal_shares(
-    rounds: int, count: int, expected: tuple[int, ...]
-) -> None:
+def test_looks_are_after_blocks_at_about_equal_shares(rounds, count, expected):
     assert planned_looks(rounds, count) == expected
 
 
 @pytest.mark.parametrize("rounds", [1, 2, 5, 10, 11, 18, 21, 30])
-def test_every_look_has_enough_rounds_for_a_verdict(rounds: int) -> None:
+def test_every_look_has_enough_rounds_for_a_verdict(rounds):
     for count in range(2, rounds):
         try:
             found = planned_looks(rounds, count)
@@ -75,7 +73,7 @@ def rig(tmp_path: Path) -> Rig:
     return Rig(tmp_path / "campaign.json")
 
 
-def test_a_campaign_ends_at_the_look_that_settles_every_metric(rig: Rig) -> None:
+def test_a_campaign_ends_at_the_look_that_settles_every_metric(rig):
     seen: list[int] = []
     said: list[str] = []
 
@@ -91,7 +89,7 @@ def test_a_campaign_ends_at_the_look_that_settles_every_metric(rig: Rig) -> None
     assert "look after 4 rounds: every metric is settled" in said
 
 
-def test_a_campaign_that_is_never_settled_has_all_its_boots(rig: Rig) -> None:
+def test_a_campaign_that_is_never_settled_has_all_its_boots(rig):
     """klat does not look at the end, where it could save no boots."""
     seen: list[int] = []
     campaign = drive(rig, begun(rig, lambda now: bool(seen.append(now.looked_after)), []))
@@ -100,7 +98,7 @@ def test_a_campaign_that_is_never_settled_has_all_its_boots(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize("error", [KlatError("no runs"), ValueError("no runs")])
-def test_a_look_that_fails_does_not_end_the_campaign(rig: Rig, error: Exception) -> None:
+def test_a_look_that_fails_does_not_end_the_campaign(rig, error):
     said: list[str] = []
 
     def fail(campaign: Campaign) -> bool:
@@ -111,7 +109,7 @@ def test_a_look_that_fails_does_not_end_the_campaign(rig: Rig, error: Exception)
     assert "look after 2 rounds: no runs" in said
 
 
-def test_a_look_that_never_ends_is_not_repeated(rig: Rig) -> None:
+def test_a_look_that_never_ends_is_not_repeated(rig):
     """For example because the kernel killed klat: out of memory."""
 
     def die(campaign: Campaign) -> bool:
@@ -127,12 +125,12 @@ def test_a_look_that_never_ends_is_not_repeated(rig: Rig) -> None:
     assert campaign.looked_after == 4 and len(rig.measured) == 8 and campaign.is_complete
 
 
-def test_a_check_has_no_look(rig: Rig) -> None:
+def test_a_check_has_no_look(rig):
     campaign = drive(rig, begun(rig, lambda now: True, [], is_check=True))
     assert campaign.phase == ENDED and not campaign.looked_after and len(rig.measured) == 2
 
 
-def test_a_file_of_an_earlier_version_has_no_looks(rig: Rig) -> None:
+def test_a_file_of_an_earlier_version_has_no_looks(rig):
     begun(rig, lambda now: True, [])
     facts = json.loads(rig.path.read_text())
     for name in ("looks", "looked_after", "is_settled"):
@@ -156,18 +154,16 @@ def declared(side: SideWriter, looks_of: list[int], **rt: Any) -> Campaign:
     "rt, settled",
     [({"ratio": 1.1}, True), ({}, True), ({"ratio": 1.02}, False), ({"noise": 0.05}, False)],
 )
-def test_the_verdicts_of_klat_compare_settle_a_metric(
-    side: SideWriter, rt: dict[str, Any], settled: bool
-) -> None:
+def test_the_verdicts_of_klat_compare_settle_a_metric(side, rt, settled):
     assert looks.is_settled(declared(side, [10, 20], **rt)) is settled
 
 
-def test_sessions_of_another_plan_settle_nothing(side: SideWriter) -> None:
+def test_sessions_of_another_plan_settle_nothing(side):
     with pytest.raises(KlatError, match="do not hold exactly the rounds of this look"):
         looks.is_settled(replace(declared(side, [8, 20]), looked_after=8))
 
 
-def test_every_setting_and_load_must_be_settled(side: SideWriter) -> None:
+def test_every_setting_and_load_must_be_settled(side):
     campaign = declared(side, [10, 20])
     third = replace(campaign.settings[1], label="third")
     with pytest.raises(SessionError, match="third"):
@@ -176,25 +172,25 @@ def test_every_setting_and_load_must_be_settled(side: SideWriter) -> None:
         looks.is_settled(replace(campaign, loads=("fork", "none")))
 
 
-def test_the_level_is_kept_in_simulated_campaigns() -> None:
+def test_the_level_is_kept_in_simulated_campaigns():
     found = level(KINDS[0], (20, 2), repetitions=20, seed=3)
     assert not found.refuted(0.05)
     assert found.changed.of == 160 and found.changed.hits > 0 and found.same.hits > 0
 
 
-def test_looks_at_the_full_level_are_refuted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_looks_at_the_full_level_are_refuted(monkeypatch):
     monkeypatch.setattr(campaign_looks, "rules_at", lambda rounds, planned, rules: rules)
     found = campaigns(20, 6, KINDS[0], 0.01, 0.0, 1, Rules(margin=0.0), repetitions=400, seed=3)
     assert found.changed.surely[0] > 0.05
 
 
-def test_a_clear_change_saves_half_of_the_boots() -> None:
+def test_a_clear_change_saves_half_of_the_boots():
     change = math.log(1.05)
     found = campaigns(20, 2, KINDS[0], 0.005, change, 10, Rules(), repetitions=20, seed=3)
     assert found.boots == 0.5 and found.settled.value == 1
 
 
-def test_each_session_declares_the_looks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_session_declares_the_looks(tmp_path, monkeypatch):
     written: list[dict[str, Any]] = []
     monkeypatch.setattr(boot_sessions.recording, "write", lambda *all: written.append(all[-1]))
     campaign = replace(planned(tmp_path / "campaign.json"), rounds=20)
@@ -207,9 +203,7 @@ def test_each_session_declares_the_looks(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("ratio, boots", [(1.1, 20), (1.02, 40)])
-def test_a_campaign_compares_its_own_sessions(
-    rig: Rig, side: SideWriter, ratio: float, boots: int
-) -> None:
+def test_a_campaign_compares_its_own_sessions(rig, side, ratio, boots):
     """Of the planned looks, the sessions on disk reach the first."""
     campaign = replace(declared(side, [10, 20], ratio=ratio), looked_after=0)
     write_campaign(rig.path, campaign)

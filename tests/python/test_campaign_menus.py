@@ -330,15 +330,7 @@ def grub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Menu:
     ],
     ids="debian ubuntu cloud cloud-initrd suse arch gentoo nixos proxmox xen hand trixie submenu amazon tumbleweed".split(),
 )
-def test_a_menu(
-    tmp_path: Path,
-    grub: Menu,
-    config: str,
-    environment: str,
-    kernels: list[str],
-    default: int,
-    words: str,
-) -> None:
+def test_a_menu(tmp_path, grub, config, environment, kernels, default, words):
     loader = grub(config + CUSTOM, environment)
     assert [f"{each.identity}: {each.release}" for each in loader.entries()] == kernels
     entry = loader.default()
@@ -356,7 +348,7 @@ def test_a_menu(
         assert (copy.image, copy.words) == (each.entry.image, each.booted.words)
 
 
-def test_variables_in_a_block_of_btrfs(tmp_path: Path, grub: Menu) -> None:
+def test_variables_in_a_block_of_btrfs(tmp_path, grub):
     loader = grub(TUMBLEWEED + CUSTOM, "env_block=256+1\n")
     (tmp_path / "tools/grub-probe").write_text("#!/bin/sh\necho btrfs\n")
     loader.check()
@@ -368,7 +360,7 @@ def test_variables_in_a_block_of_btrfs(tmp_path: Path, grub: Menu) -> None:
         loader.check()
 
 
-def test_one_line_and_comments_in_a_copy(tmp_path: Path, grub: Menu) -> None:
+def test_one_line_and_comments_in_a_copy(tmp_path, grub):
     loader = grub(HEAD + HAND_WRITTEN + CUSTOM)
     entries = loader.entries()
     loader.install([OwnEntry("a", entries[1], ("a=1",)), OwnEntry("b", entries[2], ("b=1",))])
@@ -379,7 +371,7 @@ def test_one_line_and_comments_in_a_copy(tmp_path: Path, grub: Menu) -> None:
     assert "root=/dev/sda1 b=1 ; initrd /i\n" in text
 
 
-def test_the_commands_of_a_submenu_are_part_of_a_copy(tmp_path: Path, grub: Menu) -> None:
+def test_the_commands_of_a_submenu_are_part_of_a_copy(tmp_path, grub):
     menu = "submenu S { set more='x y'; menuentry A { linux /boot/vmlinuz-6.1 $more; }; export more; }\n"
     loader = grub(HEAD + menu + CUSTOM)
     assert loader.default().words == ("x", "y")
@@ -434,7 +426,7 @@ def test_the_commands_of_a_submenu_are_part_of_a_copy(tmp_path: Path, grub: Menu
     ids="none if source gone linux default xen windows quote function memtest memtest5 tool number configfile"
     " argument pattern menu boot variable".split(),
 )
-def test_what_klat_cannot_read_is_refused_with_its_line(grub: Menu, config: str, why: str) -> None:
+def test_what_klat_cannot_read_is_refused_with_its_line(grub, config, why):
     with pytest.raises(KlatError, match=why):
         grub(config).default()
 
@@ -493,9 +485,7 @@ def test_what_klat_cannot_read_is_refused_with_its_line(grub: Menu, config: str,
         ),
     ],
 )
-def test_a_grub_that_would_not_return_to_the_default_is_refused(
-    tmp_path: Path, grub: Menu, old: str, new: str, why: str
-) -> None:
+def test_a_grub_that_would_not_return_to_the_default_is_refused(tmp_path, grub, old, new, why):
     config = HEAD + ONE + CUSTOM
     assert old in config
     loader = grub(config.replace(old, new))
@@ -504,7 +494,7 @@ def test_a_grub_that_would_not_return_to_the_default_is_refused(
         loader.check()
 
 
-def test_a_timeout_that_ends_whatever_the_boot_decides_is_accepted(grub: Menu) -> None:
+def test_a_timeout_that_ends_whatever_the_boot_decides_is_accepted(grub):
     hidden = "if keystatus; then if keystatus --shift; then timeout=-1; else timeout=0; fi; fi\n"
     button = "if cmostest 1:2; then set timeout=30; else set timeout=9; fi\n"
     grub(HEAD.replace("set timeout=5\n", button + hidden) + ONE + CUSTOM).check()
@@ -577,9 +567,7 @@ CLOUD = HEAD.replace('if [ "${next', PREVIOUS + 'if [ "${next') + INITRDLESS + U
         (HEAD + "set superusers=root\n" + ONE.replace("--id", "--unrestricted --id"), "", ""),
     ],
 )
-def test_what_a_boot_leaves_in_grubenv_decides_the_next_boot(
-    grub: Menu, config: str, environment: str, why: str
-) -> None:
+def test_what_a_boot_leaves_in_grubenv_decides_the_next_boot(grub, config, environment, why):
     with pytest.raises(KlatError, match=why) if why else nullcontext():
         grub(config + CUSTOM, environment).check()
 
@@ -592,9 +580,7 @@ def test_what_a_boot_leaves_in_grubenv_decides_the_next_boot(
         (ONE.replace("/boot", "(loop)/boot"), "(loop)/boot/vmlinuz-6.1"),
     ],
 )
-def test_an_entry_without_a_file_is_listed_and_refused(
-    tmp_path: Path, grub: Menu, config: str, name: str
-) -> None:
+def test_an_entry_without_a_file_is_listed_and_refused(tmp_path, grub, config, name):
     loader = grub(HEAD + config + CUSTOM)
     (tmp_path / name.lstrip("/")).unlink(missing_ok=True)
     default = loader.default()
@@ -605,7 +591,7 @@ def test_an_entry_without_a_file_is_listed_and_refused(
         entry_copy(loader, BootSetting("a", default.identity))
 
 
-def test_entries_of_klat_must_not_move_the_default(tmp_path: Path, grub: Menu) -> None:
+def test_entries_of_klat_must_not_move_the_default(tmp_path, grub):
     loader = grub(HEAD + CUSTOM + ONE)
     with pytest.raises(KlatError, match="come before the default of GRUB"):
         loader.check()
@@ -613,7 +599,7 @@ def test_entries_of_klat_must_not_move_the_default(tmp_path: Path, grub: Menu) -
     loader.check()
 
 
-def test_variables_of_another_file(tmp_path: Path, grub: Menu) -> None:
+def test_variables_of_another_file(tmp_path, grub):
     slots = "load_env -f $prefix/slots slot\n"
     config = HEAD.replace('"0"', '"$slot"').replace("  load_env\n", f"  load_env\n{slots}")
     two = ONE + ONE.replace("A --id a", "B --id b") + CUSTOM
@@ -661,9 +647,7 @@ BLOCK = "# GRUB Environment Block\n"
         ({}, PHOTON.replace("/base", "(hd1)/base"), ""),
     ],
 )
-def test_variables_of_a_file_that_may_be_missing(
-    tmp_path: Path, grub: Menu, files: dict[str, str], config: str, words: str
-) -> None:
+def test_variables_of_a_file_that_may_be_missing(tmp_path, grub, files, config, words):
     """Empty `words`: klat does not know whether the file exists. A variable without a value stays in the words."""
     loader = grub(HEAD + config + CUSTOM)
     write(tmp_path / "proc/self/mountinfo", b"23 1 8:2 / / rw - ext4 /dev/sda2 rw\n")
@@ -681,14 +665,14 @@ def test_variables_of_a_file_that_may_be_missing(
         loader.check()
 
 
-def test_a_disk_that_grub_cannot_write_is_the_first_reason(tmp_path: Path, grub: Menu) -> None:
+def test_a_disk_that_grub_cannot_write_is_the_first_reason(tmp_path, grub):
     loader = grub("set timeout=5\n" + PROXMOX)
     (tmp_path / "tools/grub-probe").write_text("#!/bin/sh\necho zfs\n")
     with pytest.raises(KlatError, match="is on zfs, where GRUB cannot write"):
         loader.check()
 
 
-def test_a_menu_by_hand_is_refused_with_what_it_lacks(tmp_path: Path, grub: Menu) -> None:
+def test_a_menu_by_hand_is_refused_with_what_it_lacks(tmp_path, grub):
     by_hand = f"set timeout=5\nset default=1\n{HAND_WRITTEN}"
     with pytest.raises(KlatError, match="line 2: .* add the lines of /etc/grub.d/00_header that"):
         grub(by_hand).check()
@@ -701,7 +685,7 @@ def test_a_menu_by_hand_is_refused_with_what_it_lacks(tmp_path: Path, grub: Menu
 
 
 @pytest.mark.parametrize("default", ["s", "s>a"])
-def test_a_submenu_sets_its_own_default(tmp_path: Path, grub: Menu, default: str) -> None:
+def test_a_submenu_sets_its_own_default(tmp_path, grub, default):
     """As grub-emu 2.06 does."""
     menu = f"submenu S --id s {{\nset default=1\n{ONE}{ONE.replace('A --id a', 'B --id b')}}}\n"
     loader = grub(HEAD.replace('"0"', f"'{default}'") + menu + CUSTOM)
@@ -732,7 +716,7 @@ def test_a_submenu_sets_its_own_default(tmp_path: Path, grub: Menu, default: str
         ("-1", "5 first"),
     ],
 )
-def test_grub_finds_its_default(grub: Menu, default: str, title: str) -> None:
+def test_grub_finds_its_default(grub, default, title):
     """As grub-emu 2.06 does."""
     linux = "linux /boot/vmlinuz-6.1 ro;"
     menu = f"""\
@@ -790,8 +774,8 @@ ZFS = "root=ZFS=rpool/ROOT/a"
     ],
 )
 def test_a_kernel_of_another_subvolume_is_not_read_from_this_system(
-    tmp_path: Path, grub: Menu, running: str, path: str, words: str, above: str, mount: str
-) -> None:
+    tmp_path, grub, running, path, words, above, mount
+):
     entry = f"menuentry A --id a {{ linux {path}/vmlinuz-x root=UUID=5eed {words}; }}\n"
     loader = grub(HEAD + CUSTOM)
     (tmp_path / "boot/grub/grub.cfg").write_text(HEAD + entry + CUSTOM)

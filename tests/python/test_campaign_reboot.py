@@ -36,25 +36,25 @@ def reboot(directory: Path, failures: int, state: str = "running") -> int:
 
 
 @pytest.mark.parametrize("failures", (0, 1, 3))
-def test_a_request_that_fails_is_repeated(directory: Path, failures: int) -> None:
+def test_a_request_that_fails_is_repeated(directory, failures):
     assert reboot(directory, failures) == failures + 1
 
 
-def test_a_machine_that_goes_down_needs_no_reboot(directory: Path) -> None:
+def test_a_machine_that_goes_down_needs_no_reboot(directory):
     assert reboot(directory, 9, state="stopping") == 1
 
 
-def test_a_reboot_that_systemd_refuses_is_an_error(directory: Path) -> None:
+def test_a_reboot_that_systemd_refuses_is_an_error(directory):
     with pytest.raises(KlatError, match="reboot: Connection timed out"):
         reboot(directory, 9)
 
 
-def test_the_unit_that_reboots_after_a_crash_names_klats_word_with_any_label() -> None:
+def test_the_unit_that_reboots_after_a_crash_names_klats_word_with_any_label():
     """With an equals sign, systemd would look for one value of the word."""
     assert "\nConditionKernelCommandLine=klat.campaign\n" in this_machine._HOME_UNIT_TEXT
 
 
-def test_the_unit_waits_for_its_file_systems_and_quotes_every_word() -> None:
+def test_the_unit_waits_for_its_file_systems_and_quotes_every_word():
     """systemd expands $ in a command line only, and % everywhere."""
     odd = 'a b$c%d"e\\f'
     lines = this_machine.unit_text(["/klat", odd], ["/klat", f"/{odd}"]).splitlines()

@@ -4,12 +4,11 @@ import json
 import shutil
 from contextlib import nullcontext
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from test_campaign_engine import planned
-from written_sessions import NewSession, run_facts, samples
+from written_sessions import run_facts, samples
 
 from klat.base.errors import KlatError
 from klat.campaign import boot_sessions
@@ -20,9 +19,7 @@ from klat.campaign.campaign_text import unusable_lines
 MIB = 1 << 20
 
 
-def test_the_runs_of_measured_boots_that_do_not_count(
-    new_session: NewSession, tmp_path: Path
-) -> None:
+def test_the_runs_of_measured_boots_that_do_not_count(new_session, tmp_path):
     asked = "2026-01-01T00:00:00Z"
     attempts = (
         BootAttempt(1, "done", asked, "-", "a"),
@@ -57,9 +54,7 @@ def test_the_runs_of_measured_boots_that_do_not_count(
     assert text == f"warning: 3 of 6 runs of rt do not count; {summary} says why"
 
 
-def test_a_disk_without_enough_space_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_disk_without_enough_space_is_refused(tmp_path, monkeypatch):
     """Two boots of the check have 1 MiB of samples each. The campaign has 2 rounds and 3 runs: 12 MiB,
     and what the rest of four sessions takes."""
     session = tmp_path / "session"

@@ -90,7 +90,7 @@ def own_files(root: Path) -> list[str]:
     return sorted(path.name for path in (root / "efi/loader/entries").glob("klat-*"))
 
 
-def test_entries_that_boot_linux_by_a_file(root: Path) -> None:
+def test_entries_that_boot_linux_by_a_file(root):
     loader = SystemdBoot(root)
     assert loader.has_booted()
     assert [(e.identity, e.release) for e in loader.entries()] == [
@@ -102,7 +102,7 @@ def test_entries_that_boot_linux_by_a_file(root: Path) -> None:
     assert loader.default().kernel == root / "efi/5eed/6.1.0-56-amd64/linux"
 
 
-def test_the_version_of_a_file_of_the_user_is_not_a_release(root: Path) -> None:
+def test_the_version_of_a_file_of_the_user_is_not_a_release(root):
     (root / "efi/loader/entries/mine.conf").write_text(
         "title mine\nversion the best\nlinux /vmlinuz-linux\n"
     )
@@ -110,7 +110,7 @@ def test_the_version_of_a_file_of_the_user_is_not_a_release(root: Path) -> None:
     assert (mine.release, mine.words) == ("", ())
 
 
-def test_own_entries_are_copies_with_words(root: Path) -> None:
+def test_own_entries_are_copies_with_words(root):
     loader = SystemdBoot(root)
     loader.install([own(loader, "it-s", "nohz_full=1", "panic=10")])
     text = (root / "efi/loader/entries/klat-1-it-s+1.conf").read_text()
@@ -119,7 +119,7 @@ def test_own_entries_are_copies_with_words(root: Path) -> None:
     assert len(loader.entries()) == 2
 
 
-def test_the_counter_of_tries_shows_which_entry_was_started(root: Path) -> None:
+def test_the_counter_of_tries_shows_which_entry_was_started(root):
     loader = SystemdBoot(root)
     loader.install([own(loader, "rt"), own(loader, "stock")])
     entries = root / "efi/loader/entries"
@@ -137,7 +137,7 @@ def test_the_counter_of_tries_shows_which_entry_was_started(root: Path) -> None:
     assert own_files(root) == ["klat-1-rt+1.conf", "klat-2-stock+1.conf"]
 
 
-def test_nothing_is_left(root: Path) -> None:
+def test_nothing_is_left(root):
     loader = SystemdBoot(root)
     mine = root / "efi/loader/entries/klat-mine.conf"
     mine.write_text("title the user's\nlinux /vmlinuz\n")
@@ -151,7 +151,7 @@ def test_nothing_is_left(root: Path) -> None:
     assert loader.files() == before and own_files(root) == ["klat-mine.conf"]
 
 
-def test_an_entry_that_is_gone_is_named(root: Path) -> None:
+def test_an_entry_that_is_gone_is_named(root):
     loader = SystemdBoot(root)
     loader.install([own(loader, "rt")])
     with pytest.raises(KlatError, match="'stock' is gone"):
@@ -159,7 +159,7 @@ def test_an_entry_that_is_gone_is_named(root: Path) -> None:
 
 
 @pytest.mark.parametrize("sorts", [True, False])
-def test_a_default_that_would_change_is_refused(root: Path, sorts: bool) -> None:
+def test_a_default_that_would_change_is_refused(root, sorts):
     (root / "efi/loader/loader.conf").write_text("default *\n")
     loader = SystemdBoot(root)
     if sorts:
@@ -176,13 +176,13 @@ def test_a_default_that_would_change_is_refused(root: Path, sorts: bool) -> None
     assert loader.files() == before
 
 
-def test_a_title_may_contain_the_mark_of_the_default(root: Path) -> None:
+def test_a_title_may_contain_the_mark_of_the_default(root):
     file = root / "efi/loader/entries" / RT  # before the default in the menu
     file.write_text(file.read_text().replace("Debian", "Debian (default)"))
     assert SystemdBoot(root).default().identity == STOCK
 
 
-def test_a_version_that_cannot_boot_an_entry_once_is_refused(root: Path) -> None:
+def test_a_version_that_cannot_boot_an_entry_once_is_refused(root):
     loader = SystemdBoot(root)
     loader.check()
     variable(root, "LoaderFeatures", (0x7).to_bytes(8, "little"))
@@ -204,9 +204,7 @@ def test_a_version_that_cannot_boot_an_entry_once_is_refused(root: Path) -> None
         ("preferred @saved", "again and again", "LoaderEntryPreferred", STOCK),
     ],
 )
-def test_a_menu_that_would_not_return_to_the_default_is_refused(
-    root: Path, line: str, why: str, name: str, value: str
-) -> None:
+def test_a_menu_that_would_not_return_to_the_default_is_refused(root, line, why, name, value):
     with (root / "efi/loader/loader.conf").open("a") as file:
         file.write(f"{line}\n")
     with pytest.raises(KlatError, match=why):
@@ -218,9 +216,7 @@ def test_a_menu_that_would_not_return_to_the_default_is_refused(
 @pytest.mark.parametrize(
     "value, refused", [("gone-*.conf", True), ("@Saved", True), ("*56-AMD64.conf", False)]
 )
-def test_a_default_that_no_entry_matches_leaves_that_of_loader_conf(
-    root: Path, value: str, refused: bool
-) -> None:
+def test_a_default_that_no_entry_matches_leaves_that_of_loader_conf(root, value, refused):
     (root / "efi/loader/loader.conf").write_text("default @saved\n")
     variable(root, "LoaderEntryDefault", f"{value}\0".encode("utf-16-le"))
     with pytest.raises(KlatError, match="again and again") if refused else nullcontext():
@@ -228,9 +224,7 @@ def test_a_default_that_no_entry_matches_leaves_that_of_loader_conf(
 
 
 @pytest.mark.parametrize("line", ["default @saved", "timeout menu-force"])
-def test_entries_on_another_partition_have_the_loader_conf_of_the_esp(
-    root: Path, line: str
-) -> None:
+def test_entries_on_another_partition_have_the_loader_conf_of_the_esp(root, line):
     (root / "boot/loader").mkdir(parents=True)
     (root / "efi/loader/entries").rename(root / "boot/loader/entries")
     loader = SystemdBoot(root)
@@ -243,21 +237,21 @@ def test_entries_on_another_partition_have_the_loader_conf_of_the_esp(
         loader.check()
 
 
-def test_a_file_larger_than_2_mib_is_refused(root: Path) -> None:
+def test_a_file_larger_than_2_mib_is_refused(root):
     with (root / "efi/loader/loader.conf").open("ab") as file:
         file.truncate(1 << 22)
     with pytest.raises(KlatError, match="loader.conf: is larger than 2,097,152 bytes"):
         SystemdBoot(root).check()
 
 
-def test_a_kernel_without_variables_is_refused(tmp_path: Path) -> None:
+def test_a_kernel_without_variables_is_refused(tmp_path):
     """A real-time kernel has none by default. A machine with a BIOS has none either."""
     assert not SystemdBoot(tmp_path).has_booted()
     with pytest.raises(KlatError, match="efi=runtime"):
         SystemdBoot(tmp_path).check()
 
 
-def test_newer_versions_print_an_array() -> None:
+def test_newer_versions_print_an_array():
     each = [{"id": "a"}, {"id": "b"}]
     assert list(systemd_boot._objects(json.dumps(each))) == each
     assert list(systemd_boot._objects('{"id": "a"}\n{"id": "b"}\n')) == each
@@ -293,9 +287,7 @@ def unified(root: Path, **more: str) -> dict[str, str]:
     return {"id": "arch.efi", "path": str(path), "linux": "EFI/Linux/arch.efi", **more}
 
 
-def test_a_unified_kernel_image_boots_with_its_command_line_and_words(
-    root: Path, listed: Listed
-) -> None:
+def test_a_unified_kernel_image_boots_with_its_command_line_and_words(root, listed):
     loader = listed(unified(root, options="root=/dev/sda2 quiet"))
     entry = loader.default()
     assert (entry.release, entry.words) == ("6.9.1-arch1", ("root=/dev/sda2", "quiet"))
@@ -309,7 +301,7 @@ def test_a_unified_kernel_image_boots_with_its_command_line_and_words(
     ]
 
 
-def test_a_file_that_starts_a_unified_kernel_image(root: Path, listed: Listed) -> None:
+def test_a_file_that_starts_a_unified_kernel_image(root, listed):
     """Its own options replace those of the image."""
     unified(root)
     conf = root / "efi/loader/entries/arch.conf"
@@ -335,9 +327,7 @@ def test_a_file_that_starts_a_unified_kernel_image(root: Path, listed: Listed) -
         ("arch.efi", "EFI/Linux/arch+2-1.efi", "counts its tries and renames it"),
     ],
 )
-def test_a_unified_kernel_image_that_klat_cannot_boot_is_named(
-    root: Path, listed: Listed, identity: str, addon: str, why: str
-) -> None:
+def test_a_unified_kernel_image_that_klat_cannot_boot_is_named(root, listed, identity, addon, why):
     entry = unified(root, id=identity)
     if "+" in addon:
         (root / "efi/EFI/Linux/arch.efi").rename(root / "efi" / addon)
@@ -358,7 +348,7 @@ def test_an_entry_whose_copy_would_start_something_else_is_named(root, listed, l
     assert f"klat cannot copy the line {line!r}" in loader.left_out()["a.conf"]
 
 
-def test_an_entry_without_its_initramfs_is_named(root: Path, listed: Listed) -> None:
+def test_an_entry_without_its_initramfs_is_named(root, listed):
     entry = {"id": "a.conf", "path": "/efi/loader/entries/a.conf", "linux": "/l", "initrd": ["/i"]}
     loader = listed(entry)
     assert loader.left_out() == {
@@ -368,7 +358,7 @@ def test_an_entry_without_its_initramfs_is_named(root: Path, listed: Listed) -> 
     assert loader.entries()
 
 
-def test_two_files_with_one_identifier_are_two_entries(root: Path, listed: Listed) -> None:
+def test_two_files_with_one_identifier_are_two_entries(root, listed):
     both = [
         {"id": "a.conf", "path": f"/{top}/loader/entries/a.conf", "linux": f"/{top}"}
         for top in ("efi", "boot")

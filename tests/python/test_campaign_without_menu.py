@@ -74,9 +74,7 @@ def own(loader: WithoutMenu, label: str = "rt", release: str = RT) -> OwnEntry:
 
 
 @pytest.mark.parametrize("made", [command, kexec])
-def test_the_entries_are_the_installed_kernels_with_the_default_command_line(
-    root: Path, made: type[WithoutMenu]
-) -> None:
+def test_the_entries_are_the_installed_kernels_with_the_default_command_line(root, made):
     loader = made(root)
     assert [each.identity for each in loader.entries()] == [STOCK, RT]
     assert {each.words for each in loader.entries()} == {WORDS}
@@ -84,7 +82,7 @@ def test_the_entries_are_the_installed_kernels_with_the_default_command_line(
     assert loader.entries()[1].kernel == root / f"boot/vmlinuz-{RT}"
 
 
-def test_a_plan_takes_the_default_from_the_running_kernel(root: Path) -> None:
+def test_a_plan_takes_the_default_from_the_running_kernel(root):
     loader = Kexec(root=root)
     assert loader.default_words == WORDS and loader.default().release == STOCK
     loader.check()
@@ -93,9 +91,7 @@ def test_a_plan_takes_the_default_from_the_running_kernel(root: Path) -> None:
 @pytest.mark.parametrize(
     "made, boot_command", [(Kexec, None), (EfiStub, None), (UserCommand, "boot_once 'board 3'")]
 )
-def test_the_next_boot_has_the_same_loader(
-    tmp_path: Path, made: type[WithoutMenu], boot_command: str | None
-) -> None:
+def test_the_next_boot_has_the_same_loader(tmp_path, made, boot_command):
     path = tmp_path / "campaign.json"
     campaign = replace(
         planned(path),
@@ -113,16 +109,14 @@ def test_the_next_boot_has_the_same_loader(
     assert getattr(loader, "command", None) == boot_command
 
 
-def test_kexec_needs_the_file_of_a_kernel_but_a_command_does_not(root: Path) -> None:
+def test_kexec_needs_the_file_of_a_kernel_but_a_command_does_not(root):
     (root / f"boot/vmlinuz-{RT}").unlink()
     assert [each.release for each in kexec(root).entries()] == [STOCK]
     assert [each.release for each in command(root).entries()] == [STOCK, RT]
 
 
 @pytest.mark.parametrize("made", [command, kexec])
-def test_only_the_running_kernel_shows_what_was_started(
-    root: Path, made: type[WithoutMenu]
-) -> None:
+def test_only_the_running_kernel_shows_what_was_started(root, made):
     assert made(root).started() == ""
     write(root, "proc/cmdline", "root=/dev/sda1 ro nohz_full=1 klat.campaign=rt\n")
     assert made(root).started() == "rt"
@@ -130,19 +124,19 @@ def test_only_the_running_kernel_shows_what_was_started(
         made(root).check()
 
 
-def test_another_kernel_than_the_default_of_the_plan_is_refused(root: Path) -> None:
+def test_another_kernel_than_the_default_of_the_plan_is_refused(root):
     command(root).check()
     write(root, "proc/cmdline", "root=/dev/sda1 ro single\n")
     with pytest.raises(KlatError, match="not the default of the plan; plan again"):
         command(root).check()
 
 
-def test_a_default_that_is_not_installed_is_refused(root: Path) -> None:
+def test_a_default_that_is_not_installed_is_refused(root):
     with pytest.raises(KlatError, match="6.6, is not installed"):
         UserCommand("true", "6.6", WORDS, root).default()
 
 
-def test_a_command_gets_release_and_command_line_and_takes_its_choice_back(root: Path) -> None:
+def test_a_command_gets_release_and_command_line_and_takes_its_choice_back(root):
     loader = command(root)
     loader.install([own(loader)])
     loader.choose(own(loader))
@@ -152,13 +146,13 @@ def test_a_command_gets_release_and_command_line_and_takes_its_choice_back(root:
     assert not (root / "chosen").exists()
 
 
-def test_a_command_may_have_arguments(root: Path) -> None:
+def test_a_command_may_have_arguments(root):
     tool(root, "boot_once", 'echo "$#: $1" > {root}/chosen')
     command(root, "boot_once 'board 3'").choose(own(command(root)))
     assert (root / "chosen").read_text() == "3: board 3\n"
 
 
-def test_a_command_that_fails_is_refused_before_a_reboot(root: Path) -> None:
+def test_a_command_that_fails_is_refused_before_a_reboot(root):
     tool(root, "boot_once", "echo no answer from the board >&2; exit 1")
     with pytest.raises(KlatError, match="boot command, run without arguments.*no answer"):
         command(root).check()
@@ -166,7 +160,7 @@ def test_a_command_that_fails_is_refused_before_a_reboot(root: Path) -> None:
         command(root).choose(own(command(root)))
 
 
-def test_kexec_loads_the_kernel_with_its_initramfs_and_command_line(root: Path) -> None:
+def test_kexec_loads_the_kernel_with_its_initramfs_and_command_line(root):
     loader = kexec(root)
     loader.choose(own(loader))
     line = "--command-line=root=/dev/sda1 ro nohz_full=1 klat.campaign=rt"
@@ -177,7 +171,7 @@ def test_kexec_loads_the_kernel_with_its_initramfs_and_command_line(root: Path) 
     assert loader.reboot_verb == "kexec"
 
 
-def test_kexec_leaves_nothing_loaded(root: Path) -> None:
+def test_kexec_leaves_nothing_loaded(root):
     loader = kexec(root)
     loader.install([own(loader), own(loader, "stock", STOCK)])
     loaded = root / "sys/kernel/kexec_loaded"
@@ -188,7 +182,7 @@ def test_kexec_leaves_nothing_loaded(root: Path) -> None:
     assert loaded.read_text() == "0\n"
 
 
-def test_a_kernel_that_kexec_cannot_load_is_refused_before_a_reboot(root: Path) -> None:
+def test_a_kernel_that_kexec_cannot_load_is_refused_before_a_reboot(root):
     loader = kexec(root)
     broken = OwnEntry("rt", own(loader).entry, ("broken",))
     with pytest.raises(KlatError, match="cannot load"):
@@ -204,22 +198,20 @@ def test_a_kernel_that_kexec_cannot_load_is_refused_before_a_reboot(root: Path) 
         ("proc/sys/kernel/bootloader_type", "", "only on x86"),
     ],
 )
-def test_a_machine_that_cannot_use_kexec_is_refused(
-    root: Path, name: str, text: str, why: str
-) -> None:
+def test_a_machine_that_cannot_use_kexec_is_refused(root, name, text, why):
     kexec(root).check()
     write(root, name, text)
     with pytest.raises(KlatError, match=why):
         kexec(root).check()
 
 
-def test_scripts_that_call_kexec_themselves_are_refused(root: Path) -> None:
+def test_scripts_that_call_kexec_themselves_are_refused(root):
     tool(root, "systemctl", "echo active")
     with pytest.raises(KlatError, match="systemctl mask --now kexec.service kexec-load.service"):
         kexec(root).check()
 
 
-def test_without_kexec_tools_kexec_is_refused(root: Path) -> None:
+def test_without_kexec_tools_kexec_is_refused(root):
     (root / "tools/kexec").unlink()
     with pytest.raises(KlatError, match="install kexec-tools"):
         kexec(root).check()
@@ -239,9 +231,7 @@ def test_without_kexec_tools_kexec_is_refused(root: Path) -> None:
         (f"efi/5eed/{RT}/linux", f"efi/5eed/{RT}/initrd.img-{RT}"),
     ],
 )
-def test_kexec_loads_the_initramfs_that_belongs_to_the_kernel(
-    root: Path, kernel: str, initramfs: str
-) -> None:
+def test_kexec_loads_the_initramfs_that_belongs_to_the_kernel(root, kernel, initramfs):
     for name in ("vmlinuz", "initrd.img"):
         (root / f"boot/{name}-{RT}").unlink()
     made_kernels.write(root / kernel, made_kernels.bzimage(RT))
@@ -252,22 +242,20 @@ def test_kexec_loads_the_initramfs_that_belongs_to_the_kernel(
     assert f"--load {root}/{kernel} --initrd={root}/{initramfs} " in (root / "called").read_text()
 
 
-def test_kexec_does_not_guess_between_two_initramfs(root: Path) -> None:
+def test_kexec_does_not_guess_between_two_initramfs(root):
     write(root, f"boot/initramfs-{RT}.img", "")
     assert f"initrd.img-{RT} or " in kexec(root).left_out()[RT]
 
 
 @pytest.mark.parametrize("data", [b"xx", made_kernels.bzimage(RT)])
-def test_kexec_takes_the_kernel_that_shows_its_release_and_no_vmlinux(
-    root: Path, data: bytes
-) -> None:
+def test_kexec_takes_the_kernel_that_shows_its_release_and_no_vmlinux(root, data):
     """People have vmlinux for tracers beside the kernel that boots."""
     made_kernels.write(root / f"boot/vmlinux-{RT}", data)
     made_kernels.write(root / f"boot/vmlinuz-{RT}", made_kernels.bzimage(RT))
     assert kexec(root).entries()[1].kernel == root / f"boot/vmlinuz-{RT}"
 
 
-def test_kexec_takes_no_kernel_whose_file_has_another_release(root: Path) -> None:
+def test_kexec_takes_no_kernel_whose_file_has_another_release(root):
     made_kernels.write(root / f"boot/vmlinuz-{RT}", made_kernels.bzimage("6.1.0-other"))
     assert "no kernel with this release" in kexec(root).left_out()[RT]
 
@@ -281,9 +269,7 @@ def test_kexec_takes_no_kernel_whose_file_has_another_release(root: Path) -> Non
         ("root=/dev/sda1", "efi/5eed/6.2.0/initrd", False),
     ],
 )
-def test_a_machine_without_a_known_initramfs(
-    root: Path, words: str, other: str, boots: bool
-) -> None:
+def test_a_machine_without_a_known_initramfs(root, words, other, boots):
     """A kernel of a machine that has one somewhere may need one."""
     for release in (STOCK, RT):
         (root / f"boot/initrd.img-{release}").unlink()
