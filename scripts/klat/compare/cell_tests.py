@@ -81,13 +81,15 @@ def cell_without_results(
 ) -> Cell:
     """The cell, without results."""
     keys, base, new = pair.keys, pair.base, pair.new
-    both = bool(base.units and new.units)
-    disagreeing = disagreements(_condition_rows(base), _condition_rows(new)) if both else []
+    has_figures = bool(base.units and new.units)
+    disagreeing: list[Condition] = []
+    if has_figures:
+        disagreeing = disagreements(_condition_rows(base), _condition_rows(new))
     names = declared_of(keys[0][0], units.declared)
     followed = names | ({"cpus", "policy"} if names else set())
     consequences = [condition for condition in disagreeing if condition.key in followed]
     disagreeing = [condition for condition in disagreeing if condition not in consequences]
-    if both and not names:
+    if has_figures and not names:
         disagreeing = _with_placement(keys, base, new, disagreeing)
     refused, accepted = refusals.split(disagreeing, options.allow)
     return Cell(
@@ -119,11 +121,11 @@ def _tests_of_cell(
     place: tuple[int, int], pair: MatchedCell, cell: Cell, units: SideUnits, options: Options
 ) -> Iterator[Test]:
     base, new = pair.base, pair.new
-    both = bool(base.units and new.units)
+    has_figures = bool(base.units and new.units)
     chosen = options.tested_of([*base.runs, *new.runs])
     if cell.undelivered:
         chosen = chosen[:1]
-    for estimand in dict.fromkeys((*options.tested, *estimands.SHOWN)) if both else chosen:
+    for estimand in dict.fromkeys((*options.tested, *estimands.SHOWN)) if has_figures else chosen:
         tested = estimand in chosen
         try:
             sides = _observe(base, new, estimand, units, tested)
@@ -131,7 +133,7 @@ def _tests_of_cell(
             yield _without_ratio(place, estimand, tested, str(error), options.rules)
             continue
         test = Test(place, estimand, tested, sides, units.obstacle)
-        if not both:
+        if not has_figures:
             described = _uncounted(describe(*sides, options.rules), tested, base, new)
             test = replace(test, described=described)
         elif not tested:
@@ -162,14 +164,14 @@ def _observe(
     base: CellRuns, new: CellRuns, estimand: Estimand, units: SideUnits, tested: bool
 ) -> tuple[Observed, Observed]:
     """A figure without a test is that of the runs, if samples cannot be read."""
-    both, chosen = (base, new), (units.base, units.new)
     try:
-        a, b = observe_sides(both, estimand, chosen)
+        base_observed, new_observed = observe_sides((base, new), estimand, (units.base, units.new))
     except SessionError:
         if tested:
             raise
-        a, b = (observe(cell, estimand, u) for cell, u in zip(both, chosen))
-    return a, b
+        base_observed = observe(base, estimand, units.base)
+        new_observed = observe(new, estimand, units.new)
+    return base_observed, new_observed
 
 
 def _with_placement(
@@ -230,11 +232,11 @@ def _over_boots(
 
     Only blocks that are complete on both sides count: in others a drift does not cancel.
     """
-    both = {key for key in base.units.keys() & new.units.keys() if key[1]}
-    if len({boot for boot, _ in both}) < 2:
+    complete = {key for key in base.units.keys() & new.units.keys() if key[1]}
+    if len({boot for boot, _ in complete}) < 2:
         return None
     sides = [
-        replace(side, units={key: runs for key, runs in side.units.items() if key in both})
+        replace(side, units={key: runs for key, runs in side.units.items() if key in complete})
         for side in (base, new)
     ]
     base_boots, new_boots = observe_sides(sides, estimand, (boots, boots))
@@ -248,17 +250,17 @@ def _uncounted(blank: Judgement, tested: bool, base: CellRuns, new: CellRuns) ->
 
 def without_figure(base: CellRuns, new: CellRuns) -> tuple[Verdict, str]:
     """The verdict and reason of a cell in which a side has no run that counts."""
-    told_of = []
+    reasons = []
     settled = True
     for name, cell in (("BASE", base), ("NEW", new)):
         if why := not_delivered(cell):
-            told_of.append(f"not delivered by {name}: {why}")
+            reasons.append(f"not delivered by {name}: {why}")
         elif not cell.units:
             settled = False
             counts = f"no run of {name} counts: {why_uncounted(cell)}"
-            told_of.append(counts if cell.reasons else f"not measured in {name}")
+            reasons.append(counts if cell.reasons else f"not measured in {name}")
     verdict = Verdict.NOT_DELIVERED if settled else Verdict.INCONCLUSIVE
-    return verdict, "; ".join(told_of)
+    return verdict, "; ".join(reasons)
 
 
 def _condition_rows(cell: CellRuns) -> list[Values]:
@@ -267,9 +269,12 @@ def _condition_rows(cell: CellRuns) -> list[Values]:
     A condition that varies within a side disagrees, because the shares of its values may differ
     between the sides.
     """
-    listed = {name: sorted(values) for name, values in cell.values.items()}
-    count = max(map(len, listed.values()))
-    return [{name: vs[min(i, len(vs) - 1)] for name, vs in listed.items()} for i in range(count)]
+    by_name = {name: sorted(values) for name, values in cell.values.items()}
+    most = max(map(len, by_name.values()))
+    return [
+        {name: values[min(place, len(values) - 1)] for name, values in by_name.items()}
+        for place in range(most)
+    ]
 
 
 def _worst(cell: CellRuns) -> Worst:

@@ -120,9 +120,9 @@ def _with_results(
 def _check(base: Dataset, news: Sequence[Dataset], options: Options) -> None:
     sides = [base, *news]
     for new in news:
-        both = {s.path.resolve() for s in base.sessions} & {s.path.resolve() for s in new.sessions}
-        if both:
-            raise KlatError(f"{printable(str(min(both)))}: is on both sides")
+        base_paths, new_paths = ({s.path.resolve() for s in side.sessions} for side in (base, new))
+        if on_both := base_paths & new_paths:
+            raise KlatError(f"{printable(str(min(on_both)))}: is on both sides")
         shared = set(base.boot_ids) & set(new.boot_ids)
         base_session_of = {
             run_of(r): s for s in base.sessions if s.boot_id in shared for r in s.rows

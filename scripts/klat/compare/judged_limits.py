@@ -80,41 +80,40 @@ def _shares(
 ) -> _Shares:
     if not (pair.base.units and pair.new.units):
         return _Shares(without_figure(pair.base, pair.new)[1])
-    both = above[pair.base], above[pair.new]
-    if not any(each.observed.above for each in both):
+    base_above, new_above = above[pair.base], above[pair.new]
+    if not (base_above.observed.above or new_above.observed.above):
         return _Shares("neither side has a sample above the limit")
     if units.obstacle:
         return _Shares(units.obstacle)
-
-    def held(counted: tuple[int, int]) -> list[dict[str, Unit]]:
-        cells = zip((pair.base, pair.new), (units.base, units.new), both, counted)
-        return [_by_unit(cell, side, each, which) for cell, side, each, which in cells]
-
-    read = held((_READ, _READ))
-    names = [list(side) for side in read]
     in_pairs = bool(units.base.pairs)
-    if in_pairs:
-        names = [[name for name in read[0] if name in read[1]]] * 2
 
-    def in_order(sides: list[dict[str, Unit]]) -> tuple[list[Unit], list[Unit]]:
-        one, two = ([side[name] for name in own] for side, own in zip(sides, names))
-        return one, two
+    def units_counted(base_count: int, new_count: int) -> tuple[list[Unit], list[Unit]]:
+        """The units of both sides by these counts; only complete pairs, if there are pairs."""
+        by_name = _by_unit(pair.base, units.base, base_above, base_count)
+        new_by_name = _by_unit(pair.new, units.new, new_above, new_count)
+        if in_pairs:
+            by_name = {name: unit for name, unit in by_name.items() if name in new_by_name}
+            new_by_name = {name: new_by_name[name] for name in by_name}
+        return list(by_name.values()), list(new_by_name.values())
 
-    base, new = in_order(read)
+    base, new = units_counted(_READ, _READ)
     noun = units.base.noun
     if why := too_few(len(base), len(new), in_pairs, noun, rules.alpha):
         return _Shares(why)
-    own, others = list(map(share_of, base)), list(map(share_of, new))
+    base_shares, new_shares = _shares_of(base), _shares_of(new)
     p = p_read = p_equal(base, new, in_pairs)
-    more = mean(others) > mean(own)
-    nearest = in_order(held((_MOST, _LEAST) if more else (_LEAST, _MOST)))
+    is_more = mean(new_shares) > mean(base_shares)
+    nearest = units_counted(_MOST, _LEAST) if is_more else units_counted(_LEAST, _MOST)
     if nearest != (base, new):
-        left = [mean(list(map(share_of, side))) for side in nearest]
-        p = max(
-            p, p_equal(nearest[0], nearest[1], in_pairs) if more == (left[1] > left[0]) else 1.0
-        )
-    p_means = p_equal_means(own, others, in_pairs)
-    return _Shares("", p, p_read, p_means, own, others, noun, in_pairs)
+        base_nearest, new_nearest = map(_shares_of, nearest)
+        keeps_sign = is_more == (mean(new_nearest) > mean(base_nearest))
+        p = max(p, p_equal(*nearest, in_pairs) if keeps_sign else 1.0)
+    p_means = p_equal_means(base_shares, new_shares, in_pairs)
+    return _Shares("", p, p_read, p_means, base_shares, new_shares, noun, in_pairs)
+
+
+def _shares_of(units: Sequence[Unit]) -> list[float]:
+    return list(map(share_of, units))
 
 
 def _difference(
@@ -158,7 +157,7 @@ def _units_needed(shares: _Shares, alpha: float, power: float) -> int | None:
 def p_equal(base: Sequence[Unit], new: Sequence[Unit], pairs: bool) -> float:
     """The p value of the hypothesis that two sides have the same share: the larger one of p_equal_means()
     and p_by_counts(). At least two units on each side."""
-    means = p_equal_means(list(map(share_of, base)), list(map(share_of, new)), pairs)
+    means = p_equal_means(_shares_of(base), _shares_of(new), pairs)
     return max(means, p_by_counts(base, new, pairs))
 
 
@@ -182,9 +181,8 @@ def _by_unit(cell: CellRuns, units: Units, above: SamplesAbove, which: int) -> d
     """The counts of each unit, by its pair if it has one. Copies of a boot do not count."""
     by_unit: dict[str, Unit] = {}
     for key, runs in units.of(cell).items():
-        known = [above.counts[run] for run in runs if run in above.counts]
-        counts = [(numbers[which], n) for numbers, n in known]
-        if counts:
+        counted = [above.counts[run] for run in runs if run in above.counts]
+        if counted:
             name = units.pairs.get(key) or ":".join(key)
-            by_unit[name] = counts
+            by_unit[name] = [(numbers[which], n) for numbers, n in counted]
     return by_unit

@@ -203,15 +203,14 @@ def judged(
     Two hypotheses are tested for each metric: the true share is above the limit's share, or below it.
     Only one of them can be true, so a metric counts as one test in the correction.
     """
-    tests = [_test(each, limit.share) for each in sides]
-    p = [min(one) for one in tests if one is not None] + list(more)
-    adjusted = rules.adjusted(p)
-    following = iter(adjusted)
-    found = [
-        _side(each, limit, rules, one, next(following) if one else None, len(p))
-        for each, one in zip(sides, tests)
+    tests = [_test(side, limit.share) for side in sides]
+    p = [min(test) for test in tests if test is not None] + list(more)
+    adjusted = iter(rules.adjusted(p))
+    judgements = [
+        _side(side, limit, rules, test, next(adjusted) if test else None, len(p))
+        for side, test in zip(sides, tests)
     ]
-    return found, list(following)
+    return judgements, list(adjusted)
 
 
 def _test(side: SamplesAbove, share: float) -> tuple[float, float] | None:

@@ -242,12 +242,12 @@ def match_machines(
     - the user allows machines to differ.
     """
     sides = [_by_machine(side) for side in (base, new)]
-    both = [machine for machine in sides[0] if machine and machine in sides[1]]
-    if not both or len({*sides[0], *sides[1]}) < 2 or "machine" in allow:
+    on_both = [machine for machine in sides[0] if machine and machine in sides[1]]
+    if not on_both or len({*sides[0], *sides[1]}) < 2 or "machine" in allow:
         return [MachinePair("", base, new)], []
     pairs = [
         MachinePair(machine, *(_part(s, h[machine]) for s, h in zip((base, new), sides)))
-        for machine in both
+        for machine in on_both
     ]
     path = printable(str(new.path))
     return pairs, [replace(left, new_path=path) for left in _left_out(*sides)]
@@ -305,9 +305,9 @@ def side_units(base: Dataset, new: Dataset) -> SideUnits:
         )
         options = frozenset[tuple[str, str]]().union(*pairs)
         noun = "block" if shared else "boot"
-        both = (_in_pairs(base, noun), _in_pairs(new, noun))
+        units = (_in_pairs(base, noun), _in_pairs(new, noun))
         over = boot_pairs if len(shared) > 1 else None
-        return SideUnits(*both, subject, took_turns=True, declared=options, over_boots=over)
+        return SideUnits(*units, subject, took_turns=True, declared=options, over_boots=over)
     if not shared:
         return SideUnits(boots, boots)
     if len(shared) > 1 and same_boots:

@@ -180,12 +180,12 @@ def observe_sides(
     paired = len(cells) > 1 and all(
         key in u.pairs for cell, u in zip(cells, units) for key in u.of(cell)
     )
-    both = [name for name in sides[0] if paired and name in sides[1]]
+    on_both = [name for name in sides[0] if paired and name in sides[1]]
     needed = fewest(q) if grouped else 0
-    groups = _gathered(both, lambda name: min(_samples(side[name]) for side in sides), needed)
+    groups = _gathered(on_both, lambda name: min(_samples(side[name]) for side in sides), needed)
     chosen = []
     for side in sides:
-        rest = [name for name in side if name not in both]
+        rest = [name for name in side if name not in on_both]
         # Pairs need both sides, so a unit without partner stays alone. It is left out later, and counted.
         alone = _gathered(rest, lambda name: _samples(side[name]), 0 if paired else needed)
         chosen.append([*groups, *alone])

@@ -129,7 +129,7 @@ def _steady_times(session: Session, samples: Sequence[KeptSample]) -> list[int]:
     """The times of samples of one soak, by a clock that nobody sets."""
     sets = list(_clock_sets(session, samples[0].row))
     return [
-        sample.time_ns - sum(each.ns for each in sets if each.segment < sample.row.run)
+        sample.time_ns - sum(change.ns for change in sets if change.segment < sample.row.run)
         for sample in samples
         if sample.time_ns is not None
     ]
@@ -214,7 +214,7 @@ def soaks_together(session: Session, failed: Callable[[str], None]) -> Iterator[
     for (a, first), (b, second) in combinations(kept.items(), 2):
         rows = first[0].row, second[0].row
         options = rows[0].options(), rows[1].options()
-        if (a[0], a[2]) != (b[0], b[2]) or not all("together" in each for each in options):
+        if (a[0], a[2]) != (b[0], b[2]) or not all("together" in given for given in options):
             continue
         times = [_steady_times(session, series) for series in (first, second)]
         span = sum(

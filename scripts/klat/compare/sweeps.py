@@ -155,6 +155,10 @@ class _Chain:
     at: dict[float, list[Setting]]
     choices: tuple[str, ...] = ()
 
+    @property
+    def settings(self) -> set[Setting]:
+        return {setting for settings in self.at.values() for setting in settings}
+
 
 def sweeps(labels: Sequence[Dataset], names: Sequence[str]) -> list[Sweep]:
     """Every sweep of the labels. `names` are the names of the labels in lines."""
@@ -203,10 +207,9 @@ def _chains(usable: Sequence[Setting], choices: dict[str, tuple[str, ...]]) -> l
     chains_ = []
     for chains in candidates + of_words:
         for chain in chains:
-            held = {setting for settings in chain.at.values() for setting in settings}
-            if not held <= covered:
+            if not chain.settings <= covered:
                 chains_.append(chain)
-        covered |= {s for chain in chains for held in chain.at.values() for s in held}
+        covered = covered.union(*(chain.settings for chain in chains))
     return chains_
 
 

@@ -250,8 +250,8 @@ def _draft(base: Observed, new: Observed, rules: Rules, obstacle: str, check: bo
 def _unsupported(name: str, side: Observed) -> str:
     if side.lacking is None:
         return f"no run of {name} supports this figure"
-    needed, held = side.lacking
-    return f"this figure needs {needed:,} samples, and {name} has {held:,}"
+    needed, samples = side.lacking
+    return f"this figure needs {needed:,} samples, and {name} has {samples:,}"
 
 
 def _tested(

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import lru_cache
+from itertools import repeat
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -228,9 +229,10 @@ class RowParser:
             except BadRow as bad:
                 faults[number] = str(bad)
         kept = []
+        long = {number for number, line in lines.items() if len(line) > _SHORT_LINE}
         for row in self._typed(texts, faults):
             try:
-                if self._careful or len(lines[row.line]) > _SHORT_LINE:
+                if self._careful or row.line in long:
                     _check_texts(row)
                 kept.append(renamed_metrics.renamed(row) if self._check(row) else row)
             except BadRow as bad:
@@ -263,7 +265,11 @@ class RowParser:
         for name in COLUMNS:
             column = columns[name]
             if (kind := _NUMBERS.get(name)) is None:
-                typed.append(map(texts_seen.setdefault, column, column))
+                is_one = column.count(column[0]) == len(column)
+                shared = texts_seen.setdefault(column[0], column[0])
+                typed.append(
+                    repeat(shared) if is_one else map(texts_seen.setdefault, column, column)
+                )
                 continue
             typed.append(values := kind.read(name, column))
             if BadRow in set(map(type, values)):

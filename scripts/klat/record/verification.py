@@ -185,8 +185,8 @@ def _refuted(rows: Sequence[Row], samples: Samples) -> list[Row]:
     figures = zip(recorded["mean"], recorded["stddev"], totals, squares)
     return [
         row
-        for row, well, own in zip(rows, stands.tolist(), figures)
-        if not (well and _has_mean(n, *own))
+        for row, is_right, with_sums in zip(rows, stands.tolist(), figures)
+        if not (is_right and _has_mean(n, *with_sums))
     ]
 
 
@@ -197,7 +197,7 @@ def _has_mean(
     if mean is None or stddev is None:
         return False
     spread = 10**6 * (n * squares - total * total) // (n * (n - 1)) if n > 1 else 0
-    return int(mean.scaleb(3)) == 1000 * total // n and int(stddev.scaleb(3)) == math.isqrt(spread)
+    return mean * 1000 == 1000 * total // n and stddev * 1000 == math.isqrt(spread)
 
 
 @lru_cache(maxsize=64)
@@ -212,7 +212,7 @@ def _differences(files: SampleFiles, row: Row) -> Iterator[str]:
 
 def _differing(row: Row, exact: ExactRow) -> Iterator[str]:
     for column in FIGURES:
-        recorded, found = (getattr(each, column) for each in (row, exact))
-        if recorded != found:
-            shown = ["empty" if value is None else value for value in (recorded, found)]
+        recorded, computed = getattr(row, column), getattr(exact, column)
+        if recorded != computed:
+            shown = ["empty" if value is None else value for value in (recorded, computed)]
             yield f"{column} is {shown[0]} in the row and {shown[1]} from the samples"

@@ -94,16 +94,16 @@ def variance_components(tree: Tree, depth: int) -> list[Level]:
 
 def _descend(tree: Tree, depth: int, sums: list[_Sums]) -> tuple[float, list[float]]:
     """The mean of the tree, and the factor of each lower level's T^2 in the variance of that mean."""
+    size = len(tree)
     if depth == 1:
-        means = [float(value) for value in tree]
-        inside = [[] for _ in means]  # type: list[list[float]]
+        means: Sequence[float] = list(map(float, tree))
+        lower: list[float] = []
     else:
-        below = [_descend(branch, depth - 1, sums) for branch in tree]
-        means, inside = [m for m, _ in below], [v for _, v in below]
-    size, centre = len(means), mean(means)
+        means, factors = zip(*(_descend(branch, depth - 1, sums) for branch in tree))
+        lower = [math.fsum(of_level) / size for of_level in zip(*factors)]
+    centre = mean(means)
     level = sums[depth - 1]
     level.members += size
-    lower = [math.fsum(v[k] for v in inside) / size for k in range(depth - 1)]
     if size > 1:
         level.squares += (size - 1) * _variance(means, centre)
         level.freedom += size - 1
