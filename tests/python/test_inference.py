@@ -258,7 +258,7 @@ def test_the_correlation_time_is_that_of_geyer_term_by_term(values):
     pairs = [r[lag] + r[lag + 1] for lag in range(0, n - 1, 2)]
     positive = list(itertools.takewhile(lambda pair: pair > 0, pairs))
     falling = itertools.accumulate(positive, min)
-    assert autocorrelation.correlation_time(series) == approx(max(1, 2 * sum(falling) - 1))
+    assert descriptive.correlation_time(series) == approx(max(1, 2 * sum(falling) - 1))
 
 
 def test_the_smallest_count_is_found():
