@@ -1,6 +1,6 @@
 """Conditions of GRUB's scripts: grub-core/commands/test.c in GRUB's source.
 
-None stands for what is known only during the boot."""
+A condition is None if only the boot decides it."""
 
 from __future__ import annotations
 

@@ -35,11 +35,13 @@ _PATTERN = re.compile(r"[*?]")  # GRUB replaces it by the names of files
 
 
 class _Exit(Exception):
-    """return, break or continue, which lead to `place`: 2n is in the body of n loops, 2n + 1 at the end of the body of
-    loop n + 1, and -1 at the end of the function. `status` is the number of return."""
+    """return, break or continue, at `line`. GRUB goes on at `place`: 2n after the loop that n loops enclose, 2n + 1 at the
+    end of an iteration of this loop, and -1 at the end of the function. `status` is the argument of return.
+    """
 
-    def __init__(self, place: int, status: str | None = None) -> None:
+    def __init__(self, line: int, place: int, status: str | None = None) -> None:
         super().__init__()
+        self.line = line
         self.place = place
         self.status = status
 
@@ -53,12 +55,10 @@ class Execution(ABC):
     _functions: dict[str, GrubFunction] = field(default_factory=dict, init=False)
     _arguments: list[str | None] = field(default_factory=list, init=False)
     _sure: bool = field(default=True, init=False)
-    _left: int = field(default=_MOST_COMMANDS, init=False)
-    _calls: int = field(default=0, init=False)
-    _loops: int = field(default=0, init=False)
+    _commands_left: int = field(default=_MOST_COMMANDS, init=False)
+    _call_depth: int = field(default=0, init=False)
+    _loop_depth: int = field(default=0, init=False)
     _path: Path = field(default=Path(), init=False)
-    # By the places of exits that only the boot decides: the variables there.
-    _exits: dict[int, Variables] = field(default_factory=dict, init=False)
     _returned: str = field(default="", init=False)  # the number of the last command's return
 
     @abstractmethod
@@ -98,8 +98,8 @@ class Execution(ABC):
 
     def _spend(self, work: int) -> None:
         """`work` is in 64ths of a command: the variables copied, or the characters expanded."""
-        self._left -= work >> 6
-        if self._left < 0:
+        self._commands_left -= work >> 6
+        if self._commands_left < 0:
             raise GrubLimitError("too many commands: a loop or a function may not end")
 
     def _if(self, clauses: Sequence[tuple[Sequence[Statement], Sequence[Statement]]]) -> Truth:
@@ -109,71 +109,54 @@ class Execution(ABC):
                 return self._run(body)
             if holds is None:
                 rest = clauses[number:]
-                ends = self._perhaps(lambda: self._run(body)) + self._perhaps(
-                    lambda: self._if(rest)
-                )
-                self.variables = _joined(ends or [self.variables])
+                ends = (lambda: self._run(body)), (lambda: self._if(rest))
+                self.variables = _joined([*map(self._perhaps, ends)])
                 return None
         return True
 
-    def _perhaps(self, execute: Callable[[], object]) -> list[Variables]:
-        """The variables after statements that GRUB may or may not execute: this is known only during the boot. None
-        after statements that leave a loop or a function."""
+    def _perhaps(self, execute: Callable[[], object]) -> Variables:
+        """Execute statements of which only the boot decides whether GRUB executes them. Returns the variables at their
+        end. KlatError if they leave a loop or a function: what follows would be uncertain."""
         variables, self.variables = self.variables, dict(self.variables)
         sure, self._sure = self._sure, False
-        ends = []
         try:
             execute()
-            ends.append(self.variables)
         except _Exit as end:
-            self._leave(end.place)
-        self._sure, self.variables = sure and not self._exits, variables
+            raise KlatError(
+                f"{self._path}, line {end.line}: only the boot decides whether GRUB leaves a loop or a function here;"
+                " remove this command"
+            ) from None
+        self._sure, self.variables, ends = sure, variables, self.variables
         return ends
-
-    def _leave(self, place: int) -> None:
-        """Perhaps leave for this place."""
-        self._exits[place] = _joined([self._exits.get(place, self.variables), dict(self.variables)])
-
-    def _arrive(self, place: int) -> None:
-        """Join the variables of the exits that lead to this place."""
-        exits = [self._exits.pop(at) for at in [*self._exits] if at >= place]
-        self.variables = _joined([self.variables, *exits])
 
     def _loop(self, statement: Loop) -> Truth:
         values = expanded(statement.words, self.variables)
         is_certain = values is not None and not any(map(_PATTERN.search, values))
-        rest, sure, after = iter(values or ()), self._sure, 2 * self._loops
+        rest, place = iter(values or ()), 2 * self._loop_depth
         ended: Truth = False if is_certain else None
-        self._loops += 1
+        self._loop_depth += 1
         try:
             while ended is False:
-                ended = self._iterate(statement, rest, after)
+                ended = self._iterate(statement, rest, place)
             if ended is None:
-                self._iterate_perhaps(statement, after)
+                self._iterate_perhaps(statement)
         finally:
-            self._loops -= 1
-        self._arrive(after)
-        self._sure = sure and not self._exits
+            self._loop_depth -= 1
         if ended is None:
             return None
         return self._status() if statement.condition or values else True
 
-    def _iterate(self, statement: Loop, values: Iterator[str], after: int) -> Truth:
-        """Whether the loop has ended; None if only the boot decides. `after` is the place after the loop."""
-        sure = self._sure
+    def _iterate(self, statement: Loop, values: Iterator[str], place: int) -> Truth:
+        """Whether the loop has ended; None if only the boot decides. `place` is the place after the loop."""
         try:
             ended = self._loop_ends(statement, values)
             if ended is False:
                 self._run(statement.body)
         except _Exit as end:
-            ended = end.place == after
-            if any(place >= after for place in self._exits):
-                self._leave(end.place)
-            elif end.place < after:
+            if end.place < place:
                 raise
-        self._arrive(after + 1)
-        self._sure = sure and not self._exits
-        return None if after in self._exits else ended
+            ended = end.place == place
+        return ended
 
     def _loop_ends(self, statement: Loop, values: Iterator[str]) -> Truth:
         """Whether the loop ends here; None if only the boot decides. Sets the variable of `for`."""
@@ -186,15 +169,14 @@ class Execution(ABC):
             self.variables[statement.variable] = value
         return value is None
 
-    def _iterate_perhaps(self, statement: Loop, after: int) -> None:
+    def _iterate_perhaps(self, statement: Loop) -> None:
         if not statement.condition:
             self.variables[statement.variable] = None
         before: Variables | None = None
         while before != self.variables:  # an iteration can depend on what an earlier one set
             before = self.variables
             both = (*statement.condition, *statement.body)
-            self.variables = _joined([before, *self._perhaps(lambda: self._run(both))])
-            self._arrive(after + 1)
+            self.variables = _joined([before, self._perhaps(lambda: self._run(both))])
 
     def _command(self, command: Command) -> Truth:
         arguments: list[str | None] = []
@@ -224,13 +206,13 @@ class Execution(ABC):
             return holds(rest[: -1 if rest[-1:] == ["]"] else None], self._is_file)
         if name in _EXITS:
             default = self.variables.get("?", "0") if name == "return" else "1"
-            return self._exit(name, rest[0] if rest else default)
+            return self._exit(name, rest[0] if rest else default, command)
         if name in self._functions:
             return self._call(self._functions[name], arguments)
         if name == "set":
             for word in command.words[1:2]:
                 self._assign(word, command)
-        elif name in ("shift", "setparams") and self._calls:
+        elif name in ("shift", "setparams") and self._call_depth:
             number = rest[0] if rest else "1"
             if name == "setparams":
                 self._pass(rest)
@@ -247,17 +229,16 @@ class Execution(ABC):
 
     def _call(self, function: GrubFunction, arguments: Sequence[str | None]) -> Truth:
         outer = {name: v for name, v in self.variables.items() if name in ARGUMENTS}
-        outer_state = self._arguments, self._loops, self._exits, self._sure
-        self._loops, self._exits = 0, {}
+        outer_state = self._arguments, self._loop_depth
+        self._loop_depth = 0
         self._pass(arguments[1:])
-        self._calls += 1
+        self._call_depth += 1
         try:
             self._run(function.body)
         except _Exit as end:
             self.variables["?"] = end.status
-        self._arrive(-1)
-        self._calls -= 1
-        self._arguments, self._loops, self._exits, self._sure = outer_state
+        self._call_depth -= 1
+        self._arguments, self._loop_depth = outer_state
         self.variables = self._without_arguments() | outer
         self._returned = self.variables.get("?") or ""
         return self._status()
@@ -273,20 +254,20 @@ class Execution(ABC):
     def _without_arguments(self) -> Variables:
         return {name: v for name, v in self.variables.items() if name not in ARGUMENTS}
 
-    def _exit(self, name: str, number: str | None) -> Truth:
+    def _exit(self, name: str, number: str | None, command: Command) -> Truth:
         """return, break or continue. Elsewhere than in a function or a loop, GRUB ignores it."""
         if name == "return":
-            if self._calls and (number is None or number.isdecimal()):
-                raise _Exit(-1, None if number is None else str(int(number)))
-        elif number is None:
-            for place in range(2 * self._loops):
-                self._leave(place)
-            self._sure &= not self._exits
-        elif number.isdecimal() and int(number):
-            if self._loops:
+            if self._call_depth and (number is None or number.isdecimal()):
+                raise _Exit(command.line, -1, None if number is None else str(int(number)))
+        elif number is None and self._loop_depth:
+            raise KlatError(
+                f"{self._place(command)}: only the boot decides how many loops {name} leaves; write the number"
+            )
+        elif number and number.isdecimal() and int(number):
+            if self._loop_depth:
                 self.variables["?"] = "0"
-                left = self._loops - min(int(number), self._loops)
-                raise _Exit(2 * left + (name == "continue"))
+                left = self._loop_depth - min(int(number), self._loop_depth)
+                raise _Exit(command.line, 2 * left + (name == "continue"))
             return True
         return None if number is None else False
 
@@ -313,8 +294,6 @@ class Execution(ABC):
 
 def _joined(ends: Sequence[Variables]) -> Variables:
     """The variables where the paths of a script meet."""
-    if len(ends) == 1:
-        return ends[0]
     return {
         name: values.pop() if len(values) == 1 else None
         for name in set().union(*ends)

@@ -97,8 +97,8 @@ class GrubMenu(Execution):
 
     def loaded(self, item: MenuItem) -> list[LoadCommand]:
         """What GRUB loads if it starts the item. KlatError if its commands exceed a limit."""
-        self._loads, self._ended, self._sure, self._loops, self._calls = [], False, True, 0, 0
-        self._left, self._exits = _ITEM_COMMANDS, {}
+        self._loads, self._ended, self._sure = [], False, True
+        self._loop_depth, self._call_depth, self._commands_left = 0, 0, _ITEM_COMMANDS
         self._inside(item)
         return self._loads
 
@@ -167,7 +167,7 @@ class GrubMenu(Execution):
             )
         if name == "read":
             self._loads.append(LoadCommand("read", (), command.line, False))
-        self._ended |= ends or (name == "return" and not self._calls)
+        self._ended |= ends or (name == "return" and not self._call_depth)
         if name in _ITEMS:
             self._add(name, command)
         elif name == "export":

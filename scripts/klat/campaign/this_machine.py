@@ -32,7 +32,7 @@ _UNIT_FILE = Path("/etc/systemd/system") / UNIT
 _WATCHDOG_FILE = Path("/etc/systemd/system.conf.d/klat-campaign.conf")
 _WATCHDOG = Path("/dev/watchdog")
 _WATCHDOG_S = 60
-_TOOLS = ("systemctl", "systemd-analyze", "findmnt")  # that root starts in each campaign
+_TOOLS = ("systemctl", "systemd-analyze", "findmnt")  # of the machine; root starts them
 _SYSRQ = Path("/proc/sysrq-trigger")
 _PANIC_S = 60
 _UNIT_TEXT = """\
@@ -230,7 +230,7 @@ def _code(names: Iterable[str], tools: Iterable[str]) -> Iterator[Path]:
 
 
 def _interpreters(script: Path) -> Iterator[Path]:
-    """The programs that the first line of a script names, also by env. None if the file is no script."""
+    """Yields the programs that the first line of a script names, also by env. Yields nothing for another file."""
     with files.explained("read", script), script.open("rb") as file:
         start = file.read(256)
     words = start.split(b"\n")[0][2:].split() if start.startswith(b"#!") else []
