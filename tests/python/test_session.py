@@ -9,6 +9,7 @@ from written_sessions import SyntheticSession, statistics_of
 
 from klat.record.session import SessionError, find_sessions, parse_pairs, printable, read_session
 
+STEP_NS = 30_000_000  # between the starts of two runs of a SyntheticSession
 SAMPLES = [1300 + 26 * (i % 40) for i in range(600)]
 
 
@@ -103,6 +104,23 @@ def test_the_second_of_two_complete_runs_of_one_place_is_ignored_and_said(writer
     writer.run({"round_trip": SAMPLES}, order=1, run=1)
     assert [row.start_ns for row in read_session(writer.path).rows] == [started]
     assert "has the same place in the plan" in problems(writer)
+
+
+def test_a_run_with_the_start_of_another_one_is_ignored_and_said(writer):
+    writer.run({"round_trip": SAMPLES}, run=1)
+    writer.start_ns -= STEP_NS
+    writer.run({"round_trip": SAMPLES}, run=2)
+    assert [row.run for row in read_session(writer.path).rows] == [1]
+    assert "an earlier run of the program has the same start" in problems(writer)
+
+
+@pytest.mark.parametrize(("steps", "said"), [(1, False), (300, False), (400, True)])
+def test_rows_before_those_of_an_earlier_time_are_said(writer, steps, said):
+    writer.run({"round_trip": SAMPLES}, run=1)
+    writer.start_ns -= STEP_NS * steps + 1
+    writer.run({"round_trip": SAMPLES}, run=2)
+    assert len(read_session(writer.path).rows) == 2
+    assert ("1 run of runs.csv ended before the run above" in problems(writer)) == said
 
 
 def test_runs_without_a_plan_are_all_kept_and_complete_no_place(writer):

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from klat.record.rows import start_of
 from klat.record.samples import SampleFiles, Samples
 from klat.record.session import Row, Session, SessionError, printable
 
@@ -21,8 +22,8 @@ _LEAST_SAMPLES, _LEAST_VALUES, _LEAST_BITS = 30, 10, 64
 
 
 def run_of(row: Row) -> tuple[str, str, int]:
-    """What identifies a run in all copies of its session: a boot starts no program twice at one moment."""
-    return (row.boot, row.benchmark, row.start_ns)
+    """What identifies a run in all copies of its session."""
+    return (row.boot, *start_of(row))
 
 
 def without_copies(sessions: Sequence[Session]) -> list[Session]:

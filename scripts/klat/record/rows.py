@@ -104,6 +104,8 @@ class Row(NamedTuple):
 COLUMNS = Row._fields[:-1]
 # The key that all rows of one run share.
 batch_of = attrgetter("benchmark", "params", "run", "start_ns")
+# What identifies a run within its boot: a boot starts no program twice at one moment.
+start_of = attrgetter("benchmark", "start_ns")
 # Empty if the row has no samples. A quantile is also empty if the samples are too few for it.
 FIGURES = ("mean", "stddev", "min", "p50", "p90", "p99", "max")
 

@@ -30,6 +30,7 @@ from klat.record.rows import (
     STATUSES,
     USABLE,
     batch_of,
+    start_of,
     has_odd_bytes,
     parse_pairs,
 )
@@ -192,6 +193,7 @@ def read_session(path: Path | str) -> Session:
 
 _LARGEST_FILE = 1 << 31
 _FAULTS_SHOWN = 8
+_WRITING_NS = 10_000_000_000  # waits for the lock of the session and for the disk
 
 
 class Faults:
@@ -287,15 +289,17 @@ def _read_header(file: Path, line: bytes, problems: list[str]) -> Sequence[str]:
 
 
 def _complete_runs(rows: Iterable[Row], problems: list[str]) -> list[Row]:
-    """The rows of complete runs. Of runs with the same order, only the first is kept."""
+    """The rows of complete runs. Of runs with the same order or the same start, only the first is kept."""
     batches: dict[tuple[str, str, int, int], list[Row]] = {}
     for row in rows:
         batches.setdefault(batch_of(row), []).append(row)
 
     kept: list[Row] = []
+    firsts: list[Row] = []
     incomplete = 0
-    repeated = 0
+    repeated = restarted = 0
     orders: set[int] = set()
+    starts: set[tuple[str, int]] = set()
     for batch in batches.values():
         if len(batch) == 1:
             whole = batch[0].rows == 1
@@ -307,9 +311,13 @@ def _complete_runs(rows: Iterable[Row], problems: list[str]) -> list[Row]:
         elif batch[0].order and batch[0].order in orders:
             # Choosing among repetitions would be choosing the result.
             repeated += 1
+        elif start_of(batch[0]) in starts:
+            restarted += 1
         else:
             orders.add(batch[0].order)
+            starts.add(start_of(batch[0]))
             kept.extend(batch)
+            firsts.append(batch[0])
     if incomplete:
         problems.append(
             f"ignored {incomplete} incomplete run{'s' if incomplete > 1 else ''} (some of the"
@@ -321,7 +329,28 @@ def _complete_runs(rows: Iterable[Row], problems: list[str]) -> list[Row]:
             f"ignored {repeated} run{'s' if repeated > 1 else ''}: an earlier run has the same place in"
             " the plan"
         )
+    if restarted:
+        problems.append(
+            f"ignored {restarted} run{'s' if restarted > 1 else ''}: an earlier run of the program has the"
+            " same start"
+        )
+    if misplaced := _count_misplaced(firsts):
+        problems.append(
+            f"{misplaced} run{'s' if misplaced > 1 else ''} of runs.csv ended before the run above: the clock"
+            " was set back, or runs.csv contains the rows of two sessions"
+        )
     return kept
+
+
+def _count_misplaced(rows: Iterable[Row]) -> int:
+    """How many runs ended before an earlier run of the file; one row of each. A program writes its rows when its
+    run ends; programs that end at the same time write in any order."""
+    latest_ns, count = 0, 0
+    for row in rows:
+        end_ns = row.start_ns + (row.elapsed_ns or 0)
+        count += end_ns + _WRITING_NS < latest_ns
+        latest_ns = max(latest_ns, end_ns)
+    return count
 
 
 def plain_samples(session: Session, row: Row) -> array[int]:
