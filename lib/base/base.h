@@ -78,6 +78,12 @@ int klat_write_whole(int descriptor, const void *data, size_t size);
 /* klat_allow_files() for `more` files than are open now. */
 int klat_allow_more_files(struct klat_run *run, int64_t more);
 
+/* Lift the limit on the CPU time of real-time threads that do not sleep, as far as allowed. */
+void klat_lift_real_time(void);
+/* klat_error() for a process of the run that a signal killed. It names the limit that can be why.
+ */
+int klat_killed(struct klat_run *run, const char *who, int signal, bool real_time);
+
 /* lock.c */
 /* flock() with a time limit. -EWOULDBLOCK after the limit. */
 int klat_lock(int file, int limit_ms);

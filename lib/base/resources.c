@@ -5,6 +5,8 @@
 #include <dirent.h>
 #include <errno.h>
 #include <sched.h>
+#include <signal.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
 
@@ -23,6 +25,46 @@ int klat_allow_files(struct klat_run *run, int64_t files)
 	return setrlimit(RLIMIT_NOFILE, &limit)
 		       ? klat_error(run, errno, "cannot raise the limit on open files: %m")
 		       : 0;
+}
+
+void klat_lift_real_time(void)
+{
+	static const struct rlimit unlimited = { RLIM_INFINITY, RLIM_INFINITY };
+	struct rlimit limit;
+
+	if (!setrlimit(RLIMIT_RTTIME, &unlimited) || getrlimit(RLIMIT_RTTIME, &limit))
+		return;
+	limit.rlim_cur = limit.rlim_max;
+	setrlimit(RLIMIT_RTTIME, &limit);
+}
+
+/* "; RLIMIT_... allows ..." if a limit can be why a process was killed by this signal. */
+static void describe_limit(bool real_time, int signal, char *text, size_t size)
+{
+	struct rlimit limit;
+
+	*text = 0;
+	if (signal != SIGXCPU && signal != SIGKILL)
+		return;
+	if (real_time && !getrlimit(RLIMIT_RTTIME, &limit) && limit.rlim_max != RLIM_INFINITY)
+		snprintf(text, size,
+			 "; the hard limit RLIMIT_RTTIME, which klat could not lift, allows "
+			 "real-time threads %llu us without a sleep: raise it (prlimit "
+			 "--rttime=unlimited), or ask for --policy other",
+			 (unsigned long long)limit.rlim_max);
+	else if (!getrlimit(RLIMIT_CPU, &limit) && limit.rlim_cur != RLIM_INFINITY)
+		snprintf(text, size,
+			 "; RLIMIT_CPU allows a process %llu s of CPU time: raise it (ulimit -t)",
+			 (unsigned long long)limit.rlim_cur);
+}
+
+int klat_killed(struct klat_run *run, const char *who, int signal, bool real_time)
+{
+	char cause[256];
+
+	describe_limit(real_time, signal, cause, sizeof(cause));
+	return klat_error(run, EIO, "%s was killed by signal %d (%s)%s", who, signal,
+			  strsignal(signal), cause);
 }
 
 int klat_allow_more_files(struct klat_run *run, int64_t more)

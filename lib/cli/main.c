@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 
 enum { EXIT_MEASURED = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_UNTRUSTED = 3, EXIT_SKIPPED = 4 };
 
@@ -178,8 +179,11 @@ static int run_command(struct klat_run *run, int argc, char **argv)
 		return is_written(stdout) ? EXIT_MEASURED : EXIT_FAILED;
 	/* The clocks of the C library read the same counter, so klat cannot even record the skip.
 	 */
-	if (klat_arch_is_trapped(klat_ticks)) {
-		klat_skip(run, "a program may not read this CPU's counter here");
+	if (klat_arch_is_trapped(klat_ticks) &&
+	    (prctl(PR_SET_TSC, PR_TSC_ENABLE) || klat_arch_is_trapped(klat_ticks))) {
+		klat_skip(run, "a program may not read this CPU's counter here, and "
+			       "prctl(PR_SET_TSC) could not allow it: start klat from a process "
+			       "that may read it");
 		warn_of_status(run);
 		return EXIT_SKIPPED;
 	}

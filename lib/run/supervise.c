@@ -169,6 +169,11 @@ static void describe_hang(struct klat_run *run)
 		klat_error(run, ETIMEDOUT, "no progress for %d s during set-up", run->patience);
 }
 
+static bool is_real_time(const struct klat_run *run)
+{
+	return run->library->policy.policy != SCHED_OTHER;
+}
+
 /* A worker's process ended before its body did: see on_child() in worker.c. */
 static void describe_end(struct klat_run *run)
 {
@@ -180,8 +185,7 @@ static void describe_end(struct klat_run *run)
 			snprintf(who, sizeof(who), "the %s on CPU %d", run->workers[i].noun,
 				 run->workers[i].cpu);
 	if (library->ended_signal)
-		klat_error(run, EIO, "%s was killed by signal %d (%s)", who, library->ended_signal,
-			   strsignal(library->ended_signal));
+		klat_killed(run, who, library->ended_signal, is_real_time(run));
 	else if (klat_has_result(run))
 		klat_error(run, EIO, "%s ended with an error and gave no reason", who);
 }
@@ -202,6 +206,8 @@ int klat_supervise(struct klat_run *run)
 	} else {
 		klat_halt_poll_settle(run);
 	}
+	if (is_real_time(run))
+		klat_lift_real_time();
 	klat_cpus_allowed(&allowed);
 	library->start_ns = klat_clock_ns(CLOCK_REALTIME);
 	library->start_monotonic_ns = klat_now_ns();
@@ -226,6 +232,9 @@ int klat_supervise(struct klat_run *run)
 	/* A soak ends by killing the measured process. */
 	if (library->soak.lap && !result)
 		return 0;
+	/* The measured process of a soak ended by itself. */
+	if (library->soak.lap && !library->soak.pid)
+		result = 0;
 	if (result == -ETIMEDOUT)
 		describe_hang(run);
 	else if (library->soak.lap && !klat_has_result(run))
@@ -233,8 +242,8 @@ int klat_supervise(struct klat_run *run)
 	else if (result)
 		klat_error(run, -result, "cannot wait for the measured process: %m");
 	else if (WIFSIGNALED(status))
-		return klat_error(run, EIO, "the measured process was killed by signal %d (%s)",
-				  WTERMSIG(status), strsignal(WTERMSIG(status)));
+		return klat_killed(run, "the measured process", WTERMSIG(status),
+				   is_real_time(run));
 	else if (library->ended_pid)
 		describe_end(run);
 	else if (WEXITSTATUS(status) && klat_has_result(run))

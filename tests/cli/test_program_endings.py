@@ -1,7 +1,9 @@
 """However a run is ended, nothing of it is recorded, nobody is left behind, and the machine is as it was."""
 
+import ctypes
 import fcntl
 import os
+import resource
 import signal
 import struct
 import subprocess
@@ -18,6 +20,7 @@ from harness import gone, path_of
 pytestmark = pytest.mark.alone
 
 LATENCY = "/dev/cpu_dma_latency"
+PR_CAPBSET_DROP, CAP_SYS_RESOURCE = 24, 24
 
 
 def knobs() -> dict[str, bytes]:
@@ -130,6 +133,29 @@ def test_a_peer_process_that_is_killed_is_named_with_the_signal(number, two_cpus
         assert_one_line(done, "pipes", FAILED)
         assert f"the reader on CPU 0 was killed by signal {number.value} (" in done.err, str(done)
         assert not gone(running.children)
+
+
+# Without CAP_SYS_RESOURCE, a hard limit stays. CPU time of real-time threads, in us.
+@pytest.mark.parametrize("words", [(), ("--record",)], ids=["run", "soak"])
+def test_a_limit_that_ends_a_run_is_named(words, tmp_path, root, real_time):
+    def limit() -> None:
+        assert ctypes.CDLL(None).prctl(PR_CAPBSET_DROP, CAP_SYS_RESOURCE, 0, 0, 0) == 0
+        resource.setrlimit(resource.RLIMIT_RTTIME, (10_000, 10_000))
+
+    program, *options = (
+        ("tlbflush", "--soak", "5") if words else ("syscall", "--iterations", "2000000")
+    )
+    record = (words[0], tmp_path / "session") if words else ()
+    done = command([path_of(program), *options, *record], preexec_fn=limit)
+    assert_one_line(done, program, FAILED)
+    assert "the hard limit RLIMIT_RTTIME, which klat could not lift, allows" in done.err, str(done)
+
+
+def test_a_limit_that_klat_can_lift_ends_no_run(root, real_time):
+    limit = (resource.RLIMIT_RTTIME, (10_000, resource.RLIM_INFINITY))
+    words = [path_of("syscall"), "--iterations", "2000000"]
+    done = command(words, preexec_fn=lambda: resource.setrlimit(*limit))
+    assert done.status in (harness.MEASURED, harness.UNTRUSTED), str(done)
 
 
 def test_a_peer_process_that_is_stopped_and_goes_on_has_not_ended(two_cpus):
