@@ -127,9 +127,7 @@ def need_mmdebstrap() -> None:
 
 
 @pytest.fixture(scope="module", params=LOADERS)
-def built(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Path]:
+def built(request, tmp_path_factory) -> Iterator[Path]:
     need_mmdebstrap()
     if request.param.has_uefi and not UEFI.is_dir():
         harness.lacking("this test needs ovmf")
@@ -197,9 +195,7 @@ def files_are_as_before(out: Path) -> bool:
 
 
 @pytest.mark.slow
-def test_a_campaign_of_reboots_ends_in_a_verdict_and_leaves_nothing(
-    image: Path, tmp_path: Path
-) -> None:
+def test_a_campaign_of_reboots_ends_in_a_verdict_and_leaves_nothing(image, tmp_path):
     prepare(image, f"{PLAN} && klat campaign start")
     campaign = completed(image, 2 * ROUNDS + 2, tmp_path / "out")
     assert [(a["boot"], a["outcome"]) for a in campaign["attempts"]] == [
@@ -214,7 +210,7 @@ def test_a_campaign_of_reboots_ends_in_a_verdict_and_leaves_nothing(
 
 
 @pytest.mark.long
-def test_a_check_boots_each_kernel_and_comes_back_from_a_panic(image: Path, tmp_path: Path) -> None:
+def test_a_check_boots_each_kernel_and_comes_back_from_a_panic(image, tmp_path):
     plan = PLAN.replace("--boots", "--setting periodic=nohz=off --boots")
     prepare(image, f"{plan} && klat campaign check")
     campaign = completed(image, 8, tmp_path / "out")
@@ -229,7 +225,7 @@ def test_a_check_boots_each_kernel_and_comes_back_from_a_panic(image: Path, tmp_
 
 
 @pytest.mark.long
-def test_a_kernel_that_hangs_is_reset_and_tried_again(image: Path, tmp_path: Path) -> None:
+def test_a_kernel_that_hangs_is_reset_and_tried_again(image, tmp_path):
     """On the first boot of the RT kernel a real-time task takes the only CPU forever."""
     prepare(image, f"{PLAN} && klat campaign start", on_boot=HANG)
     campaign = completed(image, 2 * ROUNDS + 4, tmp_path / "out", "-device", "i6300esb")
@@ -242,7 +238,7 @@ def test_a_kernel_that_hangs_is_reset_and_tried_again(image: Path, tmp_path: Pat
 
 
 @pytest.mark.long
-def test_a_crash_of_klat_boots_the_default_kernel(image: Path, tmp_path: Path) -> None:
+def test_a_crash_of_klat_boots_the_default_kernel(image, tmp_path):
     prepare(image, f"{PLAN} && klat campaign start", on_boot=CRASH)
     campaign = completed(image, 2 * ROUNDS + 4, tmp_path / "out")
     outcomes = [attempt["outcome"] for attempt in campaign["attempts"]]
@@ -250,7 +246,7 @@ def test_a_crash_of_klat_boots_the_default_kernel(image: Path, tmp_path: Path) -
 
 
 @pytest.mark.long
-def test_a_warm_machine_cools_before_the_runs(image: Path, tmp_path: Path) -> None:
+def test_a_warm_machine_cools_before_the_runs(image, tmp_path):
     prepare(image, f"{PLAN} && klat campaign start", on_boot=SENSOR)
     campaign = completed(image, 2 * ROUNDS + 2, tmp_path / "out")
     first, *others = campaign["attempts"]
@@ -261,7 +257,7 @@ def test_a_warm_machine_cools_before_the_runs(image: Path, tmp_path: Path) -> No
 
 
 @pytest.mark.long
-def test_an_abort_during_the_runs_leaves_the_machine_as_it_was(image: Path, tmp_path: Path) -> None:
+def test_an_abort_during_the_runs_leaves_the_machine_as_it_was(image, tmp_path):
     plan = PLAN.replace("--runs 3", "--runs 5000")
     prepare(image, f"{plan} && klat campaign start", on_boot=ABORT)
     campaign = completed(image, 4, tmp_path / "out", why="aborted")
@@ -269,7 +265,7 @@ def test_an_abort_during_the_runs_leaves_the_machine_as_it_was(image: Path, tmp_
 
 
 @pytest.mark.long
-def test_a_full_disk_ends_at_home_with_nothing_left(image: Path, tmp_path: Path) -> None:
+def test_a_full_disk_ends_at_home_with_nothing_left(image, tmp_path):
     prepare(image, f"{PLAN} && klat campaign start", on_boot=FILL)
     campaign = follow(image, 6, tmp_path / "out")
     assert campaign["phase"] == "running" and not campaign["attempts"][1:], campaign
@@ -278,7 +274,7 @@ def test_a_full_disk_ends_at_home_with_nothing_left(image: Path, tmp_path: Path)
 
 
 @pytest.mark.long
-def test_power_cuts_lose_and_double_nothing(image: Path, tmp_path: Path) -> None:
+def test_power_cuts_lose_and_double_nothing(image, tmp_path):
     plan = PLAN.replace("--boots 2", f"--boots {ROUNDS_WITH_CUTS}")
     notify = f"grep -q resume status || {{ {NOTIFY}; }}"
     prepare(image, f"{plan} && klat campaign start", RESUME, notify)
@@ -340,8 +336,8 @@ def image_without_menu(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pat
     ids=["kexec", "command"],
 )
 def test_a_check_without_a_menu_boots_each_kernel_and_comes_back_from_a_panic(
-    image_without_menu: Path, tmp_path: Path, option: str, loader: str
-) -> None:
+    image_without_menu, tmp_path, option, loader
+):
     plan = PLAN.replace("campaign plan", f"campaign plan {option}")
     prepare(image_without_menu, f"{plan} && klat campaign check")
     campaign = completed(image_without_menu, 6, tmp_path / "out")
@@ -364,7 +360,7 @@ def image_with_scipy(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.long
-def test_a_look_saves_the_second_half_of_the_boots(image_with_scipy: Path, tmp_path: Path) -> None:
+def test_a_look_saves_the_second_half_of_the_boots(image_with_scipy, tmp_path):
     prepare(image_with_scipy, f"{PLAN_WITH_LOOKS} && klat campaign start")
     campaign = completed(image_with_scipy, LOOK_ROUNDS + 2, tmp_path / "out")
     outcomes = [attempt["outcome"] for attempt in campaign["attempts"]]

@@ -69,7 +69,7 @@ def owned(loader: EfiStub, *labels: str) -> list[OwnEntry]:
     return [OwnEntry(label, found[label], (f"klat.campaign={label}",)) for label in labels]
 
 
-def test_the_entries_are_the_kernels_with_a_command_line(root: Path) -> None:
+def test_the_entries_are_the_kernels_with_a_command_line(root):
     loader = EfiStub(root=root)
     assert [(each.identity, each.release) for each in loader.entries()] == [
         ("Boot0001", STOCK),
@@ -82,14 +82,14 @@ def test_the_entries_are_the_kernels_with_a_command_line(root: Path) -> None:
     loader.check()
 
 
-def test_a_boot_by_another_program_is_not_taken_for_one_by_the_firmware(root: Path) -> None:
+def test_a_boot_by_another_program_is_not_taken_for_one_by_the_firmware(root):
     firmware(root).write("BootCurrent", struct.pack("<H", 5))
     assert not EfiStub(root=root).has_booted()
     (root / "sys/firmware/efi/efivars").rename(root / "hidden")
     assert not EfiStub(root=root).has_booted()
 
 
-def test_klats_entries_are_copies_outside_the_boot_order(root: Path) -> None:
+def test_klats_entries_are_copies_outside_the_boot_order(root):
     loader = EfiStub(root=root)
     before, order = loader.files(), firmware(root).read("BootOrder")
     loader.install(owned(loader, "stock", "rt"))
@@ -103,7 +103,7 @@ def test_klats_entries_are_copies_outside_the_boot_order(root: Path) -> None:
     assert loader.files() == before
 
 
-def test_the_choice_of_another_is_kept(root: Path) -> None:
+def test_the_choice_of_another_is_kept(root):
     firmware(root).write("BootNext", struct.pack("<H", 3))
     with pytest.raises(KlatError, match="already chosen for the next boot"):
         EfiStub(root=root).check()
@@ -111,7 +111,7 @@ def test_the_choice_of_another_is_kept(root: Path) -> None:
     assert firmware(root).read("BootNext") == struct.pack("<H", 3)
 
 
-def test_an_entry_that_the_firmware_dropped_is_said(root: Path) -> None:
+def test_an_entry_that_the_firmware_dropped_is_said(root):
     loader = EfiStub(root=root)
     loader.install(owned(loader, "rt"))
     firmware(root).remove("Boot0002")
@@ -119,20 +119,20 @@ def test_an_entry_that_the_firmware_dropped_is_said(root: Path) -> None:
         loader.choose(owned(loader, "rt")[0])
 
 
-def test_a_default_that_is_no_kernel_is_refused(root: Path) -> None:
+def test_a_default_that_is_no_kernel_is_refused(root):
     firmware(root).write("BootOrder", struct.pack("<2H", 5, 1))
     with pytest.raises(KlatError, match="'Boot0005', is not a kernel"):
         EfiStub(root=root).default()
 
 
-def test_an_inactive_entry_is_not_the_default(root: Path) -> None:
+def test_an_inactive_entry_is_not_the_default(root):
     data = firmware(root).read("Boot0001")
     firmware(root).write("Boot0001", b"\0" + data[1:])
     assert EfiStub(root=root).default().identity == "Boot0003"
 
 
 @pytest.mark.parametrize("cut", range(0, 158, 7))
-def test_an_option_that_is_cut_off_is_no_entry(root: Path, cut: int) -> None:
+def test_an_option_that_is_cut_off_is_no_entry(root, cut):
     whole = firmware(root).read("Boot0003")
     firmware(root).write("Boot0003", whole[:cut])
     shown = [each.identity for each in EfiStub(root=root).entries()]
@@ -140,7 +140,7 @@ def test_an_option_that_is_cut_off_is_no_entry(root: Path, cut: int) -> None:
     assert shown == (["Boot0001", "Boot0003"] if cut >= 86 else ["Boot0001"])
 
 
-def test_a_unified_kernel_image_keeps_its_command_line(root: Path) -> None:
+def test_a_unified_kernel_image_keeps_its_command_line(root):
     sections = {
         ".cmdline": b"root=/dev/sda1 quiet",
         ".linux": (root / "efi/vmlinuz-rt").read_bytes(),
@@ -155,9 +155,7 @@ def test_a_unified_kernel_image_keeps_its_command_line(root: Path) -> None:
     assert copy.line == "root=/dev/sda1 quiet panic=10"
 
 
-def test_a_grub_that_did_not_boot_or_reads_another_file_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_grub_that_did_not_boot_or_reads_another_file_is_refused(tmp_path, monkeypatch):
     made_grub.make(tmp_path, monkeypatch)
     loader, variables = Grub(tmp_path), firmware(tmp_path)
     variables.path("").parent.mkdir(parents=True)

@@ -60,7 +60,7 @@ def lab_sources(system: Path) -> list[tuple[str, ...]]:
     return [tuple(line.partition("] ")[2].split()[:2]) for line in lines]
 
 
-def test_one_line_sources(system: Path) -> None:
+def test_one_line_sources(system):
     (system / "sources.list").write_text(UBUNTU + THIRD_PARTY + ONE_LINE)
     sources = lab_sources(system)
     assert {suite for uri, suite in sources if uri == "http://mirror.example/debian"} >= {
@@ -81,9 +81,7 @@ def test_one_line_sources(system: Path) -> None:
         ("Unable to fetch some archives", None),
     ],
 )
-def test_the_archive_need_not_serve_every_suite(
-    system: Path, monkeypatch: pytest.MonkeyPatch, error: str, left_out: set[str] | None
-) -> None:
+def test_the_archive_need_not_serve_every_suite(system, monkeypatch, error, left_out):
     message = error.format("http://mirror.example/debian")
     used: list[set[str]] = []
 
@@ -112,7 +110,7 @@ def test_the_archive_need_not_serve_every_suite(
     assert not archive._archive_changed(), "the suite is asked for again with the next lists"
 
 
-def test_an_architecture_has_lists_and_packages_of_its_own(system: Path) -> None:
+def test_an_architecture_has_lists_and_packages_of_its_own(system):
     native, foreign = Archive(lambda line: None), Archive(lambda line: None, "arm64")
     for name in ("x_1%3a2", "x:arm64_3"):
         (system / "cache/klat/lab/packages" / name).mkdir(parents=True)
@@ -121,12 +119,12 @@ def test_an_architecture_has_lists_and_packages_of_its_own(system: Path) -> None
     assert native._sources.parent != foreign._sources.parent
 
 
-def test_deb822_sources_without_a_security_archive(system: Path) -> None:
+def test_deb822_sources_without_a_security_archive(system):
     (system / "parts/debian.sources").write_text(DEB822)
     assert {uri for uri, _ in lab_sources(system)} == {"https://mirror.example/debian"}
 
 
-def test_the_origin_of_downloaded_lists_identifies_a_mirror_of_any_path(system: Path) -> None:
+def test_the_origin_of_downloaded_lists_identifies_a_mirror_of_any_path(system):
     (system / "sources.list").write_text(
         THIRD_PARTY + "deb [trusted=yes] http://mirror.example/remote trixie main\n"
     )
@@ -137,13 +135,13 @@ def test_the_origin_of_downloaded_lists_identifies_a_mirror_of_any_path(system: 
 
 
 @pytest.mark.parametrize("sources", ["", UBUNTU, THIRD_PARTY])
-def test_without_a_debian_archive_the_error_names_the_variable(system: Path, sources: str) -> None:
+def test_without_a_debian_archive_the_error_names_the_variable(system, sources):
     (system / "sources.list").write_text(sources)
     with pytest.raises(KlatError, match="no Debian archive: set KLAT_DEBIAN_MIRROR"):
         lab_sources(system)
 
 
-def test_the_variable_replaces_the_sources(system: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_variable_replaces_the_sources(system, monkeypatch):
     (system / "sources.list").write_text(ONE_LINE)
     monkeypatch.setenv("KLAT_DEBIAN_MIRROR", "http://other.example/")
     assert {uri for uri, _ in lab_sources(system)} == {
@@ -152,9 +150,7 @@ def test_the_variable_replaces_the_sources(system: Path, monkeypatch: pytest.Mon
     }
 
 
-def test_a_changed_archive_is_used_once_its_lists_are_fetched(
-    system: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_changed_archive_is_used_once_its_lists_are_fetched(system, monkeypatch):
     fails = False
     fetched = []
 

@@ -102,9 +102,7 @@ def wait_for_text(log: Path, text: str, process: subprocess.Popen[bytes]) -> Non
 
 
 @pytest.fixture
-def machines(
-    image: tuple[Path, Path], tmp_path: Path, request: pytest.FixtureRequest
-) -> Iterator[dict[str, Machine]]:
+def machines(image, tmp_path, request) -> Iterator[dict[str, Machine]]:
     disk, key = image
     started = {name: Machine(disk, tmp_path / name) for name in request.param}
     try:
@@ -129,9 +127,7 @@ def remains(machine: Machine, key: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("machines", [("lives", "dies", "hangs")], indirect=True)
-def test_a_dead_machine_is_named_and_a_hanging_one_is_power_cycled(
-    image: tuple[Path, Path], machines: dict[str, Machine], tmp_path: Path
-) -> None:
+def test_a_dead_machine_is_named_and_a_hanging_one_is_power_cycled(image, machines, tmp_path):
     disk, key = image
     plan = (*kernels(disk), *PLAN)
     inventory = tmp_path / "hosts.ini"
@@ -172,9 +168,7 @@ def test_a_dead_machine_is_named_and_a_hanging_one_is_power_cycled(
 
 
 @pytest.mark.parametrize("machines", [("good", "bad")], indirect=True)
-def test_machines_are_checked_first_and_klat_can_stay(
-    image: tuple[Path, Path], machines: dict[str, Machine], tmp_path: Path
-) -> None:
+def test_machines_are_checked_first_and_klat_can_stay(image, machines, tmp_path):
     """One machine's real-time kernel panics after the check."""
     disk, key = image
     assert ssh(machines["bad"], key, f"cat > /srv/drive <<'EOF'\n{PANIC}EOF").returncode == 0

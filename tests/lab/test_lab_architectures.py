@@ -4,12 +4,10 @@ import gzip
 import os
 import shutil
 import struct
-from collections.abc import Callable
 from pathlib import Path
 
 import planted
 import pytest
-from labs import Lab
 
 from klat.base.errors import KlatError
 from klat.lab import image, kernels, modes, qemu, shootdown, suite
@@ -36,9 +34,7 @@ def efi_packed(kernel: bytes) -> bytes:
 
 @pytest.mark.parametrize("architecture", FOREIGN, ids=lambda each: each.name)
 @pytest.mark.parametrize("pack", [bytes, gzip.compress, efi_packed])
-def test_an_image_tells_its_release_and_is_started_unpacked(
-    tmp_path: Path, architecture: Architecture, pack: Callable[[bytes], bytes]
-) -> None:
+def test_an_image_tells_its_release_and_is_started_unpacked(tmp_path, architecture, pack):
     path = tmp_path / "Image"
     path.write_bytes(pack(flat(architecture)))
     found = image.inspect(path, architecture.format)
@@ -49,8 +45,8 @@ def test_an_image_tells_its_release_and_is_started_unpacked(
 
 @pytest.mark.parametrize("architecture", FOREIGN, ids=lambda each: each.name)
 def test_a_kernel_of_another_architecture_is_refused_with_the_option_that_boots_it(
-    tmp_path: Path, architecture: Architecture
-) -> None:
+    tmp_path, architecture
+):
     bz_image = planted.kernel(tmp_path / "bzImage")
     with pytest.raises(KlatError, match=r"\(Image\) but a kernel for x86 \(--arch amd64\)$"):
         image.inspect(bz_image, architecture.format)
@@ -70,7 +66,7 @@ def test_a_kernel_of_another_architecture_is_refused_with_the_option_that_boots_
         (flat(ARM64, "no version"), "has no version line, so it is cut off or damaged"),
     ],
 )
-def test_a_damaged_image_is_refused(tmp_path: Path, data: bytes, why: str) -> None:
+def test_a_damaged_image_is_refused(tmp_path, data, why):
     path = tmp_path / "Image"
     path.write_bytes(data)
     with pytest.raises(KlatError) as refused:
@@ -78,7 +74,7 @@ def test_a_damaged_image_is_refused(tmp_path: Path, data: bytes, why: str) -> No
     assert str(refused.value).startswith(f"{path}: ") and why in str(refused.value)
 
 
-def test_each_architecture_has_its_own_kernels_of_debian() -> None:
+def test_each_architecture_has_its_own_kernels_of_debian():
     names = ("linux-image-6.1.0-9-arm64", "linux-image-6.1.0-9-rt-arm64")
     held = kernels.offered({name: Package(name, "1", 1) for name in names})
     assert [kernels.choose(name, held, ARM64).release for name in ("stock", "rt")] == [
@@ -87,7 +83,7 @@ def test_each_architecture_has_its_own_kernels_of_debian() -> None:
     ]
 
 
-def test_stock_of_riscv64_is_of_debian_13_or_the_newest_kernel() -> None:
+def test_stock_of_riscv64_is_of_debian_13_or_the_newest_kernel():
     names = [f"linux-image-{release}-riscv64" for release in ("6.12.9+deb13", "7.2.12+deb14")]
     held = kernels.offered({name: Package(name, "1", 2) for name in names})
     assert kernels.choose("stock", held, RISCV64).release == "6.12.9+deb13-riscv64"
@@ -101,8 +97,8 @@ def test_stock_of_riscv64_is_of_debian_13_or_the_newest_kernel() -> None:
 @pytest.mark.parametrize("image", ["vmlinuz", "vmlinux"])
 @pytest.mark.parametrize("place", ["boot", "usr/lib/modules"])
 def test_a_package_has_its_kernel_in_boot_or_beside_the_modules(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, image: str
-) -> None:
+    tmp_path, monkeypatch, place, image
+):
     modules = tmp_path / "usr/lib/modules" / RELEASE
     modules.mkdir(parents=True)
     (modules / "tun.ko").touch()
@@ -121,7 +117,7 @@ def test_a_package_has_its_kernel_in_boot_or_beside_the_modules(
     assert kernel.tree and kernel.tree.has("tun")
 
 
-def test_the_labels_of_debians_kernels_name_a_foreign_architecture() -> None:
+def test_the_labels_of_debians_kernels_name_a_foreign_architecture():
     specs = [kernels.parse(text) for text in ("debian:rt", "mine=debian:rt")]
     labels = {
         each.name: [s.label for s in kernels.labelled(specs, each)]
@@ -135,7 +131,7 @@ def test_the_labels_of_debians_kernels_name_a_foreign_architecture() -> None:
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES.values(), ids=lambda each: each.name)
-def test_qemu_emulates_the_machine_of_the_architecture(architecture: Architecture) -> None:
+def test_qemu_emulates_the_machine_of_the_architecture(architecture):
     emulator = qemu.Emulator("qemu", (7, 2), "7.2", architecture)
     machine = qemu.Machine(emulator, "counted", qemu.GuestSize())
     there = Path("there")
@@ -160,11 +156,8 @@ def foreign_emulator(monkeypatch: pytest.MonkeyPatch) -> qemu.Emulator:
     [((7, 2), RISCV64, 1), ((10, 0), RISCV64, 2), ((7, 2), ARM64, 2), ((7, 2), AMD64, 2)],
 )
 def test_a_shootdown_has_two_nodes_if_the_guests_disk_works_with_them(
-    version: tuple[int, int],
-    architecture: Architecture,
-    nodes: int,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    version, architecture, nodes, monkeypatch
+):
     emulator = qemu.Emulator("qemu", version, "{}.{}".format(*version), architecture)
     monkeypatch.setattr(qemu, "find", lambda _: emulator)
     assert shootdown.usual_nodes(architecture) == nodes
@@ -174,9 +167,7 @@ def test_a_shootdown_has_two_nodes_if_the_guests_disk_works_with_them(
             qemu.check(qemu.Machine(emulator, "emulated", qemu.GuestSize(4, 2)))
 
 
-def test_kvm_is_not_for_another_architecture(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_kvm_is_not_for_another_architecture(tmp_path, monkeypatch):
     emulator = foreign_emulator(monkeypatch)
     with pytest.raises(KlatError, match="KVM cannot run a guest of arm64 on this machine"):
         qemu.check(qemu.Machine(emulator, "kvm", qemu.GuestSize()))
@@ -185,9 +176,7 @@ def test_kvm_is_not_for_another_architecture(
     assert (mode, why) == ("counted", "KVM cannot run a guest of arm64 on this machine")
 
 
-def test_a_missing_emulator_is_named_with_its_package(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_emulator_is_named_with_its_package(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(
         KlatError, match="qemu-system-aarch64, .* apt install qemu-system-arm "
@@ -204,9 +193,7 @@ def planted_emulator(directory: Path) -> None:
     emulator.chmod(0o755)
 
 
-def test_the_firmware_is_a_part_of_the_emulated_machine(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_firmware_is_a_part_of_the_emulated_machine(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     planted_emulator(tmp_path)
     with pytest.raises(KlatError, match="needs opensbi-riscv64.* apt install opensbi "):
@@ -220,9 +207,7 @@ def test_the_firmware_is_a_part_of_the_emulated_machine(
     assert len(described) == 2
 
 
-def test_a_missing_cross_compiler_is_named_with_its_packages(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_cross_compiler_is_named_with_its_packages(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(KlatError, match="needs aarch64-linux-gnu-gcc: apt install gcc-aarch64"):
         suite._build_for(ARM64, ["pipes"])
@@ -235,9 +220,7 @@ def test_a_missing_cross_compiler_is_named_with_its_packages(
         ("a.c:1: error: x", 1),
     ],
 )
-def test_missing_libraries_are_no_failure_of_the_build(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, printed: str, status: int
-) -> None:
+def test_missing_libraries_are_no_failure_of_the_build(tmp_path, monkeypatch, printed, status):
     (tmp_path / "Makefile").write_text(f"%:\n\t@echo '{printed}' >&2; exit 1\n")
     monkeypatch.setattr("klat.base.programs.root", lambda: tmp_path)
     with pytest.raises(KlatError, match=printed) as raised:
@@ -245,9 +228,7 @@ def test_missing_libraries_are_no_failure_of_the_build(
     assert raised.value.status == status
 
 
-def test_the_programs_of_a_guest_lie_beside_this_machines(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_programs_of_a_guest_lie_beside_this_machines(tmp_path, monkeypatch):
     monkeypatch.setattr("platform.machine", lambda: "x86_64")
     monkeypatch.setenv("KLAT_PROGRAMS", str(tmp_path / "programs"))
     assert suite.directory(AMD64) == tmp_path / "programs"
@@ -259,7 +240,7 @@ def test_the_programs_of_a_guest_lie_beside_this_machines(
         suite.static_programs(["pipes"], ARM64)
 
 
-def test_a_program_of_another_architecture_is_refused(lab: Lab, qemu: str) -> None:
+def test_a_program_of_another_architecture_is_refused(lab, qemu):
     foreign = lab.directory / "programs-arm64"
     shutil.copytree(lab.directory / "programs", foreign)
     if not shutil.which(ARM64.emulator):
@@ -273,7 +254,7 @@ def test_a_program_of_another_architecture_is_refused(lab: Lab, qemu: str) -> No
 @pytest.mark.parametrize(
     ("name", "meant"), [("aarch64", ", did you mean 'arm64'?"), ("sparc", ""), ("", "")]
 )
-def test_an_unknown_architecture_is_refused(lab: Lab, name: str, meant: str) -> None:
+def test_an_unknown_architecture_is_refused(lab, name, meant):
     for words in (("run", "--kernel", "debian:stock", "pipes"), ("kernels",)):
         done = lab(*words, "--arch", name)
         assert done.returncode == 2

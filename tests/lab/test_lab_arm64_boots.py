@@ -45,9 +45,7 @@ def twice(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 
 @pytest.mark.parametrize("label", LABELS)
-def test_all_programs_count_instructions_and_the_same_boot_gives_the_same_bytes(
-    twice: list[Path], label: str
-) -> None:
+def test_all_programs_count_instructions_and_the_same_boot_gives_the_same_bytes(twice, label):
     first, second = (session_of(output, label) for output in twice)
     record = read_session(first)
     assert (record.mode, record.unit) == ("counted", "instructions")
@@ -58,20 +56,20 @@ def test_all_programs_count_instructions_and_the_same_boot_gives_the_same_bytes(
     assert (first / "runs.csv").read_bytes() == (second / "runs.csv").read_bytes()
 
 
-def test_the_counter_counts_single_instructions(twice: list[Path]) -> None:
+def test_the_counter_counts_single_instructions(twice):
     for label in LABELS:
         # A program can have a few values only, all of them even.
         held = b"".join(samples(session_of(twice[0], label)).values())
         assert math.gcd(*struct.unpack(f"<{len(held) // 8}Q", held)) == 1
 
 
-def test_the_two_kernels_can_be_compared(twice: list[Path], tmp_path: Path) -> None:
+def test_the_two_kernels_can_be_compared(twice, tmp_path):
     done = klat("compare", *(twice[0] / label for label in LABELS), cwd=tmp_path)
     assert done.returncode in (0, 1, 3), done.stderr
     assert "instructions counted by QEMU" in " ".join(done.stdout.split())
 
 
-def test_a_kernel_of_ones_own_boots_without_modules(twice: list[Path], tmp_path: Path) -> None:
+def test_a_kernel_of_ones_own_boots_without_modules(twice, tmp_path):
     from klat.lab import kernels
     from klat.lab.apt import Archive
 
@@ -84,7 +82,7 @@ def test_a_kernel_of_ones_own_boots_without_modules(twice: list[Path], tmp_path:
 
 
 @pytest.mark.parametrize("label", LABELS)
-def test_the_functions_add_up_to_the_sample_of_each_metric(twice: list[Path], label: str) -> None:
+def test_the_functions_add_up_to_the_sample_of_each_metric(twice, label):
     found = explained_samples(session_of(twice[0], label))
     assert found.keys() >= METRICS
     for metric, sample in found.items():
@@ -92,9 +90,7 @@ def test_the_functions_add_up_to_the_sample_of_each_metric(twice: list[Path], la
         assert sample.functions.calls["el0t_64_sync"] or metric == "timer.lateness"
 
 
-def test_stock_and_rt_differ_by_what_rt_adds_to_each_lock(
-    twice: list[Path], tmp_path: Path
-) -> None:
+def test_stock_and_rt_differ_by_what_rt_adds_to_each_lock(twice, tmp_path):
     sessions = [session_of(twice[0], label) for label in LABELS]
     words = ("--metric", "pipes.round_trip", "--format", "json")
     done = klat("lab", "explain", *sessions, *words, cwd=tmp_path)
@@ -117,7 +113,7 @@ def worst_beside_a_load(arch: str, label: str, cwd: Path) -> str:
     return done.stdout.partition("what ran, in order:")[2]
 
 
-def test_what_ran_during_the_worst_sample_beside_a_load(tmp_path: Path) -> None:
+def test_what_ran_during_the_worst_sample_beside_a_load(tmp_path):
     """Page faults of the load, an interrupt, and the names of the tasks."""
     shown = worst_beside_a_load("arm64", LABELS[0], tmp_path)
     assert re.search(r"\bel[01][ht]_64_irq in load: wakes 1 task", shown), shown
@@ -131,9 +127,7 @@ def test_what_ran_during_the_worst_sample_beside_a_load(tmp_path: Path) -> None:
         ("munmap", "newest", "fault when they access the pages", "delivery=broadcast"),
     ],
 )
-def test_an_operation_reaches_every_cpu(
-    twice: list[Path], tmp_path: Path, operation: str, kernel: str, responders: str, delivery: str
-) -> None:
+def test_an_operation_reaches_every_cpu(twice, tmp_path, operation, kernel, responders, delivery):
     """The kernel interrupts the CPUs for a membarrier only. It makes a few other function calls beside either."""
     words = ("--kernel", f"debian:{kernel}", "--cpus", "4", "--iterations", "20")
     arm64 = ("--arch", "arm64", "--operation", operation)

@@ -46,9 +46,7 @@ def figures(*values: float, params: str = "cpus=0,0", unit: str = "instructions"
         ((200,), (100,), 110, BAD),
     ],
 )
-def test_a_figure_is_like_the_one_that_it_is_nearer_to_as_a_ratio(
-    good: tuple[float, ...], bad: tuple[float, ...], figure: float, found: int
-) -> None:
+def test_a_figure_is_like_the_one_that_it_is_nearer_to_as_a_ratio(good, bad, figure, found):
     assert verdict(figures(*good), figures(*bad), figure) == found
 
 
@@ -62,7 +60,7 @@ def test_a_figure_is_like_the_one_that_it_is_nearer_to_as_a_ratio(
         (figures(100), figures(200, unit="ticks")),
     ],
 )
-def test_nothing_is_like_one_of_two_that_cannot_be_told_apart(good: Figures, bad: Figures) -> None:
+def test_nothing_is_like_one_of_two_that_cannot_be_told_apart(good, bad):
     with pytest.raises(KlatError):
         verdict(good, bad, 100)
 
@@ -110,12 +108,12 @@ def refused(lab: Lab, good: str, bad: str) -> str:
     return line
 
 
-def test_good_and_bad_under_different_loads_are_refused(lab: Lab) -> None:
+def test_good_and_bad_under_different_loads_are_refused(lab):
     record(lab.results, planned(lab), all="m")
     assert "under different loads: none and fork" in refused(lab, "good", "bad-fork")
 
 
-def test_boots_under_several_loads_are_not_one_side(lab: Lab) -> None:
+def test_boots_under_several_loads_are_not_one_side(lab):
     sessions = record(lab.results, planned(lab), all="m")
     mixed = lab.results / "mixed"
     for session in sessions:
@@ -124,7 +122,7 @@ def test_boots_under_several_loads_are_not_one_side(lab: Lab) -> None:
     assert "several loads (fork, none)" in refused(lab, "mixed", "bad")
 
 
-def test_boots_of_several_kernels_or_experiments_are_not_one_side(lab: Lab) -> None:
+def test_boots_of_several_kernels_or_experiments_are_not_one_side(lab):
     record(lab.results / "both", planned(lab, loads=("none",)), all="m")
     assert "several kernels (bad, good)" in refused(lab, "both", "both/bad")
     for number, identity in enumerate(("x", "y")):
@@ -134,14 +132,14 @@ def test_boots_of_several_kernels_or_experiments_are_not_one_side(lab: Lab) -> N
     assert "several experiments (x, y)" in refused(lab, "0/good", "0/bad")
 
 
-def test_good_and_bad_of_different_runs_are_refused(lab: Lab) -> None:
+def test_good_and_bad_of_different_runs_are_refused(lab):
     for number, runs in enumerate((1, 9)):
         of = planned(lab, loads=("none",), boots=2, runs=runs, identity=str(number))
         record(lab.results / str(number), of, all="m")
     assert "measured with different runs" in refused(lab, "0/good", "1/bad")
 
 
-def test_a_verdict_that_cannot_be_printed_ends_the_bisection(lab: Lab) -> None:
+def test_a_verdict_that_cannot_be_printed_ends_the_bisection(lab):
     record(lab.results, planned(lab, loads=("none",)), all="m")
     kernel = planted.kernel(lab.directory / "k")
     sides = ["--good", lab.results / "good", "--bad", lab.results / "bad"]
@@ -163,24 +161,24 @@ def test_a_verdict_that_cannot_be_printed_ends_the_bisection(lab: Lab) -> None:
     assert done.returncode == 255, done.stderr
 
 
-def test_good_and_bad_of_different_machines_are_refused(lab: Lab) -> None:
+def test_good_and_bad_of_different_machines_are_refused(lab):
     record(lab.results, planned(lab, loads=("none",)), good="one", bad="another")
     assert "different QEMUs or on different machines" in refused(lab, "good", "bad")
 
 
-def test_boots_of_different_machines_are_not_one_side(lab: Lab) -> None:
+def test_boots_of_different_machines_are_not_one_side(lab):
     sessions = record(lab.results, planned(lab, loads=("none",)), all="m")
     one = next(path for path in sessions if path.parent.name == "good") / "session.json"
     one.write_text(one.read_text().replace('"machine_id": "m"', '"machine_id": "n"'))
     assert "not all of one QEMU and one machine" in refused(lab, "good", "bad")
 
 
-def test_good_and_bad_of_another_qemu_than_is_here_are_refused(lab: Lab, qemu: str) -> None:
+def test_good_and_bad_of_another_qemu_than_is_here_are_refused(lab, qemu):
     record(lab.results, planned(lab, loads=("none",)), all="another")
     assert "differs from the one that measured good and bad" in refused(lab, "good", "bad")
 
 
-def test_sessions_that_are_not_of_the_lab_are_refused(lab: Lab) -> None:
+def test_sessions_that_are_not_of_the_lab_are_refused(lab):
     sessions = record(lab.results, planned(lab, loads=("none",)), all="m")
     (sessions[0] / "run.json").write_text("{}")
     assert "is not a session of klat lab" in refused(lab, "good", "bad")
@@ -188,8 +186,8 @@ def test_sessions_that_are_not_of_the_lab_are_refused(lab: Lab) -> None:
 
 @pytest.mark.parametrize(("load", "ends"), [("none", ""), ("fork", "-fork")])
 def test_a_kernel_is_measured_under_the_load_of_good_and_bad_and_no_other(
-    lab: Lab, monkeypatch: pytest.MonkeyPatch, qemu: str, load: str, ends: str
-) -> None:
+    lab, monkeypatch, qemu, load, ends
+):
     asked: list[Request] = []
 
     class Attempt:
@@ -231,13 +229,13 @@ def test_a_kernel_is_measured_under_the_load_of_good_and_bad_and_no_other(
     assert (list(request.loads), request.boots) == ([load], 3)
 
 
-def test_a_program_that_was_built_again_since_is_refused(lab: Lab) -> None:
+def test_a_program_that_was_built_again_since_is_refused(lab):
     programs = {"pipes": "another", "load": ""}
     record(lab.results, planned(lab, loads=("none",), programs=programs), all="m")
     assert "pipes was rebuilt since" in refused(lab, "good", "bad")
 
 
-def test_good_and_bad_of_different_builds_are_refused(lab: Lab) -> None:
+def test_good_and_bad_of_different_builds_are_refused(lab):
     for name, build in (("good", "one"), ("bad", "another")):
         of = planned(lab, identity=name, loads=("none",), programs={"pipes": build})
         record(lab.results / name, of, all="m")
@@ -247,8 +245,8 @@ def test_good_and_bad_of_different_builds_are_refused(lab: Lab) -> None:
 
 @pytest.mark.parametrize("possible", [True, False])
 def test_good_against_bad_is_explained_after_the_verdict_and_does_not_change_it(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], possible: bool
-) -> None:
+    monkeypatch, capsys, possible
+):
     asked: list[object] = []
 
     def explain(paths: list[Path], wanted: Wanted, say: object) -> Explanation:

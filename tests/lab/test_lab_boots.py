@@ -7,7 +7,6 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import harness
@@ -77,7 +76,7 @@ def twice(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 
 @pytest.mark.parametrize("label", LABELS)
-def test_the_same_boot_twice_gives_the_same_bytes(twice: list[Path], label: str) -> None:
+def test_the_same_boot_twice_gives_the_same_bytes(twice, label):
     first, second = (session_of(output, label) for output in twice)
     held = samples(first)
     assert set(held) == {f"{name}.u64" for name in PROGRAMS}
@@ -85,7 +84,7 @@ def test_the_same_boot_twice_gives_the_same_bytes(twice: list[Path], label: str)
     assert (first / "runs.csv").read_bytes() == (second / "runs.csv").read_bytes()
 
 
-def test_a_late_thread_of_the_emulator_changes_no_sample(tmp_path: Path) -> None:
+def test_a_late_thread_of_the_emulator_changes_no_sample(tmp_path):
     library = tmp_path / "late_jumps.so"
     source = ROOT / "tests/planted/late_jumps.c"
     subprocess.run(["cc", "-D_GNU_SOURCE", "-shared", "-fPIC", "-o", library, source], check=True)
@@ -99,7 +98,7 @@ def test_a_late_thread_of_the_emulator_changes_no_sample(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("label", LABELS)
-def test_a_boot_is_a_session_like_any_other(twice: list[Path], label: str) -> None:
+def test_a_boot_is_a_session_like_any_other(twice, label):
     session = session_of(twice[0], label)
     record = read_session(session)
     assert (record.mode, record.unit, record.label) == ("counted", "instructions", label)
@@ -112,7 +111,7 @@ def test_a_boot_is_a_session_like_any_other(twice: list[Path], label: str) -> No
     assert (session / f"environment/boot/config-{record.info['kernel_release']}").exists()
 
 
-def test_a_counter_of_time_is_not_taken_for_one_of_instructions(tmp_path: Path) -> None:
+def test_a_counter_of_time_is_not_taken_for_one_of_instructions(tmp_path):
     """The command line says `counted`, and QEMU runs without -icount."""
     told = ("--mode", "emulated", "--append", "klat.mode=counted", "--boots", "1", "--runs", "1")
     lab_run("--kernel", "debian:stock", *told, "pipes", cwd=tmp_path, status=4)
@@ -121,7 +120,7 @@ def test_a_counter_of_time_is_not_taken_for_one_of_instructions(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("label", LABELS)
-def test_the_record_holds_what_it_takes_to_boot_it_again(twice: list[Path], label: str) -> None:
+def test_the_record_holds_what_it_takes_to_boot_it_again(twice, label):
     session = session_of(twice[0], label)
     machine = json.loads((session / "lab/machine.json").read_text())
     assert "-icount" in machine["command"] and machine["seed"] > 0 and machine["qemu"]
@@ -132,14 +131,14 @@ def test_the_record_holds_what_it_takes_to_boot_it_again(twice: list[Path], labe
     assert facts["boot_id"] == read_session(session).boot_id
 
 
-def test_two_kernels_can_be_compared(twice: list[Path], tmp_path: Path) -> None:
+def test_two_kernels_can_be_compared(twice, tmp_path):
     paths = [twice[0] / label for label in LABELS]
     done = klat("compare", *paths, cwd=tmp_path)
     assert done.returncode in (0, 1, 3), done.stderr
     assert "instructions" in done.stdout
 
 
-def test_resuming_boots_what_is_missing_and_nothing_else(twice: list[Path], tmp_path: Path) -> None:
+def test_resuming_boots_what_is_missing_and_nothing_else(twice, tmp_path):
     output = tmp_path / "results"
     shutil.copytree(twice[0], output)
     kept, lost = session_of(output, "lab-rt"), session_of(output, "lab-stock")
@@ -152,9 +151,7 @@ def test_resuming_boots_what_is_missing_and_nothing_else(twice: list[Path], tmp_
     assert samples(again) == before, "the boot that was missing is the one that was planned"
 
 
-def test_boots_that_would_not_be_like_those_that_are_there_are_refused(
-    twice: list[Path], tmp_path: Path
-) -> None:
+def test_boots_that_would_not_be_like_those_that_are_there_are_refused(twice, tmp_path):
     output = tmp_path / "results"
     shutil.copytree(twice[0], output)
     shutil.rmtree(session_of(output, "lab-stock"))
@@ -170,9 +167,7 @@ def test_boots_that_would_not_be_like_those_that_are_there_are_refused(
 
 
 @pytest.mark.parametrize("name", ["runs.csv", "session.json"])
-def test_a_session_that_was_damaged_since_does_not_pass_for_whole(
-    twice: list[Path], tmp_path: Path, name: str
-) -> None:
+def test_a_session_that_was_damaged_since_does_not_pass_for_whole(twice, tmp_path, name):
     output = tmp_path / "results"
     shutil.copytree(twice[0], output)
     kept = session_of(output, "lab-rt")
@@ -190,9 +185,7 @@ def bisect(twice: list[Path], kernel: Path, *more: str, cwd: Path) -> tuple[int,
 
 
 @pytest.mark.parametrize(("label", "status"), [("stock", 0), ("rt", 1)])
-def test_a_kernel_is_told_to_be_like_the_good_or_the_bad_one(
-    twice: list[Path], tmp_path: Path, label: str, status: int
-) -> None:
+def test_a_kernel_is_told_to_be_like_the_good_or_the_bad_one(twice, tmp_path, label, status):
     tree, release = package(label)
     image = tree / f"boot/vmlinuz-{release}"
     found, told = bisect(twice, image, "--metric", "pipes.round_trip", cwd=tmp_path)
@@ -201,7 +194,7 @@ def test_a_kernel_is_told_to_be_like_the_good_or_the_bad_one(
     assert not list(tmp_path.iterdir()), "a check leaves nothing behind"
 
 
-def test_a_kernel_that_does_not_boot_is_passed_over(twice: list[Path], tmp_path: Path) -> None:
+def test_a_kernel_that_does_not_boot_is_passed_over(twice, tmp_path):
     panics = planted.kernel(tmp_path / "k", "Kernel panic - not syncing: x\n", planted.RESET)
     found, told = bisect(twice, panics, "--metric", "pipes.round_trip", cwd=tmp_path)
     assert found == 125, told
@@ -220,9 +213,7 @@ def test_a_kernel_that_does_not_boot_is_passed_over(twice: list[Path], tmp_path:
         ("--metric", "pipes.round_trip", "--kernel", "/etc/passwd"),
     ],
 )
-def test_a_bisection_ends_where_its_command_line_is_wrong(
-    twice: list[Path], words: tuple[str, ...]
-) -> None:
+def test_a_bisection_ends_where_its_command_line_is_wrong(twice, words):
     tree, release = package("stock")
     image = tree / f"boot/vmlinuz-{release}"
     found, told = bisect(twice, image, *words, cwd=twice[0].parent)
@@ -234,9 +225,7 @@ def test_a_bisection_ends_where_its_command_line_is_wrong(
     ("label", "cpus"),
     [("stock", 4), ("stock", 80), pytest.param("rt", 80, marks=pytest.mark.long)],
 )
-def test_a_shootdown_interrupts_every_cpu_of_an_emulated_machine(
-    twice: list[Path], tmp_path: Path, label: str, cpus: int
-) -> None:
+def test_a_shootdown_interrupts_every_cpu_of_an_emulated_machine(twice, tmp_path, label, cpus):
     words = ("--kernel", f"debian:{label}", "--cpus", str(cpus), "--iterations", "20")
     begun = time.monotonic()
     done = klat("lab", "shootdown", *words, cwd=tmp_path)
@@ -303,17 +292,17 @@ def own(twice: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("label", ["mine", "bare", "refusing"])
-def test_a_users_own_kernel_boots_with_modules_and_without(own: Path, label: str) -> None:
+def test_a_users_own_kernel_boots_with_modules_and_without(own, label):
     record = read_session(session_of(own, label))
     assert [row.status for row in record.rows] == ["ok"]
 
 
-def test_a_kernel_that_refuses_virtio_gives_its_results_by_a_serial_line(own: Path) -> None:
+def test_a_kernel_that_refuses_virtio_gives_its_results_by_a_serial_line(own):
     console = session_of(own, "refusing") / "lab/console.log"
     assert "module virtio_blk: " in console.read_text()
 
 
-def test_only_one_kernel_has_the_words_that_it_alone_was_given(own: Path) -> None:
+def test_only_one_kernel_has_the_words_that_it_alone_was_given(own):
     for label, given in (("mine", ""), ("bare", "mitigations=off x=1,2")):
         session = session_of(own, label)
         line = (session / "environment/proc/cmdline").read_text()
@@ -323,9 +312,7 @@ def test_only_one_kernel_has_the_words_that_it_alone_was_given(own: Path) -> Non
 
 
 @pytest.mark.parametrize("change", [without_code, damaged])
-def test_a_module_that_the_guests_kernel_refuses_is_a_failure_of_its_own(
-    twice: list[Path], tmp_path: Path, change: Callable[[bytes, str], bytes]
-) -> None:
+def test_a_module_that_the_guests_kernel_refuses_is_a_failure_of_its_own(twice, tmp_path, change):
     tree, release = package("stock")
     modules = needed_modules(tree, release, tmp_path / "modules")
     tun = modules / "tun.ko"

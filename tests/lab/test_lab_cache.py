@@ -4,7 +4,6 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +27,7 @@ def another() -> subprocess.Popen[bytes]:
     return subprocess.Popen([sys.executable, "-B", "-c", ANOTHER], env=environment)
 
 
-def test_a_lab_that_starts_leaves_alone_what_another_has_only_just_made(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_lab_that_starts_leaves_alone_what_another_has_only_just_made(monkeypatch):
     usual = tempfile.mkdtemp
     others = []
 
@@ -49,7 +46,7 @@ def test_a_lab_that_starts_leaves_alone_what_another_has_only_just_made(
         assert path.is_dir()
 
 
-def test_a_lab_leaves_alone_what_another_works_in_and_removes_what_a_killed_one_left() -> None:
+def test_a_lab_leaves_alone_what_another_works_in_and_removes_what_a_killed_one_left():
     with cache.work() as path:
         left = path.parent / "left"
         left.mkdir()
@@ -58,7 +55,7 @@ def test_a_lab_leaves_alone_what_another_works_in_and_removes_what_a_killed_one_
     assert not path.exists()
 
 
-def test_two_labs_are_not_at_work_on_one_experiment() -> None:
+def test_two_labs_are_not_at_work_on_one_experiment():
     with cache.work("one"), cache.work("another"):
         with pytest.raises(KlatError, match="at work on this experiment"):
             with cache.work("one"):
@@ -67,7 +64,7 @@ def test_two_labs_are_not_at_work_on_one_experiment() -> None:
         pass
 
 
-def test_a_lab_that_waited_while_all_was_cleared_works_in_what_is_there() -> None:
+def test_a_lab_that_waited_while_all_was_cleared_works_in_what_is_there():
     with cache.exclusive("work"):
         waiting = another()
         with pytest.raises(subprocess.TimeoutExpired):
@@ -77,7 +74,7 @@ def test_a_lab_that_waited_while_all_was_cleared_works_in_what_is_there() -> Non
     assert (cache.root() / "work").is_dir()
 
 
-def test_nothing_is_cleared_while_a_lab_is_at_work() -> None:
+def test_nothing_is_cleared_while_a_lab_is_at_work():
     with cache.work():
         with pytest.raises(KlatError, match="at work in it"):
             cache.clear()
@@ -85,9 +82,7 @@ def test_nothing_is_cleared_while_a_lab_is_at_work() -> None:
     assert not cache.root().exists()
 
 
-def test_an_interrupted_removal_leaves_no_part_of_a_package(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_interrupted_removal_leaves_no_part_of_a_package(monkeypatch):
     package = cache.folder("packages") / "linux-image"
     package.mkdir(parents=True)
     (package / "vmlinux").write_bytes(bytes(8192))
@@ -104,7 +99,7 @@ def test_an_interrupted_removal_leaves_no_part_of_a_package(
     assert not list(cache.root().parent.iterdir())
 
 
-def test_who_waits_for_a_lock_says_for_whom_and_gives_up() -> None:
+def test_who_waits_for_a_lock_says_for_whom_and_gives_up():
     said: list[str] = []
     with cache.exclusive("apt"):
         with pytest.raises(
@@ -118,7 +113,7 @@ def test_who_waits_for_a_lock_says_for_whom_and_gives_up() -> None:
     assert len(said) == 1
 
 
-def test_root_does_not_use_what_another_user_can_write(root: None) -> None:
+def test_root_does_not_use_what_another_user_can_write(root):
     """apt's configuration there names commands."""
     cache.folder("apt")
     for place in (cache.root(), cache.root().parent):
@@ -130,7 +125,7 @@ def test_root_does_not_use_what_another_user_can_write(root: None) -> None:
         place.chmod(0o755)
 
 
-def test_the_cache_keeps_the_newest_guests_up_to_a_size() -> None:
+def test_the_cache_keeps_the_newest_guests_up_to_a_size():
     for hour, name in enumerate(("first", "second", "third")):
         cache.keep("initramfs", name, bytes(40), most_bytes=100)
         os.utime(cache.root() / "initramfs" / name, (3600 * hour, 3600 * hour))
@@ -139,7 +134,7 @@ def test_the_cache_keeps_the_newest_guests_up_to_a_size() -> None:
     assert {path.name for path in (cache.root() / "initramfs").iterdir()} == {"second", "fourth"}
 
 
-def test_a_kept_file_that_was_damaged_is_written_again() -> None:
+def test_a_kept_file_that_was_damaged_is_written_again():
     cache.keep("initramfs", "guest", b"whole", most_bytes=100)
     kept = cache.root() / "initramfs" / "guest"
     kept.write_bytes(b"w")
@@ -147,20 +142,20 @@ def test_a_kept_file_that_was_damaged_is_written_again() -> None:
     assert kept.read_bytes() == b"whole"
 
 
-def test_kernel_symbols_are_kept() -> None:
+def test_kernel_symbols_are_kept():
     replay.keep_symbols("aa", "1 T startup\n")
     assert replay.kept_symbols("aa") == "1 T startup\n"
 
 
 @pytest.mark.parametrize("damage", [lambda d: b"", lambda d: d[:-1], lambda d: d[:-12] + b"x" + d[-11:]])  # fmt: skip
-def test_damaged_kernel_symbols_are_not_used(damage: Callable[[bytes], bytes]) -> None:
+def test_damaged_kernel_symbols_are_not_used(damage):
     replay.keep_symbols("aa", "1 T startup\n")
     kept = cache.root() / "symbols" / "aa"
     kept.write_bytes(damage(kept.read_bytes()))
     assert replay.kept_symbols("aa") is None
 
 
-def test_the_symbols_of_another_boot_are_not_used() -> None:
+def test_the_symbols_of_another_boot_are_not_used():
     replay.keep_symbols("aa", "1 T startup\n")
     (cache.root() / "symbols" / "aa").rename(cache.root() / "symbols" / "bb")
     assert replay.kept_symbols("bb") is None

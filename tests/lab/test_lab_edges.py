@@ -32,7 +32,7 @@ def summary(where: Path, options: tuple[str, ...], programs: tuple[str, ...], se
     return " ".join(klat("summary", out, cwd=where).stdout.split())
 
 
-def test_no_place_stands_out(tmp_path: Path) -> None:
+def test_no_place_stands_out(tmp_path):
     def places(seed: int) -> set[tuple[str, str]]:
         found = summary(tmp_path, ON_ONE_CPU, (*PROGRAMS, "messages", "transport"), seed)
         assert "12 runs of 150 samples, all ok" in found
@@ -43,7 +43,7 @@ def test_no_place_stands_out(tmp_path: Path) -> None:
     assert not (first := places(5)) or not first & places(6)
 
 
-def test_work_at_the_edges_is_seen(tmp_path: Path) -> None:
+def test_work_at_the_edges_is_seen(tmp_path):
     found = summary(tmp_path, ("all.plant=edges",), ("pipes", "cv"))
     # A run whose samples are those of another one does not count.
     runs = re.findall(r"the last sample is the longest in (1[0-2]) of \1 runs", found)

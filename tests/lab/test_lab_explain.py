@@ -107,9 +107,7 @@ def residuals(subject: Subject, reading: Reading) -> list[int]:
     return [residual(sample) for run in runs for sample in run]
 
 
-def test_the_functions_of_every_sample_add_up_to_it(
-    readings: list[tuple[Subject, Reading]],
-) -> None:
+def test_the_functions_of_every_sample_add_up_to_it(readings):
     by_metric = {
         (subject.chosen.session.label, f"{subject.wanted.benchmark}.{subject.wanted.metric}"): (
             residuals(subject, reading)
@@ -122,9 +120,7 @@ def test_the_functions_of_every_sample_add_up_to_it(
     assert sum(map(len, by_metric.values())) >= 10_000
 
 
-def test_a_deadline_lies_in_the_idle_time_that_its_interrupt_ends(
-    readings: list[tuple[Subject, Reading]],
-) -> None:
+def test_a_deadline_lies_in_the_idle_time_that_its_interrupt_ends(readings):
     for subject, reading in readings:
         if not subject.bounds.from_deadline:
             continue
@@ -136,7 +132,7 @@ def test_a_deadline_lies_in_the_idle_time_that_its_interrupt_ends(
         assert sum(early) <= len(early) / 100
 
 
-def test_two_replays_give_the_same_explanation_of_the_record(recorded: Path) -> None:
+def test_two_replays_give_the_same_explanation_of_the_record(recorded):
     sessions = [session_of(recorded, label) for label in LABELS]
     words = ("--metric", "cv.handoff")
     first, second = (explain(recorded, *sessions, *words, "--format", "json") for _ in range(2))
@@ -147,9 +143,7 @@ def test_two_replays_give_the_same_explanation_of_the_record(recorded: Path) -> 
         assert total // side["windows"] == median(session_of(recorded, label), "cv", "handoff")
 
 
-def test_a_boot_of_another_seed_than_the_record_explains_nothing(
-    recorded: Path, tmp_path: Path
-) -> None:
+def test_a_boot_of_another_seed_than_the_record_explains_nothing(recorded, tmp_path):
     session = tmp_path / "label" / "session"
     shutil.copytree(session_of(recorded, LABELS[0]), session)
     facts = json.loads((session / "run.json").read_text())
@@ -204,7 +198,7 @@ def delayed(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return sessions
 
 
-def test_a_loop_of_known_length_is_found_to_the_instruction(delayed: list[Path]) -> None:
+def test_a_loop_of_known_length_is_found_to_the_instruction(delayed):
     """In about half of the samples of each session, enqueue_top_rt_rq takes 24 instructions more. So the
     medians can have different paths. At 10 %, both sessions have the shorter one."""
     options = ("--metric", "pipes.round_trip", "--quantile", "10", "--format", "json")
@@ -219,9 +213,7 @@ def test_a_loop_of_known_length_is_found_to_the_instruction(delayed: list[Path])
     assert new - base == 2 * 2 * 64
 
 
-def test_a_sample_of_millions_of_instructions_is_explained_among_all_metrics(
-    tmp_path: Path,
-) -> None:
+def test_a_sample_of_millions_of_instructions_is_explained_among_all_metrics(tmp_path):
     """The first repetition writes no path of this length, so a second one does."""
     words = (*WORDS, "--runs", "1", "--iterations", "25", "--output", tmp_path)
     lab_run("--kernel", "debian:stock", *words, "pipes", "eventloop", cwd=tmp_path)

@@ -7,7 +7,7 @@ from typing import Any
 
 import explained
 import pytest
-from labs import Lab, experiment, write_session
+from labs import experiment, write_session
 from written_sessions import PIPES, SyntheticSession
 
 from klat.commands import _lab_explain
@@ -31,7 +31,7 @@ def label(tmp_path: Path) -> Path:
     return tmp_path / "label"
 
 
-def test_the_typical_sample_is_one_of_the_wanted_parameters(label: Path) -> None:
+def test_the_typical_sample_is_one_of_the_wanted_parameters(label):
     found = choosing.choose(label, Wanted("pipes", "round_trip", where=(("bytes", "64"),)))
     assert (found.sample, found.run, found.own) == (21, 1, [1])
     found = choosing.choose(label, Wanted("pipes", "round_trip", where=(("bytes", "1"),)))
@@ -40,7 +40,7 @@ def test_the_typical_sample_is_one_of_the_wanted_parameters(label: Path) -> None
 
 
 @pytest.mark.parametrize("where", [(), (("bytes", "65"),), (("byte", "1"),)])
-def test_a_refusal_lists_the_parameters_that_are_there(label: Path, where: choosing.Params) -> None:
+def test_a_refusal_lists_the_parameters_that_are_there(label, where):
     with pytest.raises(KlatError, match="bytes=1; bytes=64$"):
         choosing.choose(label, Wanted("pipes", "round_trip", where=where))
 
@@ -60,7 +60,7 @@ def two_boots(tmp_path: Path, samples: list[int], **facts: Any) -> Path:
     return tmp_path / "label"
 
 
-def test_the_quantile_is_of_all_boots_of_an_experiment(tmp_path: Path) -> None:
+def test_the_quantile_is_of_all_boots_of_an_experiment(tmp_path):
     label = two_boots(tmp_path, [20, 21, 22])
     found = choosing.choose(label, Wanted("pipes", "round_trip", quantile=5 / 6))
     assert (found.sample, found.session.path.name) == (21, "2")
@@ -74,21 +74,19 @@ def test_the_quantile_is_of_all_boots_of_an_experiment(tmp_path: Path) -> None:
         ("command line", {"append": "quiet"}),
     ],
 )
-def test_sessions_of_different_conditions_are_not_pooled(
-    tmp_path: Path, name: str, facts: dict[str, object]
-) -> None:
+def test_sessions_of_different_conditions_are_not_pooled(tmp_path, name, facts):
     label = two_boots(tmp_path, [20, 21, 22], **facts)
     with pytest.raises(KlatError, match=f"differ in {name}; give one session: 1, 2$"):
         choosing.choose(label, Wanted("pipes", "round_trip"))
     assert choosing.choose(label / "2", Wanted("pipes", "round_trip")).sample == 21
 
 
-def test_sessions_without_the_metric_do_not_matter(tmp_path: Path) -> None:
+def test_sessions_without_the_metric_do_not_matter(tmp_path):
     label = two_boots(tmp_path, [], hashes=("b",))
     assert choosing.choose(label, Wanted("pipes", "round_trip")).sample == 10
 
 
-def test_several_labels_are_refused(tmp_path: Path) -> None:
+def test_several_labels_are_refused(tmp_path):
     for label in ("b", "a"):
         session = SyntheticSession(tmp_path / label / "1", label=label)
         session.run({"round_trip": [10, 11, 12]}, params=ONE)
@@ -100,7 +98,7 @@ def test_several_labels_are_refused(tmp_path: Path) -> None:
             refused()
 
 
-def test_one_session_is_not_two_sides(label: Path) -> None:
+def test_one_session_is_not_two_sides(label):
     wanted = Wanted("pipes", "round_trip", where=(("bytes", "1"),))
     sides = [choosing.choose(path, wanted) for path in (label, label / "1")]
     with pytest.raises(KlatError, match="label/1: is BASE and NEW; give two sessions$"):
@@ -113,7 +111,7 @@ def side(path: Path, params: str) -> choosing.Chosen:
     return choosing.choose(path, Wanted("pipes", "round_trip"))
 
 
-def test_sides_with_different_options_are_refused(tmp_path: Path) -> None:
+def test_sides_with_different_options_are_refused(tmp_path):
     base, new = side(tmp_path / "a/1", ONE), side(tmp_path / "b/1", MANY)
     with pytest.raises(KlatError, match="b/1: NEW ran with bytes=64, and BASE with bytes=1; give"):
         choosing.check_sides(base, new)
@@ -121,7 +119,7 @@ def test_sides_with_different_options_are_refused(tmp_path: Path) -> None:
     choosing.check_sides(base, side(tmp_path / "c/1", more))
 
 
-def test_every_metric_comes_with_each_parameter_set_that_has_it(label: Path) -> None:
+def test_every_metric_comes_with_each_parameter_set_that_has_it(label):
     one, many = (("bytes", "1"),), (("bytes", "64"),)
     assert [(each.metric, each.where) for each in choosing.every(label, ())] == [
         ("round_trip", one),
@@ -131,9 +129,7 @@ def test_every_metric_comes_with_each_parameter_set_that_has_it(label: Path) -> 
     assert [each.metric for each in choosing.every(label, one)] == ["round_trip"]
 
 
-def test_a_metric_that_cannot_be_explained_leaves_the_others(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_metric_that_cannot_be_explained_leaves_the_others(monkeypatch, capsys):
     found = [explained.explanation(explained.BASE)]
     failures = {"eventloop.total": KlatError("not found")}
     monkeypatch.setattr(explaining, "explain_every", lambda *_: (found, failures))
@@ -146,7 +142,7 @@ def test_a_metric_that_cannot_be_explained_leaves_the_others(
     assert shown.err == "eventloop.total cannot be explained: not found\n"
 
 
-def test_every_metric_is_of_all_sessions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_metric_is_of_all_sessions(tmp_path, monkeypatch):
     """Each session may have run other programs."""
     for number, name in ((1, "pipes"), (2, "cv")):
         session = write_session(tmp_path, experiment(labels=("label", "label")), number)
@@ -164,9 +160,7 @@ def test_every_metric_is_of_all_sessions(tmp_path: Path, monkeypatch: pytest.Mon
     assert [each.benchmark for each in found] == ["cv", "pipes"]
 
 
-def test_the_metrics_of_another_architectures_program_are_those_of_this_machines(
-    lab: Lab, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_metrics_of_another_architectures_program_are_those_of_this_machines(lab, monkeypatch):
     """This machine cannot run the guest's program."""
     monkeypatch.setenv("KLAT_PROGRAMS", lab.environment["KLAT_PROGRAMS"])
     emulator = SimpleNamespace(architecture=ARM64)

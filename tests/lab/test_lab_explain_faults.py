@@ -1,7 +1,6 @@
 """An instruction that causes a page fault starts twice, and its sample has it once."""
 
 import subprocess
-from pathlib import Path
 
 import pytest
 from labs import ROOT
@@ -38,7 +37,7 @@ PAGE ssize_t __wrap_write(int fd, const void *data, size_t size)
 INVALID = 3  # faults in the timed part are against the evidence
 
 
-def test_samples_with_page_faults_add_up(tmp_path: Path) -> None:
+def test_samples_with_page_faults_add_up(tmp_path):
     programs, source = tmp_path / "programs", tmp_path / "write.c"
     programs.mkdir()
     source.write_text(FAULTING_WRITE)

@@ -1,11 +1,8 @@
 """`klat lab explain --kernel`: which sessions it reuses, and what it boots."""
 
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
-
 import pytest
-from labs import Lab, experiment
+from labs import experiment
 from test_lab_boots import klat
 
 from klat.lab.architectures import AMD64
@@ -41,7 +38,7 @@ def fits(request: Request = REQUEST, *fixed: str, kernel: str = "a", pipes: str 
     )
 
 
-def test_a_session_that_did_what_is_requested_is_reused() -> None:
+def test_a_session_that_did_what_is_requested_is_reused():
     assert fits()
     assert fits(replace(REQUEST, seed=PLANNED.seed), "seed", "clock")
 
@@ -56,11 +53,11 @@ def test_a_session_that_did_what_is_requested_is_reused() -> None:
         {"shape": GuestSize(memory_mib=600)},
     ],
 )
-def test_a_session_that_did_something_else_is_not(other: dict[str, Any]) -> None:
+def test_a_session_that_did_something_else_is_not(other):
     assert not fits(replace(REQUEST, **other))
 
 
-def test_a_session_of_another_kernel_program_or_wanted_seed_is_not() -> None:
+def test_a_session_of_another_kernel_program_or_wanted_seed_is_not():
     assert not fits(kernel="b")
     assert not fits(pipes="1")
     assert not fits(REQUEST, "seed")
@@ -82,14 +79,14 @@ def test_a_session_of_another_kernel_program_or_wanted_seed_is_not() -> None:
         (("results", "--boots", "1"), "--boots needs --kernel"),
     ],
 )
-def test_what_cannot_be_meant_is_refused(lab: Lab, words: tuple[str, ...], message: str) -> None:
+def test_what_cannot_be_meant_is_refused(lab, words, message):
     done = lab("explain", *words)
     assert done.returncode == 2
     assert message in done.stderr
 
 
 @pytest.mark.slow
-def test_a_kernel_is_booted_once_and_explained_again_without_a_boot(tmp_path: Path) -> None:
+def test_a_kernel_is_booted_once_and_explained_again_without_a_boot(tmp_path):
     words = ("explain", "--kernel", "debian:rt", "--iterations", "100", "pipes", "cv")
     first = klat("lab", *words, cwd=tmp_path)
     assert first.returncode == 0, first.stderr

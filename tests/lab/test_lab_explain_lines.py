@@ -45,7 +45,7 @@ def stripped(path: Path) -> Path:
     return booted
 
 
-def test_each_instruction_counts_for_its_line(tmp_path: Path) -> None:
+def test_each_instruction_counts_for_its_line(tmp_path):
     path = kernel(tmp_path, SOURCE)
     (work,) = [each for each in symbols.of_program(path) if each.name == "work"]
     names = Symbols([Function("work", "kernel", work.start)])
@@ -57,7 +57,7 @@ def test_each_instruction_counts_for_its_line(tmp_path: Path) -> None:
     assert not symbols.lines_by_function(path, names, [content], ["other"])
 
 
-def test_paths_are_those_of_the_source_tree(tmp_path: Path) -> None:
+def test_paths_are_those_of_the_source_tree(tmp_path):
     """In Debian's kernels, paths from the compiler are relative and paths from the assembler absolute."""
     text = '.text\n.file 1 "build/init/main.c"\n.file 2 "build/fs/pipe.c"\n'
     text += '.file 3 "/src/arch/linux/arch/x86/lib/copy.S"\n.globl work\n'
@@ -70,19 +70,19 @@ def test_paths_are_those_of_the_source_tree(tmp_path: Path) -> None:
     assert found == {"work": {"fs/pipe.c:8": 1, "arch/x86/lib/copy.S:9": 1}}
 
 
-def test_a_kernel_that_was_booted_is_taken(tmp_path: Path) -> None:
+def test_a_kernel_that_was_booted_is_taken(tmp_path):
     path = kernel(tmp_path, SOURCE, "-Wl,--build-id")
     elf.check_vmlinux(path, stripped(path))
 
 
-def test_another_build_is_refused(tmp_path: Path) -> None:
+def test_another_build_is_refused(tmp_path):
     path = kernel(tmp_path / "a", SOURCE)
     other = stripped(kernel(tmp_path / "b", SOURCE.replace("add", "sub")))
     with pytest.raises(KlatError, match="its code differs from that of the booted kernel"):
         elf.check_vmlinux(path, other)
 
 
-def test_a_build_is_known_by_its_build_id(tmp_path: Path) -> None:
+def test_a_build_is_known_by_its_build_id(tmp_path):
     def with_id(name: str, build_id: str) -> Path:
         path = kernel(tmp_path / name, SOURCE, f"-Wl,--build-id=0x{build_id}")
         rename = ("--rename-section", ".note.gnu.build-id=.notes")
@@ -97,7 +97,7 @@ def test_a_build_is_known_by_its_build_id(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("section", [".notes", ".text"])
-def test_the_build_of_a_flat_image_is_known_by_its_contents(tmp_path: Path, section: str) -> None:
+def test_the_build_of_a_flat_image_is_known_by_its_contents(tmp_path, section):
     paths = []
     for name, sign in (("a", "add"), ("b", "sub")):
         path = kernel(tmp_path / name, SOURCE.replace("add", sign), "-Wl,--build-id")
@@ -116,13 +116,13 @@ def test_the_build_of_a_flat_image_is_known_by_its_contents(tmp_path: Path, sect
         elf.check_vmlinux(one, other)
 
 
-def test_a_kernel_without_debug_information_is_refused(tmp_path: Path) -> None:
+def test_a_kernel_without_debug_information_is_refused(tmp_path):
     path = kernel(tmp_path, SOURCE)
     with pytest.raises(KlatError, match=r"has no \.debug_line section"):
         elf.check_vmlinux(stripped(path), path)
 
 
-def test_the_table_has_the_lines_below_their_function() -> None:
+def test_the_table_has_the_lines_below_their_function():
     base = replace(explained.BASE, lines={"read": {"fs/read.c:7": 60, "fs/read.c:8": 40}})
     new = replace(explained.NEW, lines={"read": {"fs/read.c:7": 75, "fs/read.c:8": 45}})
     shown = [

@@ -12,7 +12,7 @@ from test_lab_boots import CLOCK, lab_run, session_of
 from klat.base.process import Signals
 from klat.explain import explanation
 from klat.explain.trace import Executed
-from klat.lab.architectures import AMD64, ARM64, RISCV64, Architecture
+from klat.lab.architectures import AMD64, ARM64, RISCV64
 from klat.lab import explaining, guest, qemu
 from klat.lab.boots import Booting
 from klat.lab.choosing import Wanted
@@ -106,8 +106,8 @@ def log_in_bursts(
 
 @pytest.mark.parametrize("architecture", [AMD64, ARM64, RISCV64], ids=lambda each: each.name)
 def test_the_emulators_log_of_a_sample_has_the_same_instructions(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, architecture: Architecture
-) -> None:
+    tmp_path, monkeypatch, architecture
+):
     words = (
         "--arch",
         architecture.name,

@@ -70,16 +70,16 @@ def refused(lab: Lab, *words: str | Path, status: int = 2, **environment: Any) -
     return one_line(done)
 
 
-def test_a_label_that_is_not_there(lab: Lab) -> None:
+def test_a_label_that_is_not_there(lab):
     assert "results/stok: " in refused(lab, "results/stok", *METRIC)
 
 
-def test_a_session_that_is_not_of_the_lab(lab: Lab, recording: Recording) -> None:
+def test_a_session_that_is_not_of_the_lab(lab, recording):
     (recording.path / "run.json").write_text("{}")
     assert "is not a session of klat lab" in refused(lab, recording.path, *METRIC)
 
 
-def test_a_session_that_was_not_counted(lab: Lab) -> None:
+def test_a_session_that_was_not_counted(lab):
     path = Recording(lab, mode="emulated").path
     assert "mode emulated; klat can repeat only counted boots" in refused(lab, path, *METRIC)
 
@@ -91,18 +91,18 @@ def test_a_session_that_was_not_counted(lab: Lab) -> None:
         ("cv.handoff", "no run has samples of cv.handoff; there are samples of pipes.round_trip"),
     ],
 )  # fmt: skip
-def test_a_metric_that_is_not_there(lab: Lab, recording: Recording, metric: str, said: str) -> None:
+def test_a_metric_that_is_not_there(lab, recording, metric, said):
     assert said in refused(lab, recording.path, "--metric", metric)
 
 
-def test_a_metric_may_follow_worst(lab: Lab, recording: Recording) -> None:
+def test_a_metric_may_follow_worst(lab, recording):
     said = "no run has samples of pipes.rond_trip"
     assert said in refused(lab, recording.path, "--worst", "pipes.rond_trip")
     told = refused(lab, recording.path, "--worst", "pipes.round_trip", *METRIC)
     assert told.endswith("give the metric once: to --worst or to --metric")
 
 
-def test_worst_alone_is_the_worst_of_the_metric(lab: Lab, recording: Recording) -> None:
+def test_worst_alone_is_the_worst_of_the_metric(lab, recording):
     assert refused(lab, recording.path, "--worst").endswith(
         "--worst needs --metric, or BASE and NEW"
     )
@@ -112,13 +112,13 @@ def test_worst_alone_is_the_worst_of_the_metric(lab: Lab, recording: Recording) 
 
 @pytest.mark.parametrize("option", ["--metric", "--worst"])
 @pytest.mark.parametrize("text", ["pipes", "pipes.", "results/lab-6.1"])
-def test_a_word_that_is_no_metric(lab: Lab, option: str, text: str) -> None:
+def test_a_word_that_is_no_metric(lab, option, text):
     done = lab("explain", option, text)
     assert done.returncode == 2
     assert f"argument {option}: '{text}' is not BENCHMARK.METRIC" in done.stderr
 
 
-def test_a_kernel_whose_task_switches_klat_does_not_find(lab: Lab, recording: Recording) -> None:
+def test_a_kernel_whose_task_switches_klat_does_not_find(lab, recording):
     recording.kernel.write_bytes(static_program("pipes").read_bytes())
     recording.machine["kernel"] = {
         "initramfs_sha256": recording.guest.name,
@@ -129,16 +129,14 @@ def test_a_kernel_whose_task_switches_klat_does_not_find(lab: Lab, recording: Re
     assert "6.1: klat does not find the code in which this kernel switches tasks" in told
 
 
-def test_a_metric_that_has_no_windows(lab: Lab, recording: Recording) -> None:
+def test_a_metric_that_has_no_windows(lab, recording):
     recording.session.run({"one_way": [5]}, params=f"{PIPES};iterations=1;warmup=2", order=1, run=1)
     told = refused(lab, recording.path, "--metric", "pipes.one_way")
     assert "pipes.one_way cannot be explained: pipes names no stamps" in told
     assert told.endswith("; pipes has round_trip")
 
 
-def test_one_side_of_another_version_of_the_emulator_is_enough(
-    lab: Lab, recording: Recording
-) -> None:
+def test_one_side_of_another_version_of_the_emulator_is_enough(lab, recording):
     other = Recording(lab, "other")
     other.machine["qemu"] = "9.2.0 (Debian 1:9.2.0+ds-1)"
     other.write()
@@ -148,7 +146,7 @@ def test_one_side_of_another_version_of_the_emulator_is_enough(
     assert f"{other.path}: {said}" in told
 
 
-def test_sides_of_two_architectures(lab: Lab, recording: Recording) -> None:
+def test_sides_of_two_architectures(lab, recording):
     other = Recording(lab, "other", arch=ARM64.name).path.parent
     told = refused(lab, recording.path, other, *METRIC)
     assert f"{other} is of arm64 and {recording.path} of amd64: klat can explain" in told
@@ -158,9 +156,7 @@ def test_sides_of_two_architectures(lab: Lab, recording: Recording) -> None:
     ("name", "said"),
     [("guest", "file system"), ("kernel", "kernel")],
 )
-def test_what_is_not_in_the_cache_any_more(
-    lab: Lab, recording: Recording, name: str, said: str
-) -> None:
+def test_what_is_not_in_the_cache_any_more(lab, recording, name, said):
     getattr(recording, name).unlink()
     told = refused(lab, recording.path, *METRIC)
     assert told.endswith(f"the lab's cache no longer has its {said}; record it again")
@@ -175,9 +171,7 @@ def test_what_is_not_in_the_cache_any_more(
         ("kernel", "kernel", lambda data: b"\x7fELF of another build"),
     ],
 )
-def test_a_file_that_changed_in_the_cache(
-    lab: Lab, recording: Recording, name: str, what: str, damage: Callable[[bytes], bytes]
-) -> None:
+def test_a_file_that_changed_in_the_cache(lab, recording, name, what, damage):
     path: Path = getattr(recording, name)
     path.write_bytes(damage(path.read_bytes()))
     told = refused(lab, recording.path, *METRIC)
@@ -191,15 +185,13 @@ def test_a_file_that_changed_in_the_cache(
         ({}, "an earlier klat recorded it without the hash of its kernel; record it again"),
     ],
 )
-def test_a_record_without_the_hash_of_an_unpacked_kernel(
-    lab: Lab, recording: Recording, facts: dict[str, str], said: str
-) -> None:
+def test_a_record_without_the_hash_of_an_unpacked_kernel(lab, recording, facts, said):
     recording.machine["kernel"] = {"initramfs_sha256": recording.guest.name, **facts}
     recording.write()
     assert said in refused(lab, recording.path, *METRIC)
 
 
-def test_a_kernel_in_the_cache_that_is_none(lab: Lab, recording: Recording) -> None:
+def test_a_kernel_in_the_cache_that_is_none(lab, recording):
     told = refused(lab, recording.path, *METRIC, status=1)
     assert "its boot could not be repeated: QEMU failed: " in told
 
@@ -209,12 +201,7 @@ Explained = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def replayed(
-    lab: Lab,
-    recording: Recording,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> Explained:
+def replayed(lab, recording, monkeypatch, capsys) -> Explained:
     """Explains the session with this trace and these symbols in place of a repeated boot's."""
 
     def run(trace: bytes, kallsyms: str = KALLSYMS) -> tuple[int, str, str]:
@@ -241,7 +228,7 @@ def stream(*lengths: int) -> bytes:
 WARMUP = (15, 12)
 
 
-def test_a_session_whose_boot_gave_its_samples_is_explained(replayed: Explained) -> None:
+def test_a_session_whose_boot_gave_its_samples_is_explained(replayed):
     status, out, _ = replayed(stream(*WARMUP, 12, 12, 13))
     assert status == 0
     assert "3 samples: 12 in 66.7 %" in out and out.split()[-2:] == ["sum", "12"]
@@ -256,6 +243,6 @@ UNEXPLAINED = {
 
 
 @pytest.mark.parametrize("reason", UNEXPLAINED)
-def test_a_boot_that_cannot_be_explained(replayed: Explained, reason: str) -> None:
+def test_a_boot_that_cannot_be_explained(replayed, reason):
     status, out, err = replayed(*UNEXPLAINED[reason])
     assert (status, out) == (1, "") and reason in err.splitlines()[-1]

@@ -70,9 +70,7 @@ PANIC = "Kernel panic - not syncing: planted"
     ],
     ids=["panics", "hangs", "ends", "hangs at work", "without results", "dies at work", "no space"],
 )
-def test_a_boot_that_fails_is_told_by_how_it_failed(
-    lab: Lab, tmp_path: Path, says: str, then: bytes, told: str, failure: str
-) -> None:
+def test_a_boot_that_fails_is_told_by_how_it_failed(lab, tmp_path, says, then, told, failure):
     done = lab.boot(planted.kernel(tmp_path / "k", says, then), *LIMIT)
     assert done.returncode == 1
     assert told in one_line(done)
@@ -82,7 +80,7 @@ def test_a_boot_that_fails_is_told_by_how_it_failed(
     assert not lab.working()
 
 
-def test_a_kernel_is_booted_with_its_own_words(lab: Lab, tmp_path: Path) -> None:
+def test_a_kernel_is_booted_with_its_own_words(lab, tmp_path):
     kernel = planted.kernel(tmp_path / "k", then=planted.RESET)
     own = ("--mode", "counted", "--boots", "1", "--runs", "1", "--append", "quiet", "pipes")
     lab("run", "--kernel", f"planted={kernel},append=isolcpus=1,2 mitigations=off", *own)
@@ -91,7 +89,7 @@ def test_a_kernel_is_booted_with_its_own_words(lab: Lab, tmp_path: Path) -> None
     assert command[-1].endswith(" quiet isolcpus=1,2 mitigations=off"), command[-1]
 
 
-def test_results_that_cannot_be_unpacked_are_one_boot_that_failed(lab: Lab, tmp_path: Path) -> None:
+def test_results_that_cannot_be_unpacked_are_one_boot_that_failed(lab, tmp_path):
     # The planted kernel has room for little more than the headers and the end of the archive.
     data = tar_of(("runs.csv", b""), ("runs.csv", b""))[: 512 * 4]
     gives = header("failed", b"") + data + header("complete", data)
@@ -105,7 +103,7 @@ def test_results_that_cannot_be_unpacked_are_one_boot_that_failed(lab: Lab, tmp_
     assert not lab.working()
 
 
-def test_an_emulator_that_fails_is_told_from_a_kernel(lab: Lab, tmp_path: Path) -> None:
+def test_an_emulator_that_fails_is_told_from_a_kernel(lab, tmp_path):
     done = lab.boot(planted.kernel(tmp_path / "k"), "--memory", "1048576")
     assert done.returncode == 1
     assert "QEMU failed: " in one_line(done)
@@ -120,16 +118,14 @@ def fake_qemu(directory: Path, text: str) -> str:
     return f"{path}:{os.environ['PATH']}"
 
 
-def test_without_qemu_the_package_is_named(lab: Lab, tmp_path: Path) -> None:
+def test_without_qemu_the_package_is_named(lab, tmp_path):
     (tmp_path / "empty").mkdir()
     done = lab.boot(planted.kernel(tmp_path / "k"), PATH=str(tmp_path / "empty"))
     assert done.returncode == 2
     assert "apt install qemu-system-x86" in one_line(done)
 
 
-def test_more_cpus_than_this_qemu_emulates_names_the_version_that_would_do(
-    lab: Lab, tmp_path: Path
-) -> None:
+def test_more_cpus_than_this_qemu_emulates_names_the_version_that_would_do(lab, tmp_path):
     path = fake_qemu(tmp_path, "echo QEMU emulator version 7.2.22 '(Debian)'")
     words = ("--mode", "emulated", "--cpus", "300", "--boots", "1", "pipes")
     kernel = planted.kernel(tmp_path / "k")
@@ -138,15 +134,13 @@ def test_more_cpus_than_this_qemu_emulates_names_the_version_that_would_do(
     assert "QEMU 7.2.22 (Debian) emulates at most 255 CPUs; from 9.0 on" in one_line(done)
 
 
-def test_instructions_are_counted_on_one_cpu_only(lab: Lab, tmp_path: Path) -> None:
+def test_instructions_are_counted_on_one_cpu_only(lab, tmp_path):
     done = lab.boot(planted.kernel(tmp_path / "k"), "--cpus", "2")
     assert done.returncode == 2
     assert "counted on one CPU" in one_line(done)
 
 
-def test_without_room_for_a_guests_files_nothing_is_recorded(
-    lab: Lab, tmp_path: Path, root: None
-) -> None:
+def test_without_room_for_a_guests_files_nothing_is_recorded(lab, tmp_path, root):
     lab.cache.mkdir()
     if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4M", "none", lab.cache]).returncode:
         harness.lacking("no file system can be mounted here")
@@ -210,7 +204,7 @@ def four_boots(kernel: Path) -> tuple[str, ...]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_request_to_stop_ends_every_guest(lab: Lab, tmp_path: Path, number: int) -> None:
+def test_a_request_to_stop_ends_every_guest(lab, tmp_path, number):
     words = four_boots(planted.kernel(tmp_path / "k"))
     with running(lab, *words, guests_at_once=2) as process:
         process.send_signal(number)
@@ -222,7 +216,7 @@ def test_a_request_to_stop_ends_every_guest(lab: Lab, tmp_path: Path, number: in
     assert not list(lab.results.glob("*/*"))
 
 
-def test_a_killed_lab_leaves_no_guest_and_the_next_one_tidies_up(lab: Lab, tmp_path: Path) -> None:
+def test_a_killed_lab_leaves_no_guest_and_the_next_one_tidies_up(lab, tmp_path):
     kernel = planted.kernel(tmp_path / "k")
     with running(lab, *four_boots(kernel), guests_at_once=2) as process:
         process.kill()
@@ -237,8 +231,8 @@ def test_a_killed_lab_leaves_no_guest_and_the_next_one_tidies_up(lab: Lab, tmp_p
 
 
 def test_a_killed_check_of_a_bisection_leaves_nothing_that_the_next_lab_does_not_remove(
-    lab: Lab, tmp_path: Path
-) -> None:
+    lab, tmp_path
+):
     kernel = planted.kernel(tmp_path / "k")
     machine = recorded_machine_id(Machine(find(AMD64), "counted", GuestSize()).describe(""))
     planned = experiment(
@@ -273,7 +267,7 @@ sys.exit(cli.main(sys.argv[1:]))
 """
 
 
-def test_a_request_to_stop_ends_a_download(lab: Lab, tmp_path: Path) -> None:
+def test_a_request_to_stop_ends_a_download(lab, tmp_path):
     """Of busybox, on a machine that has none."""
     apt = lab.cache / "klat/lab/apt"
     apt.mkdir(parents=True)
@@ -305,7 +299,7 @@ def test_a_request_to_stop_ends_a_download(lab: Lab, tmp_path: Path) -> None:
     assert not list((lab.cache / "klat/lab/packages").iterdir())
 
 
-def test_what_failed_is_booted_again_by_one_lab_at_a_time(lab: Lab, tmp_path: Path) -> None:
+def test_what_failed_is_booted_again_by_one_lab_at_a_time(lab, tmp_path):
     kernel = planted.kernel(tmp_path / "k")
     planned = experiment(
         kernels=(f"planted={kernel}",),
@@ -329,9 +323,7 @@ def test_what_failed_is_booted_again_by_one_lab_at_a_time(lab: Lab, tmp_path: Pa
     assert not lab.working()
 
 
-def test_another_kernel_or_program_than_the_experiment_began_with_is_refused(
-    lab: Lab, tmp_path: Path
-) -> None:
+def test_another_kernel_or_program_than_the_experiment_began_with_is_refused(lab, tmp_path):
     kernel = planted.kernel(tmp_path / "k")
     lab.boot(kernel, *LIMIT)
     planted.kernel(kernel, "another")
@@ -363,9 +355,7 @@ def test_another_kernel_or_program_than_the_experiment_began_with_is_refused(
         ("boot", None),
     ],
 )
-def test_an_experiment_whose_record_was_edited_is_not_resumed(
-    tmp_path: Path, where: str, what: object
-) -> None:
+def test_an_experiment_whose_record_was_edited_is_not_resumed(tmp_path, where, what):
     path = write_session(tmp_path, experiment(), 1).path
     facts = json.loads((path / "run.json").read_text())
     inner = facts["lab"]
@@ -378,7 +368,7 @@ def test_an_experiment_whose_record_was_edited_is_not_resumed(
         of_session(path)
 
 
-def test_what_no_lab_began_is_not_resumed(lab: Lab, tmp_path: Path) -> None:
+def test_what_no_lab_began_is_not_resumed(lab, tmp_path):
     for path, why in (
         (tmp_path, "holds no session of klat lab run"),
         (tmp_path / "no", "no such directory"),
@@ -388,7 +378,7 @@ def test_what_no_lab_began_is_not_resumed(lab: Lab, tmp_path: Path) -> None:
         assert why in one_line(done)
 
 
-def test_what_is_resumed_follows_its_own_plan(lab: Lab, tmp_path: Path) -> None:
+def test_what_is_resumed_follows_its_own_plan(lab, tmp_path):
     done = lab("run", "--resume", tmp_path, "--boots", "3", "pipes")
     assert done.returncode == 2
     assert "without benchmarks, --boots" in one_line(done)

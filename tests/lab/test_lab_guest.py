@@ -56,7 +56,7 @@ def base(programs: Mapping[str, Path], machine: str = "m") -> bytes:
     )
 
 
-def test_the_same_inputs_give_the_same_bytes(tmp_path: Path) -> None:
+def test_the_same_inputs_give_the_same_bytes(tmp_path):
     program = tmp_path / "pipes"
     program.write_bytes(b"one")
     first = base({"pipes": program})
@@ -67,7 +67,7 @@ def test_the_same_inputs_give_the_same_bytes(tmp_path: Path) -> None:
     assert base({"pipes": program}) != first
 
 
-def test_the_guest_finds_everything_in_its_place(tmp_path: Path) -> None:
+def test_the_guest_finds_everything_in_its_place(tmp_path):
     (tmp_path / "pipes").write_bytes(b"program")
     held = entries(base({"pipes": tmp_path / "pipes"}))
     assert held["init"] == (stat.S_IFREG | 0o755, b"init")
@@ -79,12 +79,12 @@ def test_the_guest_finds_everything_in_its_place(tmp_path: Path) -> None:
     assert stat.S_ISCHR(held["dev/console"][0])
 
 
-def test_another_machine_has_another_identity(tmp_path: Path) -> None:
+def test_another_machine_has_another_identity(tmp_path):
     first, second = (entries(base({}, name))["etc/machine-id"][1] for name in ("7.2", "8.0"))
     assert first != second and len(first) == len(second) == 33
 
 
-def test_archives_that_follow_one_another_are_one() -> None:
+def test_archives_that_follow_one_another_are_one():
     boot = initramfs.of_boot("plan\n", {"LABEL": "it's", "SEED": 5})
     held = entries(base({}) + boot)
     assert held["klat/plan.csv"][1] == b"plan\n" and "init" in held
@@ -156,7 +156,7 @@ def received(tmp_path: Path, serial: bytes) -> guest.Delivery:
     return guest.receive(tmp_path / "disk", tmp_path / "serial")
 
 
-def test_the_plan_reaches_the_programs_word_for_word(tmp_path: Path, busybox: Path) -> None:
+def test_the_plan_reaches_the_programs_word_for_word(tmp_path, busybox):
     guest_root, serial = follow(tmp_path, busybox, WORDS, 2)
     own = ("--record=/results", "--label=a label's", "--seed=7")
     expected = [
@@ -173,9 +173,7 @@ def test_the_plan_reaches_the_programs_word_for_word(tmp_path: Path, busybox: Pa
 
 
 @pytest.mark.parametrize(("status", "runs"), [(1, 3), (2, 1), (139, 3), (3, 5), (4, 5)])
-def test_a_program_that_fails_is_left_out_and_the_others_go_on(
-    tmp_path: Path, busybox: Path, status: int, runs: int
-) -> None:
+def test_a_program_that_fails_is_left_out_and_the_others_go_on(tmp_path, busybox, status, runs):
     guest_root, serial = follow(tmp_path, busybox, WORDS, 5, pipes=status, cv=0)
     delivery = received(tmp_path, serial)
     assert delivery.state == "complete"
@@ -210,7 +208,7 @@ def orders(planned: Experiment, benchmark: str) -> list[int]:
 EVIDENCE = collect.Evidence({}, {}, ["klat"])
 
 
-def test_one_program_that_crashes_does_not_take_the_results_of_the_others(tmp_path: Path) -> None:
+def test_one_program_that_crashes_does_not_take_the_results_of_the_others(tmp_path):
     planned = experiment(boots=1, runs=5)
     boot, crashed = planned.schedule()[0], orders(planned, "cv")
     log = f"{crashed[0]} 139 cv: ended with status 139\n"
@@ -225,7 +223,7 @@ def test_one_program_that_crashes_does_not_take_the_results_of_the_others(tmp_pa
     assert line == f"{path} and 1 other session: {left.sentence().replace('5 runs', '10 runs')}"
 
 
-def test_a_run_that_is_missing_without_a_reason_is_no_result(tmp_path: Path) -> None:
+def test_a_run_that_is_missing_without_a_reason_is_no_result(tmp_path):
     planned = experiment(boots=1, runs=5)
     log = f"{orders(planned, 'cv')[0]} 1 cv: cannot\n"
     delivery = delivered(tmp_path, planned, log, pipes="ok ok ok ok", cv="ok ok ok ok ok")
@@ -244,8 +242,8 @@ def test_a_run_that_is_missing_without_a_reason_is_no_result(tmp_path: Path) -> 
     ids=["another label", "every run failed"],
 )  # fmt: skip
 def test_a_boot_without_results_of_its_own_is_no_session(
-    tmp_path: Path, log: str, label: str, status: str, error: type[Exception], reason: str
-) -> None:
+    tmp_path, log, label, status, error, reason
+):
     planned = experiment(boots=1, runs=1)
     boot = planned.schedule()[0]
     delivery = delivered(tmp_path, planned, log, label, pipes=status, cv=status)
@@ -264,7 +262,7 @@ def theirs(tmp_path: Path, root: None, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def test_what_a_boot_leaves_belongs_to_the_caller_of_sudo(tmp_path: Path, theirs: Path) -> None:
+def test_what_a_boot_leaves_belongs_to_the_caller_of_sudo(tmp_path, theirs):
     planned = experiment(boots=1, runs=1)
     boot, delivery = planned.schedule()[0], delivered(tmp_path, planned, "", pipes="ok", cv="ok")
     evidence = collect.Evidence({"console.log": b"x"}, {}, ["klat"])
@@ -278,7 +276,7 @@ def test_what_a_boot_leaves_belongs_to_the_caller_of_sudo(tmp_path: Path, theirs
     assert not list(theirs.rglob(".boot-*"))
 
 
-def test_a_boot_is_not_stored_through_another_users_link(tmp_path: Path, theirs: Path) -> None:
+def test_a_boot_is_not_stored_through_another_users_link(tmp_path, theirs):
     target = tmp_path / "target"
     target.mkdir(0o700)
     planned = experiment(boots=1, runs=1)
@@ -296,29 +294,29 @@ def on_disk(path: Path, head: bytes, data: bytes) -> Path:
     return path
 
 
-def test_results_come_from_the_disk(tmp_path: Path) -> None:
+def test_results_come_from_the_disk(tmp_path):
     disk = on_disk(tmp_path / "disk", header("complete", b"tar"), b"tar")
     assert guest.receive(disk, tmp_path / "none") == guest.Delivery("complete", b"tar")
 
 
-def test_a_guest_that_never_wrote_has_failed(tmp_path: Path) -> None:
+def test_a_guest_that_never_wrote_has_failed(tmp_path):
     assert received(tmp_path, b"").state == "failed"
 
 
-def test_without_a_disk_results_come_from_the_serial_line(tmp_path: Path) -> None:
+def test_without_a_disk_results_come_from_the_serial_line(tmp_path):
     data = os.urandom(5000)
     serial = header("failed", b"") + data + header("complete", data)
     assert received(tmp_path, serial) == guest.Delivery("complete", data)
 
 
 @pytest.mark.parametrize("cut", [100, 512, 2000, 5511])
-def test_a_serial_line_that_broke_off_is_not_believed(tmp_path: Path, cut: int) -> None:
+def test_a_serial_line_that_broke_off_is_not_believed(tmp_path, cut):
     data = os.urandom(5000)
     serial = header("failed", b"") + data + header("complete", data)
     assert received(tmp_path, serial[:cut]).state == "failed"
 
 
-def test_damaged_results_are_not_believed(tmp_path: Path) -> None:
+def test_damaged_results_are_not_believed(tmp_path):
     disk = on_disk(tmp_path / "disk", header("complete", b"tar"), b"taR")
     with pytest.raises(ResultsIncomplete, match="checksum"):
         guest.receive(disk, tmp_path / "none")
@@ -341,7 +339,7 @@ def tar_of(tmp_path: Path, *members: tuple[str, bytes, str]) -> bytes:
     return path.read_bytes()
 
 
-def test_a_guest_cannot_write_outside_its_session(tmp_path: Path) -> None:
+def test_a_guest_cannot_write_outside_its_session(tmp_path):
     for name in ("../evil", "/evil", "a/../../evil"):
         with pytest.raises(ResultsIncomplete, match="path"):
             guest.unpack(tar_of(tmp_path, (name, tarfile.REGTYPE, "")), tmp_path / "into")
@@ -365,17 +363,13 @@ def test_a_guest_cannot_write_outside_its_session(tmp_path: Path) -> None:
         (("sparse", tarfile.GNUTYPE_SPARSE),),
     ],
 )
-def test_results_that_cannot_be_laid_out_as_files_are_not_believed(
-    tmp_path: Path, members: tuple[tuple[str, bytes], ...]
-) -> None:
+def test_results_that_cannot_be_laid_out_as_files_are_not_believed(tmp_path, members):
     data = tar_of(tmp_path, *((name, kind, "") for name, kind in members))
     with pytest.raises(ResultsIncomplete):
         guest.unpack(data, tmp_path)
 
 
-def test_a_trouble_of_the_host_is_not_laid_to_the_guest(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_trouble_of_the_host_is_not_laid_to_the_guest(tmp_path, monkeypatch):
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -384,19 +378,19 @@ def test_a_trouble_of_the_host_is_not_laid_to_the_guest(
         guest.unpack(tar_of(tmp_path, ("f", tarfile.REGTYPE, "")), tmp_path)
 
 
-def test_results_larger_than_their_disk_are_not_believed(tmp_path: Path) -> None:
+def test_results_larger_than_their_disk_are_not_believed(tmp_path):
     line = f"klat-lab 1 complete {'9' * 300} {hashlib.sha256().hexdigest()}\n"
     disk = on_disk(tmp_path / "disk", line.encode().ljust(512, b"\0"), b"")
     with pytest.raises(ResultsIncomplete, match="exceed"):
         guest.receive(disk, tmp_path / "none")
 
 
-def test_kernels_alternate_in_abba_blocks() -> None:
+def test_kernels_alternate_in_abba_blocks():
     labels = [boot.label.removeprefix("lab-") for boot in experiment().schedule()]
     assert labels == ["stock", "rt", "rt", "stock"] * 2
 
 
-def test_each_load_has_labels_of_its_own() -> None:
+def test_each_load_has_labels_of_its_own():
     boots = experiment(loads=("none", "mmap"), boots=1).schedule()
     assert [b.label for b in boots] == ["lab-stock", "lab-rt", "lab-stock-mmap", "lab-rt-mmap"]
 
@@ -409,14 +403,12 @@ def test_each_load_has_labels_of_its_own() -> None:
         (("a" * 250,), ("none", "populate"), "longer than 255 bytes"),
     ],
 )
-def test_two_conditions_never_share_a_label(
-    labels: tuple[str, ...], loads: tuple[str, ...], why: str
-) -> None:
+def test_two_conditions_never_share_a_label(labels, loads, why):
     with pytest.raises(KlatError, match=why):
         checked_labels(labels, loads)
 
 
-def test_every_boot_has_its_own_seed_clock_and_order_from_the_experiments_seed() -> None:
+def test_every_boot_has_its_own_seed_clock_and_order_from_the_experiments_seed():
     boots = experiment().schedule()
     assert len({b.seed for b in boots}) == len({b.clock for b in boots}) == len(boots)
     assert boots == experiment().schedule()
@@ -425,19 +417,19 @@ def test_every_boot_has_its_own_seed_clock_and_order_from_the_experiments_seed()
     assert len(plans) > 4 and all(len(p) == 6 for p in plans)
 
 
-def test_an_experiment_survives_its_record() -> None:
+def test_an_experiment_survives_its_record():
     made = experiment()
     assert Experiment.of(json.loads(json.dumps(made.facts()))) == made
 
 
-def test_an_experiment_of_before_kernels_had_words_of_their_own_is_still_read() -> None:
+def test_an_experiment_of_before_kernels_had_words_of_their_own_is_still_read():
     facts = json.loads(json.dumps(experiment(append="quiet").facts()))
     del facts["appends"]
     found = Experiment.of(facts)
     assert found.append_of(found.conditions()[1]) == "quiet"
 
 
-def test_words_of_one_kernel_alone_follow_those_of_all_and_are_declared_by_every_session() -> None:
+def test_words_of_one_kernel_alone_follow_those_of_all_and_are_declared_by_every_session():
     made = experiment(append="quiet", appends=("", "mitigations=off"), boots=1)
     first, second = made.schedule()
     assert made.append_of(first.condition) == "quiet"
@@ -453,12 +445,12 @@ def test_words_of_one_kernel_alone_follow_those_of_all_and_are_declared_by_every
 @pytest.mark.parametrize(
     "text", ["", "now", "2026-13-01", "1980-01-01T00:00:00", "2026-01-01T00:00:00+02:00"]
 )
-def test_a_clock_that_qemu_would_not_take_is_refused(text: str) -> None:
+def test_a_clock_that_qemu_would_not_take_is_refused(text):
     with pytest.raises(ValueError):
         parse_clock(text)
 
 
-def test_cpio_fields_are_those_of_the_format() -> None:
+def test_cpio_fields_are_those_of_the_format():
     data = initramfs.archive([initramfs.file("f", b"abc", 0o600)])
     assert data.startswith(b"070701" + b"%08x%08x" % (1, stat.S_IFREG | 0o600))
     assert len(data) % 512 == 0

@@ -72,7 +72,7 @@ HOSTILE: dict[str, Callable[[], bytes]] = {
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_a_hostile_delivery_is_one_failed_boot_and_is_kept(tmp_path: Path, name: str) -> None:
+def test_a_hostile_delivery_is_one_failed_boot_and_is_kept(tmp_path, name):
     planned = experiment(boots=1, runs=1)
     boot, data = planned.schedule()[0], HOSTILE[name]()
     delivery = guest.Delivery("complete", data)
@@ -90,7 +90,7 @@ def test_a_hostile_delivery_is_one_failed_boot_and_is_kept(tmp_path: Path, name:
     assert [path.name for path in (tmp_path / boot.label).iterdir()] == [".failed"]
 
 
-def test_the_number_of_files_has_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_files_has_a_limit(tmp_path, monkeypatch):
     monkeypatch.setattr(received, "_MEMBERS", 10)
     files = [(str(number), b"") for number in range(11)]
     guest.unpack(tar_of(*files[:10]), tmp_path / "into")
@@ -98,7 +98,7 @@ def test_the_number_of_files_has_a_limit(tmp_path: Path, monkeypatch: pytest.Mon
         guest.unpack(tar_of(*files), tmp_path / "another")
 
 
-def test_the_limits_leave_room_for_a_record_of_many_cpus(tmp_path: Path) -> None:
+def test_the_limits_leave_room_for_a_record_of_many_cpus(tmp_path):
     below = "environment/sys/devices/system/cpu"
     name = "amd_pstate_lowest_nonlinear_freq"
     files = [(f"{below}/cpu{number}/cpufreq/{name}", b"x") for number in range(4096)]
@@ -106,7 +106,7 @@ def test_the_limits_leave_room_for_a_record_of_many_cpus(tmp_path: Path) -> None
     assert len(list((tmp_path / below).iterdir())) == 4096
 
 
-def test_a_failure_of_the_host_is_no_failure_of_the_guest() -> None:
+def test_a_failure_of_the_host_is_no_failure_of_the_guest():
     with pytest.raises(OSError, match="full"):
         with guest.delivered():
             raise OSError(28, "full")
@@ -170,7 +170,7 @@ def delivering(lab: Lab, directory: Path, *tars: bytes) -> tuple[list[str], dict
 
 
 @pytest.mark.parametrize("name", ["base-256", "log, order of 5,000 digits", "brackets"])
-def test_the_lab_goes_on_after_a_hostile_guest(lab: Lab, tmp_path: Path, name: str) -> None:
+def test_the_lab_goes_on_after_a_hostile_guest(lab, tmp_path, name):
     hostile = HOSTILE[name]()
     words, environment = delivering(
         lab, tmp_path, a_record(tmp_path, 1), hostile, a_record(tmp_path, 3)
@@ -191,9 +191,7 @@ def test_the_lab_goes_on_after_a_hostile_guest(lab: Lab, tmp_path: Path, name: s
 
 
 @pytest.mark.parametrize("streams", ["2>&-", "2>/dev/full", "1>/dev/full", "0<&- 1>&- 2>&-"])
-def test_boots_are_recorded_whatever_the_streams_are(
-    lab: Lab, tmp_path: Path, streams: str
-) -> None:
+def test_boots_are_recorded_whatever_the_streams_are(lab, tmp_path, streams):
     words, environment = delivering(lab, tmp_path, a_record(tmp_path, 1))
     done = subprocess.run(
         ["sh", "-c", f'"$@" {streams}', "sh", *lab.words(*words)],
@@ -213,7 +211,7 @@ def test_boots_are_recorded_whatever_the_streams_are(
     assert (told in done.stderr) == (streams == "1>/dev/full")
 
 
-def test_a_guest_that_fills_a_serial_line_is_ended(lab: Lab, tmp_path: Path) -> None:
+def test_a_guest_that_fills_a_serial_line_is_ended(lab, tmp_path):
     words, environment = delivering(lab, tmp_path, a_record(tmp_path, 1), b"")
     (tmp_path / "deliveries/boot-2").unlink()
     done = lab(*words, **environment)

@@ -8,14 +8,12 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
 import harness
 import planted
 import pytest
-from labs import Lab
 
 from klat.base.errors import KlatError
 from klat.lab import apt, image, kernel_formats, kernels, qemu
@@ -29,7 +27,7 @@ from klat.lab.modules import Tree
 RELEASE = "6.6.6-planted"
 
 
-def test_a_kernel_tells_its_release(tmp_path: Path) -> None:
+def test_a_kernel_tells_its_release(tmp_path):
     found = image.inspect(planted.kernel(tmp_path / "k"), AMD64.format)
     assert found.release == RELEASE
 
@@ -64,9 +62,7 @@ def cut_off(path: Path, size: int = -500) -> None:
         ),
     ],
 )
-def test_what_is_no_kernel_for_here_is_refused_by_what_it_is(
-    tmp_path: Path, make: Callable[[Path], object], what: str
-) -> None:
+def test_what_is_no_kernel_for_here_is_refused_by_what_it_is(tmp_path, make, what):
     path = tmp_path / "k"
     make(path)
     with pytest.raises(KlatError, match=str(path)) as refused:
@@ -85,7 +81,7 @@ def test_what_is_no_kernel_for_here_is_refused_by_what_it_is(
         ).stdout,
     ],
 )
-def test_packed_data_is_unpacked_up_to_a_limit(pack: Callable[[bytes], bytes]) -> None:
+def test_packed_data_is_unpacked_up_to_a_limit(pack):
     data = bytes(3 << 20)
     assert kernel_formats.decompress(pack(data), len(data)) == data
     with pytest.raises(ValueError, match="unpacks to more than 3,145,727 bytes"):
@@ -107,35 +103,35 @@ def names(found: Tree, *wanted: str) -> list[str]:
     return [module.name for module in found.closure(wanted)]
 
 
-def test_each_module_comes_after_what_it_needs_and_once(tmp_path: Path) -> None:
+def test_each_module_comes_after_what_it_needs_and_once(tmp_path):
     found = tree(tmp_path, top="left,right", left="base", right="base,left", base="", other="")
     assert names(found, "top", "base") == ["base", "left", "right", "top"]
 
 
-def test_hyphens_and_underscores_are_one(tmp_path: Path) -> None:
+def test_hyphens_and_underscores_are_one(tmp_path):
     found = tree(tmp_path, **{"virtio-pci": "virtio-ring", "virtio_ring": ""})
     assert names(found, "virtio_pci") == ["virtio_ring", "virtio_pci"]
 
 
-def test_a_module_that_another_needs_and_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_module_that_another_needs_and_is_not_there_is_named(tmp_path):
     with pytest.raises(ModuleMissing, match="there is no module base, which left needs"):
         names(tree(tmp_path, top="left", left="base"), "top")
 
 
-def test_what_is_built_in_is_not_missing(tmp_path: Path) -> None:
+def test_what_is_built_in_is_not_missing(tmp_path):
     tree(tmp_path, top="base")
     built_in = tmp_path / "lib/modules" / RELEASE / "modules.builtin"
     built_in.write_text("kernel/lib/base.ko\n")
     assert names(Tree(tmp_path, RELEASE), "top") == ["top"]
 
 
-def test_modules_of_another_kernel_are_refused(tmp_path: Path) -> None:
+def test_modules_of_another_kernel_are_refused(tmp_path):
     (tmp_path / "tun.ko").write_bytes(planted.module("6.1.0-other"))
     with pytest.raises(KlatError, match="is of kernel 6.1.0-other, and the kernel to boot is"):
         names(Tree(tmp_path, RELEASE), "tun")
 
 
-def test_modules_that_need_each_other_are_refused(tmp_path: Path) -> None:
+def test_modules_that_need_each_other_are_refused(tmp_path):
     with pytest.raises(KlatError, match="needs itself"):
         names(tree(tmp_path, a="b", b="a"), "a")
 
@@ -148,9 +144,7 @@ def zstd(data: bytes) -> bytes:
     ("suffix", "pack"),
     [("", bytes), (".xz", lzma.compress), (".zst", zstd), (".gz", gzip.compress)],
 )
-def test_packed_modules_are_read(
-    tmp_path: Path, suffix: str, pack: Callable[[bytes], bytes]
-) -> None:
+def test_packed_modules_are_read(tmp_path, suffix, pack):
     data = planted.module(RELEASE, "")
     (tmp_path / f"tun.ko{suffix}").write_bytes(pack(data))
     (module,) = Tree(tmp_path, RELEASE).closure(["tun"])
@@ -158,14 +152,14 @@ def test_packed_modules_are_read(
 
 
 @pytest.mark.parametrize("suffix", ["", ".xz", ".zst", ".gz"])
-def test_a_damaged_module_is_named(tmp_path: Path, suffix: str) -> None:
+def test_a_damaged_module_is_named(tmp_path, suffix):
     path = tmp_path / f"tun.ko{suffix}"
     path.write_bytes(b"\x7fELF\x02\x01 no more")
     with pytest.raises(KlatError, match=str(path)):
         names(Tree(tmp_path, RELEASE), "tun")
 
 
-def test_a_module_whose_packing_is_damaged_is_named(tmp_path: Path) -> None:
+def test_a_module_whose_packing_is_damaged_is_named(tmp_path):
     path = tmp_path / "tun.ko.gz"
     data = bytearray(gzip.compress(planted.module(RELEASE), mtime=0))
     data[12:20] = b"\xff" * 8
@@ -174,7 +168,7 @@ def test_a_module_whose_packing_is_damaged_is_named(tmp_path: Path) -> None:
         names(Tree(tmp_path, RELEASE), "tun")
 
 
-def test_a_directory_without_modules_is_refused(tmp_path: Path) -> None:
+def test_a_directory_without_modules_is_refused(tmp_path):
     with pytest.raises(KlatError, match="holds no kernel module"):
         Tree(tmp_path, RELEASE)
 
@@ -187,13 +181,13 @@ def test_a_directory_without_modules_is_refused(tmp_path: Path) -> None:
         *("a=x,append=", "a=x,append= ", "a=,append=x", "a=x,append=y\nz", ".a=b"),
     ],
 )
-def test_what_names_no_kernel_is_refused(text: str) -> None:
+def test_what_names_no_kernel_is_refused(text):
     with pytest.raises(ValueError) as refused:
         kernels.parse(text)
     assert str(refused.value).isprintable()
 
 
-def test_a_refused_name_is_a_usage_error(lab: Lab) -> None:
+def test_a_refused_name_is_a_usage_error(lab):
     done = lab("run", "--kernel", "vmlinuz")
     assert done.returncode == 2
     assert done.stderr.startswith("klat lab run: argument --kernel: "), done.stderr
@@ -207,9 +201,7 @@ def test_a_refused_name_is_a_usage_error(lab: Lab) -> None:
         (("--kernel", "debian:stock", "pipe"), "pipes'?"),
     ],
 )
-def test_a_slip_of_the_pen_is_answered_with_what_was_meant(
-    lab: Lab, qemu: str, words: tuple[str, ...], meant: str
-) -> None:
+def test_a_slip_of_the_pen_is_answered_with_what_was_meant(lab, qemu, words, meant):
     apt = lab.cache / "klat/lab/apt"
     apt.mkdir(parents=True)
     held = [[f"linux-image-6.1.0-9-{rt}amd64", "6.1.9-1", 1] for rt in ("", "rt-")]
@@ -260,7 +252,7 @@ SPELLINGS = {
 
 
 @pytest.mark.parametrize("typed", SPELLINGS)
-def test_a_likely_spelling_is_answered_with_the_name_that_works(typed: str) -> None:
+def test_a_likely_spelling_is_answered_with_the_name_that_works(typed):
     complete = (
         "6.1.0-9-amd64",
         "6.1.0-9-rt-amd64",
@@ -278,12 +270,12 @@ def test_a_likely_spelling_is_answered_with_the_name_that_works(typed: str) -> N
         kernels.choose(kernels.parse(meant[0]).debian, held, AMD64)
 
 
-def test_a_path_may_hold_what_names_may_not(tmp_path: Path) -> None:
+def test_a_path_may_hold_what_names_may_not(tmp_path):
     spec = kernels.parse("mine=/a,b/c=d/bzImage,modules=/e,f")
     assert (spec.label, str(spec.path), str(spec.modules)) == ("mine", "/a,b/c=d/bzImage", "/e,f")
 
 
-def test_a_kernel_may_have_words_of_its_own_with_commas_and_quotes() -> None:
+def test_a_kernel_may_have_words_of_its_own_with_commas_and_quotes():
     spec = kernels.parse('q=debian:stock,append=isolcpus=1,2 mitigations=off x="a b"')
     assert (spec.label, spec.debian) == ("q", "stock")
     assert spec.append == 'isolcpus=1,2 mitigations=off x="a b"'
@@ -292,16 +284,14 @@ def test_a_kernel_may_have_words_of_its_own_with_commas_and_quotes() -> None:
 
 
 @pytest.mark.parametrize("load", ["", "a/b", "no-such", "line\nbreak"])
-def test_what_is_no_load_is_a_usage_error(lab: Lab, tmp_path: Path, load: str) -> None:
+def test_what_is_no_load_is_a_usage_error(lab, tmp_path, load):
     done = lab("run", "--kernel", f"a={tmp_path}/k", "--load", load, "pipes")
     assert done.returncode == 2
     assert done.stderr.startswith("klat lab: --load "), done.stderr
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_where_nothing_can_be_recorded_nothing_is_booted(
-    lab: Lab, tmp_path: Path, qemu: str
-) -> None:
+def test_where_nothing_can_be_recorded_nothing_is_booted(lab, tmp_path, qemu):
     lab.results.write_text("a file")
     done = lab("run", "--kernel", f"a={planted.kernel(tmp_path / 'k')}", "pipes")
     assert done.returncode == 2
@@ -312,9 +302,7 @@ def test_where_nothing_can_be_recorded_nothing_is_booted(
 
 
 @pytest.mark.parametrize("link", ["theirs/out", "theirs/out/a"])
-def test_another_users_link_is_refused_before_a_kernel_is_read(
-    lab: Lab, tmp_path: Path, root: None, link: str
-) -> None:
+def test_another_users_link_is_refused_before_a_kernel_is_read(lab, tmp_path, root, link):
     theirs = (lab.directory / link).parent
     theirs.mkdir(parents=True)
     os.chown(theirs, harness.NOBODY, harness.NOBODY)
@@ -330,7 +318,7 @@ def packages(*releases: str) -> dict[str, Package]:
     return {name: Package(name, "1", 1) for name in [*names, "linux-image-amd64", "busybox-static"]}
 
 
-def test_the_newest_build_of_a_name_is_taken() -> None:
+def test_the_newest_build_of_a_name_is_taken():
     held = kernels.offered(
         packages(
             "6.1.0-9-amd64",
@@ -378,7 +366,7 @@ def split_kernel(release: str, version: str, *absent: str, **versions: str) -> d
     return {p.name: p for p in (image, *held) if p.name.split("-")[1] not in absent}
 
 
-def test_a_name_is_of_the_newest_build_that_is_complete() -> None:
+def test_a_name_is_of_the_newest_build_that_is_complete():
     held = kernels.offered(
         {
             **split_kernel("8.1.3+deb15-amd64", "1"),
@@ -404,9 +392,7 @@ def test_a_name_is_of_the_newest_build_that_is_complete() -> None:
         kernels.choose("9.1", held, AMD64)
 
 
-def test_a_build_that_is_kept_can_be_had_after_the_archive_has_a_newer_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_build_that_is_kept_can_be_had_after_the_archive_has_a_newer_one(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     lab = tmp_path / "klat/lab"
     (lab / "apt").mkdir(parents=True)
@@ -435,7 +421,7 @@ def with_commands(directory: Path, **scripts: str) -> str:
     return f"{path}:{os.environ['PATH']}"
 
 
-def test_a_package_that_cannot_be_unpacked_tells_why(lab: Lab, tmp_path: Path, qemu: str) -> None:
+def test_a_package_that_cannot_be_unpacked_tells_why(lab, tmp_path, qemu):
     apt = lab.cache / "klat/lab/apt"
     apt.mkdir(parents=True)
     (apt / "index.json").write_text(json.dumps([["linux-image-6.1.0-9-amd64", "6.1.9-1", 1]]))
@@ -453,9 +439,7 @@ def test_a_package_that_cannot_be_unpacked_tells_why(lab: Lab, tmp_path: Path, q
     assert not list((lab.cache / "klat/lab/packages").iterdir())
 
 
-def test_a_build_whose_package_is_gone_is_replaced_by_the_one_before(
-    lab: Lab, tmp_path: Path, qemu: str
-) -> None:
+def test_a_build_whose_package_is_gone_is_replaced_by_the_one_before(lab, tmp_path, qemu):
     apt = lab.cache / "klat/lab/apt"
     apt.mkdir(parents=True)
     builds = [[f"linux-image-6.1.0-{n}-amd64", "6.1.9-1", 1] for n in (8, 9)]
@@ -470,9 +454,7 @@ def test_a_build_whose_package_is_gone_is_replaced_by_the_one_before(
     assert "no kernel debian:stock for amd64; there are" in done.stderr.splitlines()[-1]
 
 
-def test_apt_that_waits_on_a_full_disk_is_ended_and_told_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_apt_that_waits_on_a_full_disk_is_ended_and_told_so(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", with_commands(tmp_path, **{"apt-get": "exec sleep 60"}))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(apt, "_UPDATE_SECONDS", 1)
@@ -483,7 +465,7 @@ def test_apt_that_waits_on_a_full_disk_is_ended_and_told_so(
             Archive(lambda line: None).packages()
 
 
-def test_without_an_archive_one_line_says_what_to_do(lab: Lab, tmp_path: Path, qemu: str) -> None:
+def test_without_an_archive_one_line_says_what_to_do(lab, tmp_path, qemu):
     if not Path("/usr/share/keyrings/debian-archive-keyring.gpg").exists():
         harness.lacking("there is no keyring of Debian's")
     path = with_commands(tmp_path, **{"apt-get": "echo E: Could not connect >&2; exit 100"})
@@ -493,7 +475,7 @@ def test_without_an_archive_one_line_says_what_to_do(lab: Lab, tmp_path: Path, q
     assert "NAME=path/to/KERNEL" in done.stderr
 
 
-def test_a_guest_by_kvm_is_told_that_its_counter_is_invariant() -> None:
+def test_a_guest_by_kvm_is_told_that_its_counter_is_invariant():
     # By default QEMU's `host` keeps that from a guest, for it might be moved, and every run is invalid.
     machine = qemu.Machine(qemu.Emulator("qemu", (7, 2), "7.2", AMD64), "kvm", qemu.GuestSize())
     there = Path("there")
@@ -503,7 +485,7 @@ def test_a_guest_by_kvm_is_told_that_its_counter_is_invariant() -> None:
     assert words[words.index("-accel") + 1] == "kvm"
 
 
-def test_a_guest_has_the_machine_id_of_recorded_sessions() -> None:
+def test_a_guest_has_the_machine_id_of_recorded_sessions():
     """Compare refuses sessions of different machines, and bisect does not resume on one."""
     machine = qemu.Machine(
         qemu.Emulator("qemu", (7, 2), "7.2", AMD64), "counted", qemu.GuestSize(2)
@@ -514,8 +496,8 @@ def test_a_guest_has_the_machine_id_of_recorded_sessions() -> None:
 
 @pytest.mark.parametrize("planted_build", [b"", b"another build"])
 def test_a_cached_kernel_that_is_not_the_unpacked_one_is_replaced(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, planted_build: bytes
-) -> None:
+    tmp_path, monkeypatch, planted_build
+):
     monkeypatch.setattr(BzImage, "kernel", lambda *_: b"unpacked")
     monkeypatch.setattr(BzImage, "bootable", lambda *_: True)
     found = image.inspect(planted.kernel(tmp_path / "k"), AMD64.format)
@@ -527,8 +509,8 @@ def test_a_cached_kernel_that_is_not_the_unpacked_one_is_replaced(
 
 
 def test_qemu_starts_a_packed_kernel_of_x86_with_kvm_but_of_no_other_architecture(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, monkeypatch
+):
     """QEMU before 8.0 starts no EFI_ZBOOT kernel of arm64, also with KVM."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     flat = b"\0" * 0x38 + b"ARM\x64" + b"Linux version 6.1.0 \0"

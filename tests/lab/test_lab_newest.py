@@ -31,14 +31,14 @@ def session(request: pytest.FixtureRequest, output: Path) -> Session:
     return read_session(session_of(output, f"lab-{request.param}"))
 
 
-def test_every_program_measures(session: Session) -> None:
+def test_every_program_measures(session):
     assert {row.benchmark for row in session.rows} == {*programs.available()}
     for row in session.rows:
         assert (row.status, row.reason) == ("ok", ""), row.benchmark
         assert row.n or row.benchmark in ("semaphore", "transport"), row.metric
 
 
-def test_a_session_describes_the_kernel(session: Session) -> None:
+def test_a_session_describes_the_kernel(session):
     assert session.info["preemption"] in MODELS[session.label.removeprefix("lab-")]
     environment = session.path / "environment"
     (config,) = (environment / "boot").glob("config-*")
@@ -48,7 +48,7 @@ def test_a_session_describes_the_kernel(session: Session) -> None:
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_all_that_a_new_kernel_brings_is_compared(output: Path, name: str) -> None:
+def test_all_that_a_new_kernel_brings_is_compared(output, name):
     """docs/conditions.md says how to add the kernel to the table of all pairs."""
     sides = [output / "lab-6.1", output / f"lab-{name}"]
     for base, new in permutations(sides):
@@ -56,7 +56,7 @@ def test_all_that_a_new_kernel_brings_is_compared(output: Path, name: str) -> No
         assert done.returncode in (0, 1, 3) and "--allow" not in done.stdout, done.stdout
 
 
-def test_the_newest_kernel_is_of_the_last_line_that_is_listed(session: Session) -> None:
+def test_the_newest_kernel_is_of_the_last_line_that_is_listed(session):
     listed = klat("lab", "kernels", cwd=session.path).stdout
     lines = re.findall(r"^debian:(\d+)\.(\d+) ", listed, re.MULTILINE)
     last = ".".join(max(lines, key=lambda line: [int(number) for number in line]))

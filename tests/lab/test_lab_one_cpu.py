@@ -1,7 +1,5 @@
 """What a kernel of Debian's, PREEMPT_RT, measures on the one CPU of counted mode, where nobody says how."""
 
-from pathlib import Path
-
 import pytest
 from test_lab_boots import SHORT, lab_run, session_of
 
@@ -23,7 +21,7 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> list[Row]:
 
 
 @pytest.mark.parametrize("program", FAMILY)
-def test_a_program_runs_on_the_one_cpu_by_itself(rows: list[Row], program: str) -> None:
+def test_a_program_runs_on_the_one_cpu_by_itself(rows, program):
     own = [row for row in rows if row.benchmark == program]
     assert {row.placement for row in own} == {"one-cpu"}
     assert {row.status for row in own} <= {"ok", "disturbed"}
@@ -34,22 +32,20 @@ def of_method(rows: list[Row], method: str) -> list[Row]:
     return [row for row in rows if f"method={method};" in row.params]
 
 
-def test_a_signal_that_a_spinner_does_not_get_is_a_result(rows: list[Row]) -> None:
+def test_a_signal_that_a_spinner_does_not_get_is_a_result(rows):
     (row,) = of_method(rows, "signal")
     assert row.status == "skipped"
     assert row.reason.startswith("not delivered: SIGALRM")
 
 
 @pytest.mark.parametrize("method, policy", [("signal-below", "other:0"), ("nanosleep", "fifo:98")])
-def test_what_the_kernel_does_deliver_is_measured(
-    rows: list[Row], method: str, policy: str
-) -> None:
+def test_what_the_kernel_does_deliver_is_measured(rows, method, policy):
     own = of_method(rows, method)
     assert {(row.status, row.policy) for row in own} == {("ok", f"waiter={policy}")}
     assert all(row.n == 100 for row in own)
 
 
-def test_a_profile_measures_all_that_one_cpu_can(tmp_path: Path) -> None:
+def test_a_profile_measures_all_that_one_cpu_can(tmp_path):
     words = ("--kernel", "debian:rt", *SHORT, "--load", "none", "--output", tmp_path)
     lab_run(*words, "--profile", "rt", cwd=tmp_path)
     rows = read_session(session_of(tmp_path, "lab-rt")).rows

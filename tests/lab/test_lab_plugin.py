@@ -24,7 +24,7 @@ def emulator(directory: Path, says: str) -> qemu.Emulator:
     return qemu.Emulator(str(path), (9, 9), "9.9", AMD64)
 
 
-def test_the_newest_version_that_qemu_supports_is_declared(tmp_path: Path, plugin: Path) -> None:
+def test_the_newest_version_that_qemu_supports_is_declared(tmp_path, plugin):
     says = "plugin requires API version 1000000, but this QEMU supports only up to version 5"
     option = replay.find_plugin(emulator(tmp_path, says)).load("out=x")
     assert option.environment == {"KLAT_PLUGIN_API": "5"}
@@ -38,14 +38,12 @@ def test_the_newest_version_that_qemu_supports_is_declared(tmp_path: Path, plugi
         ("this QEMU supports only up to version 99", "has version 99 of the plugin API"),
     ],
 )
-def test_an_emulator_that_does_not_fit_is_refused(
-    tmp_path: Path, plugin: Path, says: str, reason: str
-) -> None:
+def test_an_emulator_that_does_not_fit_is_refused(tmp_path, plugin, says, reason):
     with pytest.raises(KlatError, match=reason):
         replay.find_plugin(emulator(tmp_path, says))
 
 
-def test_a_missing_plugin_is_named(tmp_path: Path, plugin: Path) -> None:
+def test_a_missing_plugin_is_named(tmp_path, plugin):
     plugin.unlink()
     with pytest.raises(KlatError, match=f"{plugin} is missing"):
         replay.find_plugin(emulator(tmp_path, ""))

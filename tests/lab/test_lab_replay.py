@@ -68,9 +68,7 @@ def replayed(
     return replay.replay([boot], [""], plugin, EMULATOR, work, signals, said.append), said
 
 
-def test_a_boot_with_other_samples_is_repeated(
-    session: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_boot_with_other_samples_is_repeated(session, monkeypatch):
     (found,), said = replayed(session, monkeypatch, [b"other", b"recorded"])
     assert found.kallsyms == "symbols"
     assert said == [
@@ -78,16 +76,12 @@ def test_a_boot_with_other_samples_is_repeated(
     ]
 
 
-def test_a_boot_that_never_gives_the_samples_is_refused(
-    session: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_boot_that_never_gives_the_samples_is_refused(session, monkeypatch):
     with pytest.raises(replay.OtherSamples, match="other samples of pipes"):
         replayed(session, monkeypatch, [b"other"] * 100)
 
 
-def test_a_boot_is_asked_for_its_symbols_once(
-    session: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_boot_is_asked_for_its_symbols_once(session, monkeypatch):
     replayed(session, monkeypatch, [b"recorded"])
 
     def never(*_: object) -> None:
@@ -120,9 +114,7 @@ TRACE_TOO_LARGE = "the emulator's plugin wrote a trace of more than 1024 MB; rec
         ("id=results,path=", False, "the guest wrote more than 1024 MB to a serial line"),
     ],
 )
-def test_a_file_of_a_repeated_boot_that_is_too_large(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str, delivered: bool, said: str
-) -> None:
+def test_a_file_of_a_repeated_boot_that_is_too_large(tmp_path, monkeypatch, file, delivered, said):
     """The plugin still writes after the guest has delivered its results."""
     if delivered:
         monkeypatch.setattr("klat.lab.boots.guest.receive", lambda *_: Delivery("complete", b""))

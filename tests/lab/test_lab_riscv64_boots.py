@@ -37,7 +37,7 @@ def twice(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return [session_of(output, LABEL) for output in outputs]
 
 
-def test_all_programs_count_and_the_same_boot_gives_the_same_bytes(twice: list[Path]) -> None:
+def test_all_programs_count_and_the_same_boot_gives_the_same_bytes(twice):
     first, second = twice
     record = read_session(first)
     assert (record.mode, record.unit) == ("counted", "instructions")
@@ -50,7 +50,7 @@ def test_all_programs_count_and_the_same_boot_gives_the_same_bytes(twice: list[P
 
 
 @pytest.mark.parametrize("program", ["pipes", "timer"])
-def test_the_counter_counts_single_instructions(twice: list[Path], program: str) -> None:
+def test_the_counter_counts_single_instructions(twice, program):
     record = read_session(twice[0])
     assert record.info["tsc"]["counter"] == "cycle"
     # `time` would give 1e4. The kernel's clock, which has the deadlines of timer, advances in the steps of `time`.
@@ -59,7 +59,7 @@ def test_the_counter_counts_single_instructions(twice: list[Path], program: str)
     assert math.gcd(*struct.unpack(f"<{len(held) // 8}Q", held)) == 1
 
 
-def test_a_kernel_of_ones_own_boots_without_modules(twice: list[Path], tmp_path: Path) -> None:
+def test_a_kernel_of_ones_own_boots_without_modules(twice, tmp_path):
     archive = Archive(lambda line: None, RISCV64.name)
     debian = kernels.obtain(kernels.parse("debian:stock"), archive, RISCV64)
     lab_run(*ARCH, "--kernel", f"mine={debian.image.path}", *SHORT, "pipes", cwd=tmp_path)
@@ -67,7 +67,7 @@ def test_a_kernel_of_ones_own_boots_without_modules(twice: list[Path], tmp_path:
     assert [row.status for row in read_session(session).rows] == ["ok"]
 
 
-def test_the_functions_add_up_to_the_sample_of_each_metric(twice: list[Path]) -> None:
+def test_the_functions_add_up_to_the_sample_of_each_metric(twice):
     found = explained_samples(twice[0])
     assert found.keys() >= METRICS
     for metric, sample in found.items():
@@ -77,13 +77,13 @@ def test_the_functions_add_up_to_the_sample_of_each_metric(twice: list[Path]) ->
         assert calls["do_irq"] if metric == "timer.lateness" else calls["do_trap_ecall_u"]
 
 
-def test_what_ran_during_the_worst_sample_beside_a_load(tmp_path: Path) -> None:
+def test_what_ran_during_the_worst_sample_beside_a_load(tmp_path):
     shown = worst_beside_a_load("riscv64", LABEL, tmp_path)
     assert re.search(r"\bdo_irq in load: wakes 1 task", shown), shown
     assert re.search(r"^ *[\d,]+  timer: ", shown, re.MULTILINE), shown
 
 
-def test_membarrier_interrupts_every_cpu(twice: list[Path], tmp_path: Path) -> None:
+def test_membarrier_interrupts_every_cpu(twice, tmp_path):
     words = ("lab", "shootdown", *ARCH, "--operation", "membarrier", "--cpus", "4")
     done = klat(*words, "--iterations", "20", cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -91,9 +91,7 @@ def test_membarrier_interrupts_every_cpu(twice: list[Path], tmp_path: Path) -> N
     assert "by the row of function calls, which also counts " in done.stdout
 
 
-def test_a_guest_that_cannot_count_skips_its_runs_with_the_reason(
-    twice: list[Path], tmp_path: Path
-) -> None:
+def test_a_guest_that_cannot_count_skips_its_runs_with_the_reason(twice, tmp_path):
     kernel = "mine=debian:stock,append=initcall_blacklist=pmu_sbi_devinit"
     done = klat("lab", "run", *ARCH, "--kernel", kernel, *SHORT, "pipes", cwd=tmp_path)
     assert done.returncode == 4, done.stderr

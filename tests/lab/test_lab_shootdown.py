@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from labs import Lab, experiment, write_session
+from labs import experiment, write_session
 
 from klat.commands import lab as command
 from klat.lab import execution, shootdown
@@ -47,9 +47,7 @@ def recorded(
     return session.path
 
 
-def test_a_shootdown_that_reached_all_is_told_so(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_shootdown_that_reached_all_is_told_so(tmp_path, capsys):
     assert shootdown.report(recorded(tmp_path))
     told = capsys.readouterr().out
     assert told.endswith(
@@ -60,9 +58,7 @@ def test_a_shootdown_that_reached_all_is_told_so(
 
 
 @pytest.mark.parametrize("delivered", [EXPECTED, EXPECTED - 1])
-def test_interrupts_that_no_program_can_see_are_counted_by_their_row(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], delivered: int
-) -> None:
+def test_interrupts_that_no_program_can_see_are_counted_by_their_row(tmp_path, capsys, delivered):
     """As on arm64."""
     evidence: dict[str, Any] = {"least_delivered": delivered, "least_interrupted": None}
     every = shootdown.report(recorded(tmp_path, operation="membarrier", **evidence))
@@ -74,9 +70,7 @@ def test_interrupts_that_no_program_can_see_are_counted_by_their_row(
     )
 
 
-def test_a_flush_without_an_interrupt_is_shown_by_proofs(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_flush_without_an_interrupt_is_shown_by_proofs(tmp_path, capsys):
     """As on arm64. The program refutes a run in which a responder did not fault."""
     none: dict[str, Any] = dict.fromkeys(ALL) | {"expected": EXPECTED, "proofs": 2, "stale": 0}
     assert shootdown.report(recorded(tmp_path, **none))
@@ -95,22 +89,18 @@ def test_a_flush_without_an_interrupt_is_shown_by_proofs(
         ({"least_interrupted": 0}, "each responder saw at least 0 timed ones"),
     ],
 )
-def test_a_shootdown_that_did_not_reach_all_is_told_so(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], evidence: dict[str, Any], told: str
-) -> None:
+def test_a_shootdown_that_did_not_reach_all_is_told_so(tmp_path, capsys, evidence, told):
     assert not shootdown.report(recorded(tmp_path, **evidence))
     assert told in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("status", ["invalid", "error", "skipped"])
-def test_a_run_that_is_not_to_be_trusted_shows_no_shootdown(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], status: str
-) -> None:
+def test_a_run_that_is_not_to_be_trusted_shows_no_shootdown(tmp_path, capsys, status):
     assert not shootdown.report(recorded(tmp_path, status, "not delivered: 2 of 3"))
     assert f"{status}: not delivered: 2 of 3" in capsys.readouterr().out
 
 
-def test_a_run_without_counts_shows_no_shootdown(tmp_path: Path) -> None:
+def test_a_run_without_counts_shows_no_shootdown(tmp_path):
     assert not shootdown.report(recorded(tmp_path, expected=0))
 
 
@@ -127,13 +117,7 @@ def test_a_run_without_counts_shows_no_shootdown(tmp_path: Path) -> None:
         (143, {}, 143),
     ],
 )
-def test_the_status_is_0_1_2_or_a_signals(
-    lab: Lab,
-    monkeypatch: pytest.MonkeyPatch,
-    attempted: int,
-    evidence: dict[str, Any],
-    status: int,
-) -> None:
+def test_the_status_is_0_1_2_or_a_signals(lab, monkeypatch, attempted, evidence, status):
     class Attempt:
         def __init__(self, *_: object, **__: object) -> None:
             self.recorded = [recorded(lab.results, **evidence)]

@@ -66,7 +66,7 @@ def rows(session: Path, cpu: str) -> list[dict[str, str]]:
     return [row for row in Session(session).rows if row["cpus"] == cpu]
 
 
-def test_a_clock_that_is_set_changes_no_sample(results: Path) -> None:
+def test_a_clock_that_is_set_changes_no_sample(results):
     session = results / "clock"
     assert (session / "statuses").read_text() == f"{MEASURED}\n"
     segments = rows(session, "1")
@@ -81,7 +81,7 @@ def test_a_clock_that_is_set_changes_no_sample(results: Path) -> None:
     assert begun[2] - begun[1] == pytest.approx(-1, abs=0.01)
 
 
-def test_a_suspension_refutes_its_segment_alone(results: Path) -> None:
+def test_a_suspension_refutes_its_segment_alone(results):
     session = results / "suspend"
     assert (session / "statuses").read_text() == f"{UNTRUSTED}\n"
     segments = rows(session, "1")
@@ -94,7 +94,7 @@ def test_a_suspension_refutes_its_segment_alone(results: Path) -> None:
     assert abs(int(refuted["n"]) - int(refuted["elapsed_ns"]) / 1e6) < 0.1 * int(refuted["n"])
 
 
-def test_a_suspension_that_gives_up_refutes_its_segment(results: Path) -> None:
+def test_a_suspension_that_gives_up_refutes_its_segment(results):
     session = results / "freeze"
     segments = rows(session, "1")
     (refuted,) = [row for row in segments if row["status"] not in VALID]
@@ -103,7 +103,7 @@ def test_a_suspension_that_gives_up_refutes_its_segment(results: Path) -> None:
     assert late > 900 and "suspend" in summary(session)
 
 
-def test_a_cpu_that_goes_offline_ends_its_soak_alone(results: Path) -> None:
+def test_a_cpu_that_goes_offline_ends_its_soak_alone(results):
     session = results / "offline"
     assert sorted((session / "statuses").read_text().split()) == [str(MEASURED), str(FAILED)]
     *valid, refuted, end = rows(session, "2")
