@@ -272,12 +272,13 @@ units: $(UNITS)
 # TESTS=tests/cli/test_program_usage.py runs part of a lane, one test at a time; PYTEST=-x passes options to pytest.
 # Without TESTS, the tests marked `alone` run after the others: another test on the machine would disturb them. And a test
 # that fails is run once more, because another guest of the host can disturb it too. The summary names it (RERUN).
+# The fast tests wait for half of their time, so more of them than CPUs run at once; the slow ones keep a CPU busy.
 TESTS ?=
 pytest = $(PYTHON) -B -m pytest -q -raR -p no:cacheprovider
 lane_pytest = $(pytest) --reruns 1
 define lane
 	$(Q)$(if $(TESTS),$(pytest) -m '$(1)' $(PYTEST) $(TESTS),status=0; \
-	OPENBLAS_NUM_THREADS=1 $(lane_pytest) -m '$(1) and not alone' -n auto --maxprocesses 4 --dist loadfile $(PYTEST) tests || status=$$?; \
+	OPENBLAS_NUM_THREADS=1 $(lane_pytest) -m '$(1) and not alone' -n $(2) --maxprocesses 4 --dist loadfile $(PYTEST) tests || status=$$?; \
 	$(lane_pytest) -m '$(1) and alone' $(PYTEST) $$(grep -rl --include='*.py' mark.alone tests) || status=$$?; \
 	exit $$status)
 endef
@@ -298,11 +299,11 @@ test-slow-build: test-slow-deps test-build
 # What the tests of the lab run in a guest.
 STATIC_TESTED := pipes/pipes tlbflush/tlbflush
 test: test-build
-	$(call lane,not slow and not long)
+	$(call lane,not slow and not long,4)
 test-slow: test-slow-build
-	$(call lane,slow and not long)
+	$(call lane,slow and not long,auto)
 test-long: test-long-deps test-slow-build
-	$(call lane,long)
+	$(call lane,long,auto)
 
 .PHONY: selfbench
 selfbench:
