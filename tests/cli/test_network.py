@@ -1,6 +1,5 @@
 """network --remote over forwarding between network namespaces, network/client, and what network refuses."""
 
-import json
 import os
 import shutil
 import signal
@@ -14,15 +13,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import harness
 import pytest
+from harness import FAILED, MEASURED, SKIPPED, UNTRUSTED, USAGE, Done, assert_one_line, json_of
+from harness import lacking
 
 pytestmark = pytest.mark.alone
 
-ROOT = Path(__file__).resolve().parents[2]
-NETWORK = ROOT / "network" / "network"
-CLIENT = ROOT / "network" / "client"
-MEASURED, FAILED, USAGE, UNTRUSTED, SKIPPED = range(5)
-LIMIT_SECONDS = 60
+NETWORK = harness.ROOT / "network" / "network"
+CLIENT = NETWORK.with_name("client")
 TRIES = 4
 SUBNET, PEER, PORT = "10.168.77.0/24", "10.168.77.2", 7717
 HEADER = struct.Struct(">IIII8x")  # magic, stream, sequence, reserved, start
@@ -66,47 +65,14 @@ BAD_ADDRESSES = (
 ).split()
 
 
-def lacking(reason: str) -> None:
-    """This machine cannot show it: a skip, or a failure where it should be able to."""
-    if os.environ.get("KLAT_REQUIRE") == "1":
-        pytest.fail(f"KLAT_REQUIRE is set, and {reason}")
-    pytest.skip(reason)
-
-
-@pytest.fixture(autouse=True)
-def built() -> None:
-    if not NETWORK.exists() or not CLIENT.exists():
-        pytest.fail(
-            "network/network and network/client are not built: run the tests by 'make test'"
-        )
-
-
 @pytest.fixture
-def root() -> None:
-    if os.geteuid() != 0:
-        lacking("this test needs root")
+def tun(root: None) -> None:
     if not Path("/dev/net/tun").exists():
         lacking("this test needs /dev/net/tun")
 
 
-@pytest.fixture
-def two_cpus() -> tuple[int, int]:
-    """The measured CPU and another one."""
-    cpus = sorted(os.sched_getaffinity(0))
-    if len(cpus) < 2:
-        lacking("this test needs two CPUs")
-    return cpus[-1], cpus[0]
-
-
-def command(*words: str | Path, limit: float = LIMIT_SECONDS) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [str(word) for word in words],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=limit,
-        check=False,
-    )
+def command(*words: str | Path) -> Done:
+    return harness.command(words, limit=60)
 
 
 def until(condition: Callable[[], bool]) -> bool:
@@ -119,17 +85,8 @@ def until(condition: Callable[[], bool]) -> bool:
 
 def must(*words: str | Path) -> str:
     done = command(*words)
-    assert done.returncode == 0, f"{words}: {done.stderr}"
-    return done.stdout
-
-
-def assert_one_line(
-    done: subprocess.CompletedProcess[str], status: int, program: str = "network"
-) -> str:
-    assert done.returncode == status, done
-    assert done.stdout == ""
-    assert done.stderr.startswith(f"{program}: ") and done.stderr.count("\n") == 1, done.stderr
-    return done.stderr
+    assert done.status == 0, str(done)
+    return done.out
 
 
 @dataclass
@@ -165,7 +122,7 @@ class Machines:
         return " state UP " in must("ip", "-n", namespace, "-oneline", "link", "show", link)
 
     def has_device(self, name: str = "klat0") -> bool:
-        return command("ip", "-n", self.measuring, "link", "show", name).returncode == 0
+        return command("ip", "-n", self.measuring, "link", "show", name).status == 0
 
     def forward(self, yes: bool) -> None:
         must(
@@ -186,22 +143,21 @@ class Machines:
                 for process in processes:
                     process.kill()
                     process.wait(timeout=60)
-            if done.returncode == MEASURED:
+            if done.status == MEASURED:
                 break
-        assert done and done.returncode == MEASURED, done
-        result = json.loads(done.stdout)
-        assert isinstance(result, dict)
-        return result
+        assert done and done.status == MEASURED, str(done)
+        return json_of(done)
 
 
 @pytest.fixture
-def machines(root: None, two_cpus: tuple[int, int]) -> Iterator[Machines]:
+def machines(tun: None, two_cpus: None) -> Iterator[Machines]:
     for tool in ("ip", "taskset", "sysctl"):
         if not shutil.which(tool):
             lacking(f"this test needs {tool}")
     name = f"klat-{os.getpid()}"
-    pair = Machines(f"{name}-a", f"{name}-b", *two_cpus)
-    if command("ip", "netns", "add", pair.measuring).returncode:
+    cpus = sorted(os.sched_getaffinity(0))
+    pair = Machines(f"{name}-a", f"{name}-b", cpus[-1], cpus[0])
+    if command("ip", "netns", "add", pair.measuring).status:
         lacking("this test needs to make network namespaces")
     try:
         must("ip", "netns", "add", pair.sending)
@@ -265,7 +221,8 @@ def test_packets_without_a_preemption_are_not_measured(machines):
 def test_without_forwarding_the_run_ends_and_says_why(machines):
     machines.forward(False)
     done = command(*machines.here("--wait-for", "1"))
-    assert "net.ipv4.ip_forward is 0" in assert_one_line(done, FAILED)
+    assert_one_line(done, "network", FAILED)
+    assert "net.ipv4.ip_forward is 0" in done.err
 
 
 def test_a_yielding_spinner_is_caught(machines):
@@ -275,9 +232,10 @@ def test_a_yielding_spinner_is_caught(machines):
         ) as sender:
             done = command(*machines.here("--plant", "yield", "--wait-for", "10", "--quiet"))
             sender.kill()
-        if done.returncode != FAILED:
+        if done.status != FAILED:
             break
-    assert "preempted" in assert_one_line(done, UNTRUSTED)
+    assert_one_line(done, "network", UNTRUSTED)
+    assert "preempted" in done.err
 
 
 @pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGTERM])
@@ -302,10 +260,10 @@ def test_the_run_ends_when_the_device_is_taken_away(machines):
 
 def test_a_device_or_subnet_of_somebody_else_is_left_alone(machines):
     before = machines.interfaces()
-    taken = assert_one_line(command(*machines.here("--device", "near")), FAILED)
-    assert "near" in taken and "--device" in taken
-    overlapping = assert_one_line(command(*machines.here("--address", "192.168.90.77/16")), FAILED)
-    assert "near" in overlapping and "--address" in overlapping
+    for option, value in (("--device", "near"), ("--address", "192.168.90.77/16")):
+        done = command(*machines.here(option, value))
+        assert_one_line(done, "network", FAILED)
+        assert "near" in done.err and option in done.err
     assert machines.interfaces() == before
 
 
@@ -337,18 +295,18 @@ def test_a_private_run_touches_no_interface(machines):
     assert during == before and machines.interfaces() == before
 
 
-def on_one_cpu(*arguments: str) -> subprocess.CompletedProcess[str]:
+def on_one_cpu(*arguments: str) -> Done:
     cpu = max(os.sched_getaffinity(0))
     return command(NETWORK, "--cpus", f"{cpu},{cpu}", "--iterations", "100", *arguments)
 
 
-def test_on_one_cpu_the_reader_preempts_a_client_that_preempted_the_spinner(root):
+def test_on_one_cpu_the_reader_preempts_a_client_that_preempted_the_spinner(tun):
     for _ in range(4):
         done = on_one_cpu("--json")
-        if done.returncode == MEASURED:
+        if done.status == MEASURED:
             break
-    assert done.returncode == MEASURED, done.stderr
-    told = json.loads(done.stdout)
+    assert done.status == MEASURED, str(done)
+    told = json_of(done)
     counts = told["evidence"]["counts"]
     assert counts["overtaken"] >= 99 and counts["preempted"] >= 99 and counts["offset_bound"] == 0
     low, high, client = (worker["priority"] for worker in told["evidence"]["workers"])
@@ -358,31 +316,32 @@ def test_on_one_cpu_the_reader_preempts_a_client_that_preempted_the_spinner(root
     assert figures["send_to_read"] < figures["timer_to_read"]
 
 
-def test_on_one_cpu_a_yielding_spinner_is_caught(root):
-    done = on_one_cpu("--plant", "yield")
-    assert done.returncode == UNTRUSTED and "spinning and preempted" in done.stderr, done.stderr
+@pytest.mark.parametrize(
+    "words, status, why",
+    [
+        (("--plant", "yield"), UNTRUSTED, "spinning and preempted"),
+        (("--low-priority", "97"), FAILED, "another --low-priority"),
+    ],
+)
+def test_on_one_cpu_a_yielding_spinner_and_no_priority_between_are_caught(tun, words, status, why):
+    done = on_one_cpu(*words)
+    assert done.status == status and why in done.err, str(done)
 
 
-def test_on_one_cpu_there_has_to_be_a_priority_between(root):
-    done = on_one_cpu("--low-priority", "97")
-    assert done.returncode == 1 and "another --low-priority" in done.stderr, done.stderr
-
-
-def test_without_the_tun_device_the_run_is_skipped(root, two_cpus):
+def test_without_the_tun_device_the_run_is_skipped(tun, two_cpus):
     # A network of its own as well, in which nobody else has a device.
     without = ("unshare", "--mount", "--net")
-    if command(*without, "true").returncode:
+    if command(*without, "true").status:
         lacking("this test needs to make namespaces")
     script = 'mount -t tmpfs none /dev/net && exec "$0" "$@"'
     for mode in ((), ("--remote",)):
         done = command(*without, "sh", "-c", script, NETWORK, *mode)
-        assert "/dev/net/tun" in assert_one_line(done, SKIPPED)
+        assert_one_line(done, "network", SKIPPED)
+        assert "/dev/net/tun" in done.err
 
 
-def test_an_ordinary_user_who_may_open_the_device_has_a_network_of_their_own(
-    root, two_cpus, tmp_path
-):
-    if command("unshare", "--mount", "true").returncode or not shutil.which("setpriv"):
+def test_an_ordinary_user_who_may_open_the_device_has_a_network_of_their_own(tun, two_cpus):
+    if command("unshare", "--mount", "true").status or not shutil.which("setpriv"):
         lacking("this test needs to make a mount namespace, and setpriv")
     # The namespace's /dev/net/tun is open to all, as distributions have it; the program is where everyone can run it.
     script = (
@@ -392,11 +351,11 @@ def test_an_ordinary_user_who_may_open_the_device_has_a_network_of_their_own(
     )
     for _ in range(3 * TRIES):
         done = command("unshare", "--mount", "sh", "-c", script, NETWORK, "--json")
-        if done.returncode == SKIPPED:
-            lacking(done.stderr.strip())
-        result = json.loads(done.stdout)
+        if done.status == SKIPPED:
+            lacking(done.err.strip())
+        result = json_of(done)
         # Without priorities, other work on the machine can take the reader's place.
-        if done.returncode == MEASURED and evidence(result)["preempted"] >= 495:
+        if done.status == MEASURED and evidence(result)["preempted"] >= 495:
             break
     else:
         pytest.fail(str(done))
@@ -426,7 +385,7 @@ def test_an_ordinary_user_who_may_open_the_device_has_a_network_of_their_own(
     ids=lambda value: value.name if isinstance(value, Path) else " ".join(value),
 )
 def test_a_bad_argument_is_one_line_and_status_2(program, arguments):
-    assert_one_line(command(program, *arguments), USAGE, program.name)
+    assert_one_line(command(program, *arguments), program.name, USAGE)
 
 
 @pytest.fixture
@@ -442,8 +401,8 @@ def send_to(listener: socket.socket, *arguments: str) -> list[bytes]:
     """What the client says that it sent, received."""
     port = str(listener.getsockname()[1])
     done = command(CLIENT, "--to", "127.0.0.1", "--port", port, *arguments)
-    assert done.returncode == 0 and done.stderr == "", done
-    return [listener.recv(65536) for _ in range(int(done.stdout.split()[1]))]
+    assert done.status == 0 and done.err == "", str(done)
+    return [listener.recv(65536) for _ in range(int(done.out.split()[1]))]
 
 
 @pytest.mark.parametrize("size", [HEADER.size, 64, LARGEST])
@@ -468,21 +427,21 @@ def test_the_client_reports_refusals(listener):
     port = str(listener.getsockname()[1])
     listener.close()
     done = command(CLIENT, "--to", "127.0.0.1", "--port", port, "--count", "20")
-    assert done.returncode == 0
-    assert "refused" in done.stderr and done.stderr.count("\n") == 1, done
+    assert done.status == 0
+    assert "refused" in done.err and done.err.count("\n") == 1, str(done)
 
 
 def test_the_client_says_when_there_is_no_route(machines):
     done = command(*machines.there(CLIENT, "--to", "203.0.113.1"))
-    assert "route" in assert_one_line(done, FAILED, "client")
+    assert_one_line(done, "client", FAILED)
+    assert "route" in done.err
 
 
 def test_the_client_helps(listener):
     done = command(CLIENT, "--help")
-    assert done.returncode == 0 and done.stderr == ""
-    assert all(len(line) < 80 for line in done.stdout.splitlines())
+    assert done.status == 0 and done.err == ""
+    assert all(len(line) < 80 for line in done.out.splitlines())
     with open("/dev/full", "w") as full:
         for words in (["--help"], ["--to", "127.0.0.1", "--count", "1", "--interval", "0"]):
             words += ["--port", str(listener.getsockname()[1])]
-            failed = subprocess.run([CLIENT, *words], stdout=full, stderr=subprocess.PIPE)
-            assert failed.returncode == FAILED
+            assert harness.command([CLIENT, *words], stdout=full).status == FAILED
