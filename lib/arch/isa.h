@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * What each lib/arch/<isa>/ defines, beside the inline functions of its arch.h. This is the lowest
- * layer: it calls nothing of klat.
+ * layer: it calls nothing of klat. default.c has what most of them answer.
  */
 #ifndef KLAT_ISA_H
 #define KLAT_ISA_H

@@ -3,13 +3,11 @@
 #ifndef KLAT_ARCH_H
 #define KLAT_ARCH_H
 
-#include <sched.h>
 #include <stdbool.h>
 #include <stdint.h>
-#include <sys/rseq.h>
 
-/* A user program does not see interrupts. */
-#define KLAT_ARCH_HAS_MARK 0
+#include "arch/unmarked.h"
+
 /* A TLB shootdown is an instruction that the hardware broadcasts. It causes no interrupt. */
 #define KLAT_ARCH_SHOOTDOWN_INTERRUPTS 0
 #define KLAT_ARCH_SHOOTDOWN_CALLS 0
@@ -43,20 +41,7 @@ static inline uint64_t klat_stamp_begin(void)
 	return now;
 }
 
-/* The CPU is read after the counter: a thread that moves between the two shows as moved. The kernel
- * keeps cpu_id of the C library's rseq area up to date. Without this area, klat measures only in an
- * emulator: see klat_arch_missing(). */
-static inline uint64_t klat_arch_stamp_end(uint32_t *cpu_identity)
-{
-	const struct rseq *rseq =
-		(const struct rseq *)((char *)__builtin_thread_pointer() + __rseq_offset);
-	uint64_t now = klat_stamp_begin();
-
-	*cpu_identity = __atomic_load_n(&rseq->cpu_id, __ATOMIC_RELAXED);
-	if (__builtin_expect((int32_t)*cpu_identity < 0, 0))
-		*cpu_identity = sched_getcpu();
-	return now;
-}
+#include "arch/rseq.h"
 
 /* Without libc's errno: what the kernel returns. */
 static inline __attribute__((always_inline)) long
@@ -70,15 +55,6 @@ klat_arch_syscall(long number, long first, long second, long third, long fourth)
 
 	__asm__ volatile("svc 0" : "+r"(x0) : "r"(x8), "r"(x1), "r"(x2), "r"(x3) : "memory");
 	return x0;
-}
-
-static inline void klat_arch_mark(void)
-{
-}
-
-static inline bool klat_arch_mark_lost(void)
-{
-	return false;
 }
 
 #endif

@@ -59,49 +59,10 @@ const char *klat_arch_counter(void)
 	return "cntvct_el0";
 }
 
-bool klat_arch_clock_step(int64_t (*read_clock)(void), int64_t *ns, uint64_t *ticks)
-{
-	(void)read_clock;
-	(void)ns;
-	(void)ticks;
-	return false;
-}
-
-/* By the architecture. */
-bool klat_arch_counter_invariant(void)
-{
-	return true;
-}
-
-bool klat_arch_counter_traced(void)
-{
-	return false;
-}
-
 int klat_arch_frequencies(struct klat_arch_frequency frequencies[KLAT_ARCH_MAX_FREQUENCIES])
 {
 	frequencies[0] = (struct klat_arch_frequency){ "cntfrq_el0", frequency_hz() / 1e3 };
 	return 1;
-}
-
-/* By firmware, in cntfrq_el0 or the device tree. */
-bool klat_arch_frequency_given(void)
-{
-	return true;
-}
-
-bool klat_arch_pm_open(void)
-{
-	return false;
-}
-
-int64_t klat_arch_pm_read(void)
-{
-	return 0;
-}
-
-void klat_arch_pm_close(void)
-{
 }
 
 /*
@@ -121,19 +82,6 @@ enum klat_arch_machine klat_arch_machine(void)
 	if (klat_arch_described_emulated())
 		return KLAT_ARCH_EMULATED;
 	return klat_arch_described_virtual() ? KLAT_ARCH_VIRTUAL : KLAT_ARCH_HARDWARE;
-}
-
-/* Firmware in EL3 can interrupt the kernel. No counter shows it. */
-int64_t klat_arch_smi_count(int cpu)
-{
-	(void)cpu;
-	return -1;
-}
-
-/* By TLBI, which the hardware broadcasts. */
-int klat_arch_broadcast_cpus(void)
-{
-	return 1;
 }
 
 int klat_arch_interrupt_row(const char *line)

@@ -10,8 +10,8 @@
 #include <time.h>
 #include <unistd.h>
 
-/* A user program does not see interrupts. */
-#define KLAT_ARCH_HAS_MARK 0
+#include "arch/unmarked.h"
+
 /* A TLB shootdown interrupts the other CPUs, as far as one knows. */
 #define KLAT_ARCH_SHOOTDOWN_INTERRUPTS 1
 #define KLAT_ARCH_SHOOTDOWN_CALLS 0
@@ -49,15 +49,6 @@ static inline long klat_arch_syscall(long number, long first, long second, long 
 	long result = syscall(number, first, second, third, fourth);
 
 	return result < 0 ? -errno : result;
-}
-
-static inline void klat_arch_mark(void)
-{
-}
-
-static inline bool klat_arch_mark_lost(void)
-{
-	return false;
 }
 
 #endif

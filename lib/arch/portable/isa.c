@@ -22,25 +22,6 @@ const char *klat_arch_counter(void)
 	return "clock_monotonic_raw";
 }
 
-bool klat_arch_clock_step(int64_t (*read_clock)(void), int64_t *ns, uint64_t *ticks)
-{
-	(void)read_clock;
-	(void)ns;
-	(void)ticks;
-	return false;
-}
-
-/* The kernel corrects its clock for frequency changes and idle states of the hardware. */
-bool klat_arch_counter_invariant(void)
-{
-	return true;
-}
-
-bool klat_arch_counter_traced(void)
-{
-	return false;
-}
-
 int klat_arch_frequencies(struct klat_arch_frequency frequencies[KLAT_ARCH_MAX_FREQUENCIES])
 {
 	(void)frequencies;
@@ -50,20 +31,6 @@ int klat_arch_frequencies(struct klat_arch_frequency frequencies[KLAT_ARCH_MAX_F
 bool klat_arch_frequency_given(void)
 {
 	return false;
-}
-
-bool klat_arch_pm_open(void)
-{
-	return false;
-}
-
-int64_t klat_arch_pm_read(void)
-{
-	return 0;
-}
-
-void klat_arch_pm_close(void)
-{
 }
 
 /* A device tree names the hypervisor. On x86 a flag in /proc/cpuinfo does. Neither
@@ -81,12 +48,6 @@ enum klat_arch_machine klat_arch_machine(void)
 	if (file)
 		fclose(file);
 	return is_virtual ? KLAT_ARCH_VIRTUAL : KLAT_ARCH_HARDWARE;
-}
-
-int64_t klat_arch_smi_count(int cpu)
-{
-	(void)cpu;
-	return -1;
 }
 
 /* klat does not know, so it expects interrupts. */

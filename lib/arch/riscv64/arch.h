@@ -3,13 +3,11 @@
 #ifndef KLAT_ARCH_H
 #define KLAT_ARCH_H
 
-#include <sched.h>
 #include <stdbool.h>
 #include <stdint.h>
-#include <sys/rseq.h>
 
-/* A user program does not see interrupts. */
-#define KLAT_ARCH_HAS_MARK 0
+#include "arch/unmarked.h"
+
 /* A TLB shootdown is usually a call of firmware, whose interrupts the kernel does not count. Some
  * kernels call a function on the other CPUs. */
 #define KLAT_ARCH_SHOOTDOWN_INTERRUPTS 0
@@ -49,18 +47,7 @@ static inline uint64_t klat_stamp_begin(void)
 	return now;
 }
 
-/* As on arm64. */
-static inline uint64_t klat_arch_stamp_end(uint32_t *cpu_identity)
-{
-	const struct rseq *rseq =
-		(const struct rseq *)((char *)__builtin_thread_pointer() + __rseq_offset);
-	uint64_t now = klat_stamp_begin();
-
-	*cpu_identity = __atomic_load_n(&rseq->cpu_id, __ATOMIC_RELAXED);
-	if (__builtin_expect((int32_t)*cpu_identity < 0, 0))
-		*cpu_identity = sched_getcpu();
-	return now;
-}
+#include "arch/rseq.h"
 
 /* Without libc's errno: what the kernel returns. */
 static inline __attribute__((always_inline)) long
@@ -74,15 +61,6 @@ klat_arch_syscall(long number, long first, long second, long third, long fourth)
 
 	__asm__ volatile("ecall" : "+r"(a0) : "r"(a7), "r"(a1), "r"(a2), "r"(a3) : "memory");
 	return a0;
-}
-
-static inline void klat_arch_mark(void)
-{
-}
-
-static inline bool klat_arch_mark_lost(void)
-{
-	return false;
 }
 
 #endif

@@ -144,17 +144,6 @@ bool klat_arch_clock_step(int64_t (*read_clock)(void), int64_t *ns, uint64_t *ti
 	return false;
 }
 
-/* By the architecture. */
-bool klat_arch_counter_invariant(void)
-{
-	return true;
-}
-
-bool klat_arch_counter_traced(void)
-{
-	return false;
-}
-
 /* A property of one cell, which is big-endian. It is the frequency of `time`. */
 int klat_arch_frequencies(struct klat_arch_frequency frequencies[KLAT_ARCH_MAX_FREQUENCIES])
 {
@@ -168,26 +157,6 @@ int klat_arch_frequencies(struct klat_arch_frequency frequencies[KLAT_ARCH_MAX_F
 		fclose(file);
 	frequencies[0] = (struct klat_arch_frequency){ "device_tree", hz / 1e3 };
 	return 1;
-}
-
-/* By firmware. */
-bool klat_arch_frequency_given(void)
-{
-	return true;
-}
-
-bool klat_arch_pm_open(void)
-{
-	return false;
-}
-
-int64_t klat_arch_pm_read(void)
-{
-	return 0;
-}
-
-void klat_arch_pm_close(void)
-{
 }
 
 /*
@@ -213,19 +182,6 @@ enum klat_arch_machine klat_arch_machine(void)
 	    (!has_vendor && klat_arch_tree_has("compatible", "riscv-virtio")))
 		return KLAT_ARCH_EMULATED;
 	return klat_arch_described_virtual() ? KLAT_ARCH_VIRTUAL : KLAT_ARCH_HARDWARE;
-}
-
-/* Firmware in machine mode can interrupt the kernel. No counter shows it. */
-int64_t klat_arch_smi_count(int cpu)
-{
-	(void)cpu;
-	return -1;
-}
-
-/* By a call of firmware. A kernel that sends interrupts itself counts them as function calls. */
-int klat_arch_broadcast_cpus(void)
-{
-	return 1;
 }
 
 int klat_arch_interrupt_row(const char *line)

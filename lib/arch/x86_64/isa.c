@@ -57,14 +57,6 @@ const char *klat_arch_counter(void)
 	return "tsc";
 }
 
-bool klat_arch_clock_step(int64_t (*read_clock)(void), int64_t *ns, uint64_t *ticks)
-{
-	(void)read_clock;
-	(void)ns;
-	(void)ticks;
-	return false;
-}
-
 /* CPUID 80000007h EDX bit 8 is both constant_tsc and nonstop_tsc. */
 bool klat_arch_counter_invariant(void)
 {
