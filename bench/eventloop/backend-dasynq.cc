@@ -118,11 +118,6 @@ int unwatch(loop *of)
 	return 0;
 }
 
-void close_dasynq(loop *of)
-{
-	delete static_cast<dasynq_loop *>(of->own);
-}
-
 backend made()
 {
 	backend it = {};
@@ -131,7 +126,6 @@ backend made()
 	it.watch = watch;
 	it.pass = pass;
 	it.unwatch = unwatch;
-	it.close = close_dasynq;
 	return it;
 }
 

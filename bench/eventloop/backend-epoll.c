@@ -7,7 +7,6 @@
  */
 #include "dispatch.h"
 
-#include <stdlib.h>
 #include <sys/epoll.h>
 
 /* The rest waits for the next pass. */
@@ -15,7 +14,6 @@
 
 struct epoll {
 	int fd, limit;
-	struct epoll_event *events;
 };
 
 static uint32_t flags_of(const struct loop *loop)
@@ -27,19 +25,13 @@ static uint32_t flags_of(const struct loop *loop)
 
 static int open_epoll(struct loop *loop)
 {
-	struct epoll *epoll = calloc(1, sizeof(*epoll));
+	struct epoll *epoll = loop->own;
 
-	if (!epoll)
-		return -ENOMEM;
-	loop->own = epoll;
-	epoll->limit = loop->batch                 ? loop->batch
-		       : loop->count < MOST_EVENTS ? loop->count
-						   : MOST_EVENTS;
+	epoll->limit = loop->batch ? loop->batch : MOST_EVENTS;
+	if (epoll->limit > loop->count)
+		epoll->limit = loop->count;
 	epoll->fd = epoll_create1(EPOLL_CLOEXEC);
-	if (epoll->fd < 0)
-		return -errno;
-	epoll->events = calloc(epoll->limit, sizeof(*epoll->events));
-	return epoll->events ? dispatch_open(loop) : -ENOMEM;
+	return epoll->fd < 0 ? -errno : dispatch_open(loop);
 }
 
 static int watch(struct loop *loop)
@@ -59,13 +51,14 @@ static int watch(struct loop *loop)
 static int pass(struct loop *loop)
 {
 	struct epoll *epoll = loop->own;
-	int count = epoll_wait(epoll->fd, epoll->events, epoll->limit, 0);
+	const struct epoll_event *events = loop->each;
+	int count = epoll_wait(epoll->fd, loop->each, epoll->limit, 0);
 
 	if (count < 0)
 		return -errno;
 	dispatch_begin(loop);
 	for (int i = 0; i < count; i++)
-		dispatch_ready(loop, epoll->events[i].data.ptr);
+		dispatch_ready(loop, events[i].data.ptr);
 	dispatch_end(loop);
 	return 0;
 }
@@ -89,41 +82,10 @@ static int unwatch(struct loop *loop)
 	return 0;
 }
 
-static void close_epoll(struct loop *loop)
-{
-	struct epoll *epoll = loop->own;
+#define EPOLL                                                                                      \
+	.own = sizeof(struct epoll), .each = sizeof(struct epoll_event), .open = open_epoll,       \
+	.watch = watch, .pass = pass, .unwatch = unwatch
 
-	dispatch_close(loop);
-	if (!epoll)
-		return;
-	if (epoll->fd >= 0)
-		close(epoll->fd);
-	free(epoll->events);
-	free(epoll);
-}
-
-const struct backend backend_epoll = {
-	.open = open_epoll,
-	.watch = watch,
-	.pass = pass,
-	.unwatch = unwatch,
-	.close = close_epoll,
-};
-
-const struct backend backend_epoll_oneshot = {
-	.open = open_epoll,
-	.watch = watch,
-	.pass = pass,
-	.unwatch = unwatch,
-	.close = close_epoll,
-	.handled = arm_again,
-};
-
-const struct backend backend_epoll_edge = {
-	.open = open_epoll,
-	.watch = watch,
-	.pass = pass,
-	.unwatch = unwatch,
-	.close = close_epoll,
-	.takes_all = true,
-};
+const struct backend backend_epoll = { EPOLL };
+const struct backend backend_epoll_oneshot = { EPOLL, .handled = arm_again };
+const struct backend backend_epoll_edge = { EPOLL, .takes_all = true };

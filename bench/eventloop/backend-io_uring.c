@@ -11,18 +11,11 @@
 
 #include <liburing.h>
 #include <poll.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define MOST_REQUESTS 1024
 
-struct uring {
-	struct io_uring ring;
-	bool begun;
-	uint64_t *bytes; /* buffer of each pair */
-};
-
-static int begin(struct uring *uring, int count)
+static int open_uring(struct loop *loop)
 {
 	/* Completions only when asked for, if the kernel has that (6.1). */
 	static const unsigned ways[] = { IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN,
@@ -31,52 +24,41 @@ static int begin(struct uring *uring, int count)
 
 	for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]) && err == -EINVAL; i++) {
 		struct io_uring_params params = { .flags = ways[i] | IORING_SETUP_CQSIZE,
-						  .cq_entries = 2 * count + MOST_REQUESTS };
+						  .cq_entries = 2 * loop->count + MOST_REQUESTS };
 
-		err = io_uring_queue_init_params(MOST_REQUESTS, &uring->ring, &params);
+		err = io_uring_queue_init_params(MOST_REQUESTS, loop->own, &params);
 	}
-	return err;
-}
-
-static int open_uring(struct loop *loop)
-{
-	struct uring *uring = calloc(1, sizeof(*uring));
-	int err;
-
-	if (!uring)
-		return -ENOMEM;
-	loop->own = uring;
-	uring->bytes = calloc(loop->count, sizeof(*uring->bytes));
-	if (!uring->bytes)
-		return -ENOMEM;
-	err = begin(uring, loop->count);
-	uring->begun = !err;
 	if (!err)
 		klat_prefault();
-	return err ? err : dispatch_open(loop);
+	return err ?: dispatch_open(loop);
 }
 
 /* A request to fill in. If the queue is full, submit it first. */
-static int request(struct uring *uring, struct io_uring_sqe **sqe)
+static int request(struct io_uring *ring, struct io_uring_sqe **sqe)
 {
 	int err = 0;
 
-	while (!(*sqe = io_uring_get_sqe(&uring->ring)) && err >= 0)
-		err = io_uring_submit(&uring->ring);
+	while (!(*sqe = io_uring_get_sqe(ring)) && err >= 0)
+		err = io_uring_submit(ring);
 	return *sqe ? 0 : err;
+}
+
+static uint64_t *buffer_of(const struct loop *loop, const struct pair *pair)
+{
+	return (uint64_t *)loop->each + (pair - loop->pairs);
 }
 
 /* Ask for a pair's next arrival, or byte. */
 static int ask(struct loop *loop, struct pair *pair)
 {
-	struct uring *uring = loop->own;
+	struct io_uring *ring = loop->own;
 	struct io_uring_sqe *sqe;
-	int err = request(uring, &sqe);
+	int err = request(ring, &sqe);
 
 	if (err)
 		return err;
 	if (loop->backend->reads)
-		io_uring_prep_read(sqe, pair->in, &uring->bytes[pair - loop->pairs],
+		io_uring_prep_read(sqe, pair->in, buffer_of(loop, pair),
 				   loop->descriptor == EVENTFD ? sizeof(uint64_t) : 1, -1);
 	else
 		io_uring_prep_poll_multishot(sqe, pair->in, POLLIN);
@@ -86,19 +68,18 @@ static int ask(struct loop *loop, struct pair *pair)
 
 static int watch(struct loop *loop)
 {
-	struct uring *uring = loop->own;
+	struct io_uring *ring = loop->own;
 	int err = 0;
 
 	for (struct pair *pair = loop->pairs; pair < loop->end && !err; pair++)
 		err = ask(loop, pair);
-	err = err ?: io_uring_submit(&uring->ring);
+	err = err ?: io_uring_submit(ring);
 	dispatch_watch(loop);
 	return err < 0 ? err : 0;
 }
 
 static void completed(struct loop *loop, const struct io_uring_cqe *cqe)
 {
-	struct uring *uring = loop->own;
 	struct pair *pair = io_uring_cqe_get_data(cqe);
 	int err = 0;
 
@@ -107,8 +88,7 @@ static void completed(struct loop *loop, const struct io_uring_cqe *cqe)
 		return;
 	}
 	if (loop->backend->reads)
-		pair->taken =
-			loop_count_bytes(loop, pair, &uring->bytes[pair - loop->pairs], cqe->res);
+		pair->taken = loop_count_bytes(loop, pair, buffer_of(loop, pair), cqe->res);
 	dispatch_ready(loop, pair);
 	/* The kernel may end a multishot poll request. */
 	if (!loop->backend->reads && !(cqe->flags & IORING_CQE_F_MORE))
@@ -127,25 +107,25 @@ static void read_again(struct loop *loop, struct pair *pair)
 
 static int pass(struct loop *loop)
 {
-	struct uring *uring = loop->own;
+	struct io_uring *ring = loop->own;
 	unsigned ready, head, count = 0;
 	struct io_uring_cqe *cqe;
-	int err = io_uring_submit_and_get_events(&uring->ring);
+	int err = io_uring_submit_and_get_events(ring);
 
 	if (err < 0)
 		return err;
-	ready = io_uring_cq_ready(&uring->ring);
+	ready = io_uring_cq_ready(ring);
 	if (loop->batch && ready > (unsigned)loop->batch)
 		ready = loop->batch;
 	dispatch_begin(loop);
-	io_uring_for_each_cqe(&uring->ring, head, cqe)
+	io_uring_for_each_cqe(ring, head, cqe)
 	{
 		if (count == ready)
 			break;
 		count++;
 		completed(loop, cqe);
 	}
-	io_uring_cq_advance(&uring->ring, count);
+	io_uring_cq_advance(ring, count);
 	dispatch_end(loop);
 	return 0;
 }
@@ -153,12 +133,12 @@ static int pass(struct loop *loop)
 /* Both the request and its cancellation complete. */
 static int unwatch(struct loop *loop)
 {
-	struct uring *uring = loop->own;
+	struct io_uring *ring = loop->own;
 	int left = 2 * loop->count;
 
 	for (struct pair *pair = loop->pairs; pair < loop->end; pair++) {
 		struct io_uring_sqe *sqe;
-		int err = request(uring, &sqe);
+		int err = request(ring, &sqe);
 
 		if (err)
 			return err;
@@ -168,54 +148,23 @@ static int unwatch(struct loop *loop)
 	while (left > 0) {
 		struct __kernel_timespec limit = { .tv_sec = 2 };
 		struct io_uring_cqe *cqe;
-		int err = io_uring_submit_and_wait_timeout(&uring->ring, &cqe, 1, &limit, NULL);
+		int err = io_uring_submit_and_wait_timeout(ring, &cqe, 1, &limit, NULL);
 		unsigned count;
 
 		if (err < 0 && err != -EINTR)
 			return err;
-		count = io_uring_cq_ready(&uring->ring);
-		io_uring_cq_advance(&uring->ring, count);
+		count = io_uring_cq_ready(ring);
+		io_uring_cq_advance(ring, count);
 		left -= count;
 	}
 	return 0;
 }
 
-static void close_uring(struct loop *loop)
-{
-	struct uring *uring = loop->own;
+#define URING                                                                                      \
+	.own = sizeof(struct io_uring), .each = sizeof(uint64_t), .open = open_uring,              \
+	.watch = watch, .pass = pass, .unwatch = unwatch, .most_pairs = 30000,                     \
+	.denied = "it takes Linux 5.13, and neither sysctl kernel.io_uring_disabled nor a "        \
+		  "container's seccomp filter may forbid it"
 
-	dispatch_close(loop);
-	if (!uring)
-		return;
-	if (uring->begun)
-		io_uring_queue_exit(&uring->ring);
-	free(uring->bytes);
-	free(uring);
-}
-
-#define DENIED                                                                                     \
-	"it takes Linux 5.13, and neither sysctl kernel.io_uring_disabled nor a container's "      \
-	"seccomp filter may forbid it"
-
-const struct backend backend_io_uring_poll = {
-	.open = open_uring,
-	.watch = watch,
-	.pass = pass,
-	.unwatch = unwatch,
-	.close = close_uring,
-	.takes_all = true,
-	.most_pairs = 30000,
-	.denied = DENIED,
-};
-
-const struct backend backend_io_uring_read = {
-	.open = open_uring,
-	.watch = watch,
-	.pass = pass,
-	.unwatch = unwatch,
-	.close = close_uring,
-	.handled = read_again,
-	.reads = true,
-	.most_pairs = 30000,
-	.denied = DENIED,
-};
+const struct backend backend_io_uring_poll = { URING, .takes_all = true };
+const struct backend backend_io_uring_read = { URING, .handled = read_again, .reads = true };

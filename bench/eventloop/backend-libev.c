@@ -8,27 +8,21 @@
 #include "eventloop.h"
 
 #include <ev.h>
-#include <stdlib.h>
 
 struct watcher {
 	ev_io io;
 	ev_timer timer;
 };
 
-struct libev {
-	struct ev_loop *loop;
-	struct watcher *watchers;
-};
-
 static struct watcher *watcher_of(const struct pair *pair)
 {
-	return &((struct libev *)pair->loop->own)->watchers[pair - pair->loop->pairs];
+	return (struct watcher *)pair->loop->each + (pair - pair->loop->pairs);
 }
 
 static void set_timer(struct loop *loop, struct watcher *watcher)
 {
 	watcher->timer.repeat = loop_draw(loop) / 1e9;
-	ev_timer_again(((struct libev *)loop->own)->loop, &watcher->timer);
+	ev_timer_again(loop->own, &watcher->timer);
 }
 
 static void on_readable(struct ev_loop *ev, ev_io *io, int events)
@@ -51,27 +45,19 @@ static void on_timer(struct ev_loop *ev, ev_timer *timer, int events)
 
 static int open_libev(struct loop *loop)
 {
-	struct libev *libev = calloc(1, sizeof(*libev));
-
-	if (!libev)
-		return -ENOMEM;
-	loop->own = libev;
-	libev->watchers = calloc(loop->count, sizeof(*libev->watchers));
-	libev->loop = ev_loop_new(EVBACKEND_EPOLL | EVFLAG_NOENV);
-	return libev->loop && libev->watchers ? 0 : -ENOMEM;
+	loop->own = ev_loop_new(EVBACKEND_EPOLL | EVFLAG_NOENV);
+	return loop->own ? 0 : -ENOMEM;
 }
 
 static int pass(struct loop *loop)
 {
-	ev_run(((struct libev *)loop->own)->loop, EVRUN_NOWAIT);
+	ev_run(loop->own, EVRUN_NOWAIT);
 	return 0;
 }
 
 static int watch(struct loop *loop)
 {
-	struct libev *libev = loop->own;
-
-	ev_now_update(libev->loop);
+	ev_now_update(loop->own);
 	for (struct pair *pair = loop->pairs; pair < loop->end; pair++) {
 		struct watcher *watcher = watcher_of(pair);
 
@@ -79,7 +65,7 @@ static int watch(struct loop *loop)
 		watcher->io.data = pair;
 		if (loop->has_priorities)
 			ev_set_priority(&watcher->io, EV_MAXPRI - pair->level);
-		ev_io_start(libev->loop, &watcher->io);
+		ev_io_start(loop->own, &watcher->io);
 		if (!loop->has_timers)
 			continue;
 		ev_init(&watcher->timer, on_timer);
@@ -91,33 +77,19 @@ static int watch(struct loop *loop)
 
 static int unwatch(struct loop *loop)
 {
-	struct libev *libev = loop->own;
-
 	for (struct pair *pair = loop->pairs; pair < loop->end; pair++) {
-		ev_io_stop(libev->loop, &watcher_of(pair)->io);
+		ev_io_stop(loop->own, &watcher_of(pair)->io);
 		if (loop->has_timers)
-			ev_timer_stop(libev->loop, &watcher_of(pair)->timer);
+			ev_timer_stop(loop->own, &watcher_of(pair)->timer);
 	}
 	return pass(loop);
 }
 
-static void close_libev(struct loop *loop)
-{
-	struct libev *libev = loop->own;
-
-	if (!libev)
-		return;
-	if (libev->loop)
-		ev_loop_destroy(libev->loop);
-	free(libev->watchers);
-	free(libev);
-}
-
 const struct backend backend_libev = {
+	.each = sizeof(struct watcher),
 	.open = open_libev,
 	.watch = watch,
 	.pass = pass,
 	.unwatch = unwatch,
-	.close = close_libev,
 	.no_batch = true,
 };

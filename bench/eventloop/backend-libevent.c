@@ -9,16 +9,15 @@
 
 #include <event2/event.h>
 #include <event2/event_struct.h>
-#include <stdlib.h>
 
 struct watcher {
 	struct event io, timer;
 };
 
-struct libevent {
-	struct event_base *base;
-	struct watcher *watchers;
-};
+static struct watcher *watcher_of(const struct pair *pair)
+{
+	return (struct watcher *)pair->loop->each + (pair - pair->loop->pairs);
+}
 
 static int set_timer(struct loop *loop, struct watcher *watcher)
 {
@@ -32,11 +31,10 @@ static void on_readable(evutil_socket_t fd, short events, void *argument)
 {
 	struct pair *pair = argument;
 	struct loop *loop = pair->loop;
-	struct libevent *libevent = loop->own;
 
 	(void)fd;
 	(void)events;
-	if (loop->has_timers && set_timer(loop, &libevent->watchers[pair - loop->pairs]))
+	if (loop->has_timers && set_timer(loop, watcher_of(pair)))
 		loop_failed(loop, EIO);
 	loop_handle(loop, pair);
 }
@@ -50,44 +48,37 @@ static void on_timer(evutil_socket_t fd, short events, void *loop)
 
 static int open_libevent(struct loop *loop)
 {
-	struct libevent *libevent = calloc(1, sizeof(*libevent));
 	struct event_config *config = event_config_new();
 
-	loop->own = libevent;
-	if (!libevent || !config) {
-		event_config_free(config);
+	if (!config)
 		return -ENOMEM;
-	}
 	/* EVENT_NOEPOLL and the like choose another backend. */
 	event_config_set_flag(config, EVENT_BASE_FLAG_IGNORE_ENV);
 	if (loop->batch)
 		event_config_set_max_dispatch_interval(config, NULL, loop->batch, 0);
-	libevent->watchers = calloc(loop->count, sizeof(*libevent->watchers));
-	libevent->base = event_base_new_with_config(config);
+	loop->own = event_base_new_with_config(config);
 	event_config_free(config);
-	if (!libevent->watchers || !libevent->base)
+	if (!loop->own)
 		return -ENOMEM;
-	if (loop->has_priorities && event_base_priority_init(libevent->base, LEVELS))
+	if (loop->has_priorities && event_base_priority_init(loop->own, LEVELS))
 		return -EINVAL;
 	return 0;
 }
 
 static int watch(struct loop *loop)
 {
-	struct libevent *libevent = loop->own;
-
 	for (struct pair *pair = loop->pairs; pair < loop->end; pair++) {
-		struct watcher *watcher = &libevent->watchers[pair - loop->pairs];
+		struct watcher *watcher = watcher_of(pair);
 
-		event_assign(&watcher->io, libevent->base, pair->in, EV_READ | EV_PERSIST,
-			     on_readable, pair);
+		event_assign(&watcher->io, loop->own, pair->in, EV_READ | EV_PERSIST, on_readable,
+			     pair);
 		if (loop->has_priorities)
 			event_priority_set(&watcher->io, pair->level);
 		if (event_add(&watcher->io, NULL))
 			return -EIO;
 		if (!loop->has_timers)
 			continue;
-		evtimer_assign(&watcher->timer, libevent->base, on_timer, loop);
+		evtimer_assign(&watcher->timer, loop->own, on_timer, loop);
 		if (set_timer(loop, watcher))
 			return -EIO;
 	}
@@ -96,40 +87,24 @@ static int watch(struct loop *loop)
 
 static int pass(struct loop *loop)
 {
-	struct libevent *libevent = loop->own;
-
-	return event_base_loop(libevent->base, EVLOOP_ONCE | EVLOOP_NONBLOCK) < 0 ? -EIO : 0;
+	return event_base_loop(loop->own, EVLOOP_ONCE | EVLOOP_NONBLOCK) < 0 ? -EIO : 0;
 }
 
 static int unwatch(struct loop *loop)
 {
-	struct libevent *libevent = loop->own;
-
-	for (int i = 0; i < loop->count; i++) {
-		event_del(&libevent->watchers[i].io);
+	for (struct pair *pair = loop->pairs; pair < loop->end; pair++) {
+		event_del(&watcher_of(pair)->io);
 		if (loop->has_timers)
-			event_del(&libevent->watchers[i].timer);
+			event_del(&watcher_of(pair)->timer);
 	}
 	return 0;
 }
 
-static void close_libevent(struct loop *loop)
-{
-	struct libevent *libevent = loop->own;
-
-	if (!libevent)
-		return;
-	if (libevent->base)
-		event_base_free(libevent->base);
-	free(libevent->watchers);
-	free(libevent);
-}
-
 const struct backend backend_libevent = {
+	.each = sizeof(struct watcher),
 	.open = open_libevent,
 	.watch = watch,
 	.pass = pass,
 	.unwatch = unwatch,
-	.close = close_libevent,
 	.polls_on = true,
 };

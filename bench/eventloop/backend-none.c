@@ -6,8 +6,6 @@
  */
 #include "dispatch.h"
 
-#include <stdlib.h>
-
 struct turns {
 	struct pair **now, **next; /* one place for each byte on its way */
 	int32_t count;
@@ -15,14 +13,11 @@ struct turns {
 
 static int open_none(struct loop *loop)
 {
-	struct turns *turns = calloc(1, sizeof(*turns));
+	struct turns *turns = loop->own;
 
-	if (!turns)
-		return -ENOMEM;
-	loop->own = turns;
-	turns->now = calloc(loop->count, sizeof(*turns->now));
-	turns->next = calloc(loop->count, sizeof(*turns->next));
-	return turns->now && turns->next ? dispatch_open(loop) : -ENOMEM;
+	turns->now = loop->each;
+	turns->next = turns->now + loop->count;
+	return dispatch_open(loop);
 }
 
 static int watch(struct loop *loop)
@@ -67,30 +62,13 @@ static int pass(struct loop *loop)
 	return 0;
 }
 
-static int unwatch(struct loop *loop)
-{
-	(void)loop;
-	return 0;
-}
-
-static void close_none(struct loop *loop)
-{
-	struct turns *turns = loop->own;
-
-	dispatch_close(loop);
-	if (!turns)
-		return;
-	free(turns->now);
-	free(turns->next);
-	free(turns);
-}
-
 const struct backend backend_none = {
+	.own = sizeof(struct turns),
+	.each = 2 * sizeof(struct pair *),
 	.open = open_none,
 	.watch = watch,
 	.pass = pass,
-	.unwatch = unwatch,
-	.close = close_none,
+	.unwatch = dispatch_unwatch,
 	.no_priorities = true,
 	.no_batch = true,
 };

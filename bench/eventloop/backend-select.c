@@ -2,7 +2,6 @@
 /* select(): like poll(), with sets of bits for descriptors below FD_SETSIZE (1,024). */
 #include "dispatch.h"
 
-#include <stdlib.h>
 #include <sys/select.h>
 
 struct selected {
@@ -10,12 +9,6 @@ struct selected {
 	int above; /* the highest descriptor, plus one */
 	int from;
 };
-
-static int open_select(struct loop *loop)
-{
-	loop->own = calloc(1, sizeof(struct selected));
-	return loop->own ? dispatch_open(loop) : -ENOMEM;
-}
 
 static int watch(struct loop *loop)
 {
@@ -59,24 +52,12 @@ static int pass(struct loop *loop)
 	return 0;
 }
 
-static int unwatch(struct loop *loop)
-{
-	(void)loop;
-	return 0;
-}
-
-static void close_select(struct loop *loop)
-{
-	dispatch_close(loop);
-	free(loop->own);
-}
-
 const struct backend backend_select = {
-	.open = open_select,
+	.own = sizeof(struct selected),
+	.open = dispatch_open,
 	.watch = watch,
 	.pass = pass,
-	.unwatch = unwatch,
-	.close = close_select,
+	.unwatch = dispatch_unwatch,
 	/* Besides standard streams and what the program itself holds open. */
 	.most_pairs = FD_SETSIZE - 16,
 };

@@ -22,19 +22,6 @@ int dispatch_open(struct loop *loop)
 	return err;
 }
 
-void dispatch_close(struct loop *loop)
-{
-	struct dispatch *dispatch = loop->dispatch;
-
-	if (!dispatch)
-		return;
-	timers_close(&dispatch->timers);
-	for (int level = 0; level < LEVELS; level++)
-		free(dispatch->waiting[level]);
-	free(dispatch);
-	loop->dispatch = NULL;
-}
-
 void dispatch_watch(struct loop *loop)
 {
 	struct dispatch *dispatch = loop->dispatch;
@@ -45,6 +32,12 @@ void dispatch_watch(struct loop *loop)
 	dispatch->now = klat_now_ns();
 	for (struct pair *pair = loop->pairs; pair < loop->end; pair++)
 		timers_add(&dispatch->timers, pair, dispatch->now + loop_draw(loop));
+}
+
+int dispatch_unwatch(struct loop *loop)
+{
+	(void)loop;
+	return 0;
 }
 
 void dispatch_end(struct loop *loop)

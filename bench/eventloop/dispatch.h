@@ -14,9 +14,10 @@ struct dispatch {
 };
 
 int dispatch_open(struct loop *loop);
-void dispatch_close(struct loop *loop);
 /* For watch(): set the timers. */
 void dispatch_watch(struct loop *loop);
+/* If the kernel keeps no watches. */
+int dispatch_unwatch(struct loop *loop);
 /* After the last dispatch_ready() of a pass: handle what waits for its priority, then timers. */
 void dispatch_end(struct loop *loop);
 

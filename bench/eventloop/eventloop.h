@@ -60,7 +60,7 @@ struct dispatch;
 
 struct loop {
 	const struct backend *backend;
-	void *own;                 /* the backend's */
+	void *own, *each;          /* the backend's state, and an array with an element a pair */
 	struct dispatch *dispatch; /* of backends without a library */
 	struct pair *pairs, *end;
 	int count, batch; /* pairs; most events handled in a pass, 0 for no limit */
@@ -79,14 +79,16 @@ struct loop {
 /*
  * `in` of a pair is nonblocking unless the backend reads by itself. Functions return 0 or -errno.
  * watch() starts to watch every pair and sets the timers. pass() asks once, without waiting, which
- * pairs are readable, and handles these in order of priority. unwatch() ends the watches.
+ * pairs are readable, and handles these in order of priority. unwatch() ends the watches. What
+ * open() makes ends with the process.
  */
 struct backend {
+	size_t own,
+		each; /* bytes of loop->own and of an element of loop->each, zeroed for open() */
 	int (*open)(struct loop *loop);
 	int (*watch)(struct loop *loop);
 	int (*pass)(struct loop *loop);
 	int (*unwatch)(struct loop *loop);
-	void (*close)(struct loop *loop);
 	/* Own backends only: after a pair was handled. */
 	void (*handled)(struct loop *loop, struct pair *pair);
 	bool takes_all;               /* reports arrivals only: a handler has to read all bytes */

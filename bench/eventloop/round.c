@@ -169,14 +169,22 @@ static int reserve_memory(void)
 	return 0;
 }
 
+static int open_backend(struct loop *loop)
+{
+	const struct backend *backend = loop->backend;
+
+	loop->own = calloc(1, backend->own);
+	loop->each = calloc(loop->count, backend->each);
+	return loop->own && loop->each ? backend->open(loop) : -ENOMEM;
+}
+
 int run_rounds(struct klat_worker *worker)
 {
 	struct klat_run *run = worker->run;
 	struct state *state = worker->state;
 	struct loop *loop = &state->loop;
-	int err = reserve_memory();
+	int err = reserve_memory() ?: open_backend(loop);
 
-	err = err ?: loop->backend->open(loop);
 	if (err)
 		return failed(run, err, "start");
 	for (int64_t i = klat_first(run); klat_next(worker, &i); i++) {
@@ -199,7 +207,6 @@ int run_rounds(struct klat_worker *worker)
 			return failed(run, err, "make new descriptors");
 		rest(worker, klat_now_ns() - began);
 	}
-	loop->backend->close(loop);
 	return 0;
 }
 
@@ -210,7 +217,7 @@ static int counted_rounds(void *argument)
 	struct state *state = run->state;
 	struct klat_worker nobody = { .run = run };
 	uint64_t samples[TEARDOWN + 1];
-	int err = state->loop.backend->open(&state->loop);
+	int err = open_backend(&state->loop);
 
 	err = err ?: run_round(&nobody, state, -2, samples);
 	memset(state->calls, 0, sizeof(state->calls));

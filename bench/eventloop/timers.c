@@ -12,11 +12,6 @@ int timers_open(struct timers *timers, int32_t most)
 	return timers->heap ? 0 : -ENOMEM;
 }
 
-void timers_close(struct timers *timers)
-{
-	free(timers->heap);
-}
-
 static void place(struct timers *timers, int32_t at, struct entry entry)
 {
 	timers->heap[at] = entry;

@@ -19,7 +19,6 @@ struct timers {
 };
 
 int timers_open(struct timers *timers, int32_t most);
-void timers_close(struct timers *timers);
 /* Add a timer, or make an entry earlier: see timers_set(). */
 void timers_add(struct timers *timers, struct pair *pair, int64_t deadline);
 void timers_advance(struct timers *timers, struct pair *pair, int64_t deadline);
