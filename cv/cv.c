@@ -184,17 +184,15 @@ static int setup(struct klat_run *run)
 static void verify(struct klat_run *run)
 {
 	const struct state *state = run->state;
-	const struct klat_requirement evidence[] = {
+
+	klat_require(
+		run,
 		{ "mismatches", state->mismatches, KLAT_NEVER, klat_made(run),
-		  .reason = "in {got} of {wanted} iterations the two stamps belonged to different "
-			    "hand-offs",
+		  "in {got} of {wanted} iterations the two stamps belonged to different hand-offs",
 		  .unless = options.uncontended },
 		{ "contended", state->contended, KLAT_MOSTLY, run->iterations,
-		  .reason = "a thread waited for the lock in only {got} of {wanted} iterations",
-		  .unless = options.uncontended || !sync_is_mutex(kinds[options.primitive]) },
-	};
-
-	klat_require(run, evidence);
+		  "a thread waited for the lock in only {got} of {wanted} iterations",
+		  .unless = options.uncontended || !sync_is_mutex(kinds[options.primitive]) });
 }
 
 const struct klat_benchmark klat_benchmark = {

@@ -46,7 +46,7 @@ enum klat_rule {
 #define KLAT_ANY_SLEEPS (-1)
 
 /*
- * A requirement of the evidence. verify() states a table of them, and the library judges. A run
+ * A requirement of the evidence. verify() states them, and the library judges. A run
  * that does not meet a requirement is invalid.
  */
 struct klat_requirement {
@@ -59,7 +59,10 @@ struct klat_requirement {
 	bool unless;        /* this run does not have this row */
 };
 
-#define klat_require(run, table) klat_require_all(run, table, KLAT_ARRAY_SIZE(table))
+/* State requirements: klat_require(run, { name, got, rule, wanted, .reason = … }, …). */
+#define klat_require(run, ...)                                                                     \
+	klat_require_all(run, (const struct klat_requirement[]){ __VA_ARGS__ },                    \
+			 KLAT_ARRAY_SIZE(((const struct klat_requirement[]){ __VA_ARGS__ })))
 void klat_require_all(struct klat_run *run, const struct klat_requirement *table, size_t count);
 
 /* Test a rule without recording a count. */

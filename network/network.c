@@ -186,25 +186,22 @@ static int setup(struct klat_run *run)
 static void verify(struct klat_run *run)
 {
 	const struct state *state = run->state;
-	const struct klat_requirement evidence[] = {
+
+	klat_require(
+		run,
 		{ "preempted", state->counts.preempted, KLAT_MOSTLY, run->iterations,
 		  .reason = "the low-priority thread was seen spinning and preempted for {got} of "
 			    "{wanted} packets" },
 		{ NULL, klat_worker_find(run, "low", 0)->involuntary, KLAT_AT_LEAST,
 		  klat_observed(run),
-		  .reason = "the low-priority thread was preempted by {got} of {wanted} "
-			    "packets" },
+		  .reason = "the low-priority thread was preempted by {got} of {wanted} packets" },
 		{ "lost", state->counts.lost, options.remote ? KLAT_COUNTED : KLAT_NEVER,
 		  .reason = "datagrams were lost and sent again", .disturbs = true },
 		{ "strays", .got = state->counts.strays },
 		{ "unspun", .got = state->counts.unspun, .unless = !options.remote },
 		{ "overtaken", state->counts.overtaken, KLAT_MOSTLY, run->iterations,
-		  .reason = "the reader preempted the client within send() for {got} of {wanted} "
-			    "packets",
-		  .unless = options.remote || !run->one_cpu },
-	};
-
-	klat_require(run, evidence);
+		  "the reader preempted the client within send() for {got} of {wanted} packets",
+		  .unless = options.remote || !run->one_cpu });
 }
 
 const struct klat_benchmark klat_benchmark = {

@@ -106,11 +106,13 @@ static void verify(struct klat_run *run)
 	/* See advance(). */
 	const bool serves_all = run->soak && options.mode == PERIODIC;
 	const int64_t unserved = state->due - klat_observed(run);
-	const struct klat_requirement evidence[] = {
+
+	klat_require(
+		run,
 		{ "early", state->early, KLAT_RARELY, run->iterations,
 		  .reason = "the timer fired before the wait began: --period is too short" },
 		{ NULL, state->early, KLAT_NEVER, run->iterations,
-		  .reason = "in {got} of {wanted} iterations the timer fired before the wait began",
+		  "in {got} of {wanted} iterations the timer fired before the wait began",
 		  .disturbs = true },
 		{ "premature", state->premature, KLAT_RARELY, klat_observed(run),
 		  .reason = "in {got} of {wanted} iterations the timer seems to have expired "
@@ -120,20 +122,15 @@ static void verify(struct klat_run *run)
 		{ "periods", .got = serves_all ? state->due : state->periods,
 		  .unless = options.mode == ONE_SHOT },
 		{ "behind", state->behind, KLAT_RARELY, klat_observed(run),
-		  .reason = "in {got} of {wanted} periods the thread was still busy with "
-			    "earlier periods",
+		  "in {got} of {wanted} periods the thread was still busy with earlier periods",
 		  .disturbs = true, .unless = !serves_all },
 		{ NULL, unserved < 0 ? -unserved : unserved, KLAT_RARELY, klat_observed(run),
-		  .reason = "{got} periods in {wanted} iterations were not served",
-		  .unless = !serves_all },
+		  "{got} periods in {wanted} iterations were not served", .unless = !serves_all },
 		{ NULL, state->unaccounted, KLAT_RARELY, klat_observed(run),
 		  .reason = "{got} periods in {wanted} iterations are unaccounted for" },
 		{ NULL, worker->involuntary, KLAT_NEVER, .reason = "the waiter was preempted",
 		  .disturbs = true,
-		  .unless = options.wait != SPIN || options.method == SIGNAL_BELOW },
-	};
-
-	klat_require(run, evidence);
+		  .unless = options.wait != SPIN || options.method == SIGNAL_BELOW });
 }
 
 const struct klat_benchmark klat_benchmark = {

@@ -115,22 +115,19 @@ void verify_contention(struct klat_run *run)
 		operations += state->contenders[c].operations;
 	}
 	const bool broadcasts = !alone && least >= 0 && klat_broadcast_cpus();
-	const struct klat_requirement evidence[] = {
-		{ "operations", .got = operations },
+
+	klat_require(
+		run, { "operations", .got = operations },
 		{ "least_met", met, KLAT_MOSTLY, run->iterations,
-		  .reason = "operations of two initiators overlapped in only {got} of {wanted} "
-			    "iterations",
+		  "operations of two initiators overlapped in only {got} of {wanted} iterations",
 		  .unless = alone },
 		/* An initiator that sleeps on the lock of the address space gets no shootdown. */
 		{ "least_delivered", .got = least, .unless = alone || least < 0 },
 		{ "most_delivered", most, KLAT_AT_MOST, most_flushes(expected),
-		  .reason = "shootdowns of other processes reached an initiator", .disturbs = true,
+		  "shootdowns of other processes reached an initiator", .disturbs = true,
 		  .unless = alone || most < 0 },
 		{ "expected", .got = expected, .unless = alone },
 		/* Elsewhere each flush is an interrupt. */
 		{ "flushes", .got = options.initiators * expected, .unless = !broadcasts },
-		{ "flush_interrupts", .got = interrupts, .unless = !broadcasts },
-	};
-
-	klat_require(run, evidence);
+		{ "flush_interrupts", .got = interrupts, .unless = !broadcasts });
 }

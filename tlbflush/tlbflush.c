@@ -309,16 +309,14 @@ static int64_t most_elsewhere(const struct klat_run *run, int share)
 static void verify(struct klat_run *run)
 {
 	const int64_t elsewhere = klat_interrupts_elsewhere(run, "TLB");
-	const struct klat_requirement evidence[] = {
-		{ "elsewhere", elsewhere, KLAT_AT_MOST, most_elsewhere(run, 2),
-		  .reason = "shootdowns went to CPUs outside the measurement" },
-		{ NULL, elsewhere, KLAT_AT_MOST, most_elsewhere(run, 50),
-		  .reason = "other processes sent shootdowns", .disturbs = true },
-	};
 
 	/* Function calls on other CPUs have many causes. */
 	if (options.operation != MEMBARRIER)
-		klat_require(run, evidence);
+		klat_require(run,
+			     { "elsewhere", elsewhere, KLAT_AT_MOST, most_elsewhere(run, 2),
+			       .reason = "shootdowns went to CPUs outside the measurement" },
+			     { NULL, elsewhere, KLAT_AT_MOST, most_elsewhere(run, 50),
+			       "other processes sent shootdowns", .disturbs = true });
 	if (options.initiators)
 		verify_contention(run);
 	else if (options.responders)

@@ -196,13 +196,14 @@ static void verify(struct klat_run *run)
 	 * reads take all bytes. */
 	const int64_t settings =
 		options.pairs * klat_observed(run) + (state->loop.takes_all ? 0 : tally->reads);
-	const struct klat_requirement evidence[] = {
+
+	klat_require(
+		run,
 		{ "written", tally->writes, KLAT_EXACTLY, wanted,
 		  .reason = "{got} bytes were written, not {wanted}" },
 		{ "read", tally->reads, KLAT_EXACTLY, wanted,
 		  .reason = "{got} bytes were read, not {wanted}" },
-		{ "passes", .got = tally->passes },
-		{ "empty_passes", .got = tally->empty },
+		{ "passes", .got = tally->passes }, { "empty_passes", .got = tally->empty },
 		{ "events_per_pass", .got = tally->passes ? tally->reads / tally->passes : 0 },
 		{ "spurious", .got = tally->spurious },
 		{ "wrong_bytes", tally->wrong_bytes, KLAT_NEVER, wanted,
@@ -210,14 +211,13 @@ static void verify(struct klat_run *run)
 		{ "wrong_pairs", tally->wrong_pairs, KLAT_NEVER, options.pairs * klat_observed(run),
 		  .reason = "{got} of {wanted} pairs read another number of bytes than planned" },
 		{ "timers_set", tally->rearmed, KLAT_AT_LEAST, settings,
-		  .reason = "timers were set {got} times, not {wanted}",
-		  .unless = !options.timers },
+		  "timers were set {got} times, not {wanted}", .unless = !options.timers },
 		/* Each callback defers its timer by ten seconds. */
 		{ "timers_fired", tally->fired, KLAT_NEVER,
 		  .reason = "timers fired: a pair waited ten seconds for its turn",
 		  .disturbs = true, .unless = !options.timers },
 		{ "disordered", tally->disordered, KLAT_NEVER, wanted,
-		  .reason = "{got} of {wanted} events were handled after less urgent ones",
+		  "{got} of {wanted} events were handled after less urgent ones",
 		  .unless = !options.priorities || state->loop.backend->polls_on },
 		{ "calls_registration", .got = state->calls[REGISTERING],
 		  .unless = !options.count_calls },
@@ -225,10 +225,7 @@ static void verify(struct klat_run *run)
 		{ "calls_teardown", .got = state->calls[TEARING_DOWN],
 		  .unless = !options.count_calls },
 		{ "calls_per_1000_events", .got = 1000 * state->calls[LOOPING] / options.writes,
-		  .unless = !options.count_calls },
-	};
-
-	klat_require(run, evidence);
+		  .unless = !options.count_calls });
 }
 
 const struct klat_benchmark klat_benchmark = {

@@ -404,27 +404,25 @@ static void verify(struct klat_run *run)
 		      all = klat_made(run), timed = run->iterations * each,
 		      handled = counts->handled - (run->warmup - run->lead) * each;
 	int64_t slept = 0;
-	const struct klat_requirement evidence[] = {
-		/* The hub goes on while a soak reads its counts. */
-		{ "messages", handled, run->soak ? KLAT_MOSTLY : KLAT_EXACTLY,
-		  klat_observed(run) * each, .reason = "{got} of {wanted} messages were handled" },
-		{ NULL, state->mismatches, KLAT_NEVER, handled,
-		  .reason = "{got} of {wanted} messages were handled out of order" },
-		{ "waits", counts->waited, is_alone() ? KLAT_EXACTLY : KLAT_COUNTED,
-		  options.mode == PASS_EPOLL ? all : 0,
-		  .reason = "epoll was called {got} times, not {wanted}" },
-		{ NULL, state->unread, KLAT_EXACTLY, all,
-		  .reason = "the eventfd was written {got} times for {wanted} messages",
-		  .unless = options.mode != PASS_WRITE },
-		{ "timers_armed", counts->armed, run->soak ? KLAT_MOSTLY : KLAT_AT_LEAST, handled,
-		  .reason = "the timer was armed {got} times for {wanted} messages",
-		  .unless = !options.timer },
-		{ NULL, state->timer_armed, KLAT_EXACTLY, 1,
-		  .reason = "no timer was armed at the end",
-		  .unless = !options.timer || run->soak },
-	};
 
-	klat_require(run, evidence);
+	klat_require(run,
+		     /* The hub goes on while a soak reads its counts. */
+		     { "messages", handled, run->soak ? KLAT_MOSTLY : KLAT_EXACTLY,
+		       klat_observed(run) * each,
+		       .reason = "{got} of {wanted} messages were handled" },
+		     { NULL, state->mismatches, KLAT_NEVER, handled,
+		       .reason = "{got} of {wanted} messages were handled out of order" },
+		     { "waits", counts->waited, is_alone() ? KLAT_EXACTLY : KLAT_COUNTED,
+		       options.mode == PASS_EPOLL ? all : 0,
+		       .reason = "epoll was called {got} times, not {wanted}" },
+		     { NULL, state->unread, KLAT_EXACTLY, all,
+		       "the eventfd was written {got} times for {wanted} messages",
+		       .unless = options.mode != PASS_WRITE },
+		     { "timers_armed", counts->armed, run->soak ? KLAT_MOSTLY : KLAT_AT_LEAST,
+		       handled, "the timer was armed {got} times for {wanted} messages",
+		       .unless = !options.timer },
+		     { NULL, state->timer_armed, KLAT_EXACTLY, 1, "no timer was armed at the end",
+		       .unless = !options.timer || run->soak });
 	if (run->soak)
 		return;
 	klat_count_mean(run, "message_ticks", state->ticks, timed);

@@ -207,14 +207,11 @@ static void verify(struct klat_run *run)
 		least = hog->cpu_ns < least ? hog->cpu_ns : least;
 		refused += hog->refused != 0;
 	}
-	const struct klat_requirement evidence[] = {
-		{ "hog_ms", .got = hog_ns / 1000000, .unless = options.hog == HOG_NONE },
-		{ NULL, refused, KLAT_NEVER, .reason = "a hog did not get its priority" },
-		{ NULL, least, KLAT_AT_LEAST, 1000000, .reason = "a hog ran for only {got} ns" },
-	};
-
 	count_figures(run);
-	klat_require(run, evidence);
+	klat_require(
+		run, { "hog_ms", .got = hog_ns / 1000000, .unless = options.hog == HOG_NONE },
+		{ NULL, refused, KLAT_NEVER, .reason = "a hog did not get its priority" },
+		{ NULL, least, KLAT_AT_LEAST, 1000000, .reason = "a hog ran for only {got} ns" });
 }
 
 const struct klat_benchmark klat_benchmark = {

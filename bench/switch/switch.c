@@ -197,18 +197,16 @@ static void verify(struct klat_run *run)
 		switches += own;
 		least = own < least ? own : least;
 	}
-	const struct klat_requirement evidence[] = {
+	klat_require(
+		run,
 		{ "switches", switches, KLAT_AT_MOST, wanted + wanted / 100 + 10,
-		  .reason = "other threads ran between the two sides", .disturbs = true },
+		  "other threads ran between the two sides", .disturbs = true },
 		{ "unanswered", state->unanswered, KLAT_RARELY, wanted,
 		  .reason = "sched_yield() did not switch {got} times in {wanted} iterations" },
 		/* Each side leaves in every second iteration. */
 		{ NULL, run->worker_count * least + 1, KLAT_MOSTLY, wanted,
 		  .reason = "the kernel switched away from one side in at most {got} of {wanted} "
-			    "iterations" },
-	};
-
-	klat_require(run, evidence);
+			    "iterations" });
 }
 
 const struct klat_benchmark klat_benchmark = {

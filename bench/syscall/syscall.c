@@ -368,24 +368,21 @@ static void verify(struct klat_run *run)
 		      made = klat_made(run) * repeats * state->call.count,
 		      intercepted = control(&state->call, state->number,
 					    klat_planted(run, "cached"), &state->intercepted);
-	const struct klat_requirement evidence[] = {
-		{ "calls", .got = made },
-		{ "wrong", state->wrong, KLAT_NEVER, made,
-		  .reason = "{got} of {wanted} calls had another result than expected" },
-		{ NULL, state->effective, KLAT_EXACTLY, 1, .reason = "the calls had no effect",
-		  .unless = state->wrong },
-		{ "counted", state->counted, KLAT_EXACTLY, made,
-		  .reason = "the kernel counted {got} calls instead of {wanted}",
-		  .unless = state->counted < 0 },
-		{ "intercepted", intercepted, KLAT_EXACTLY, CONTROL_CALLS * state->call.count,
-		  .reason = "only {got} of {wanted} calls reached the kernel in the control",
-		  .unless = intercepted < 0 },
-		{ NULL, worker->involuntary, KLAT_RARELY, klat_observed(run),
-		  .reason = "another thread had the CPU in some yields", .disturbs = true,
-		  .unless = options.call != SCHED_YIELD },
-	};
 
-	klat_require(run, evidence);
+	klat_require(run, { "calls", .got = made },
+		     { "wrong", state->wrong, KLAT_NEVER, made,
+		       .reason = "{got} of {wanted} calls had another result than expected" },
+		     { NULL, state->effective, KLAT_EXACTLY, 1, "the calls had no effect",
+		       .unless = state->wrong },
+		     { "counted", state->counted, KLAT_EXACTLY, made,
+		       "the kernel counted {got} calls instead of {wanted}",
+		       .unless = state->counted < 0 },
+		     { "intercepted", intercepted, KLAT_EXACTLY, CONTROL_CALLS * state->call.count,
+		       "only {got} of {wanted} calls reached the kernel in the control",
+		       .unless = intercepted < 0 },
+		     { NULL, worker->involuntary, KLAT_RARELY, klat_observed(run),
+		       "another thread had the CPU in some yields", .disturbs = true,
+		       .unless = options.call != SCHED_YIELD });
 	if (options.batch > 1)
 		count_difference(run);
 }

@@ -32,7 +32,8 @@ void verify_messages(struct klat_run *run)
 
 	for (int i = 0; i < 2; i++)
 		klat_add_counts(&sum, &state->sides[i].tally, sizeof(sum));
-	const struct klat_requirement evidence[] = {
+	klat_require(
+		run,
 		{ "sent", sum.sent, all, expected,
 		  .reason = "{got} messages were sent, not {wanted}" },
 		{ "received", sum.received, all, expected,
@@ -60,12 +61,9 @@ void verify_messages(struct klat_run *run)
 		  .reason = "a spinner paused because no message came", .disturbs = true,
 		  .unless = !sum.pauses },
 		{ "late", sum.late, KLAT_AT_MOST, run->iterations / 2,
-		  .reason = "--rate was not kept: {got} messages were sent more than an interval "
-			    "late, and at most {wanted} may be",
-		  .unless = !options.rate },
-	};
-
-	klat_require(run, evidence);
+		  "--rate was not kept: {got} messages were sent more than an interval late, and "
+		  "at most {wanted} may be",
+		  .unless = !options.rate });
 	if (!options.listen && !run->soak && moves_bytes())
 		klat_count(run, "mb_per_s", megabytes_a_second(run));
 }

@@ -242,13 +242,11 @@ static void judge_halt_poll(struct klat_run *run)
 		return;
 	polls = library->after.polls - library->before.polls;
 	halts = library->after.halts - library->before.halts;
-	const struct klat_requirement evidence[] = {
-		{ "idle_polls", polls, held ? KLAT_COUNTED : KLAT_RARELY, klat_made(run),
-		  .reason = "idle CPUs polled {got} times despite --guest-halt-poll 0: another "
-			    "program requests a latency of 0, or raised the limits before" },
-	};
-
-	klat_require(run, evidence);
+	klat_require(run,
+		     { "idle_polls", polls, held ? KLAT_COUNTED : KLAT_RARELY, klat_made(run),
+		       .reason =
+			       "idle CPUs polled {got} times despite --guest-halt-poll 0: another "
+			       "program requests a latency of 0, or raised the limits before" });
 	klat_count(run, "halts_per_1000_iterations", halts * 1000 / klat_made(run));
 }
 

@@ -52,12 +52,9 @@ static const struct klat_worker workers[] = {
 static void verify(struct klat_run *run)
 {
 	const struct state *state = run->state;
-	const struct klat_requirement evidence[] = {
-		{ "answered", state->answered, KLAT_MOSTLY, klat_made(run),
-		  .reason = "{got} of {wanted} iterations returned the right result" },
-	};
 
-	klat_require(run, evidence);
+	klat_require(run, { "answered", state->answered, KLAT_MOSTLY, klat_made(run),
+			    .reason = "{got} of {wanted} iterations returned the right result" });
 }
 
 const struct klat_benchmark klat_benchmark = {

@@ -335,19 +335,13 @@ TEST(each_rule_ends_at_its_limit)
 
 TEST(a_requirement_is_counted_and_judged)
 {
-	const struct klat_requirement evidence[] = {
-		{ "met", 500, KLAT_MOSTLY, 500, .reason = "not this one" },
-		{ NULL, 1, KLAT_NEVER, .reason = "{got} was nameless", .disturbs = true },
-		{ "absent", 1, KLAT_NEVER, .reason = "nor this one", .unless = true },
-	};
-	const struct klat_requirement worse[] = {
-		{ "seen", 3, KLAT_MOSTLY, 500, .reason = "{got} of {wanted} {got}{wanted}" },
-	};
-
-	klat_require(run, evidence);
+	klat_require(run, { "met", 500, KLAT_MOSTLY, 500, .reason = "not this one" },
+		     { NULL, 1, KLAT_NEVER, .reason = "{got} was nameless", .disturbs = true },
+		     { "absent", 1, KLAT_NEVER, .reason = "nor this one", .unless = true });
 	assert_int_equal(run->outcome->status, KLAT_DISTURBED);
 	assert_string_equal(run->outcome->reason, "1 was nameless");
-	klat_require(run, worse);
+	klat_require(run,
+		     { "seen", 3, KLAT_MOSTLY, 500, .reason = "{got} of {wanted} {got}{wanted}" });
 	assert_int_equal(run->outcome->status, KLAT_INVALID);
 	assert_string_equal(run->outcome->reason, "3 of 500 3500");
 	assert_int_equal(run->library->count_count, 2);
