@@ -80,9 +80,6 @@ static int low(struct klat_worker *worker)
 		uint32_t turn = i + run->warmup;
 		uint64_t start1, end1, start2, end2;
 
-		/* On one CPU, the two workers together never leave the CPU idle. */
-		if (run->one_cpu)
-			klat_rest(worker);
 		if (sync_pair_becomes_contended(&state->pair, LOW, turn))
 			state->contended += klat_is_sample(run, i);
 		start1 = klat_stamp_begin();
@@ -130,10 +127,8 @@ static int locker(struct klat_worker *worker)
 	uint64_t *lock_unlock = klat_series(run, LOCK_UNLOCK, 0);
 
 	for (int64_t i = klat_first(run); klat_next(worker, &i); i++) {
-		uint64_t begin;
+		const uint64_t begin = klat_stamp_begin();
 
-		klat_rest(worker);
-		begin = klat_stamp_begin();
 		pthread_mutex_lock(lock);
 		klat_inject(run, i);
 		pthread_mutex_unlock(lock);
@@ -147,9 +142,9 @@ static int locker(struct klat_worker *worker)
 
 static const struct klat_worker pair[] = {
 	{ "high", "high thread", high, PAIR },
-	{ "low", "low thread", low, .place = 1, .rank = KLAT_LOW, PAIR },
+	{ "low", "low thread", low, .place = 1, .rank = KLAT_LOW, .spins = KLAT_ON_ONE_CPU, PAIR },
 };
-static const struct klat_worker lone[] = { { "locker", .body = locker } };
+static const struct klat_worker lone[] = { { "locker", .body = locker, .spins = KLAT_ALWAYS } };
 
 static int configure(struct klat_run *run)
 {

@@ -190,7 +190,9 @@ static inline struct rusage klat_thread_usage(void)
 }
 
 void klat_observed_part_begins(struct klat_worker *worker);
-/* If sample i - 1 of the watched series is above the limit, keep its trace. klat_iteration() calls
+/* Before an iteration: klat_slow_check() and klat_rest(), if the worker is watched or spins. */
+void klat_attend(struct klat_worker *worker, int64_t i);
+/* If sample i - 1 of the watched series is above the limit, keep its trace. klat_attend() calls
  * this function. If a body takes other end stamps before its next iteration, it must call this
  * function before these stamps. */
 void klat_slow_check(struct klat_worker *worker, int64_t i);
@@ -210,8 +212,8 @@ static inline bool klat_iteration_of_others(struct klat_worker *worker, int64_t 
  * stamps. True if the observed part begins here. */
 static inline bool klat_iteration(struct klat_worker *worker, int64_t i)
 {
-	if (__builtin_expect(worker->watched != NULL, 0))
-		klat_slow_check(worker, i);
+	if (__builtin_expect(worker->attends, 0))
+		klat_attend(worker, i);
 	return klat_iteration_of_others(worker, i);
 }
 

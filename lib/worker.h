@@ -8,6 +8,9 @@ enum klat_priority {
 	KLAT_LOW,  /* the lower priority of a program with two roles */
 };
 
+/* When the workers of a CPU never leave it idle, so that they must rest between iterations. */
+enum klat_spins { KLAT_ON_ONE_CPU = 1, KLAT_ALWAYS };
+
 /*
  * One pinned real-time thread, or process, of the measurement. It lives in memory that all
  * processes of the run share. A benchmark states the first part, in a table or for
@@ -26,7 +29,8 @@ struct klat_worker {
 	 * iteration. On one CPU, preemptions count as well, because the wakee can preempt the
 	 * waker. */
 	enum klat_rule sleeps : 8;
-	bool process;        /* a forked process instead of a thread */
+	enum klat_spins spins : 8; /* klat_next() then calls klat_rest() */
+	bool process;              /* a forked process instead of a thread */
 	bool woken;          /* another worker wakes this one: see wakeups in docs/record.md */
 	bool kernel_threads; /* interrupt threads and softirqs do a part of the event */
 	int most_sleeps;     /* in an iteration; 0: once with KLAT_MOSTLY, else never */
@@ -41,6 +45,7 @@ struct klat_worker {
 	uint32_t strayed;        /* non-zero if the worker took an end stamp on another CPU */
 	uint64_t ended;          /* the last end stamp; see klat_sample_ended() */
 	const uint64_t *watched; /* the series whose slow samples klat traces, or NULL */
+	bool attends;            /* klat_next() has more to do than to count */
 	int64_t iteration, observed_from;
 	int64_t laps, spin_began; /* laps of a soak: klat_next(). ns: klat_rest(). */
 	pthread_t thread;

@@ -67,7 +67,7 @@ static const struct klat_published published[] = {
 enum { LOW, HIGH, CLIENT };
 
 static const struct klat_worker workers[] = {
-	[LOW] = { "low", "low thread", spin_for_packets, .rank = KLAT_LOW },
+	[LOW] = { "low", "low thread", spin_for_packets, .rank = KLAT_LOW, .spins = KLAT_ALWAYS },
 	[HIGH] = { "high", "high thread", read_packets, .sleeps = KLAT_MOSTLY },
 	[CLIENT] = { "client", .body = send_packets, .place = 1 },
 };
@@ -169,6 +169,7 @@ static int setup(struct klat_run *run)
 	reader->kernel_threads = options.remote;
 	if (options.remote)
 		return 0;
+	sender->spins = run->one_cpu ? 0 : KLAT_ALWAYS;
 	sender->timers = run->one_cpu;
 	sender->most_sleeps = run->one_cpu ? KLAT_ANY_SLEEPS : 0;
 	/* SCHED_OTHER has no priorities; the evidence shows the effect. */

@@ -108,10 +108,8 @@ int spin_for_packets(struct klat_worker *worker)
 	int err = 0;
 
 	for (int64_t i = klat_first(run); !err && klat_next(worker, &i); i++) {
-		int64_t switches;
+		int64_t switches = klat_thread_usage().ru_nivcsw;
 
-		klat_rest(worker);
-		switches = klat_thread_usage().ru_nivcsw;
 		announce(state, generation_of(worker, i));
 		err = spin_until_read(worker, generation_of(worker, i), yields);
 		klat_stamp_end(worker); /* checks the CPU */
@@ -294,7 +292,6 @@ int send_packets(struct klat_worker *worker)
 		if (run->one_cpu) {
 			nap_until_announced(state, generation, &seed);
 		} else {
-			klat_rest(worker);
 			err = klat_spin_until(worker, &state->announced, generation);
 			klat_pause(&settle, &seed);
 		}

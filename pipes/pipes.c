@@ -104,9 +104,6 @@ static int writer(struct klat_worker *worker)
 	for (int64_t i = klat_first(run); !err && klat_next(worker, &i); i++) {
 		uint64_t begin;
 
-		/* On one CPU, the two workers together never leave the CPU idle. */
-		if (run->one_cpu)
-			klat_rest(worker);
 		if (options.mode == ONE_WAY && options.gap_us)
 			klat_sleep(worker, options.gap_us * 1000);
 		begin = state->start = klat_stamp_begin();
@@ -162,7 +159,8 @@ static int setup(struct klat_run *run)
 }
 
 static const struct klat_worker workers[] = {
-	[WRITER] = { "writer", .body = writer, .woken = true, .sleeps = KLAT_MOSTLY },
+	[WRITER] = { "writer", .body = writer, .woken = true, .sleeps = KLAT_MOSTLY,
+		     .spins = KLAT_ON_ONE_CPU },
 	[READER] = { "reader", .body = reader, .place = 1, .woken = true, .sleeps = KLAT_MOSTLY },
 };
 

@@ -70,7 +70,6 @@ int contender(struct klat_worker *worker)
 	if (!err && !worker->index)
 		err = settle_delivery(worker, pages);
 	for (int64_t i = klat_first(run); !err && klat_next(worker, &i); i++, round++) {
-		klat_rest(worker);
 		touch_first(worker, i, pages);
 		err = meet(worker, round, PREPARED);
 		err = err ?: meet(worker, round, STARTING);

@@ -154,7 +154,6 @@ static int initiator(struct klat_worker *worker)
 		const uint32_t generation = state->mapped + 1;
 		uint64_t begin;
 
-		klat_rest(worker);
 		touch_first(worker, i, pages);
 		__atomic_store_n(&state->mapped, generation, __ATOMIC_RELEASE);
 		err = klat_spin_until(worker, &state->arrived, options.responders * generation);
@@ -244,7 +243,6 @@ static int responder(struct klat_worker *worker)
 
 		if (klat_observed_from(worker, i))
 			*slept = 0;
-		klat_rest(worker);
 		err = klat_spin_until(worker, &state->mapped, generation);
 		if (err)
 			break;
@@ -281,18 +279,20 @@ static int setup(struct klat_run *run)
 	if (prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0))
 		return klat_error(run, errno, "cannot disable transparent huge pages: %m");
 	for (int64_t c = 0; c < options.initiators; c++)
-		klat_worker_add(run, KLAT_WORKER("initiator", .place = c, .body = contender,
-						 .most_sleeps = KLAT_ANY_SLEEPS));
+		klat_worker_add(run,
+				KLAT_WORKER("initiator", .place = c, .body = contender,
+					    .spins = KLAT_ALWAYS, .most_sleeps = KLAT_ANY_SLEEPS));
 	if (options.initiators)
 		return 0;
 	if (options.responders && options.operation != MEMBARRIER && !responders_sleep(run) &&
 	    (err = prepare_proofs(run)))
 		return err;
-	klat_worker_add(run, KLAT_WORKER("initiator", .body = initiator));
+	klat_worker_add(run, KLAT_WORKER("initiator", .body = initiator, .spins = KLAT_ALWAYS));
 	/* Only sleeps during an operation matter: see verify_delivery(). */
 	for (int64_t r = 0; r < options.responders; r++)
 		klat_worker_add(run,
 				KLAT_WORKER("responder", .place = r + 1, .body = responder,
+					    .spins = KLAT_ALWAYS,
 					    .sleeps = options.sleeping ? KLAT_MOSTLY : KLAT_COUNTED,
 					    .most_sleeps = options.sleeping ? 0 : KLAT_ANY_SLEEPS));
 	return 0;

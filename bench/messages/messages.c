@@ -141,7 +141,6 @@ static int loner(struct klat_worker *worker)
 
 		if (klat_observed_from(worker, i))
 			owner->counts.cpu_ns = -klat_clock_ns(CLOCK_THREAD_CPUTIME_ID);
-		klat_rest(worker);
 		begin = klat_stamp_begin();
 		klat_inject(run, i);
 		message = message_make(&state->costs, &state->message);
@@ -361,7 +360,8 @@ static int setup(struct klat_run *run)
 		return klat_error(run, -err, "cannot make %lld queues: %m",
 				  (long long)options.threads + !is_alone());
 	if (is_alone()) {
-		klat_worker_add(run, KLAT_WORKER("loop", .body = loner, .sleeps = KLAT_NEVER));
+		klat_worker_add(run, KLAT_WORKER("loop", .body = loner, .spins = KLAT_ALWAYS,
+						 .sleeps = KLAT_NEVER));
 		return 0;
 	}
 	for (int64_t t = 0; t <= options.threads; t++) {

@@ -158,13 +158,10 @@ static inline __attribute__((always_inline)) void call_singly(struct klat_worker
 	uint64_t *samples = klat_series(run, CALL, 0);
 	bool pair = call->count == 2;
 
-	for (int64_t i = klat_first(run); i < klat_end(run); i++) {
+	for (int64_t i = klat_first(run); klat_next(worker, &i); i++) {
+		const uint64_t begin = klat_stamp_begin();
 		long first, second = 0;
-		uint64_t begin;
 
-		klat_iteration(worker, i);
-		klat_rest(worker);
-		begin = klat_stamp_begin();
 		klat_inject(run, i);
 		first = request(&call->requests[0], cached);
 		if (pair)
@@ -183,12 +180,10 @@ static void call_in_batches(struct klat_worker *worker,
 	uint64_t *series[] = { klat_series(run, CALLS_N, 0), klat_series(run, CALLS_2N, 0) };
 	uint64_t seed = klat_seed(run);
 
-	for (int64_t i = klat_first(run); i < klat_end(run); i++) {
+	for (int64_t i = klat_first(run); klat_next(worker, &i); i++) {
 		bool first = klat_draw(&seed) & 1;
 		uint64_t ends[2];
 
-		klat_iteration(worker, i);
-		klat_rest(worker);
 		state->n_first += klat_is_sample(run, i) && !first;
 		for (int turn = 0; turn < 2; turn++) {
 			/* Before the stamp: the order must not change the timed code. */
@@ -343,7 +338,7 @@ static int setup(struct klat_run *run)
 }
 
 static const struct klat_worker workers[] = {
-	{ "caller", .body = caller, .sleeps = KLAT_NEVER },
+	{ "caller", .body = caller, .spins = KLAT_ALWAYS, .sleeps = KLAT_NEVER },
 };
 
 /* Signed: an interruption of the N calls can be longer than N calls. */

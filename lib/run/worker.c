@@ -145,6 +145,14 @@ static void observed_part_ends(struct klat_worker *worker)
 	worker->major_faults = usage.ru_majflt - worker->start_major;
 }
 
+void klat_attend(struct klat_worker *worker, int64_t i)
+{
+	if (worker->watched)
+		klat_slow_check(worker, i);
+	if (worker->spins)
+		klat_rest(worker);
+}
+
 /* Touch the stack that the body and its calls will use. */
 static __attribute__((noinline)) void prefault_stack(void)
 {
@@ -403,10 +411,15 @@ int klat_workers_run(struct klat_run *run)
 	if (err)
 		return err;
 	klat_prefault();
-	/* setup() may have lowered a rank. */
-	for (int i = 0; i < run->worker_count; i++)
-		if (run->workers[i].rank == KLAT_LOW)
-			set_priority(&run->workers[i]);
+	for (struct klat_worker *worker = run->workers; worker < run->workers + run->worker_count;
+	     worker++) {
+		/* setup() may have lowered a rank. */
+		if (worker->rank == KLAT_LOW)
+			set_priority(worker);
+		if (worker->spins == KLAT_ON_ONE_CPU && !run->one_cpu)
+			worker->spins = 0;
+		worker->attends = worker->watched || worker->spins;
+	}
 	/* After a failure, workers stay at the barrier. They end with this process. */
 	err = start_all(run);
 	if (err)

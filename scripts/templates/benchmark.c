@@ -30,11 +30,9 @@ static int caller(struct klat_worker *worker)
 	uint64_t *samples = klat_series(run, 0, 0);
 
 	for (int64_t i = klat_first(run); klat_next(worker, &i); i++) {
+		const uint64_t begin = klat_stamp_begin();
 		long result;
-		uint64_t begin;
 
-		klat_rest(worker);
-		begin = klat_stamp_begin();
 		klat_inject(run, i);
 		result = syscall(number);
 		samples[i] = klat_stamp_end(worker) - begin;
@@ -45,7 +43,7 @@ static int caller(struct klat_worker *worker)
 
 /* One thread, on its own CPU, at the priority of --policy. */
 static const struct klat_worker workers[] = {
-	{ "caller", .body = caller, .sleeps = KLAT_NEVER },
+	{ "caller", .body = caller, .spins = KLAT_ALWAYS, .sleeps = KLAT_NEVER },
 };
 
 /* In the supervisor, after the run: did the timed event take place? */
