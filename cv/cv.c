@@ -5,9 +5,6 @@
  *     L: start1, signal H, wait for H, end2
  *     H: wait for L, end1, start2, signal L
  *
- * A hand-off is ((end1-start1)+(end2-start2))/2: a constant offset between two counters cancels.
- * Not timed: what H does between end1 and start2.
- *
  * Traps:
  * - L must not pair stamps of different turns. So H stores the number of the turn with its stamps.
  * - A wait without a predicate loses a signal that comes first.
@@ -36,14 +33,12 @@ struct state {
 	int64_t contended;  /* timed iterations in which H waited before L unlocked */
 };
 
-static const char *const primitive_names[] = { "cond",     "futex",     "mutex",
-					       "pi-mutex", "semaphore", NULL };
 static const enum sync_kind kinds[] = { SYNC_COND, SYNC_FUTEX, SYNC_MUTEX, SYNC_PI_MUTEX,
 					SYNC_POSIX };
 
 static const struct klat_option option_table[] = {
 	{ "primitive", "the primitive of the hand-off",
-	  KLAT_CHOICE_OF(primitive, primitive_names) },
+	  KLAT_CHOICE(primitive, "cond", "futex", "mutex", "pi-mutex", "semaphore") },
 	{ "contention", "none: one thread locks and unlocks a mutex or pi-mutex",
 	  KLAT_CHOICE(uncontended, "contended", "none") },
 	{ "signal",
@@ -150,14 +145,13 @@ static int configure(struct klat_run *run)
 {
 	if (options.uncontended && !sync_is_mutex(kinds[options.primitive]))
 		return klat_usage(run, "--contention none needs --primitive mutex or pi-mutex");
-	if (options.uncontended) {
+	klat_use_metric(run, LOCK_UNLOCK, options.uncontended);
+	klat_use_metric(run, HANDOFF, !options.uncontended);
+	klat_use_metric(run, ROUND_TRIP, !options.uncontended);
+	if (options.uncontended)
 		klat_use_workers(run, lone);
-		klat_use_metric(run, LOCK_UNLOCK, 1);
-		return 0;
-	}
-	run->low_priority = options.low_priority;
-	klat_use_metric(run, HANDOFF, 1);
-	klat_use_metric(run, ROUND_TRIP, 1);
+	else
+		run->low_priority = options.low_priority;
 	return 0;
 }
 
@@ -165,15 +159,12 @@ static int setup(struct klat_run *run)
 {
 	const enum sync_kind kind = kinds[options.primitive];
 	struct state *state = run->state;
-	int err = sync_pair_init(&state->pair, kind, !options.released);
 
 	/* The waiter of a priority-inheritance lock spins in the kernel while the owner runs on
 	 * another CPU, since Linux 5.15. */
 	for (int i = 0; i < run->worker_count && kind == SYNC_PI_MUTEX && !run->one_cpu; i++)
 		run->workers[i].sleeps = KLAT_COUNTED;
-	return err ? klat_error(run, -err, "cannot make a %s: %m",
-				primitive_names[options.primitive])
-		   : 0;
+	return sync_pair_init(&state->pair, kind, !options.released);
 }
 
 static void verify(struct klat_run *run)

@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Two pipes between a writer and a reader.
- *
- * Timed: from before the write until the writer has read the reply (round trip), or until the
- * reader has read the bytes (one-way). Not timed: creating the pipes, the sleep before a one-way
- * message.
+ * Two pipes between a writer and a reader. Not timed: the sleep before a one-way message.
  *
  * Traps:
  * - The mean of a whole loop hides the distribution. So each round trip has its stamps.
@@ -14,13 +10,9 @@
 #include "klat.h"
 #include "sync/sync.h"
 
-#include <errno.h>
-#include <unistd.h>
-
 #define MAX_BYTES 65536
 
-/* Metrics and modes; workers. */
-enum { ROUND_TRIP, ONE_WAY };
+enum { ROUND_TRIP, ONE_WAY }; /* metrics and modes */
 enum { WRITER, READER };
 
 static struct options {
@@ -28,10 +20,10 @@ static struct options {
 	int process, epoll, mode, higher;
 } options = { .bytes = 1, .gap_us = 50, .low_priority = 19 };
 
-/* By worker: its message, and the pipe that it writes to. */
+/* By worker: the pipe that it writes to, and its message. */
 struct state {
 	uint64_t start KLAT_ALIGNED;
-	int pipes[2][2], epolls[2]; /* without --wait epoll, `epolls` are negative */
+	struct sync_pipe pipes[2];
 	char bytes[2][MAX_BYTES];
 };
 
@@ -71,28 +63,6 @@ static int configure(struct klat_run *run)
 	return 0;
 }
 
-static inline int put(const struct state *state, int worker, size_t size)
-{
-	const char *bytes = state->bytes[worker];
-
-	for (ssize_t done; size; bytes += done, size -= done)
-		if ((done = write(state->pipes[worker][1], bytes, size)) <= 0)
-			return done ? -errno : -EPIPE;
-	return 0;
-}
-
-static inline int take(struct state *state, int worker, size_t size)
-{
-	char *bytes = state->bytes[worker];
-
-	if (state->epolls[!worker] >= 0 && sync_epoll_wait(&state->epolls[!worker]) < 0)
-		return -errno;
-	for (ssize_t done; size; bytes += done, size -= done)
-		if ((done = read(state->pipes[!worker][0], bytes, size)) <= 0)
-			return done ? -errno : -EPIPE;
-	return 0;
-}
-
 static int writer(struct klat_worker *worker)
 {
 	const struct klat_run *run = worker->run;
@@ -107,7 +77,8 @@ static int writer(struct klat_worker *worker)
 		if (options.mode == ONE_WAY && options.gap_us)
 			klat_sleep(worker, options.gap_us * 1000);
 		begin = state->start = klat_stamp_begin();
-		err = put(state, WRITER, size) ?: take(state, WRITER, reply);
+		err = sync_pipe_put(&state->pipes[WRITER], state->bytes[WRITER], size)
+			      ?: sync_pipe_take(&state->pipes[READER], state->bytes[WRITER], reply);
 		if (round_trip)
 			round_trip[i] = klat_stamp_end(worker) - begin;
 	}
@@ -123,39 +94,32 @@ static int reader(struct klat_worker *worker)
 	int err = 0;
 
 	for (int64_t i = klat_first(run); !err && klat_next(worker, &i); i++) {
-		err = take(state, READER, size);
+		err = sync_pipe_take(&state->pipes[WRITER], state->bytes[READER], size);
 		klat_inject(run, i);
 		if (one_way)
 			one_way[i] = klat_stamp_end(worker) - state->start;
-		err = err ?: put(state, READER, reply);
+		err = err ?: sync_pipe_put(&state->pipes[READER], state->bytes[READER], reply);
 	}
 	return err;
 }
 
 static int setup(struct klat_run *run)
 {
-	struct klat_worker *workers = run->workers;
-	struct state *state = run->state;
+	struct klat_worker *writer = &run->workers[WRITER], *reader = &run->workers[READER];
+	struct sync_pipe *pipes = ((struct state *)run->state)->pipes;
 
-	for (int i = WRITER; i <= READER; i++) {
-		if (sync_pipe(run, state->pipes[i], options.bytes))
-			return -EIO;
-		state->epolls[i] = options.epoll ? sync_epoll(state->pipes[i][0]) : -1;
-		if (options.epoll && state->epolls[i] < 0)
-			return state->epolls[i];
-		/* A message longer than a page is read in parts. */
-		workers[i].most_sleeps = 1 + options.bytes / 4096;
-	}
-	workers[READER].process = options.process;
-	/* Half of the writer's wakeups end the gap, and no sample contains its wait for the reply.
-	 */
+	/* A message longer than a page is read in parts. */
+	writer->most_sleeps = reader->most_sleeps = 1 + options.bytes / 4096;
+	reader->process = options.process;
+	/* The gap also wakes the writer, and no sample contains its wait for the reply. */
 	if (options.mode == ONE_WAY) {
-		workers[WRITER].woken = false;
-		workers[WRITER].sleeps = KLAT_COUNTED;
+		writer->woken = false;
+		writer->sleeps = KLAT_COUNTED;
 	}
 	if (options.higher)
-		workers[options.higher == 1 ? WRITER : READER].rank = KLAT_LOW;
-	return 0;
+		(options.higher == 1 ? writer : reader)->rank = KLAT_LOW;
+	return sync_pipe(run, &pipes[WRITER], options.bytes, options.epoll)
+		       ?: sync_pipe(run, &pipes[READER], options.bytes, options.epoll);
 }
 
 static const struct klat_worker workers[] = {
@@ -170,9 +134,8 @@ const struct klat_benchmark klat_benchmark = {
 	.description =
 		"A writer sends a message through one pipe, a reader sends it back through "
 		"another. Each round trip is timed on the writer's CPU, from before write() to "
-		"after read() returns. With --mode one-way the stamps are before the write and "
-		"after the reader's read(). They come from the counters of two CPUs. klat bounds "
-		"the offset between the two counters before and after the run.\n\n"
+		"after read() returns. With --mode one-way the stamps come from the counters of "
+		"two CPUs. klat bounds the offset between them before and after the run.\n\n"
 		"Between two CPUs a round trip contains two wakeups and, on an idle machine, two "
 		"exits from an idle state. On one CPU (--cpus 1,1) it contains two context "
 		"switches. Do not compare one with the other, or either with half of a round trip, "

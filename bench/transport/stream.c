@@ -138,12 +138,12 @@ static int open_pipes(struct klat_run *run)
 	struct state *state = run->state;
 
 	for (int i = 0; i < 2; i++) {
-		int ends[2];
+		struct sync_pipe pipe;
 
-		if (sync_pipe(run, ends, options.bytes))
+		if (sync_pipe(run, &pipe, options.bytes, false))
 			return -EIO;
-		state->sides[i].out = ends[1];
-		state->sides[!i].in = ends[0];
+		state->sides[i].out = pipe.out;
+		state->sides[!i].in = pipe.in;
 	}
 	return set_waits(run);
 }

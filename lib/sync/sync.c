@@ -134,10 +134,10 @@ static int post_eventfd(struct sync *sync)
 	return write(sync->fds[1], &one, sizeof(one)) == sizeof(one) ? 0 : -errno;
 }
 
-int sync_pipe(struct klat_run *run, int fds[2], int64_t bytes)
+int sync_pipe(struct klat_run *run, struct sync_pipe *made, int64_t bytes, bool by_epoll)
 {
 	const int page = (int)sysconf(_SC_PAGESIZE), usual = 16 * page;
-	int size;
+	int fds[2], size;
 
 	if (pipe2(fds, O_CLOEXEC))
 		return klat_error(run, errno, "cannot make a pipe: %m");
@@ -147,7 +147,8 @@ int sync_pipe(struct klat_run *run, int fds[2], int64_t bytes)
 				  "a new pipe holds %d bytes, not %d: close other pipes of this "
 				  "user, or raise fs.pipe-user-pages-soft and fs.pipe-max-size",
 				  size, usual);
-	return 0;
+	*made = (struct sync_pipe){ fds[0], fds[1], by_epoll ? sync_epoll(fds[0]) : -1 };
+	return by_epoll && made->epoll < 0 ? made->epoll : 0;
 }
 
 static int init_pipe(struct sync *sync)

@@ -50,10 +50,6 @@ struct sync {
 	} KLAT_ALIGNED;
 } KLAT_ALIGNED;
 
-/* Make a pipe. The usual size is 16 pages. A smaller pipe is an error if a message of so many bytes
- * would fill it: the message would take more wakeups. 0, or the result of klat_error(). */
-int sync_pipe(struct klat_run *run, int fds[2], int64_t bytes);
-
 /* `sync` is zeroed, except for takes_all and signals_held. */
 int sync_init(struct sync *sync, enum sync_kind kind, uint32_t tokens);
 
@@ -117,6 +113,15 @@ static inline void sync_pair_wait(struct sync_pair *pair, int thread, uint32_t t
 /* Whether the other thread waits for this thread's mutex within about a millisecond. */
 bool sync_pair_becomes_contended(struct sync_pair *pair, int thread, uint32_t turn);
 
+/* The ends of a pipe, and an epoll descriptor that waits for bytes, or -1. */
+struct sync_pipe {
+	int in, out, epoll;
+};
+
+/* Make a pipe. The usual size is 16 pages. A smaller pipe is an error if a message of so many bytes
+ * would fill it: the message would take more wakeups. 0 or -errno. */
+int sync_pipe(struct klat_run *run, struct sync_pipe *made, int64_t bytes, bool by_epoll);
+
 /* An epoll descriptor that waits for `fd` to become readable, or -errno. */
 int sync_epoll(int fd);
 
@@ -127,6 +132,25 @@ static inline long sync_epoll_wait(const int *epoll)
 	struct epoll_event event;
 
 	return TEMP_FAILURE_RETRY(epoll_wait(*epoll, &event, 1, -1));
+}
+
+/* Write and read a whole message: 0 or -errno. */
+static inline int sync_pipe_put(const struct sync_pipe *pipe, const char *bytes, size_t size)
+{
+	for (ssize_t done; size; bytes += done, size -= done)
+		if ((done = write(pipe->out, bytes, size)) <= 0)
+			return done ? -errno : -EPIPE;
+	return 0;
+}
+
+static inline int sync_pipe_take(const struct sync_pipe *pipe, char *bytes, size_t size)
+{
+	if (pipe->epoll >= 0 && sync_epoll_wait(&pipe->epoll) < 0)
+		return -errno;
+	for (ssize_t done; size; bytes += done, size -= done)
+		if ((done = read(pipe->in, bytes, size)) <= 0)
+			return done ? -errno : -EPIPE;
+	return 0;
 }
 
 #endif
