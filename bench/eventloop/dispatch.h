@@ -4,7 +4,31 @@
 #define DISPATCH_H
 
 #include "base/clock.h"
-#include "timers.h"
+#include "eventloop.h"
+
+/*
+ * One timer for each pair, in a heap with four branches (Knuth, TAOCP 3, 5.2.3, exercise 28): it
+ * has three levels where a binary heap has six. An entry holds a time at or before the pair's
+ * deadline. A timer that is set to a later time leaves its entry alone; the entry moves when it
+ * comes to the top. So a callback that defers its own timeout, as most do, costs one store.
+ */
+struct timers {
+	struct entry {
+		int64_t time;
+		struct pair *pair;
+	} * heap;
+	int32_t count;
+};
+
+/* Make an entry earlier: see timers_set(). */
+void timers_advance(struct timers *timers, struct pair *pair, int64_t deadline);
+
+static inline void timers_set(struct timers *timers, struct pair *pair, int64_t deadline)
+{
+	pair->deadline = deadline;
+	if (deadline < timers->heap[pair->entry].time)
+		timers_advance(timers, pair, deadline);
+}
 
 struct dispatch {
 	struct timers timers;

@@ -39,7 +39,7 @@ struct pair {
 	int32_t planned;  /* bytes to read in this round */
 	int32_t kept;     /* of these, the bytes that it does not pass on */
 	int32_t taken;    /* bytes that the backend has read by itself */
-	int32_t entry;    /* of its timer: see timers.h */
+	int32_t entry;    /* of its timer: see dispatch.h */
 	int64_t deadline;
 	struct loop *loop;
 };

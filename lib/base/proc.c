@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Files of /proc and /sys. */
+/* Files of /proc and /sys, and the numbers in them. */
 #include "base/base.h"
 
 #include <ctype.h>
@@ -122,4 +122,15 @@ bool klat_stat_line(const char *line, int *cpu, int64_t times[static KLAT_STAT_T
 		total += times[i];
 	}
 	return total;
+}
+
+bool klat_parse_number(const char *text, int64_t minimum, int64_t maximum, int64_t *number)
+{
+	char *end;
+
+	errno = 0;
+	*number = strtoll(text, &end, 10);
+	/* strtoll() skips white space and takes a plus sign. */
+	return isdigit((unsigned char)text[text[0] == '-']) && !*end && !errno &&
+	       *number >= minimum && *number <= maximum;
 }

@@ -53,11 +53,6 @@ void klat_option_help(const struct klat_benchmark *benchmark, const struct klat_
 /* Print paragraphs, separated by newlines, in columns `indent` to 79. The cursor is at `column`. */
 void klat_print_wrapped(FILE *out, const char *text, int indent, int column);
 
-/* check.c */
-/* Take the mode and the number of CPUs of another machine, "MODE:CPUS", for checks of the options.
- * 0, or -EINVAL after a line on stderr. */
-int klat_check_for(const struct klat_run *run, const char *machine);
-
 /* text.c */
 void klat_text(struct klat_run *run, FILE *out);
 

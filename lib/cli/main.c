@@ -165,6 +165,27 @@ static bool needs_row(const struct klat_run *run)
 	return !soak->unrecorded && !(soak->lap && klat_has_result(run));
 }
 
+/* --check-for: take the mode and the number of CPUs of another machine, "MODE:CPUS", for checks of
+ * the options without a run. */
+static int check_for_machine(const struct klat_run *run, const char *machine)
+{
+	static const char *const modes[] = { "virtual", "emulated", "counted" };
+	size_t length = strcspn(machine, ":");
+	int count = 0, end = 0;
+
+	if (machine[length])
+		sscanf(machine + length + 1, "%5d%n", &count, &end);
+	if (!machine[length] || (count > 0 && count <= KLAT_MAX_CPU && !machine[length + 1 + end]))
+		for (size_t i = 0; i < KLAT_ARRAY_SIZE(modes); i++)
+			if (strlen(modes[i]) == length && !strncmp(modes[i], machine, length)) {
+				klat_mode_assume(modes[i]);
+				klat_cpus_assume(count);
+				return 0;
+			}
+	klat_warn(run, "--check-for takes MODE or MODE:CPUS, as in counted:1, not '%s'", machine);
+	return -EINVAL;
+}
+
 static int run_command(struct klat_run *run, int argc, char **argv)
 {
 	struct klat_library *library = run->library;
@@ -187,7 +208,7 @@ static int run_command(struct klat_run *run, int argc, char **argv)
 		warn_of_status(run);
 		return EXIT_SKIPPED;
 	}
-	if (check_for && klat_check_for(run, check_for))
+	if (check_for && check_for_machine(run, check_for))
 		return EXIT_USAGE;
 	if (prepare(run))
 		return EXIT_USAGE;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* By rtnetlink(7): ioctl cannot make a pair. */
+/* Private network namespaces, and pairs of devices by rtnetlink(7): ioctl cannot make a pair. */
 #include "net/net.h"
 
 #include <errno.h>
@@ -7,8 +7,11 @@
 #include <linux/rtnetlink.h>
 #include <linux/veth.h>
 #include <sched.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 /* An RTM_NEWLINK message. Attributes are appended to it. */
@@ -113,4 +116,30 @@ int klat_net_make_veth(struct klat_run *run, const struct klat_net_device device
 		return klat_error(run, -err, "cannot make a pair of virtual interfaces: %m");
 	return klat_net_bring_up(run, &devices[1]) ?: klat_net_enter(run, namespaces[0])
 					?: klat_net_bring_up(run, &devices[0]);
+}
+
+int klat_net_in_child(struct klat_run *run, int (*body)(struct klat_run *run))
+{
+	pid_t pid = syscall(SYS_clone, CLONE_FILES | SIGCHLD, NULL, NULL, NULL, 0ul);
+	int status;
+
+	if (pid < 0)
+		return klat_cannot_start(run, errno, "the process that makes the network");
+	if (!pid)
+		_exit(body(run) ? 1 : 0);
+	if (waitpid(pid, &status, 0) < 0)
+		return klat_error(run, errno,
+				  "cannot wait for the process that makes the network: "
+				  "%m");
+	if (WIFSIGNALED(status))
+		return klat_error(run, EIO, "signal %d killed the process that makes the network",
+				  WTERMSIG(status));
+	return WEXITSTATUS(status) ? -EIO : 0;
+}
+
+int klat_net_enter(struct klat_run *run, int namespace)
+{
+	if (setns(namespace, CLONE_NEWNET))
+		return klat_error(run, errno, "cannot enter the network namespace: %m");
+	return 0;
 }

@@ -392,7 +392,7 @@ void klat_offsets_judge(struct klat_run *run);
 /* Run the measurement in a child process. Does not return if a signal ends the program. */
 int klat_supervise(struct klat_run *run);
 
-/* judge.c */
+/* requirements.c */
 int klat_run_judge(struct klat_run *run);
 
 #endif
