@@ -88,9 +88,6 @@ int64_t klat_interrupts_elsewhere(const struct klat_run *run, const char *row);
 int64_t klat_wake_interrupts(const struct klat_run *run, int cpu);
 /* For a body, before its iterations: count interrupts from now on, those of all workers. */
 void klat_interrupts_restart(struct klat_run *run);
-/* The number of active CPUs of a process from which on the kernel may flush their TLBs without an
- * interrupt that it counts. 0: it never does. */
-int klat_broadcast_cpus(void);
 
 /*
  * For configure(), if `metric` subtracts stamps of different CPUs. The library bounds the offset

@@ -113,7 +113,7 @@ void verify_contention(struct klat_run *run)
 		met = state->contenders[c].met < met ? state->contenders[c].met : met;
 		operations += state->contenders[c].operations;
 	}
-	const bool broadcasts = !alone && least >= 0 && klat_broadcast_cpus();
+	const bool broadcasts = !alone && least >= 0 && klat_arch_broadcast_cpus();
 
 	klat_require(
 		run, { "operations", .got = operations },

@@ -24,7 +24,7 @@ static bool is_interrupt(void)
 /* A flush without an interrupt needs a proof, and sleepers give none. */
 static bool may_broadcast(const struct state *state)
 {
-	return klat_broadcast_cpus() && state->proves;
+	return klat_arch_broadcast_cpus() && state->proves;
 }
 
 /* Where these interrupts are counted. A shootdown without a row of its own may still be a function
@@ -57,7 +57,7 @@ int settle_delivery(struct klat_worker *initiator, char *pages)
 	const int64_t until_ns = klat_now_ns() + 350000000;
 	int err = 0;
 
-	if (klat_broadcast_cpus() <= 1 || run->cpu_count < klat_broadcast_cpus() ||
+	if (klat_arch_broadcast_cpus() <= 1 || run->cpu_count < klat_arch_broadcast_cpus() ||
 	    options.operation == MEMBARRIER)
 		return 0;
 	while (!err && klat_now_ns() < until_ns) {

@@ -148,20 +148,11 @@ static bool is_seen(const struct side *side, uint32_t index)
 	return side->seen[index / 8] >> index % 8 & 1;
 }
 
-uint32_t fragment_missing(const struct side *side, uint32_t index)
+uint32_t fragment_next(const struct side *side, uint32_t index, bool seen)
 {
 	const uint32_t count = side->parts;
 
-	while (index < count && is_seen(side, index))
-		index++;
-	return index;
-}
-
-uint32_t fragment_present(const struct side *side, uint32_t index)
-{
-	const uint32_t count = side->parts;
-
-	while (index < count && !is_seen(side, index))
+	while (index < count && is_seen(side, index) != seen)
 		index++;
 	return index;
 }
@@ -219,7 +210,7 @@ bool fragment_take(struct side *side, const struct fragment *header, size_t size
 		memcpy(side->incoming + at, side->incoming + side->landed * part_size(), length);
 	side->seen[header->index / 8] |= 1 << header->index % 8;
 	side->gathered++;
-	side->next_part = fragment_missing(side, side->next_part);
+	side->next_part = fragment_next(side, side->next_part, false);
 	side->tally.repaired += header->kind == REPAIR;
 	return true;
 }

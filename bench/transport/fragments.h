@@ -43,10 +43,8 @@ ssize_t fragment_receive_failed(struct side *side, ssize_t size);
  * come between the two calls.
  */
 bool fragment_take(struct side *side, const struct fragment *header, size_t size);
-/* The first missing part from `index` on, or the number of parts. */
-uint32_t fragment_missing(const struct side *side, uint32_t index);
-/* The first part from `index` on that has arrived, or the number of parts. */
-uint32_t fragment_present(const struct side *side, uint32_t index);
+/* The first part from `index` on that has arrived, or is missing, or the number of parts. */
+uint32_t fragment_next(const struct side *side, uint32_t index, bool seen);
 
 /*
  * The short, inline way for a message that is one datagram. The general one, with its vectors,

@@ -49,10 +49,10 @@ static int ask_for_missing(struct side *side, uint64_t word)
 	int err = 0;
 
 	for (uint32_t first = side->next_part; first < count && !err;) {
-		uint32_t end = fragment_present(side, first);
+		uint32_t end = fragment_next(side, first, true);
 
 		err = ask_for(side, word, first, end - first);
-		first = fragment_missing(side, end);
+		first = fragment_next(side, end, false);
 	}
 	side->expected_part = count;
 	return err;

@@ -49,6 +49,13 @@ bool klat_is_in_proc(const char *path);
  * shows a container's own times there, under other numbers of CPUs. */
 char *klat_read_stat(void);
 
+/* Whether `word` is in a list with this separator, in a text or a line. */
+bool klat_has_word(const char *list, char separator, const char *word);
+/* Continue a hash (FNV) with a text, which may be NULL. */
+uint64_t klat_hash(uint64_t hash, const char *text);
+/* For qsort(): ascending by a uint64_t, which may be the first one of a struct. */
+int klat_compare_values(const void *a, const void *b);
+
 enum {
 	KLAT_STAT_TIMES = 8 /* user, nice, system, idle, iowait, irq, softirq, steal */
 };

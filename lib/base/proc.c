@@ -95,6 +95,31 @@ int64_t klat_read_count(const char *path)
 	return *at ? -1 : count;
 }
 
+bool klat_has_word(const char *list, char separator, const char *word)
+{
+	const size_t length = strlen(word);
+
+	for (const char *at = list; (at = strstr(at, word)); at += length)
+		if ((at == list || at[-1] == separator) &&
+		    (at[length] == separator || strchr("\n", at[length])))
+			return true;
+	return false;
+}
+
+uint64_t klat_hash(uint64_t hash, const char *text)
+{
+	for (; text && *text; text++)
+		hash = (hash ^ (unsigned char)*text) * 0x100000001b3;
+	return hash;
+}
+
+int klat_compare_values(const void *a, const void *b)
+{
+	const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+	return (x > y) - (x < y);
+}
+
 bool klat_is_in_proc(const char *path)
 {
 	struct statfs system;

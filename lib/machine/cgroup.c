@@ -9,17 +9,6 @@
 
 enum { PATH_SIZE = 4096 };
 
-/* Whether the list "cpu,cpuacct" has this word. */
-static bool has_word(const char *list, const char *word)
-{
-	const size_t length = strlen(word);
-
-	for (const char *at = list; (at = strstr(at, word)); at += length)
-		if ((at == list || at[-1] == ',') && strchr(",\n", at[length]))
-			return true;
-	return false;
-}
-
 /*
  * The directory of the cgroup `path` in the hierarchy with the CPU controller; `unified` is version
  * 2. See proc_pid_mountinfo(5): field 4 is the mounted cgroup, field 5 the mount point. Returns the
@@ -38,7 +27,7 @@ static size_t find_directory(const char *mounts, bool unified, const char *path,
 		rest = strstr(line, " - ");
 		if (!rest || sscanf(rest, " - %15s %*s %4095s", type, options) != 2 ||
 		    strcmp(type, unified ? "cgroup2" : "cgroup") != 0 ||
-		    (!unified && !has_word(options, "cpu")))
+		    (!unified && !klat_has_word(options, ',', "cpu")))
 			continue;
 		length = strcmp(root, "/") ? strlen(root) : 0;
 		/* If the cgroup is outside the mount, its nearest visible ancestor is the mount. */
@@ -70,7 +59,7 @@ bool klat_cgroups_visit(void (*visit)(const char *directory, void *argument), vo
 			continue;
 		*path++ = 0;
 		unified = !*++controllers;
-		if (!unified && !has_word(controllers, "cpu"))
+		if (!unified && !klat_has_word(controllers, ',', "cpu"))
 			continue;
 		top = find_directory(mounts, unified, path, directory);
 		for (char *slash; top; *slash = 0) {

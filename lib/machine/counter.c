@@ -9,13 +9,6 @@
 /* The rounded multiples of a smaller fractional step are nearly all integers. */
 #define LEAST_FRACTIONAL_STEP 4
 
-static int compare_gaps(const void *a, const void *b)
-{
-	const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-
-	return (x > y) - (x < y);
-}
-
 static uint64_t greatest_divisor(const uint64_t *gaps, int count)
 {
 	uint64_t divisor = 0;
@@ -53,7 +46,7 @@ int64_t klat_counter_step(uint64_t *gaps, int count)
 
 	if (divisor != 1)
 		return divisor ?: 1;
-	qsort(gaps, count, sizeof(*gaps), compare_gaps);
+	qsort(gaps, count, sizeof(*gaps), klat_compare_values);
 	for (; !*gaps; count--)
 		gaps++;
 	for (uint64_t multiple = 1; *gaps > LEAST_FRACTIONAL_STEP * multiple; multiple++) {

@@ -222,15 +222,6 @@ static size_t record_size(const struct klat_run *run)
 	return run->library->soak.lap ? sizeof(struct klat_pair) : sizeof(uint64_t);
 }
 
-static void copy_records(const struct klat_run *run, int metric, void *out)
-{
-	if (run->library->soak.lap)
-		memcpy(out, run->library->soak.histograms[metric].pairs,
-		       record_count(run, metric) * record_size(run));
-	else
-		klat_samples_copy(run, metric, out);
-}
-
 char *klat_record_rows(struct klat_run *run, int64_t first)
 {
 	char *rows = NULL;
@@ -273,7 +264,11 @@ static int append_samples(struct klat_run *run, int session, const char *name, i
 		return -ENOMEM;
 	for (int m = 0; m < run->benchmark->metric_count; m++)
 		if (record_count(run, m)) {
-			copy_records(run, m, samples + at * size);
+			if (run->library->soak.lap)
+				memcpy(samples + at * size, run->library->soak.histograms[m].pairs,
+				       record_count(run, m) * size);
+			else
+				klat_samples_copy(run, m, (uint64_t *)samples + at);
 			at += record_count(run, m);
 		}
 	fd = klat_file_open(session, name, KLAT_APPEND);

@@ -83,11 +83,6 @@ void klat_thread_self(int64_t *migrations, int64_t *wait_ns)
 		*wait_ns = klat_count_after(text, " ");
 }
 
-int klat_broadcast_cpus(void)
-{
-	return klat_arch_broadcast_cpus();
-}
-
 /* Check each worker alone: the sleeps of one cannot replace the sleeps of another. A role has one
  * reason, that of the worker that slept least. */
 static void judge_sleepers(struct klat_run *run, const struct klat_worker *first)
@@ -145,15 +140,6 @@ static void judge_worker(struct klat_run *run, const struct klat_worker *worker)
 	judge_sleeps(run, worker);
 }
 
-/* Microseconds from /proc/sys/kernel, or -1 if the file does not exist. */
-static int64_t sysctl_us(const char *name)
-{
-	char path[128], text[64];
-
-	snprintf(path, sizeof(path), "/proc/sys/kernel/%s", name);
-	return klat_read_small(path, text, sizeof(text)) > 0 ? strtoll(text, NULL, 10) : -1;
-}
-
 /*
  * The kernel stops a real-time thread that does not sleep: by throttling for the rest of the
  * period, and since Linux 6.12 by a turn of the fair server while an ordinary task waits. Both take
@@ -162,8 +148,9 @@ static int64_t sysctl_us(const char *name)
  */
 static void judge_throttling(struct klat_run *run)
 {
-	const int64_t period = sysctl_us("sched_rt_period_us"),
-		      runtime = sysctl_us("sched_rt_runtime_us"), group = klat_cgroup_stop_us();
+	const int64_t period = klat_read_count("/proc/sys/kernel/sched_rt_period_us"),
+		      runtime = klat_read_count("/proc/sys/kernel/sched_rt_runtime_us"),
+		      group = klat_cgroup_stop_us();
 	/* There is no throttling if the runtime is the whole period, or -1. */
 	int64_t stop_us = period > 0 && runtime >= 0 && runtime < period ? period - runtime : 0,
 		server_ns = 0, shortest_ns;

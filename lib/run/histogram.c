@@ -104,13 +104,6 @@ void klat_histogram_add(struct klat_histogram *histogram, const struct klat_kept
 	}
 }
 
-static int compare_pairs(const void *a, const void *b)
-{
-	const struct klat_pair *x = a, *y = b;
-
-	return (x->value > y->value) - (x->value < y->value);
-}
-
 void klat_histogram_sort(struct klat_histogram *histogram)
 {
 	int64_t used = 0;
@@ -118,7 +111,7 @@ void klat_histogram_sort(struct klat_histogram *histogram)
 	for (int64_t at = 0; at < histogram->capacity; at++)
 		if (histogram->pairs[at].count)
 			histogram->pairs[used++] = histogram->pairs[at];
-	qsort(histogram->pairs, used, sizeof(*histogram->pairs), compare_pairs);
+	qsort(histogram->pairs, used, sizeof(*histogram->pairs), klat_compare_values);
 }
 
 void klat_histogram_clear(struct klat_histogram *histogram)

@@ -58,10 +58,8 @@ static uint64_t read_rows(struct klat_snapshot *snapshot, const char *path,
 {
 	int *cpus = malloc(KLAT_MAX_CPU * sizeof(*cpus)), cpu_count = 0;
 	char *text = cpus ? klat_read_file(path) : NULL, *rest = text, *line;
-	uint64_t hash = 0;
+	const uint64_t hash = klat_hash(0, text);
 
-	for (const char *c = text; c && *c; c++)
-		hash = (hash ^ (unsigned char)*c) * 0x100000001b3;
 	line = strsep(&rest, "\n");
 	for (char *word = line; word && (word = strstr(word, "CPU")); word += 3)
 		if (cpu_count < KLAT_MAX_CPU && atoi(word + 3) < KLAT_MAX_CPU)

@@ -9,13 +9,6 @@
 
 typedef unsigned __int128 u128;
 
-static int compare_samples(const void *a, const void *b)
-{
-	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-
-	return (x > y) - (x < y);
-}
-
 /* floor(sqrt(value)). sqrtl() alone rounds. */
 static u128 integer_sqrt(u128 value)
 {
@@ -101,7 +94,7 @@ int klat_summarise(uint64_t *samples, int64_t n, struct klat_summary *summary)
 
 	if (!pairs)
 		return -ENOMEM;
-	qsort(samples, n, sizeof(*samples), compare_samples);
+	qsort(samples, n, sizeof(*samples), klat_compare_values);
 	for (int64_t i = 0; i < n; i++)
 		if (count && pairs[count - 1].value == samples[i])
 			pairs[count - 1].count++;

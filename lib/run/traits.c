@@ -26,14 +26,6 @@ ssize_t klat_task_read(const char *task, const char *name, char *text, size_t si
 	return length;
 }
 
-/* Continues a hash (FNV). */
-static uint64_t hash_of(const char *text, uint64_t hash)
-{
-	for (const char *c = text; *c; c++)
-		hash = (hash ^ (unsigned char)*c) * 0x100000001b3;
-	return hash;
-}
-
 void klat_traits_read(struct klat_traits *traits, const char *task, pid_t thread)
 {
 	struct klat_scheduling scheduling = { 0 };
@@ -56,9 +48,9 @@ void klat_traits_read(struct klat_traits *traits, const char *task, pid_t thread
 		traits->values[KLAT_FILTERS] = klat_count_after(text, "\nSeccomp_filters:");
 	/* Memory is charged to the cgroup of the process. */
 	if (klat_task_read(task, "cgroup", text, sizeof(text)) > 0) {
-		traits->values[KLAT_CGROUP] = hash_of(text, 0);
+		traits->values[KLAT_CGROUP] = klat_hash(0, text);
 		klat_task_read(task, "../../cgroup", text, sizeof(text));
-		traits->values[KLAT_CGROUP] = hash_of(text, traits->values[KLAT_CGROUP]);
+		traits->values[KLAT_CGROUP] = klat_hash(traits->values[KLAT_CGROUP], text);
 	}
 }
 

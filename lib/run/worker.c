@@ -64,24 +64,13 @@ struct klat_worker *klat_worker_find(struct klat_run *run, const char *role, int
 	return NULL;
 }
 
-/* Whether `word` is one of the words, which are separated by spaces. */
-static bool has_word(const char *words, const char *word)
-{
-	const size_t length = strlen(word);
-	const char *at = words;
-
-	for (; (at = strstr(at, word)); at += length)
-		if ((at == words || at[-1] == ' ') && (at[length] == ' ' || !at[length]))
-			return true;
-	return false;
-}
-
 struct klat_worker *klat_worker_of(struct klat_run *run, int metric, int64_t series)
 {
 	const char *roles = run->benchmark->metrics[metric].taken_by;
 
 	for (int i = 0; i < run->worker_count && roles; i++)
-		if (run->workers[i].index == series && has_word(roles, run->workers[i].role))
+		if (run->workers[i].index == series &&
+		    klat_has_word(roles, ' ', run->workers[i].role))
 			return &run->workers[i];
 	return NULL;
 }
