@@ -6,8 +6,7 @@
  *     hub:   sent ... got
  *     spoke: taken, answered
  *
- * One hop is ((taken-sent)+(got-answered))/2: a constant offset between the two CPUs' counters
- * cancels. Not timed: the spoke's work between taken and answered.
+ * One hop is ((taken-sent)+(got-answered))/2.
  *
  * Traps:
  * - If a queue is never empty, its owner never sleeps. A wakeup then costs only the system call. So
@@ -342,7 +341,7 @@ static int init_owners(struct klat_run *run)
 static int setup(struct klat_run *run)
 {
 	struct state *state = run->state;
-	struct klat_worker *worker;
+	const int64_t owners = options.threads + !is_alone();
 	int err;
 
 	state->costs = (struct costs){ .wake = options.wake,
@@ -350,22 +349,19 @@ static int setup(struct klat_run *run)
 				       .alloc = options.alloc,
 				       .polls = klat_planted(run, "poll") };
 	pthread_mutex_init(&state->costs.timers, NULL);
-	err = klat_allow_files(run,
-			       (options.threads + !is_alone()) * owner_descriptors(&state->costs) +
-				       OTHER_FILES);
+	err = klat_allow_files(run, owners * owner_descriptors(&state->costs) + OTHER_FILES);
 	if (err)
 		return err;
 	err = init_owners(run);
 	if (err)
-		return klat_error(run, -err, "cannot make %lld queues: %m",
-				  (long long)options.threads + !is_alone());
+		return klat_error(run, -err, "cannot make %lld queues: %m", (long long)owners);
 	if (is_alone()) {
 		klat_worker_add(run, KLAT_WORKER("loop", .body = loner, .spins = KLAT_ALWAYS,
 						 .sleeps = KLAT_NEVER));
 		return 0;
 	}
 	for (int64_t t = 0; t <= options.threads; t++) {
-		worker = klat_worker_add(
+		struct klat_worker *worker = klat_worker_add(
 			run, t ? KLAT_WORKER("thread", .body = spoke_thread, .woken = true,
 					     .place = 1 + (t - 1) % (run->cpu_count - 1))
 			       : KLAT_WORKER("hub", .body = hub, .woken = true));
