@@ -6,12 +6,14 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <jansson.h>
+#include <linux/magic.h>
 #include <math.h>
 #include <sha256.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/utsname.h>
+#include <sys/vfs.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -37,17 +39,36 @@ static json_t *own_hash(struct klat_run *run)
 
 #define BOOT_ID "/proc/sys/kernel/random/boot_id"
 
-/* systemd-nspawn and LXC cover the file: each start of a container has another id. The time of the
- * boot, in seconds, is then the id. A step of the clock changes it, and so does a time namespace.
+/* A random number of the boot: Linux 6.6 and later draws one for each file system of cgroups. There
+ * is one of version 2, which all containers share. Earlier kernels have 0, or a device number of 32
+ * bits. */
+static uint64_t cgroup_id(void)
+{
+	static const char *const places[] = { "/sys/fs/cgroup", "/sys/fs/cgroup/unified" };
+	struct statfs system;
+
+	for (size_t i = 0; i < KLAT_ARRAY_SIZE(places); i++)
+		if (!statfs(places[i], &system) && system.f_type == CGROUP2_SUPER_MAGIC &&
+		    system.f_fsid.__val[1])
+			return (uint32_t)system.f_fsid.__val[0] |
+			       (uint64_t)(uint32_t)system.f_fsid.__val[1] << 32;
+	return 0;
+}
+
+/* systemd-nspawn and LXC cover the file: each start of a container has another id. Another number
+ * of the boot is then the id, or else its time, in seconds. A step of the clock changes the time,
+ * and so does a time namespace.
  */
 bool klat_boot_id(char boot[static KLAT_BOOT_ID_SIZE])
 {
 	klat_read_line(BOOT_ID, boot, KLAT_BOOT_ID_SIZE);
 	if (*boot && !klat_is_in_proc(BOOT_ID)) {
-		const int64_t began = klat_clock_ns(CLOCK_REALTIME) - klat_clock_ns(CLOCK_BOOTTIME);
+		const uint64_t began =
+			(klat_clock_ns(CLOCK_REALTIME) - klat_clock_ns(CLOCK_BOOTTIME)) /
+			1000000000;
 
 		snprintf(boot, KLAT_BOOT_ID_SIZE, "00000000-0000-4000-8000-%012" PRIx64,
-			 began / 1000000000 & 0xffffffffffff);
+			 (cgroup_id() ?: began) & 0xffffffffffff);
 	}
 	if (strspn(boot, "0123456789abcdef-") == KLAT_BOOT_ID_SIZE - 1 && boot[strspn(boot, "0-")])
 		return true;

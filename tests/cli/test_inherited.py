@@ -289,13 +289,31 @@ def test_a_file_that_covers_the_kernels_is_not_taken_for_it(file, tmp_path, root
         "--output",
         tmp_path / "by-klat",
     ]
+    boots = set()
     for tool in (by_hand, by_klat):
         command(["unshare", "-m", "sh", "-c", COVER, "sh", other, file, *tool])
         (session,) = (place.parent for place in tool[-1].rglob("session.json"))
         boot = json.loads((session / "session.json").read_text())["boot_id"]
         assert boot.startswith("00000000-0000-4000-8000-") == file.endswith("boot_id")
         assert not boot.endswith("-000000000000")
+        boots.add(boot)
         assert not (session / f"environment{file}").exists()
+    assert len(boots) == 1
+
+
+def test_a_boot_is_one_in_another_time_namespace(tmp_path, root):
+    """/proc/stat and the clocks have the offset of the namespace. Linux 6.6 or later."""
+    if not any(map(os.path.ismount, ("/sys/fs/cgroup/unified", "/sys/fs/cgroup"))):
+        lacking("there are no cgroups of version 2")
+    (other := tmp_path / "other").write_text("5eed5eed-5eed-45ee-85ee-5eed5eed5eed\n")
+    boots = set()
+    for number, namespace in enumerate(([], ["unshare", "--time", "--boottime", "5000", "--fork"])):
+        tool = [path_of("syscall"), "--iterations", "20", "--record", tmp_path / str(number)]
+        cover = ["sh", "-c", COVER, "sh", other, "/proc/sys/kernel/random/boot_id"]
+        command([*namespace, "unshare", "-m", *cover, *tool])
+        info = json.loads((tmp_path / str(number) / "session.json").read_text())
+        boots.add(info["boot_id"])
+    assert len(boots) == 1
 
 
 def test_the_latency_that_others_request_is_recorded(tmp_path, root):

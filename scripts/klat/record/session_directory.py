@@ -74,6 +74,15 @@ def _kind_of(file: Path) -> str:
     return kind
 
 
+def _cgroup_id() -> int:
+    """As cgroup_id() of lib/record/session.c."""
+    for place in map(Path, ("/sys/fs/cgroup", "/sys/fs/cgroup/unified")):
+        number = os.statvfs(place).f_fsid if place.is_dir() and _kind_of(place) == "cgroup2" else 0
+        if number >> 32:
+            return number
+    return 0
+
+
 def boot_id() -> str:
     """As klat_boot_id() of lib/record/session.c."""
     try:
@@ -82,7 +91,8 @@ def boot_id() -> str:
             began = time.clock_gettime_ns(time.CLOCK_REALTIME) - time.clock_gettime_ns(
                 time.CLOCK_BOOTTIME
             )
-            text = f"00000000-0000-4000-8000-{began // 10**9:012x}"
+            number = (_cgroup_id() or began // 10**9) & 0xFFFFFFFFFFFF
+            text = f"00000000-0000-4000-8000-{number:012x}"
     except OSError:
         text = ""
     if not re.fullmatch(r"[0-9a-f-]{36}", text):
