@@ -146,7 +146,6 @@ def run(args: argparse.Namespace) -> int:
     from klat.base.errors import KlatError
     from klat.compare.compare_sides import compare_with_runs
     from klat.compare.dataset import read_dataset
-    from klat.compare.sources import without_collection
 
     chosen = options(args)
     for number, path in enumerate(args.new):
@@ -158,9 +157,8 @@ def run(args: argparse.Namespace) -> int:
         from klat.report.html import page
 
         environment = page.require()
-    with without_collection():
-        base, news = read_dataset(args.base), [read_dataset(new) for new in args.new]
-        comparison, matched = compare_with_runs(base, news, chosen)
+    base, news = read_dataset(args.base), [read_dataset(new) for new in args.new]
+    comparison, matched = compare_with_runs(base, news, chosen)
     for problem in comparison.problems:
         print(f"klat compare: {problem}", file=sys.stderr)
     if args.format == "text":

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
@@ -306,19 +304,6 @@ def _in_ticks(samples: Samples, factor: float) -> Samples:
     return ticks
 
 
-@contextmanager
-def without_collection() -> Iterator[None]:
-    """Rows and runs hold no cycles. To look for cycles among tens of thousands of them takes a tenth of the time."""
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collecting:
-            gc.enable()
-
-
-@without_collection()
 def read_sources(
     paths: Path | str | Iterable[Path | str],
 ) -> tuple[dict[str, list[Source]], list[str]]:
