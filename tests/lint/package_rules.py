@@ -29,8 +29,8 @@ LAYERS = (
 COMPUTING = tuple(
     f"klat.compare.{name}"
     for name in (
-        "cell_tests", "compare_sides", "judged_limits", "machines", "matching", "over_machines",
-        "refusals", "settling", "units",
+        "cell_tests", "compare_sides", "judged_limits", "matching", "over_machines", "refusals",
+        "settling",
     )
 )  # fmt: skip
 MODULE_LINES = 400

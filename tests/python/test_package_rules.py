@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from lint.package_rules import FUNCTION_LINES, MODULE_LINES, violations
+from lint.package_rules import COMPUTING, FUNCTION_LINES, MODULE_LINES, violations
 
 TREE = Path(__file__).parents[2]
 
@@ -14,6 +14,11 @@ def long_function(lines: int) -> str:
 
 def test_the_package_has_no_violation():
     assert not list(violations(TREE / "scripts/klat"))
+
+
+@pytest.mark.parametrize("name", COMPUTING)
+def test_a_module_that_no_report_may_import_exists(name):
+    assert TREE.joinpath("scripts", *name.split(".")).with_suffix(".py").exists()
 
 
 @pytest.mark.parametrize(
