@@ -325,7 +325,7 @@ def _disagreement(
     differ = len({value.counts_as for value in chain(*by_side)}) > 1
     if not all(by_side) or not differ or is_brought:
         return None
-    texts = [_several(value.text for value in side) for side in by_side]
+    texts = [_joined(value.text for value in side) for side in by_side]
     if texts[0] == texts[1] and all(len(set(side)) == 1 for side in by_side):
         texts = _distinct_texts(by_side[0][0], by_side[1][0])
     return Condition(key, printable(name), *texts)
@@ -390,5 +390,5 @@ def _distinct_texts(*values: _Value) -> list[str]:
     return [short(f"...{text[place:]}") for text in texts]
 
 
-def _several(values: Iterable[str]) -> str:
+def _joined(values: Iterable[str]) -> str:
     return " | ".join(short(value) for value in dict.fromkeys(values))

@@ -203,17 +203,17 @@ def judged(
     Two hypotheses are tested for each metric: the true share is above the limit's share, or below it.
     Only one of them can be true, so a metric counts as one test in the correction.
     """
-    tests = [_test(side, limit.share) for side in sides]
+    tests = [_p_values(side, limit.share) for side in sides]
     p = [min(test) for test in tests if test is not None] + list(more)
     adjusted = iter(rules.adjusted(p))
     judgements = [
-        _side(side, limit, rules, test, next(adjusted) if test else None, len(p))
+        _judgement_of_side(side, limit, rules, test, next(adjusted) if test else None, len(p))
         for side, test in zip(sides, tests)
     ]
     return judgements, list(adjusted)
 
 
-def _test(side: SamplesAbove, share: float) -> tuple[float, float] | None:
+def _p_values(side: SamplesAbove, share: float) -> tuple[float, float] | None:
     """The p values of "the share is at least this" and "at most this". None for a share of 0, at which
     one sample decides."""
     if not share:
@@ -221,7 +221,7 @@ def _test(side: SamplesAbove, share: float) -> tuple[float, float] | None:
     return side.most.p_below(share), side.least.p_above(share)
 
 
-def _side(
+def _judgement_of_side(
     side: SamplesAbove,
     limit: Limit,
     rules: Rules,

@@ -60,7 +60,7 @@ def observe(cell: CellRuns, estimand: Estimand, units: Units) -> Observed:
     if estimand is MEAN:
         observed = replace(observed, resolution=_resolution_of_means(cell))
     if observed.runs == 1 == len(cell.runs):
-        return replace(observed, sampled=_sampled(cell.runs[0], estimand))
+        return replace(observed, sampled=_interval_from_samples(cell.runs[0], estimand))
     return observed
 
 
@@ -92,7 +92,7 @@ def _resolution_of_means(cell: CellRuns) -> float:
     means = figures_of(cell.runs, MEAN)
     if not step or not means:
         return 0.0
-    shares = list(_rounded(run for run in cell.runs if run.row.mean is not None))
+    shares = list(_shares_rounded_alike(run for run in cell.runs if run.row.mean is not None))
     rounded = mean(shares) * step / 2 / mean(means)
     if rounded > 0.5:
         raise NoLogarithm("is below the counter's step")
@@ -105,7 +105,7 @@ _SHORT = 1 << 12
 _UNKNOWN = 1.0
 
 
-def _rounded(runs: Iterable[Run]) -> Iterator[float]:
+def _shares_rounded_alike(runs: Iterable[Run]) -> Iterator[float]:
     """The share of each run's samples that may all be rounded in the same direction."""
     for source, members in groupby(runs, attrgetter("source")):
         step = source.step / source.scale
@@ -124,7 +124,7 @@ def _rounded(runs: Iterable[Run]) -> Iterator[float]:
                     yield from short_runs_rounded_alike(samples, step)
 
 
-def _sampled(run: Run, estimand: Estimand) -> tuple[float, float] | None:
+def _interval_from_samples(run: Run, estimand: Estimand) -> tuple[float, float] | None:
     if estimand.q is None:
         return None
     try:
@@ -176,26 +176,30 @@ def observe_sides(
     q = estimand.q
     if q is None or all(supports(n, q) for cell in cells for n in cell.lengths):
         return [observe(cell, estimand, u) for cell, u in zip(cells, units)]
-    sides = [_named(cell, u) for cell, u in zip(cells, units)]
+    sides = [_runs_by_name(cell, u) for cell, u in zip(cells, units)]
     paired = len(cells) > 1 and all(
         key in u.pairs for cell, u in zip(cells, units) for key in u.of(cell)
     )
     on_both = [name for name in sides[0] if paired and name in sides[1]]
     needed = fewest(q) if grouped else 0
-    groups = _gathered(on_both, lambda name: min(_samples(side[name]) for side in sides), needed)
+    groups = _groups_of_neighbours(
+        on_both, lambda name: min(_samples(side[name]) for side in sides), needed
+    )
     chosen = []
     for side in sides:
         rest = [name for name in side if name not in on_both]
         # Pairs need both sides, so a unit without partner stays alone. It is left out later, and counted.
-        alone = _gathered(rest, lambda name: _samples(side[name]), 0 if paired else needed)
+        alone = _groups_of_neighbours(
+            rest, lambda name: _samples(side[name]), 0 if paired else needed
+        )
         chosen.append([*groups, *alone])
     noun = units[0].noun
     if any(len(names) > 1 for side_groups in chosen for names in side_groups):
         noun = f"{noun} group"
-    return [_observed(side, u, q, noun, paired) for side, u in zip(sides, chosen)]
+    return [_observed_in_groups(side, u, q, noun, paired) for side, u in zip(sides, chosen)]
 
 
-def _named(cell: CellRuns, units: Units) -> _Named:
+def _runs_by_name(cell: CellRuns, units: Units) -> _Named:
     """The runs of each unit. Units of the same pair are one."""
     named: _Named = {}
     for key, runs in units.of(cell).items():
@@ -207,7 +211,7 @@ def _samples(runs: Sequence[Run]) -> int:
     return sum(run.row.n or 0 for run in runs)
 
 
-def _gathered(
+def _groups_of_neighbours(
     names: Sequence[str], samples: Callable[[str], int], needed: int
 ) -> list[tuple[str, ...]]:
     """Groups of neighbours, each with at least `needed` samples. The last group takes the rest."""
@@ -221,7 +225,7 @@ def _gathered(
     return [*groups[:-1], groups[-1] + pending] if groups else [pending] if pending else []
 
 
-def _observed(
+def _observed_in_groups(
     side: _Named, groups: Sequence[tuple[str, ...]], q: Fraction, noun: str, paired: bool
 ) -> Observed:
     pooled_units = []

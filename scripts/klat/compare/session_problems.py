@@ -75,7 +75,7 @@ def same_samples(sessions: Sequence[Session]) -> list[str]:
         named += [pair for pair in pairs if mostly or _is_of_one_boot(*pair)]
     if not named:
         return []
-    original_line, copied_line = map(_line, named[0])
+    original_line, copied_line = map(_line_in_words, named[0])
     return [
         f"{len(named):,} row{'s have' if len(named) > 1 else ' has'} exactly the samples of another run, for"
         f" example {original_line} and {copied_line}: remove the copies; if a guest repeats itself, its runs"
@@ -135,7 +135,7 @@ def _bits(parts: Iterable[Samples], values: Sequence[int]) -> float:
     return float(np.sum(changes[seen] * np.log2(totals[seen] / changes[seen])))
 
 
-def _line(recorded: _Recorded) -> str:
+def _line_in_words(recorded: _Recorded) -> str:
     session, row = recorded
     return f"line {row.line} of {_name(session.path / 'runs.csv')}"
 

@@ -43,7 +43,7 @@ def split(base: CellRuns, new: CellRuns) -> tuple[list[WayPart], list[str]]:
     sides = [cell.parts(_state) for cell in (base, new)]
     name = _way_of(*sides[0], *sides[1])
     event = WAYS[name].sentence if name else ""
-    often = [_often(parts) for parts in sides]
+    often = [_frequent_states(parts) for parts in sides]
     common = [state for state in often[0] if state in often[1]]
     said = []
     mixed = False
@@ -64,8 +64,8 @@ def split(base: CellRuns, new: CellRuns) -> tuple[list[WayPart], list[str]]:
         if mixed:
             ways.append(WayPart(f"{name}={ANY}", base, new))
         else:
-            ways += [WayPart(s, sides[0][s], _none(event, s, "BASE")) for s in alone[0]]
-            ways += [WayPart(s, _none(event, s, "NEW"), sides[1][s]) for s in alone[1]]
+            ways += [WayPart(s, sides[0][s], _empty_cell(event, s, "BASE")) for s in alone[0]]
+            ways += [WayPart(s, _empty_cell(event, s, "NEW"), sides[1][s]) for s in alone[1]]
         if mixed or len(common) > 1:
             shares = [_shares(parts, every, cell) for parts, cell in zip(sides, (base, new))]
             also = f"all runs are also compared together ({name}={ANY})"
@@ -114,7 +114,7 @@ def _mixes_differ(base: CellRuns, new: CellRuns, states: Sequence[str]) -> bool:
     return False
 
 
-def _none(event: str, state: str, other: str) -> CellRuns:
+def _empty_cell(event: str, state: str, other: str) -> CellRuns:
     """The empty cell of the side that was never in the state."""
     return CellRuns(reasons=Counter([f"{event} {_way(state)} in {other} alone"]))
 
@@ -123,7 +123,7 @@ def _state(run: Run) -> str:
     return state_of(run.row)
 
 
-def _often(parts: Mapping[str, CellRuns]) -> list[str]:
+def _frequent_states(parts: Mapping[str, CellRuns]) -> list[str]:
     """The most frequent first."""
     total = sum(len(part.runs) for part in parts.values())
     return [state for state, part in parts.items() if len(part.runs) >= STRAY * total]

@@ -97,7 +97,7 @@ def standouts(orders: Sequence[Order], level: float = LEVEL) -> list[Standout]:
     several = [order for order in orders if order.n > 1]
     if len(several) < 2:
         return []
-    significant = _longest(several, level / 2)
+    significant = _place_of_longest(several, level / 2)
     for place in (0, -1):
         ranks = [order.first if place == 0 else order.last for order in several]
         ratio = np.mean([o.first_ratio if place == 0 else o.last_ratio for o in several])
@@ -105,7 +105,9 @@ def standouts(orders: Sequence[Order], level: float = LEVEL) -> list[Standout]:
             continue
         for direction in (0, 1):
             shares = np.array([rank[direction] / order.n for rank, order in zip(ranks, several)])
-            if not _small(shares, level / 8) or any(place == other.place for other in significant):
+            if not _are_too_small(shares, level / 8) or any(
+                place == other.place for other in significant
+            ):
                 continue
             typical = float(np.median(shares))
             significant.append(
@@ -114,7 +116,7 @@ def standouts(orders: Sequence[Order], level: float = LEVEL) -> list[Standout]:
     return significant
 
 
-def _longest(orders: Sequence[Order], level: float) -> list[Standout]:
+def _place_of_longest(orders: Sequence[Order], level: float) -> list[Standout]:
     """The place that holds the longest sample too often, if there is one.
 
     In run r, a given place holds it with probability m_r / n_r, where m_r samples tie. So the
@@ -170,7 +172,7 @@ def _at_least(chances: Chances, most: int) -> Chances:
     return sums
 
 
-def _small(shares: npt.NDArray[np.float64], level: float) -> bool:
+def _are_too_small(shares: npt.NDArray[np.float64], level: float) -> bool:
     """Whether the shares are too small for what is uniform on (0, 1), or larger.
 
     Fisher's combination (Statistical Methods for Research Workers, 1925, 21.1): minus the sum of
