@@ -639,6 +639,8 @@ BLOCK = "# GRUB Environment Block\n"
             "c net.ifnames=0",
         ),
         ({}, PHOTON.replace("search", "echo"), ""),
+        ({"boot/efi/base": f"{BLOCK}base=quiet\n"}, PHOTON, "$base net.ifnames=0"),
+        ({}, PHOTON.replace("/base", "/boot/efi/base"), ""),  # below another partition
         ({}, PHOTON.replace("5eed", "5eed2"), ""),
         ({}, PHOTON.replace("-s", "--set=disk"), ""),
         ({}, PHOTON.replace("-u", "-l"), ""),
@@ -650,7 +652,10 @@ BLOCK = "# GRUB Environment Block\n"
 def test_variables_of_a_file_that_may_be_missing(tmp_path, grub, files, config, words):
     """Empty `words`: klat does not know whether the file exists. A variable without a value stays in the words."""
     loader = grub(HEAD + config + CUSTOM)
-    write(tmp_path / "proc/self/mountinfo", b"23 1 8:2 / / rw - ext4 /dev/sda2 rw\n")
+    write(
+        tmp_path / "proc/self/mountinfo",
+        b"23 1 8:2 / / rw - ext4 /dev/sda2 rw\n24 1 8:1 / /boot/efi rw - vfat /dev/sda1 rw\n",
+    )
     for number, name in enumerate(("5eed", "5eed2"), 2):
         write(tmp_path / f"dev/sda{number}", b"")
         (tmp_path / "dev/disk/by-uuid").mkdir(parents=True, exist_ok=True)
@@ -676,6 +681,13 @@ def test_a_menu_by_hand_is_refused_with_what_it_lacks(tmp_path, grub):
     by_hand = f"set timeout=5\nset default=1\n{HAND_WRITTEN}"
     with pytest.raises(KlatError, match="line 2: .* add the lines of /etc/grub.d/00_header that"):
         grub(by_hand).check()
+    (tmp_path / "boot/grub/grubenv").unlink()
+    assert len(Grub(tmp_path).entries()) == 3
+    with pytest.raises(
+        KlatError, match="grubenv is missing, .* run grub-editenv /.*/grubenv create"
+    ):
+        Grub(tmp_path).check()
+    (tmp_path / "boot/grub/grubenv").touch()
     config = tmp_path / "boot/grub/grub.cfg"
     config.write_text(HEAD + NIXOS)
     with pytest.raises(KlatError, match=r"add this line .*: (source \S+custom.cfg)$") as refusal:

@@ -114,6 +114,11 @@ class Grub(BootLoader):
             if not shutil.which(tool):
                 raise KlatError(f"{tool} is missing; install GRUB's tools")
         self._check_start()
+        if not self._grubenv.is_file():
+            create = f"{self._tool('editenv')} {self._grubenv} create"
+            raise KlatError(
+                f"{self._grubenv} is missing, so GRUB cannot boot an entry once; run {create}"
+            )
         self._check_file_system(*_CANNOT_WRITE)
         self._check_timeout()
         saved = self._check_choice()
@@ -171,13 +176,8 @@ class Grub(BootLoader):
 
     def _menu(self, grubenv: Variables | None = None, with_own: bool = False) -> GrubMenu:
         """The menu with these variables in grubenv. No entry is chosen for the next boot, unless by next_entry."""
-        menu = GrubMenu(
-            self._directory,
-            {**self._environment(), "next_entry": "", **(grubenv or {})},
-            self._root,
-            self._is_of_fedora(),
-            with_own,
-        )
+        environment: Variables = {**self._environment(), "next_entry": "", **(grubenv or {})}
+        menu = GrubMenu(self._directory, environment, self._root, self._is_of_fedora(), with_own)
         menu.execute()
         return menu
 
@@ -360,16 +360,9 @@ class Grub(BootLoader):
             return (
                 f"{item.place(kernels[-1].line)}: klat finds no Linux kernel in {kernel or image}"
             )
-        return BootEntry(
-            identity,
-            item.title,
-            release or (guess[1] if guess else ""),
-            words,
-            kernel,
-            "" if "$" in image else image,
-            bool(release),
-            doubt,
-        )
+        release, is_read = release or (guess[1] if guess else ""), bool(release)
+        image = "" if "$" in image else image
+        return BootEntry(identity, item.title, release, words, kernel, image, is_read, doubt)
 
     def _doubt(self, item: MenuItem, load: LoadCommand) -> str:
         """Why GRUB may not find a file of the command; empty if there is no reason."""
@@ -380,10 +373,10 @@ class Grub(BootLoader):
         return ""
 
     def _environment(self) -> dict[str, str]:
-        return variables(self._run("editenv", str(self._grubenv), "list"))
+        return variables(self._edit("list")) if self._grubenv.is_file() else {}
 
-    def _edit(self, *words: str) -> None:
-        self._run("editenv", str(self._grubenv), *words)
+    def _edit(self, *words: str) -> str:
+        return self._run("editenv", str(self._grubenv), *words)
 
     def _run(self, tool: str, *words: str) -> str:
         return run_tool(self._tool(tool), *words)

@@ -101,7 +101,7 @@ def on_partition(root: Path, directory: Path, name: str) -> Path | None:
     if not path.is_relative_to(mount.top):
         return None
     file = root / mount.point[1:] / path.relative_to(mount.top)
-    return None if file.is_symlink() else file
+    return None if file.is_symlink() or _mount_of(root, file) != mount else file
 
 
 def searched(words: Sequence[str]) -> tuple[str, str]:

@@ -328,10 +328,9 @@ class GrubMenu(Execution):
         """The file, which may be missing. None if the partition is not known or not mounted."""
         if Path(name).parent == self.directory:
             return Path(name)
-        path, _ = find(self.root, name)
-        if path is None and self.variables.get(_AT_ROOT) == "yes":
-            path = on_partition(self.root, self.directory, name)
-        return path
+        at_root = self.variables.get(_AT_ROOT) == "yes"
+        place = on_partition(self.root, self.directory, name) if at_root else None
+        return place or find(self.root, name)[0]
 
     def _read(self, name: str | None, command: Command) -> None:
         path = None if name is None else self._path_of(name)
