@@ -61,19 +61,19 @@ class TurnsPilot:
         return [metric for metric in self.metrics if not metric.reason]
 
 
-def plan_turns(both: Sequence[Path], target: Target) -> TurnsPilot:
+def plan_turns(paths: Sequence[Path], target: Target) -> TurnsPilot:
     """KlatError or SessionError where the sessions cannot be read or have no run that counts."""
-    a, b = (read_dataset(path) for path in both)
+    a, b = (read_dataset(path) for path in paths)
     units = side_units(a, b)
     if not units.base.by_pair or units.subject != "setting":
-        raise KlatError(f"{printable(str(both[0]))}: its blocks and those of its partner differ")
+        raise KlatError(f"{printable(str(paths[0]))}: its blocks and those of its partner differ")
     pairs = [
         pair
         for pair in matched(list(a.cells), list(b.cells), units.declared)
         if _wanted(pair, target) and _comparable(pair, units.declared)
     ]
     if not a.cells or not b.cells:
-        raise SessionError(f"{printable(str(both[0]))}: no run counts, so nothing can be planned")
+        raise SessionError(f"{printable(str(paths[0]))}: no run counts, so nothing can be planned")
     if not pairs:
         both_have = {*a.known_metrics()} & {*b.known_metrics()}
         renamed_metrics.require(target.metrics, sorted(both_have))
@@ -93,7 +93,7 @@ def plan_turns(both: Sequence[Path], target: Target) -> TurnsPilot:
             metrics.append(_metric(a_key, estimand, base, new, units, took, target))
         notes |= {f"{printable(a_key[0])}: {sentence}": None for sentence in said}
     if not metrics:
-        raise SessionError(f"{printable(str(both[0]))}: no run counts, so nothing can be planned")
+        raise SessionError(f"{printable(str(paths[0]))}: no run counts, so nothing can be planned")
     usable = [metric for metric in metrics if not metric.reason]
     tests = sum(metric.units > 1 for metric in metrics)
     round_seconds = sum({a_key[:3]: seconds.get(a_key[:3], 0.0) for a_key, _ in paired}.values())

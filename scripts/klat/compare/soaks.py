@@ -64,7 +64,7 @@ class Together:
 
     metric: str
     cpus: tuple[str, str]
-    found: Coincidence
+    coincidence: Coincidence
 
 
 @dataclass(frozen=True)

@@ -121,7 +121,7 @@ class Sweep:
     quantity: Quantity | None  # None where each line is a time of its own
     by: tuple[str, ...]
     params: dict[str, str]  # that the lines share
-    own: dict[str, str]  # shared by the lines, but not by all settings of the benchmark
+    distinctive: dict[str, str]  # shared by the lines, but not by all settings of the benchmark
     lines: list[SweepLine]
     choices: tuple[str, ...] = ()  # the words, if values are words: x is the index
     beside: tuple[Published, ...] = ()  # figures published for the params that all choices share

@@ -71,13 +71,10 @@ def recorded_differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[Dif
     for key in ("machine_id", "cpu_model", "cpus_online", "architecture", "klat_version"):
         if a.get(key) != b.get(key):
             differing.append(Difference(key, short(a.get(key)), short(b.get(key))))
-    left, right = (x.get("programs") or {} for x in (a, b))
-    other = [name for name in sorted({*left, *right}) if left.get(name) != right.get(name)]
-    both = [name for name in other if name in left and name in right]
-    if both:
-        differing.append(
-            Difference(f"program {', '.join(map(printable, both))}", "one build", "another")
-        )
+    left, right = (info.get("programs") or {} for info in (a, b))
+    if rebuilt := [name for name in sorted({*left} & {*right}) if left[name] != right[name]]:
+        names = ", ".join(map(printable, rebuilt))
+        differing.append(Difference(f"program {names}", "one build", "another"))
     return differing
 
 

@@ -257,7 +257,10 @@ def seed_of_boot(schedule: str, seed: int, number: int) -> int:
 
 
 def take_turns(
-    both: Sequence[Sequence[tuple[str, tuple[str, ...]]]], blocks: int, runs: int, seed: int
+    settings_sets: Sequence[Sequence[tuple[str, tuple[str, ...]]]],
+    blocks: int,
+    runs: int,
+    seed: int,
 ) -> list[tuple[list[PlannedRun], list[Turn]]]:
     """The plans of two settings, A and B, that take turns in `blocks` blocks of four turns. Both have
     the same number of parameter sets. A block is ABBA or BAAB, drawn from the seed. A turn holds every
@@ -267,7 +270,7 @@ def take_turns(
     linear drift cancels. A curved drift does not, nor does an effect on the outer turns of a block.
     Because the order is drawn, these do not affect the same setting in every block.
     """
-    count = len(both[0])
+    count = len(settings_sets[0])
     length = count * runs
     _check_length(4 * blocks * length)
     draw = random.Random(seed)
@@ -278,7 +281,9 @@ def take_turns(
         begun = len(orders[setting])
         orders[setting].extend(_shuffled(count, runs, draw))
         turns[setting].append(Turn(begun + 1, begun + length, place))
-    return [(_numbered(sets, order), taken) for sets, order, taken in zip(both, orders, turns)]
+    return [
+        (_numbered(sets, order), taken) for sets, order, taken in zip(settings_sets, orders, turns)
+    ]
 
 
 def _quote(word: str) -> str:

@@ -290,7 +290,7 @@ def soaks_json(
 def together_json(label: Dataset, failed: Callable[[str], None]) -> list[dict[str, Any]]:
     return [
         {"session": str(session.path), "metric": pair.metric, "cpus": list(pair.cpus)}
-        | plain(pair.found)
+        | plain(pair.coincidence)
         for session in label.sessions
         for pair in soaks_together(session, failed)
     ]

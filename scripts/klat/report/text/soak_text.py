@@ -73,7 +73,7 @@ def together_lines(label: Dataset, failed: Callable[[str], None]) -> Iterator[st
     for session in label.sessions:
         pairs = list(soaks_together(session, failed))
         for pair in pairs:
-            coincidence = pair.found
+            coincidence = pair.coincidence
             line = (
                 f"{printable(pair.metric)} on CPU {pair.cpus[0]} and on CPU {pair.cpus[1]}:"
                 f" {coincidence.together} of the {plural(coincidence.events, 'longest delay')} on CPU"

@@ -33,7 +33,7 @@ def _table(label: Dataset, sweep: Sweep) -> Iterator[str]:
     unit = ("ns" if label.khz else label.unit) if sweep.is_time else ""
     is_count = sweep.quantity is not None and sweep.quantity.is_count
     note = ", ".join(filter(None, ("mean over runs" if is_count else _NOTE, unit)))
-    shown_params = params_text(parameters(sweep.benchmark, sweep.own))
+    shown_params = params_text(parameters(sweep.benchmark, sweep.distinctive))
     yield from wrapped(f"{title(sweep)} ({note})  {shown_params}".rstrip(), "", "  ")
     for lines in _blocks(label, sweep):
         table = _rows(label, sweep, lines)
