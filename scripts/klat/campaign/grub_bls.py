@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from klat.campaign.boot_loader import file_text
+from klat.campaign.grub_files import on_partition
 from klat.campaign.grub_script import Variables
 from klat.machine.kernel_files import text
 
@@ -99,10 +100,13 @@ _DIFFER = "GRUB 2.14 and Fedora's GRUB differ in {}"
 _SUFFIX = re.compile(r"(?:\.[A-Za-z~][A-Za-z0-9~]*)*$")
 
 
-def doubt_of_grub(root: Path, variables: Variables, entries: Sequence[BlsEntry]) -> str:
-    """Why another GRUB than Fedora's may make another menu of the entries. Empty if the blscfg of GRUB 2.14 makes the
-    same menu as Fedora's: the distribution has one of these.
-    """
+def doubt_of_grub(
+    root: Path, directory: Path, variables: Variables, entries: Sequence[BlsEntry]
+) -> str:
+    """Why another GRUB than Fedora's, with this directory, may make another menu of the entries. Empty if the blscfg of
+    GRUB 2.14 makes the same menu as Fedora's: the distribution has one of these."""
+    if on_partition(root, directory, "/loader/entries") != root / BLS:
+        return f"GRUB may not see {root / BLS}"
     if re.search("^ID(_LIKE)?=.*suse", text(root / "etc/os-release"), re.MULTILINE):
         return "SUSE's GRUB counts their tries"
     for name in _UNLIKE_VARIABLES.split():
@@ -122,14 +126,12 @@ def doubt_of_grub(root: Path, variables: Variables, entries: Sequence[BlsEntry])
 def _file_version(name: str) -> tuple[list[tuple[list[int], int]], ...]:
     """Sorts names as filevercmp() of gnulib does: by digits and other characters in turns, ~ before the end."""
 
+    def weight(character: str) -> int:
+        is_letter = character.isascii() and character.isalpha()
+        return -1 if character == "~" else ord(character) + 256 * (not is_letter)
+
     def parts(version: str) -> list[tuple[list[int], int]]:
-        weights = {
-            character: ord(character) + 256 * (not character.isalpha()) for character in version
-        }
-        weights["~"] = -1
-        return [
-            ([*(weights[character] for character in word), 0], int(digits or 0))
-            for word, digits in re.findall(r"([^0-9]*)([0-9]*)", version)
-        ]
+        pairs = re.findall(r"([^0-9]*)([0-9]*)", version)
+        return [([*map(weight, word), 0], int(digits or 0)) for word, digits in pairs]
 
     return parts(_SUFFIX.sub("", name)), parts(name)

@@ -240,10 +240,8 @@ class GrubMenu(Execution):
         if arguments or not blsdir.endswith("/loader/entries"):
             why = f" in {blsdir}"
         elif not self.is_of_fedora:
-            is_there = on_partition(self.root, self.directory, "/loader/entries") == self.root / BLS
-            doubt = doubt_of_grub(self.root, self.variables, entries) if is_there else ""
-            doubt = doubt or ("" if is_there else f"GRUB may not see {self.root / BLS}")
-            why = f": {doubt}; use menu entries" if doubt else ""
+            doubt = doubt_of_grub(self.root, self.directory, self.variables, entries)
+            why = doubt and f": {doubt}; use menu entries"
         if why:
             self._add_unread(command, f"klat cannot read the entries of blscfg{why}")
             return
