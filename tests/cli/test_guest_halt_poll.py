@@ -430,6 +430,7 @@ def answers(cpu_idle: Path, looks: int) -> bool:
     return True
 
 
+@pytest.mark.alone  # within the time that the program gives the CPUs
 @pytest.mark.parametrize("latency", [("--dma-latency", "0"), ()])
 def test_a_run_begins_on_cpus_that_halt_whatever_ran_before(latency, copy, two_cpus):
     looks = {copy.sys / f"devices/system/cpu/cpu{cpu}/cpuidle": 0 for cpu in (0, 1)}
