@@ -10,7 +10,16 @@
 struct klat_run;
 
 /* What another program can change of a thread: see traits.c. */
-enum { KLAT_NICE, KLAT_CLAMPS, KLAT_SLICE, KLAT_SLACK, KLAT_FILTERS, KLAT_CGROUP, KLAT_TRAITS };
+enum {
+	KLAT_NICE,
+	KLAT_CLAMPS,
+	KLAT_SLICE,
+	KLAT_SLACK,
+	KLAT_FILTERS,
+	KLAT_CGROUP,
+	KLAT_CPU_LIMIT,
+	KLAT_TRAITS
+};
 
 enum { KLAT_TRAIT_UNKNOWN = -1, KLAT_TASK_PATH = 40 };
 

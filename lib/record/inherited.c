@@ -331,6 +331,7 @@ static void add_memory(json_t *object)
 json_t *klat_inherited(void)
 {
 	json_t *object = json_object();
+	struct rlimit limit;
 	char number[32];
 	int nice, execution = personality(0xffffffff);
 
@@ -342,6 +343,10 @@ json_t *klat_inherited(void)
 	snprintf(number, sizeof(number), "%#x", (unsigned)execution);
 	if (execution != -1)
 		add(object, "personality", number);
+	snprintf(number, sizeof(number), "none");
+	if (!getrlimit(RLIMIT_CPU, &limit) && limit.rlim_cur != RLIM_INFINITY)
+		snprintf(number, sizeof(number), "%llu", (unsigned long long)limit.rlim_cur);
+	add(object, "cpu_limit", number);
 	add_status(object);
 	add_scheduling(object);
 	add_memory(object);

@@ -46,6 +46,9 @@ void klat_traits_read(struct klat_traits *traits, const char *task, pid_t thread
 	traits->values[KLAT_SLACK] = number ? klat_read_count(path) : KLAT_TRAIT_UNKNOWN;
 	if (klat_task_read(task, "status", text, sizeof(text)) > 0)
 		traits->values[KLAT_FILTERS] = klat_count_after(text, "\nSeccomp_filters:");
+	/* With a limit, each switch adds to a count of the whole process. Unlimited: 0. */
+	if (klat_task_read(task, "limits", text, sizeof(text)) > 0)
+		traits->values[KLAT_CPU_LIMIT] = klat_count_after(text, "\nMax cpu time") + 1;
 	/* Memory is charged to the cgroup of the process. */
 	if (klat_task_read(task, "cgroup", text, sizeof(text)) > 0) {
 		traits->values[KLAT_CGROUP] = klat_hash(0, text);
@@ -57,9 +60,13 @@ void klat_traits_read(struct klat_traits *traits, const char *task, pid_t thread
 const char *klat_traits_changed(const struct klat_traits *before, const struct klat_traits *after)
 {
 	static const char *const names[KLAT_TRAITS] = {
-		[KLAT_NICE] = "nice value",         [KLAT_CLAMPS] = "utilization clamp",
-		[KLAT_SLICE] = "time slice",        [KLAT_SLACK] = "timer slack",
-		[KLAT_FILTERS] = "seccomp filters", [KLAT_CGROUP] = "cgroup",
+		[KLAT_NICE] = "nice value",
+		[KLAT_CLAMPS] = "utilization clamp",
+		[KLAT_SLICE] = "time slice",
+		[KLAT_SLACK] = "timer slack",
+		[KLAT_FILTERS] = "seccomp filters",
+		[KLAT_CGROUP] = "cgroup",
+		[KLAT_CPU_LIMIT] = "limit on CPU time",
 	};
 
 	for (size_t i = 0; i < KLAT_TRAITS; i++)

@@ -4,6 +4,7 @@ import ctypes
 import json
 import os
 import platform
+import resource
 import struct
 import subprocess
 from pathlib import Path
@@ -72,6 +73,7 @@ def test_every_thread_has_the_default_timer_slack(program, policy, two_cpus, rea
         ("personality", lambda: LIBC.personality(ADDR_NO_RANDOMIZE), "0x40000"),
         ("THP_enabled", lambda: LIBC.prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0), "0"),
         ("slice_ns", lambda: set_slice(3_000_000), "3000000"),
+        ("cpu_limit", lambda: resource.setrlimit(resource.RLIMIT_CPU, (9999, 9999)), "9999"),
         ("memory_merge", lambda: LIBC.prctl(PR_SET_MEMORY_MERGE, 1, 0, 0, 0), "1"),
         ("mempolicy", lambda: bind_memory(), "mode 2, nodes 0x1"),
         ("GLIBC_TUNABLES", None, "glibc.pthread.rseq=0"),
