@@ -295,9 +295,10 @@ def _by_boot(side: Dataset) -> dict[str, dict[str, Counts]]:
     """Per benchmark and boot: unusable runs, and all runs that were not skipped."""
     by_boot: dict[str, dict[str, Counts]] = {}
     for session in side.sessions:
-        for rows in session.runs:
-            if rows[0].status != "skipped":
-                boots = by_boot.setdefault(rows[0].benchmark, {})
-                bad, n = boots.get(session.boot_id, (0, 0))
-                boots[session.boot_id] = (bad + (rows[0].status in _UNUSABLE), n + 1)
+        boot = session.boot_id
+        for row in (rows[0] for rows in session.runs):
+            if row.status != "skipped":
+                boots = by_boot.setdefault(row.benchmark, {})
+                bad, n = boots.get(boot, (0, 0))
+                boots[boot] = (bad + (row.status in _UNUSABLE), n + 1)
     return by_boot

@@ -193,8 +193,9 @@ class Distribution:
 def log_quantile_places(n: int, q: Fraction) -> tuple[list[int], float]:
     """The ranks, from 0, of the two samples between which Distribution.log_quantile() interpolates, and the
     share of the second."""
-    place = max(Fraction(0), n * q - Fraction(1, 2))
-    return [int(place), min(int(place) + 1, n - 1)], float(place % 1)
+    # n q - 1/2, in units of 1 / (2 denominator).
+    place, rest = divmod(max(0, 2 * n * q.numerator - q.denominator), 2 * q.denominator)
+    return [place, min(place + 1, n - 1)], rest / (2 * q.denominator)
 
 
 def between_logs(samples: npt.NDArray[Any], share: float) -> float:
