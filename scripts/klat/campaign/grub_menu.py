@@ -217,20 +217,15 @@ class GrubMenu(Execution):
         if command.block is None or not titles:
             self._add_unread(command)
             return
-        self._append(titles[0], options.get("id", titles[0]), command, command.block, self._sure)
-        self.items[-1].restricted = "users" in options or "unrestricted" not in options
-        if kind == "submenu":
-            self.items[-1].items = []
-
-    def _append(
-        self, title: str, identity: str, command: Command, body: GrubBlock, sure: bool
-    ) -> None:
-        self.items.append(MenuItem(title, identity, self._path, command.line, sure, body))
+        identity, place = options.get("id", titles[0]), (self._path, command.line)
+        item = MenuItem(titles[0], identity, *place, self._sure, command.block)
+        item.restricted = "users" in options or "unrestricted" not in options
+        item.items = [] if kind == "submenu" else None
+        self.items.append(item)
 
     def _add_unread(self, command: Command, why: str = "") -> None:
         """A line that may add entries to the menu."""
-        self._append("", "", command, _NOTHING, sure=False)
-        self.items[-1].why = why
+        self.items.append(MenuItem("", "", self._path, command.line, False, _NOTHING, why=why))
 
     def _add_bls(self, arguments: Sequence[str | None], command: Command) -> None:
         """The entries of the directory that klat reads. Its path for GRUB can begin with a btrfs subvolume."""
@@ -337,6 +332,7 @@ class GrubMenu(Execution):
         elif path == self.directory / OWN_FILE:
             self.own_file = self._place(command) if self._sure else self.own_file
             if self.with_own:
-                self._append("klat", "klat", command, _NOTHING, self._sure)
+                place = self._path, command.line
+                self.items.append(MenuItem("klat", "klat", *place, self._sure, _NOTHING))
         elif path.is_file():
             self._source(path)
