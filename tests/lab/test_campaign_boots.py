@@ -140,9 +140,9 @@ def built(request, tmp_path_factory) -> Iterator[Path]:
 @pytest.fixture
 def image(built: Path, tmp_path: Path) -> Iterator[Path]:
     """A disk of the test's own: a campaign that fails leaves files."""
-    own = tmp_path / "guest"
-    subprocess.run(["cp", "-a", "--sparse=always", built, own], check=True, timeout=300)
-    disk = own / DISK
+    guest = tmp_path / "guest"
+    subprocess.run(["cp", "-a", "--sparse=always", built, guest], check=True, timeout=300)
+    disk = guest / DISK
     yield disk
     disk.unlink()
 
@@ -221,7 +221,7 @@ def test_a_check_boots_each_kernel_and_comes_back_from_a_panic(image, tmp_path):
         for session in sessions
     }
     assert set(words) == {"stock", "rt", "stock-periodic", "rt-periodic"}
-    assert all(("nohz=off" in found) == ("periodic" in label) for label, found in words.items())
+    assert all(("nohz=off" in line) == ("periodic" in label) for label, line in words.items())
 
 
 @pytest.mark.long
@@ -378,7 +378,8 @@ def assert_the_estimate_after_a_block_is_right(campaign: Campaign) -> None:
     """Within 10 % of the time that a boot takes afterwards."""
     block = 2 * len(campaign.settings)
     asked = [
-        datetime.fromisoformat(each.asked.replace("Z", "+00:00")) for each in campaign.attempts
+        datetime.fromisoformat(attempt.asked.replace("Z", "+00:00"))
+        for attempt in campaign.attempts
     ]
     first = campaign.attempts[block]
     begun = (*campaign.attempts[:block], replace(first, outcome=ASKED))

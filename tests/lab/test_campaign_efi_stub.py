@@ -65,13 +65,13 @@ def firmware(root: Path) -> EfiVariables:
 
 def owned(loader: EfiStub, *labels: str) -> list[OwnEntry]:
     """klat's entries with these labels, each of the kernel of this title."""
-    found = {entry.title: entry for entry in loader.entries()}
-    return [OwnEntry(label, found[label], (f"klat.campaign={label}",)) for label in labels]
+    entries = {entry.title: entry for entry in loader.entries()}
+    return [OwnEntry(label, entries[label], (f"klat.campaign={label}",)) for label in labels]
 
 
 def test_the_entries_are_the_kernels_with_a_command_line(root):
     loader = EfiStub(root=root)
-    assert [(each.identity, each.release) for each in loader.entries()] == [
+    assert [(entry.identity, entry.release) for entry in loader.entries()] == [
         ("Boot0001", STOCK),
         ("Boot0003", RT),
     ]
@@ -135,7 +135,7 @@ def test_an_inactive_entry_is_not_the_default(root):
 def test_an_option_that_is_cut_off_is_no_entry(root, cut):
     whole = firmware(root).read("Boot0003")
     firmware(root).write("Boot0003", whole[:cut])
-    shown = [each.identity for each in EfiStub(root=root).entries()]
+    shown = [entry.identity for entry in EfiStub(root=root).entries()]
     # The path ends before byte 86. What follows is the command line.
     assert shown == (["Boot0001", "Boot0003"] if cut >= 86 else ["Boot0001"])
 
@@ -148,10 +148,10 @@ def test_a_unified_kernel_image_keeps_its_command_line(root):
     (root / "efi/rt.efi").write_bytes(unified(sections))
     EfiVariables(GLOBAL, root).write("Boot0003", option("rt", "rt.efi", ""))
     loader = EfiStub(root=root)
-    entry = next(each for each in loader.entries() if each.identity == "Boot0003")
+    entry = next(entry for entry in loader.entries() if entry.identity == "Boot0003")
     assert (entry.release, entry.words) == (RT, ("root=/dev/sda1", "quiet"))
     loader.install([OwnEntry("uki", entry, ("panic=10",))])
-    (copy,) = (each for _, each in loader._options().items() if each.title == "klat: uki")
+    (copy,) = (entry for _, entry in loader._options().items() if entry.title == "klat: uki")
     assert copy.line == "root=/dev/sda1 quiet panic=10"
 
 

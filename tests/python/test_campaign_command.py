@@ -38,9 +38,9 @@ class Campaigns:
     def __call__(self, *words: str, status: int = 0) -> str:
         """What `klat campaign` prints."""
         more = ("--output", str(self._results)) if words[0] == "plan" else ()
-        found = cli.main(["campaign", *words, *more])
+        exit_status = cli.main(["campaign", *words, *more])
         printed = self._capture.readouterr()
-        assert found == status, printed
+        assert exit_status == status, printed
         return printed.err if status else printed.out
 
     def change(self, **changes: Any) -> None:
@@ -59,8 +59,8 @@ def boot(patch: pytest.MonkeyPatch, line: str) -> None:
 @pytest.fixture
 def klat(tmp_path, monkeypatch, capsys) -> Campaigns:
     made_grub.make(tmp_path, monkeypatch)
-    found = Campaigns(tmp_path, capsys)
-    monkeypatch.setattr(_campaign_state, "STATE", found.state)
+    campaigns = Campaigns(tmp_path, capsys)
+    monkeypatch.setattr(_campaign_state, "STATE", campaigns.state)
     monkeypatch.setattr(_campaign_state, "this_loader", lambda _: Grub(tmp_path))
     monkeypatch.setattr(_campaign_state, "loader_of", lambda _: Grub(tmp_path))
     monkeypatch.setattr(os, "geteuid", lambda: 0)
@@ -69,7 +69,7 @@ def klat(tmp_path, monkeypatch, capsys) -> Campaigns:
     monkeypatch.delenv("KLAT_PROGRAMS", raising=False)
     # The tree of the tests can belong to any user.
     monkeypatch.setattr(this_machine, "check_code", lambda *_: None)
-    return found
+    return campaigns
 
 
 def test_the_entries_and_the_default(klat):
@@ -117,8 +117,8 @@ def test_a_plan_warns_if_the_machine_is_emulated(klat, monkeypatch):
         ("QEMU TCG CPU version 2.5+", "klat.mode=counted", False),
         ("Some CPU", "", False),
     ):
-        found = replace(machine, model=model)
-        monkeypatch.setattr(machine_state, "gather", lambda found=found, **_: found)
+        gathered = replace(machine, model=model)
+        monkeypatch.setattr(machine_state, "gather", lambda gathered=gathered, **_: gathered)
         boot(monkeypatch, f"root=UUID=5eed {words}")
         assert ("warning: this machine is emulated" in klat.planned()) == warned
 
@@ -143,9 +143,9 @@ def test_a_plan_without_a_menu_keeps_the_command_and_the_default(klat, tmp_path,
     (tmp_path / "proc/cmdline").write_text("BOOT_IMAGE=/vmlinuz root=/dev/sda1 ro\n")
     boot(monkeypatch, "root=/dev/sda1 ro")
     release = os.uname().release
-    for each in (release, "6.6"):
-        (tmp_path / "lib/modules" / each).mkdir(parents=True)
-        (tmp_path / "lib/modules" / each / "modules.dep").touch()
+    for installed in (release, "6.6"):
+        (tmp_path / "lib/modules" / installed).mkdir(parents=True)
+        (tmp_path / "lib/modules" / installed / "modules.dep").touch()
     monkeypatch.setattr(
         _campaign_state, "this_loader", lambda a: UserCommand(a.boot_command, root=tmp_path)
     )

@@ -44,7 +44,7 @@ class Rig(BootLoader):
     def __init__(self, path: Path, fails: Callable[[CampaignBoot], str] = lambda boot: "") -> None:
         self.path = path
         self.fails = fails
-        self.own: list[OwnEntry] = []
+        self.copies: list[OwnEntry] = []
         self.chosen: str | None = None
         self.last_started = ""
         self.content = "the user's"
@@ -75,24 +75,24 @@ class Rig(BootLoader):
     def check(self) -> None:
         pass
 
-    def install(self, own: Sequence[OwnEntry]) -> None:
-        self.own = list(own)
+    def install(self, copies: Sequence[OwnEntry]) -> None:
+        self.copies = list(copies)
         self.content = "klat's"
 
-    def choose(self, own: OwnEntry) -> None:
+    def choose(self, copy: OwnEntry) -> None:
         self.step()
-        self.chosen, self.last_started = own.name, ""
+        self.chosen, self.last_started = copy.name, ""
         self.step()
 
     def started(self) -> str:
         if self.has_menu:
             return self.last_started
-        found = (word for word in self.running[1] if word.startswith(OWN_WORD))
-        return next(found, "").removeprefix(OWN_WORD)
+        labels = (word for word in self.running[1] if word.startswith(OWN_WORD))
+        return next(labels, "").removeprefix(OWN_WORD)
 
     def remove(self) -> None:
         self.step()
-        self.own, self.chosen = [], None
+        self.copies, self.chosen = [], None
         self.content = "the user's"
 
     def files(self) -> Mapping[str, str]:
@@ -147,23 +147,23 @@ class Rig(BootLoader):
         self.boots += 1
         self.asked = False
         chosen, self.chosen = self.chosen, None
-        own = next((each for each in self.own if each.name == chosen), None)
-        if own is None or self.fails(self.boot_of(own)) == "not started":
+        copy = next((candidate for candidate in self.copies if candidate.name == chosen), None)
+        if copy is None or self.fails(self.boot_of(copy)) == "not started":
             self.running = STOCK.release, STOCK.words
             return
-        self.last_started = own.name
-        boot = self.boot_of(own)
+        self.last_started = copy.name
+        boot = self.boot_of(copy)
         failure = "panic" if boot.panics and self.has_menu else self.fails(boot)
         if failure == "panic":
             self.running = STOCK.release, STOCK.words
         elif failure == "other":
             self.running = "5.10", ("root=/dev/sdb1",)
         else:
-            self.running = own.entry.release, own.booted.words
+            self.running = copy.entry.release, copy.booted.words
 
-    def boot_of(self, own: OwnEntry) -> CampaignBoot:
+    def boot_of(self, copy: OwnEntry) -> CampaignBoot:
         """The first planned boot of this entry of klat."""
-        return next(b for b in read_campaign(self.path).boots() if b.setting.label == own.name)
+        return next(b for b in read_campaign(self.path).boots() if b.setting.label == copy.name)
 
 
 def planned(path: Path) -> Campaign:
@@ -238,7 +238,7 @@ def test_every_boot_is_measured_in_its_order_and_nothing_is_left(rig):
     assert labels in (["stock", "rt", "rt", "stock"], ["rt", "stock", "stock", "rt"])
     assert [number for number, _ in rig.measured] == [1, 2, 3, 4]
     assert campaign.is_complete and not campaign.changed
-    assert at_home(rig) and not rig.own and not rig.unit and rig.notified == 1
+    assert at_home(rig) and not rig.copies and not rig.unit and rig.notified == 1
 
 
 @pytest.mark.parametrize("has_menu", [True, False])
@@ -250,7 +250,7 @@ def test_a_power_cut_at_any_step_loses_and_doubles_nothing(rig, cut, has_menu):
     campaign = drive(rig, work)
     assert [number for number, _ in rig.measured] == [1, 2, 3, 4], campaign.attempts
     assert campaign.phase == ENDED and not campaign.why
-    assert at_home(rig) and not rig.own and not rig.unit
+    assert at_home(rig) and not rig.copies and not rig.unit
 
 
 @pytest.mark.parametrize("cut", range(1, 26))
@@ -304,19 +304,19 @@ def test_two_failures_in_succession_end_the_campaign_at_home(rig, failure):
     campaign = drive(rig, begun(rig))
     assert campaign.phase == ENDED
     assert campaign.why.startswith("rt failed 2 times in succession: ")
-    assert at_home(rig) and not rig.own and not rig.unit and rig.notified == 1
+    assert at_home(rig) and not rig.copies and not rig.unit and rig.notified == 1
 
 
 def test_an_early_end_can_be_resumed_and_loses_and_doubles_nothing(rig):
     rig.fails = lambda boot: "panic" if boot.setting.label == "rt" else ""
     ended = drive(rig, begun(rig))
-    assert ended.ended_early and not rig.own and not rig.unit
+    assert ended.ended_early and not rig.copies and not rig.unit
     rig.fails = lambda boot: ""
     failed = len(ended.attempts)
     campaign = drive(rig, resumed(rig, ended))
     assert campaign.is_complete and campaign.attempts[:failed] == ended.attempts
     assert sorted(number for number, _ in rig.measured) == [1, 2, 3, 4]
-    assert at_home(rig) and not rig.own and not rig.unit
+    assert at_home(rig) and not rig.copies and not rig.unit
 
 
 def test_a_resumed_campaign_ends_after_new_failures_only(rig):
@@ -346,7 +346,7 @@ def test_a_kernel_that_goes_down_each_time_it_measures_ends_the_campaign(rig):
     campaign = drive(rig, begun(rig))
     assert [a.outcome for a in campaign.attempts] == ["interrupted"] * MOST_INTERRUPTIONS
     assert "failed 5 times in succession: the machine went down" in campaign.why
-    assert at_home(rig) and not rig.own and not rig.unit
+    assert at_home(rig) and not rig.copies and not rig.unit
 
 
 def test_a_check_boots_each_kernel_and_one_that_panics(rig):
@@ -354,7 +354,7 @@ def test_a_check_boots_each_kernel_and_one_that_panics(rig):
     assert campaign.is_complete
     assert [a.outcome for a in campaign.attempts] == ["done", "done", "done"]
     assert {label for _, label in rig.measured} == {"stock", "rt"}
-    assert at_home(rig) and not rig.own and not rig.unit
+    assert at_home(rig) and not rig.copies and not rig.unit
 
 
 def test_without_a_record_klat_itself_makes_the_kernel_panic(bare):
@@ -363,7 +363,7 @@ def test_without_a_record_klat_itself_makes_the_kernel_panic(bare):
     assert campaign.is_complete and bare.panics == 1
     assert [a.outcome for a in campaign.attempts] == ["done", "done", "done"]
     assert {label for _, label in bare.measured} == {"stock", "rt"}
-    assert at_home(bare) and not bare.own and not bare.unit
+    assert at_home(bare) and not bare.copies and not bare.unit
 
 
 def test_without_a_record_a_check_fails_if_klats_entry_was_not_started(bare):
@@ -384,7 +384,7 @@ def test_without_a_record_a_check_fails_if_another_kernel_comes_back(bare):
     bare.power_on = wrong  # type: ignore[method-assign]
     campaign = drive(bare, begun(bare, is_check=True))
     assert not campaign.is_complete and bare.panics == 1
-    assert campaign.why.startswith("panic failed") and not bare.own and not bare.unit
+    assert campaign.why.startswith("panic failed") and not bare.copies and not bare.unit
 
 
 def test_only_the_boots_of_the_campaign_are_by_kexec(bare):
@@ -396,7 +396,7 @@ def test_without_a_record_a_panic_at_the_start_is_a_fall_back(bare):
     bare.fails = lambda boot: "panic" if boot.setting.label == "rt" else ""
     campaign = drive(bare, begun(bare))
     assert campaign.why.startswith("rt failed 2 times in succession: the machine came back")
-    assert at_home(bare) and not bare.own and not bare.unit
+    assert at_home(bare) and not bare.copies and not bare.unit
 
 
 def test_a_check_fails_if_the_kernel_does_not_panic(rig):
@@ -415,15 +415,15 @@ def test_a_check_fails_if_the_entry_that_panics_did_not_start(rig):
     rig.fails = lambda boot: "not started" if boot.panics else ""
     campaign = drive(rig, begun(rig, is_check=True))
     assert not campaign.is_complete and "did not start klat's entry" in campaign.why
-    assert at_home(rig) and not rig.own and not rig.unit
+    assert at_home(rig) and not rig.copies and not rig.unit
     assert read_campaign(rig.path) == campaign
 
 
 def test_an_entry_without_words_is_not_the_default_one(rig):
     """Both boot the same kernel with the words of the user. Only klat's own words differ."""
-    own = engine.entry_copy(rig, BootSetting("stock", STOCK.identity))
-    assert own.booted.words == (*STOCK.words, "klat.campaign=stock", "panic=10")
-    assert not STOCK.is_running(STOCK.release, own.booted.words)
+    copy = engine.entry_copy(rig, BootSetting("stock", STOCK.identity))
+    assert copy.booted.words == (*STOCK.words, "klat.campaign=stock", "panic=10")
+    assert not STOCK.is_running(STOCK.release, copy.booted.words)
     assert engine.entry_copy(rig, BootSetting("s", STOCK.identity, "panic=5")).append == (
         "panic=5",
         "klat.campaign=s",
@@ -455,7 +455,7 @@ def test_the_machine_returns_to_its_default_even_if_the_disk_is_full(rig, monkey
 
     monkeypatch.setattr(engine, "write_campaign", full)
     work.give_up("the disk is full")
-    assert not rig.own and not rig.unit and rig.asked and rig.notified == 1
+    assert not rig.copies and not rig.unit and rig.asked and rig.notified == 1
 
 
 @pytest.mark.parametrize("error", [KlatError("the tool failed"), OSError(30, "read-only")])
@@ -486,7 +486,7 @@ def test_a_pause_finishes_the_boot_and_returns_to_the_default(rig):
     rig.measure = and_pause  # type: ignore[method-assign]
     campaign = drive(rig, work)
     assert campaign.phase == PAUSED and len(rig.measured) == 2
-    assert at_home(rig) and rig.unit and rig.own
+    assert at_home(rig) and rig.unit and rig.copies
     rig.measure = measure  # type: ignore[method-assign]
     change_phase(rig.path, (PAUSED,), RUNNING)
     assert drive(rig, work).phase == ENDED
@@ -500,7 +500,7 @@ def test_an_abort_leaves_the_machine_as_it_was(rig):
     work.give_up("aborted")
     assert rig.asked
     rig.power_on()
-    assert at_home(rig) and not rig.own and not rig.unit
+    assert at_home(rig) and not rig.copies and not rig.unit
     assert read_campaign(rig.path).why == "aborted"
 
 
@@ -541,7 +541,7 @@ def test_what_an_interrupted_start_left_is_removed(rig):
     work = begun(rig)
     change_phase(rig.path, (RUNNING,), PLANNED)
     work.proceed()
-    assert not rig.own and not rig.unit and not rig.verbs
+    assert not rig.copies and not rig.unit and not rig.verbs
 
 
 def test_other_users_cannot_open_the_lock(rig):
@@ -558,7 +558,7 @@ def test_a_campaign_whose_entries_are_gone_ends(rig, monkeypatch):
     with pytest.raises(KlatError, match="has no entry"):
         work.proceed()
     work.give_up("faked has no entry")
-    assert read_campaign(rig.path).phase == ENDED and not rig.own and not rig.unit
+    assert read_campaign(rig.path).phase == ENDED and not rig.copies and not rig.unit
     assert rig.verbs == ["reboot", "reboot"]  # the second leaves klat's kernel
 
 

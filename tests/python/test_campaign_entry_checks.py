@@ -64,9 +64,9 @@ def test_an_entry_or_a_setting_that_would_not_measure_is_refused(
     monkeypatch.setattr("os.uname", lambda: type("Machine", (), {"machine": "x86_64"}))
     entry = BootEntry("a", "A", "6.1", tuple(words.split()))
     default = BootEntry("d", "D", "6.1", ("root=/dev/sda1",))
-    own = copy_of(entry, BootSetting("stock", "a", append), ())
+    copy = copy_of(entry, BootSetting("stock", "a", append), ())
     with pytest.raises(KlatError, match=why) if why else nullcontext():
-        check_entries([own], default, default.words, tmp_path)
+        check_entries([copy], default, default.words, tmp_path)
 
 
 def test_a_default_that_does_not_reach_klat_is_refused(tmp_path):
@@ -87,7 +87,7 @@ def test_a_kernel_of_another_machine_is_refused(tmp_path, monkeypatch):
 
 def test_a_release_takes_the_first_entry_without_an_obstacle():
     words = ("ro", "single"), ("ro", "quiet"), ("ro",)
-    entries = [BootEntry(str(n), f"A {n}", "6.1", each) for n, each in enumerate(words)]
+    entries = [BootEntry(str(n), f"A {n}", "6.1", line) for n, line in enumerate(words)]
     assert _campaign_plan._entry("6.1", entries) is entries[1]
     assert _campaign_plan._entry("A 0", entries) is entries[0]
 
@@ -151,8 +151,8 @@ def test_a_rescue_entry_does_not_make_its_release_ambiguous(identity, image, ker
 def test_klat_adds_panic_unless_the_kernel_reboots_after_a_panic(words, reboots):
     """As kstrtoint() in lib/kstrtox.c of Linux reads it."""
     entry = BootEntry("a", "A", "6.1", tuple(words.split()))
-    own: OwnEntry = copy_of(entry, BootSetting("stock", "a"), ())
-    assert ("panic=10" in own.append) != reboots
+    copy: OwnEntry = copy_of(entry, BootSetting("stock", "a"), ())
+    assert ("panic=10" in copy.append) != reboots
 
 
 @pytest.fixture

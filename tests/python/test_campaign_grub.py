@@ -22,7 +22,7 @@ def answer(root: Path, tool: str, text: str) -> None:
 
 
 def entry(root: Path, identity: str) -> BootEntry:
-    return next(each for each in Grub(root).entries() if each.identity == identity)
+    return next(candidate for candidate in Grub(root).entries() if candidate.identity == identity)
 
 
 def test_own_entries_are_copies_with_words(root):
@@ -30,8 +30,8 @@ def test_own_entries_are_copies_with_words(root):
     loader.install([OwnEntry("it's", entry(root, STOCK), ("nohz_full=1", "panic=10"))])
     text = (root / "boot" / "grub" / "custom.cfg").read_text()
     (root / "boot" / "grub" / "grub.cfg").write_text(CONFIG + text)
-    own = entry(root, "klat-it's")
-    assert own.words == ("root=UUID=5eed", "ro", "quiet", "nohz_full=1", "panic=10")
+    copy = entry(root, "klat-it's")
+    assert copy.words == ("root=UUID=5eed", "ro", "quiet", "nohz_full=1", "panic=10")
     assert "initrd\t/boot/initrd.img-6.1.0-56-amd64" in text and "It''s {" in text
 
 
@@ -66,19 +66,19 @@ def test_nothing_is_left(root, choice):
 
 def test_a_disk_that_grub_cannot_write_is_refused(root):
     Grub(root).check()
-    for found in ("lvm", "btrfs", "diskfilter mdraid"):
-        answer(root, "probe", found)
+    for layers in ("lvm", "btrfs", "diskfilter mdraid"):
+        answer(root, "probe", layers)
         with pytest.raises(KlatError, match="GRUB cannot write"):
             Grub(root).check()
 
 
 def test_a_custom_file_of_the_user_is_kept(root):
-    own = root / "boot" / "grub" / "custom.cfg"
-    own.write_text("menuentry 'mine' {\n}\n")
+    foreign = root / "boot" / "grub" / "custom.cfg"
+    foreign.write_text("menuentry 'mine' {\n}\n")
     with pytest.raises(KlatError, match="is not klat's"):
         Grub(root).check()
     Grub(root).remove()
-    assert own.exists()
+    assert foreign.exists()
 
 
 def test_no_grub(tmp_path):

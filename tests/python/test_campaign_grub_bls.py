@@ -25,12 +25,12 @@ def environment(root: Path) -> Path:
 
 
 def test_entries_are_in_the_order_of_the_menu(root):
-    found = Grub(root).entries()
-    assert [each.identity for each in found] == [NEW, OLD, RESCUE]
-    assert found[0].title == "Fedora Linux (6.10.3-100.fc39.x86_64) 39 (Server Edition)"
-    assert found[0].release == "6.10.3-100.fc39.x86_64"
-    assert found[0].words == ("root=UUID=5eed", "ro", "rhgb", "quiet")
-    assert found[0].kernel == root / "boot/vmlinuz-6.10.3-100.fc39.x86_64"
+    entries = Grub(root).entries()
+    assert [entry.identity for entry in entries] == [NEW, OLD, RESCUE]
+    assert entries[0].title == "Fedora Linux (6.10.3-100.fc39.x86_64) 39 (Server Edition)"
+    assert entries[0].release == "6.10.3-100.fc39.x86_64"
+    assert entries[0].words == ("root=UUID=5eed", "ro", "rhgb", "quiet")
+    assert entries[0].kernel == root / "boot/vmlinuz-6.10.3-100.fc39.x86_64"
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_entries_are_in_the_order_of_the_menu(root):
 def test_files_are_sorted_as_versions_of_rpm(tmp_path, newer, older):
     for name in (older, newer):
         (tmp_path / f"{name}.conf").write_text("linux /vmlinuz\n")
-    assert [each.identity for each in bls_entries(tmp_path)] == [newer, older]
+    assert [entry.identity for entry in bls_entries(tmp_path)] == [newer, older]
 
 
 def test_variables_come_from_grubenv_or_else_from_grub_cfg(root):
@@ -187,9 +187,9 @@ def test_what_grub_counts_at_each_boot_is_not_a_change(root):
     environment(root).write_text(f"{text}boot_success=1\n{'#' * 40}")
     loader = Grub(root)
     before = loader.files()
-    own = OwnEntry("old", loader.default(), ("klat.campaign=old",))
-    loader.install([own])
-    loader.choose(own)
+    copy = OwnEntry("old", loader.default(), ("klat.campaign=old",))
+    loader.install([copy])
+    loader.choose(copy)
     assert loader.files() != before
     loader.remove()
     environment(root).write_text(f"{text}boot_success=0\nboot_indeterminate=0\n{'#' * 19}")

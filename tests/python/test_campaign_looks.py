@@ -45,16 +45,16 @@ def test_looks_are_after_blocks_at_about_equal_shares(rounds, count, expected):
 def test_every_look_has_enough_rounds_for_a_verdict(rounds):
     for count in range(2, rounds):
         try:
-            found = planned_looks(rounds, count)
+            rounds_of_looks = planned_looks(rounds, count)
         except KlatError as error:
             assert ("too few" if count == 2 else "allow at most") in str(error)
             break
-        assert len(found) == count and found[-1] == rounds
-        assert all(a < b for a, b in zip(found, found[1:]))
-        assert not any(look % 2 for look in found[:-1])
-        for units in found[:-1]:
+        assert len(rounds_of_looks) == count and rounds_of_looks[-1] == rounds
+        assert all(a < b for a, b in zip(rounds_of_looks, rounds_of_looks[1:]))
+        assert not any(look % 2 for look in rounds_of_looks[:-1])
+        for units in rounds_of_looks[:-1]:
             enough = by_arrangement(units, units, pairs=True)
-            assert enough <= Look(units, found, 0.05).level()
+            assert enough <= Look(units, rounds_of_looks, 0.05).level()
     else:
         assert rounds < 3
 
@@ -84,7 +84,7 @@ def test_a_campaign_ends_at_the_look_that_settles_every_metric(rig):
     campaign = drive(rig, begun(rig, is_settled, said))
     assert seen == [4, 8] and len(rig.measured) == 8
     assert campaign.is_complete and campaign.is_settled and campaign.looked_after == 4
-    assert at_home(rig) and not rig.own and not rig.unit and rig.notified == 1
+    assert at_home(rig) and not rig.copies and not rig.unit and rig.notified == 1
     assert "look after 2 rounds: not every metric is settled" in said
     assert "look after 4 rounds: every metric is settled" in said
 
@@ -173,21 +173,21 @@ def test_every_setting_and_load_must_be_settled(side):
 
 
 def test_the_level_is_kept_in_simulated_campaigns():
-    found = level(KINDS[0], (20, 2), repetitions=20, seed=3)
-    assert not found.refuted(0.05)
-    assert found.changed.of == 160 and found.changed.hits > 0 and found.same.hits > 0
+    simulated = level(KINDS[0], (20, 2), repetitions=20, seed=3)
+    assert not simulated.refuted(0.05)
+    assert simulated.changed.of == 160 and simulated.changed.hits > 0 and simulated.same.hits > 0
 
 
 def test_looks_at_the_full_level_are_refuted(monkeypatch):
     monkeypatch.setattr(campaign_looks, "rules_at", lambda rounds, planned, rules: rules)
-    found = campaigns(20, 6, KINDS[0], 0.01, 0.0, 1, Rules(margin=0.0), repetitions=400, seed=3)
-    assert found.changed.surely[0] > 0.05
+    simulated = campaigns(20, 6, KINDS[0], 0.01, 0.0, 1, Rules(margin=0.0), repetitions=400, seed=3)
+    assert simulated.changed.surely[0] > 0.05
 
 
 def test_a_clear_change_saves_half_of_the_boots():
     change = math.log(1.05)
-    found = campaigns(20, 2, KINDS[0], 0.005, change, 10, Rules(), repetitions=20, seed=3)
-    assert found.boots == 0.5 and found.settled.value == 1
+    simulated = campaigns(20, 2, KINDS[0], 0.005, change, 10, Rules(), repetitions=20, seed=3)
+    assert simulated.boots == 0.5 and simulated.settled.value == 1
 
 
 def test_each_session_declares_the_looks(tmp_path, monkeypatch):
@@ -195,8 +195,8 @@ def test_each_session_declares_the_looks(tmp_path, monkeypatch):
     monkeypatch.setattr(boot_sessions.recording, "write", lambda *all: written.append(all[-1]))
     campaign = replace(planned(tmp_path / "campaign.json"), rounds=20)
     boot = campaign.boots()[2]
-    for each in (campaign, replace(campaign, looks=(10, 20))):
-        boot_sessions._begin(each, boot, "none")
+    for variant in (campaign, replace(campaign, looks=(10, 20))):
+        boot_sessions._begin(variant, boot, "none")
     declared = [more["pairing"] for more in written]
     assert declared[0] == {"experiment": "c0ffee", "pair": "2"}
     assert declared[1] == {**declared[0], "looks": [10, 20]}

@@ -332,20 +332,22 @@ def grub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Menu:
 )
 def test_a_menu(tmp_path, grub, config, environment, kernels, default, words):
     loader = grub(config + CUSTOM, environment)
-    assert [f"{each.identity}: {each.release}" for each in loader.entries()] == kernels
+    assert [f"{entry.identity}: {entry.release}" for entry in loader.entries()] == kernels
     entry = loader.default()
     assert (entry, " ".join(entry.words)) == (loader.entries()[default], words)
     loader.check()
     path = entry.image or "/kernels/any"
     assert entry.is_running(entry.release, [f"BOOT_IMAGE=(hd0,gpt2){path}", *words.split()])
-    own = [OwnEntry(f"{n}", each, ("klat.campaign=x",)) for n, each in enumerate(loader.entries())]
-    loader.install(own)
+    own_entries = [
+        OwnEntry(f"{n}", entry, ("klat.campaign=x",)) for n, entry in enumerate(loader.entries())
+    ]
+    loader.install(own_entries)
     written = (tmp_path / "boot/grub/custom.cfg").read_text()
     (tmp_path / "boot/grub/grub.cfg").write_text(config + written)
-    copies = {each.identity: each for each in loader.entries()}
-    for each in own:
-        copy = copies[f"klat-{each.name}"]
-        assert (copy.image, copy.words) == (each.entry.image, each.booted.words)
+    copies = {entry.identity: entry for entry in loader.entries()}
+    for own_entry in own_entries:
+        copy = copies[f"klat-{own_entry.name}"]
+        assert (copy.image, copy.words) == (own_entry.entry.image, own_entry.booted.words)
 
 
 def test_variables_in_a_block_of_btrfs(tmp_path, grub):

@@ -47,9 +47,9 @@ def test_the_runs_of_measured_boots_that_do_not_count(new_session, tmp_path):
             "pairing": {"experiment": experiment, "pair": "1"},
         }
         (session.path / "run.json").write_text(json.dumps(facts))
-    found = unusable_runs(campaign)
-    assert found == {tmp_path / "results/rt": (3, 6)}
-    text = " ".join(" ".join(unusable_lines(found)).split())
+    counts = unusable_runs(campaign)
+    assert counts == {tmp_path / "results/rt": (3, 6)}
+    text = " ".join(" ".join(unusable_lines(counts)).split())
     summary = f"klat summary {tmp_path}/results/rt"
     assert text == f"warning: 3 of 6 runs of rt do not count; {summary} says why"
 

@@ -24,7 +24,7 @@ import fnmatch, json, os, pathlib, re, sys
 
 root = pathlib.Path("{root}")
 oneshot = root / "{variables}/LoaderEntryOneShot-{vendor}"
-found = []
+listed = []
 files = sorted(root.glob("*/loader/entries/*.conf"), reverse=True)
 for file in sorted(files, key=lambda file: "sort-key" not in file.read_text()):
     identity = re.sub(r"\\+\\d+(-\\d+)?$", "", file.stem) + ".conf"
@@ -33,20 +33,20 @@ for file in sorted(files, key=lambda file: "sort-key" not in file.read_text()):
     keys["options"] = " ".join(value for key, value in lines if key == "options")
     shown = keys["title"] + " (" + keys.get("version", "") + ")"
     path = dict(id=identity, path=str(file), root=str(file.parents[2]), showTitle=shown)
-    found.append(keys | path)
+    listed.append(keys | path)
 if "list" in sys.argv and os.environ.get("SYSTEMD_COLORS") != "0":
     print("\\x1b[0;4m")
 if sys.argv[1:] == ["list", "--json=short"]:
-    for each in [*found, {{"id": "auto-reboot-to-firmware-setup", "path": "/sys"}}]:
-        print(json.dumps(each))
+    for entry in [*listed, {{"id": "auto-reboot-to-firmware-setup", "path": "/sys"}}]:
+        print(json.dumps(entry))
 elif sys.argv[1:] == ["--print-esp-path"]:
     print(root / "efi")
 elif sys.argv[1] == "list":
     pattern = (root / "efi/loader/loader.conf").read_text().split()[1]
-    default = next(e["id"] for e in found if fnmatch.fnmatch(e["id"], pattern))
-    for each in found:
-        mark = " (default) (selected)" if each["id"] == default else ""
-        print(f"        title: {{each['showTitle']}}{{mark}}\\n           id: {{each['id']}}\\n")
+    default = next(e["id"] for e in listed if fnmatch.fnmatch(e["id"], pattern))
+    for entry in listed:
+        mark = " (default) (selected)" if entry["id"] == default else ""
+        print(f"        title: {{entry['showTitle']}}{{mark}}\\n           id: {{entry['id']}}\\n")
 elif sys.argv[1] == "set-oneshot" and sys.argv[2]:
     oneshot.write_bytes(bytes(4) + (sys.argv[2] + "\\0").encode("utf-16-le"))
 else:
@@ -82,7 +82,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def own(loader: SystemdBoot, name: str, *append: str) -> OwnEntry:
+def copy_of(loader: SystemdBoot, name: str, *append: str) -> OwnEntry:
     return OwnEntry(name, loader.default(), append or ("klat.campaign=1",))
 
 
@@ -112,7 +112,7 @@ def test_the_version_of_a_file_of_the_user_is_not_a_release(root):
 
 def test_own_entries_are_copies_with_words(root):
     loader = SystemdBoot(root)
-    loader.install([own(loader, "it-s", "nohz_full=1", "panic=10")])
+    loader.install([copy_of(loader, "it-s", "nohz_full=1", "panic=10")])
     text = (root / "efi/loader/entries/klat-1-it-s+1.conf").read_text()
     assert "options    quiet\n" in text and text.endswith("\noptions nohz_full=1 panic=10\n")
     assert "title klat: it-s\n" in text and "linux      /5eed/6.1.0-56-amd64/linux\n" in text
@@ -121,19 +121,19 @@ def test_own_entries_are_copies_with_words(root):
 
 def test_the_counter_of_tries_shows_which_entry_was_started(root):
     loader = SystemdBoot(root)
-    loader.install([own(loader, "rt"), own(loader, "stock")])
+    loader.install([copy_of(loader, "rt"), copy_of(loader, "stock")])
     entries = root / "efi/loader/entries"
     for after in (
         "klat-1-rt+0-1.conf",
         "klat-1-rt.conf",
     ):  # the second: systemd has marked the boot as good
-        loader.choose(own(loader, "rt"))
+        loader.choose(copy_of(loader, "rt"))
         assert loader.started() == ""
         (entries / "klat-1-rt+1.conf").rename(entries / after)
         assert loader.started() == "rt"
     chosen = root / VARIABLES / f"LoaderEntryOneShot-{systemd_boot._VENDOR}"
     assert chosen.read_bytes()[4:].decode("utf-16-le") == "klat-1-*\0"
-    loader.choose(own(loader, "stock"))
+    loader.choose(copy_of(loader, "stock"))
     assert own_files(root) == ["klat-1-rt+1.conf", "klat-2-stock+1.conf"]
 
 
@@ -142,9 +142,9 @@ def test_nothing_is_left(root):
     mine = root / "efi/loader/entries/klat-mine.conf"
     mine.write_text("title the user's\nlinux /vmlinuz\n")
     before = loader.files()
-    loader.install([own(loader, "rt")])
-    loader.choose(own(loader, "rt"))
-    loader.install([own(loader, "other")])
+    loader.install([copy_of(loader, "rt")])
+    loader.choose(copy_of(loader, "rt"))
+    loader.install([copy_of(loader, "other")])
     assert loader.files() != before
     loader.remove()
     loader.remove()
@@ -153,9 +153,9 @@ def test_nothing_is_left(root):
 
 def test_an_entry_that_is_gone_is_named(root):
     loader = SystemdBoot(root)
-    loader.install([own(loader, "rt")])
+    loader.install([copy_of(loader, "rt")])
     with pytest.raises(KlatError, match="'stock' is gone"):
-        loader.choose(own(loader, "stock"))
+        loader.choose(copy_of(loader, "stock"))
 
 
 @pytest.mark.parametrize("sorts", [True, False])
@@ -163,7 +163,7 @@ def test_a_default_that_would_change_is_refused(root, sorts):
     (root / "efi/loader/loader.conf").write_text("default *\n")
     loader = SystemdBoot(root)
     if sorts:
-        loader.install([own(loader, "rt")])
+        loader.install([copy_of(loader, "rt")])
         assert "klat: rt" in (root / "efi/loader/entries/klat-1-rt+1.conf").read_text()
         assert loader.default().identity == RT
         loader.remove()
@@ -172,7 +172,7 @@ def test_a_default_that_would_change_is_refused(root, sorts):
         file.write_text(file.read_text().replace("sort-key   debian\n", ""))
     before = loader.files()
     with pytest.raises(KlatError, match="default would be 'klat-1-rt.conf', not '5eed-6.1.0-56-rt"):
-        loader.install([own(loader, "rt")])
+        loader.install([copy_of(loader, "rt")])
     assert loader.files() == before
 
 
@@ -189,8 +189,8 @@ def test_a_version_that_cannot_boot_an_entry_once_is_refused(root):
     with pytest.raises(KlatError, match="run bootctl update"):
         loader.check()
     variable(root, "LoaderFeatures", (0x1FFF).to_bytes(8, "little"))
-    loader.install([own(loader, "rt")])
-    loader.choose(own(loader, "rt"))
+    loader.install([copy_of(loader, "rt")])
+    loader.choose(copy_of(loader, "rt"))
     with pytest.raises(KlatError, match="already chosen for the next boot"):
         loader.check()
 
@@ -252,9 +252,9 @@ def test_a_kernel_without_variables_is_refused(tmp_path):
 
 
 def test_newer_versions_print_an_array():
-    each = [{"id": "a"}, {"id": "b"}]
-    assert list(systemd_boot._objects(json.dumps(each))) == each
-    assert list(systemd_boot._objects('{"id": "a"}\n{"id": "b"}\n')) == each
+    objects = [{"id": "a"}, {"id": "b"}]
+    assert list(systemd_boot._objects(json.dumps(objects))) == objects
+    assert list(systemd_boot._objects('{"id": "a"}\n{"id": "b"}\n')) == objects
 
 
 UNIFIED = {
@@ -272,7 +272,9 @@ def listed(root: Path, monkeypatch: pytest.MonkeyPatch) -> Listed:
     """`listed(entry, ...)`: bootctl 252 prints these entries."""
 
     def print_entries(*entries: dict[str, Any]) -> SystemdBoot:
-        shown = [{"root": str(root / "efi"), "showTitle": each["id"], **each} for each in entries]
+        shown = [
+            {"root": str(root / "efi"), "showTitle": entry["id"], **entry} for entry in entries
+        ]
         monkeypatch.setattr(SystemdBoot, "_default_identity", lambda _: shown[0]["id"])
         text = "\n".join(map(json.dumps, shown))
         monkeypatch.setattr(systemd_boot, "run_tool", lambda *_: text)
@@ -291,7 +293,7 @@ def test_a_unified_kernel_image_boots_with_its_command_line_and_words(root, list
     loader = listed(unified(root, options="root=/dev/sda2 quiet"))
     entry = loader.default()
     assert (entry.release, entry.words) == ("6.9.1-arch1", ("root=/dev/sda2", "quiet"))
-    loader.install([own(loader, "uki", "panic=10")])
+    loader.install([copy_of(loader, "uki", "panic=10")])
     text = (root / "efi/loader/entries/klat-1-uki+1.conf").read_text()
     assert text.splitlines()[1:] == [
         "title klat: uki",
@@ -306,9 +308,9 @@ def test_a_file_that_starts_a_unified_kernel_image(root, listed):
     unified(root)
     conf = root / "efi/loader/entries/arch.conf"
     conf.write_text("title\tArch\nefi\t/EFI/Linux/arch.efi\n")
-    found = {"id": "arch.conf", "path": str(conf), "efi": "/EFI/Linux/arch.efi"}
-    loader = listed(found)
-    loader.install([own(loader, "uki", "panic=10")])
+    fields = {"id": "arch.conf", "path": str(conf), "efi": "/EFI/Linux/arch.efi"}
+    loader = listed(fields)
+    loader.install([copy_of(loader, "uki", "panic=10")])
     lines = (root / "efi/loader/entries/klat-1-uki+1.conf").read_text().splitlines()
     assert lines[1:3] == ["title klat: uki", "linux /EFI/Linux/arch.efi"]
     assert lines[3:] == ["options root=/dev/sda2 quiet", "options panic=10"]
@@ -364,5 +366,5 @@ def test_two_files_with_one_identifier_are_two_entries(root, listed):
         for top in ("efi", "boot")
     ]
     entries = listed(*both).entries()
-    assert [each.identity for each in entries] == ["a.conf", "/boot/loader/entries/a.conf"]
-    assert [each.kernel for each in entries] == [root / "efi/efi", root / "efi/boot"]
+    assert [entry.identity for entry in entries] == ["a.conf", "/boot/loader/entries/a.conf"]
+    assert [entry.kernel for entry in entries] == [root / "efi/efi", root / "efi/boot"]

@@ -68,16 +68,16 @@ def kexec(root: Path) -> Kexec:
     return Kexec(STOCK, WORDS, root)
 
 
-def own(loader: WithoutMenu, label: str = "rt", release: str = RT) -> OwnEntry:
-    entry = next(each for each in loader.entries() if each.release == release)
+def copy_of(loader: WithoutMenu, label: str = "rt", release: str = RT) -> OwnEntry:
+    entry = next(entry for entry in loader.entries() if entry.release == release)
     return OwnEntry(label, entry, ("nohz_full=1", f"klat.campaign={label}"))
 
 
 @pytest.mark.parametrize("made", [command, kexec])
 def test_the_entries_are_the_installed_kernels_with_the_default_command_line(root, made):
     loader = made(root)
-    assert [each.identity for each in loader.entries()] == [STOCK, RT]
-    assert {each.words for each in loader.entries()} == {WORDS}
+    assert [entry.identity for entry in loader.entries()] == [STOCK, RT]
+    assert {entry.words for entry in loader.entries()} == {WORDS}
     assert loader.default().release == STOCK
     assert loader.entries()[1].kernel == root / f"boot/vmlinuz-{RT}"
 
@@ -111,8 +111,8 @@ def test_the_next_boot_has_the_same_loader(tmp_path, made, boot_command):
 
 def test_kexec_needs_the_file_of_a_kernel_but_a_command_does_not(root):
     (root / f"boot/vmlinuz-{RT}").unlink()
-    assert [each.release for each in kexec(root).entries()] == [STOCK]
-    assert [each.release for each in command(root).entries()] == [STOCK, RT]
+    assert [entry.release for entry in kexec(root).entries()] == [STOCK]
+    assert [entry.release for entry in command(root).entries()] == [STOCK, RT]
 
 
 @pytest.mark.parametrize("made", [command, kexec])
@@ -138,8 +138,8 @@ def test_a_default_that_is_not_installed_is_refused(root):
 
 def test_a_command_gets_release_and_command_line_and_takes_its_choice_back(root):
     loader = command(root)
-    loader.install([own(loader)])
-    loader.choose(own(loader))
+    loader.install([copy_of(loader)])
+    loader.choose(copy_of(loader))
     line = "root=/dev/sda1 ro nohz_full=1 klat.campaign=rt"
     assert (root / "chosen").read_text() == f"{RT}\n{line}\n"
     loader.remove()
@@ -148,7 +148,7 @@ def test_a_command_gets_release_and_command_line_and_takes_its_choice_back(root)
 
 def test_a_command_may_have_arguments(root):
     tool(root, "boot_once", 'echo "$#: $1" > {root}/chosen')
-    command(root, "boot_once 'board 3'").choose(own(command(root)))
+    command(root, "boot_once 'board 3'").choose(copy_of(command(root)))
     assert (root / "chosen").read_text() == "3: board 3\n"
 
 
@@ -157,12 +157,12 @@ def test_a_command_that_fails_is_refused_before_a_reboot(root):
     with pytest.raises(KlatError, match="boot command, run without arguments.*no answer"):
         command(root).check()
     with pytest.raises(KlatError, match="run to choose a kernel.*no answer"):
-        command(root).choose(own(command(root)))
+        command(root).choose(copy_of(command(root)))
 
 
 def test_kexec_loads_the_kernel_with_its_initramfs_and_command_line(root):
     loader = kexec(root)
-    loader.choose(own(loader))
+    loader.choose(copy_of(loader))
     line = "--command-line=root=/dev/sda1 ro nohz_full=1 klat.campaign=rt"
     assert (root / "called").read_text() == (
         f"--kexec-syscall-auto --load {root}/boot/vmlinuz-{RT} --initrd={root}/boot/initrd.img-{RT}"
@@ -173,10 +173,10 @@ def test_kexec_loads_the_kernel_with_its_initramfs_and_command_line(root):
 
 def test_kexec_leaves_nothing_loaded(root):
     loader = kexec(root)
-    loader.install([own(loader), own(loader, "stock", STOCK)])
+    loader.install([copy_of(loader), copy_of(loader, "stock", STOCK)])
     loaded = root / "sys/kernel/kexec_loaded"
     assert loaded.read_text() == "0\n" and (root / "called").read_text().count("--load") == 2
-    loader.choose(own(loader))
+    loader.choose(copy_of(loader))
     assert loaded.read_text() == "1\n"
     loader.remove()
     assert loaded.read_text() == "0\n"
@@ -184,9 +184,9 @@ def test_kexec_leaves_nothing_loaded(root):
 
 def test_a_kernel_that_kexec_cannot_load_is_refused_before_a_reboot(root):
     loader = kexec(root)
-    broken = OwnEntry("rt", own(loader).entry, ("broken",))
+    broken = OwnEntry("rt", copy_of(loader).entry, ("broken",))
     with pytest.raises(KlatError, match="cannot load"):
-        loader.install([own(loader, "stock", STOCK), broken])
+        loader.install([copy_of(loader, "stock", STOCK), broken])
 
 
 @pytest.mark.parametrize(
@@ -235,10 +235,10 @@ def test_kexec_loads_the_initramfs_that_belongs_to_the_kernel(root, kernel, init
     for name in ("vmlinuz", "initrd.img"):
         (root / f"boot/{name}-{RT}").unlink()
     made_kernels.write(root / kernel, made_kernels.bzimage(RT))
-    assert RT not in [each.release for each in kexec(root).entries()]
+    assert RT not in [entry.release for entry in kexec(root).entries()]
     assert "finds no initramfs" in kexec(root).left_out()[RT]
     write(root, initramfs, "")
-    kexec(root).choose(own(kexec(root)))
+    kexec(root).choose(copy_of(kexec(root)))
     assert f"--load {root}/{kernel} --initrd={root}/{initramfs} " in (root / "called").read_text()
 
 
