@@ -15,6 +15,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 from klat.base import files, process, programs
 from klat.base.errors import FAILED, INVALID, KlatError, MEASURED, SKIPPED, USAGE
@@ -26,10 +27,12 @@ from klat.report.text.columns import wrapped
 from klat.report.text.slow_samples_text import report
 from klat.running.progress import Progress
 from klat.running.recording import take_lines
-from klat.stats.means import MeanDifference, paired
 from klat.tracing.instance import clock, switch_events, tracefs, tracing_instance
 from klat.tracing.kept_traces import MOST_MEGABYTES, TracedRun, parse_run
 from klat.tracing.sample_split import SplitSample, TracedSession, split_sample
+
+if TYPE_CHECKING:
+    from klat.stats.means import MeanDifference
 
 _SECONDS = 600  # limit of one run: the copy of each trace takes time
 _ABOVE = "--trace-above="
@@ -354,6 +357,8 @@ def _undisturbed_median(samples: Sequence[int], run: TracedRun) -> int | None:
 
 def _overhead(traced: Mapping[int, float], untraced: Mapping[int, float]) -> MeanDifference | None:
     """The overhead of tracing. Leaves out pairs with a median of 0."""
+    from klat.stats.means import paired  # it imports numpy, which only a report needs
+
     medians = [(traced[n], untraced[n]) for n in traced if n in untraced]
     return paired(
         [math.log(with_it / without) for with_it, without in medians if with_it and without]

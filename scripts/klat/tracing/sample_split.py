@@ -9,10 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-from klat.stats.means import MeanDifference
 from klat.tracing.cpu_timeline import CpuStretch, CpuTimeline, IDLE_PID
 from klat.tracing.kept_traces import CpuTrace, SlowSample, TraceEvent, TracedRun
+
+if TYPE_CHECKING:
+    from klat.stats.means import MeanDifference
 
 EVENT, IDLE_EXIT, DELAY, RESIDUAL = "the event itself", "idle exit", "scheduling delay", "residual"
 TASK, INTERRUPT, SOFTIRQ = "task", "interrupt", "softirq"
