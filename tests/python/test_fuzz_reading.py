@@ -149,7 +149,7 @@ def _read_all(bench: Bench) -> None:
     recorded = read_session(bench.path)
     files = SampleFiles(recorded)
     session = believed(recorded, files)
-    Source.of(session, files)
+    Source.of(session, files, json_files.read_run_json(session.path))
     session.completed_orders()
     other_work([session])
 
@@ -163,7 +163,7 @@ def _session_json(bench: Bench, draw: random.Random) -> None:
 def _run_json(bench: Bench, draw: random.Random) -> None:
     (bench.path / "run.json").write_bytes(fuzzed.changed_json(draw, bench.facts))
     for read in (
-        lambda: json_files.failures([bench.path]),
+        lambda: json_files.failures({bench.path: json_files.read_run_json(bench.path)}),
         lambda: Partner.of(bench.path, session_directory.read_facts(bench.path)),
         lambda: experiment.of_session(bench.path),
         lambda: _read_all(bench) if draw.random() < 0.1 else None,

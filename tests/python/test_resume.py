@@ -28,7 +28,7 @@ from fakes import (
     klat,
 )
 
-from klat.running.changed_machine import changed_conditions
+from klat.running.changed_machine import changes
 
 from klat.record.session import read_session
 
@@ -178,7 +178,7 @@ def test_what_changes_by_itself_refuses_no_resumption(tmp_path, changed):
     live = tmp_path / "live"
     (live / changed).parent.mkdir(parents=True)
     (live / changed).write_text("a text\n")
-    assert changed_conditions(tmp_path, live) == []
+    assert changes(tmp_path, live) == []
 
 
 def test_resuming_refuses_a_rebuilt_program(interrupted):

@@ -297,3 +297,29 @@ def test_new_files_under_sudo_belong_to_the_caller(klat):
     made = [session.parent, session] + [session / n for n in ("plan.csv", "run.json", "load.log")]
     assert {(p.stat().st_uid, p.stat().st_gid) for p in made} == {(65534, 65533)}
     assert (klat.directory / "results").stat().st_uid == 0
+
+
+def test_a_setting_that_changes_during_a_session_is_recorded_said_and_a_condition(klat, tmp_path):
+    """The load stands in for a daemon: klat reads another value at the end than the first program recorded."""
+    klat("run", "pipes", "--runs", "2", "--label", "before", status=0)
+    file = "environment/proc/sys/kernel/sched_rt_period_us"
+    (before,) = (klat.directory / "results/before").glob("*")
+    (before / file).parent.mkdir(parents=True)
+    (before / file).write_text("777777\n")
+    script = tmp_path / "daemon"
+    script.write_text(
+        "#!/bin/sh\ncd results/during/*\nuntil test -f runs.csv; do sleep 0.01; done\n"
+        f"mkdir -p ${{PWD}}/{file.rpartition('/')[0]}\necho 777777 >{file}\nexec sleep 60\n"
+    )
+    script.chmod(0o755)
+    words = ("pipes", "--runs", "5", "--label", "during", "--load", str(script), *SLOW)
+    done = klat("run", *words, status=0)
+    (session,) = (klat.directory / "results/during").iterdir()
+    said = "the machine changed while its runs were taken, so they are not of one setting"
+    name = "proc/sys/kernel/sched_rt_period_us"
+    assert said in done.stderr and f"{name} was 777777 and later" in done.stderr
+    ((key, *change),) = json.loads((session / "run.json").read_text())["changed"]
+    assert (key, change[:2]) == ("rt-throttling", [name, "777777"])
+    assert said in klat("summary", str(session)).stderr
+    refused = klat("compare", "results/before", "results/during", "--allow", "load", status=4)
+    assert "not comparable  rt-throttling" in refused.stdout

@@ -158,6 +158,8 @@ def conditions(session: Session, facts: Mapping[str, Any]) -> Values:
         for key, value in of_files(files).items()
         if is_net or key[0].partition(".")[0] != NET
     }
+    for key, name, was, now in facts.get("changed", []):
+        values[key, name] = f"{was}, later {now}"
     values[BASIS] = basis_of(files)
     # Without the command line, nobody can say that a word is absent.
     values[CAPTURE] = (

@@ -104,8 +104,8 @@ class Source:
     _run_conditions: dict[tuple[str, ...], RunConditions] = field(default_factory=dict, repr=False)
 
     @staticmethod
-    def of(session: Session, files: SampleFiles) -> Source:
-        facts = read_run_json(session.path)
+    def of(session: Session, files: SampleFiles, facts: dict[str, Any]) -> Source:
+        """`facts` is run.json of the session, or empty."""
         experiment, number = _place_in_lab(facts)
         # A guest's clock is set to what the experiment says, the same in many boots.
         begun = facts.get("created") if experiment else session.info.get("created")
@@ -317,11 +317,13 @@ def read_sources(
     files = {session.path: SampleFiles(session, kept) for session in recorded}
     sessions = without_copies([believed(session, files[session.path]) for session in recorded])
     problems = [f"{printable(str(s.path))}: {p}" for s in sessions for p in s.problems]
-    problems += json_files.failures(session.path for session in sessions)
+    facts = {session.path: read_run_json(session.path) for session in sessions}
+    problems += [*json_files.failures(facts), *json_files.changed(facts)]
     by_label: dict[str, list[Source]] = {}
     for session in sessions:
         if session.rows:
-            by_label.setdefault(session.label, []).append(Source.of(session, files[session.path]))
+            source = Source.of(session, files[session.path], facts[session.path])
+            by_label.setdefault(session.label, []).append(source)
     if not by_label:
         first = problems[0] if problems else f"{printable(str(sessions[0].path))}: no run in it"
         raise SessionError(f"{first}; there is nothing to show or compare")

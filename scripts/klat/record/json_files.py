@@ -6,7 +6,7 @@ named here is not checked: a newer klat may have written it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
@@ -162,6 +162,8 @@ _RUN_FIELDS: dict[str, Kind] = {
     "time_limit_s": Whole(1, MOST_SECONDS),
     "runner": Whole(1, _LARGEST_PID),
     "resumed": ListOf(_ANY, 1 << 16),
+    # Key and name of a condition, its value when the session began, and a later one.
+    "changed": ListOf(Tuple((_ANY, _ANY, _ANY, _ANY)), 1 << 12),
     "first": Truth(),
     "partner": _OPTIONAL,
     "options": Maybe(ListOf(_LONG, 1 << 16)),
@@ -270,11 +272,11 @@ class Unrecorded:
         return printable(f"{program}: {runs} left no record: {self.reason}")
 
 
-def failures(sessions: Iterable[Path]) -> list[str]:
-    """A sentence for each program whose runs in these sessions left no record."""
+def failures(facts_by_session: Mapping[Path, dict[str, Any]]) -> list[str]:
+    """A sentence for each program whose runs left no record, from run.json of the sessions."""
     by_reason: dict[tuple[str, str, str], list[tuple[Path, Unrecorded]]] = {}
-    for session in sessions:
-        for left in unrecorded(session):
+    for session, facts in facts_by_session.items():
+        for left in _unrecorded(facts):
             by_reason.setdefault((left.benchmark, left.arguments, left.reason), []).append(
                 (session, left)
             )
@@ -285,6 +287,24 @@ def failures(sessions: Iterable[Path]) -> list[str]:
         others = len(sessions_and_runs) - 1
         where = f" and {others} other session{'s' if others > 1 else ''}" if others else ""
         lines.append(f"{printable(str(first))}{where}: {replace(left, orders=orders).sentence()}")
+    return lines
+
+
+def changed(facts_by_session: Mapping[Path, dict[str, Any]]) -> list[str]:
+    """A sentence for each session during which the machine changed, from run.json of the sessions."""
+    lines = []
+    for session, facts in facts_by_session.items():
+        changes = [
+            f"{name} was {was} and later {now}" for _, name, was, now in facts.get("changed", [])
+        ]
+        more = f"; and {len(changes) - 3} more" if changes[3:] else ""
+        if changes:
+            lines.append(
+                printable(
+                    f"{session}: the machine changed while its runs were taken, so they are not of one setting:"
+                    f" {'; '.join(changes[:3])}{more}"
+                )
+            )
     return lines
 
 
@@ -310,7 +330,11 @@ def seconds_of_runs(session: Path) -> float | None:
 
 def unrecorded(session: Path) -> list[Unrecorded]:
     """The runs without a record that run.json names."""
+    return _unrecorded(read_run_json(session))
+
+
+def _unrecorded(facts: Mapping[str, Any]) -> list[Unrecorded]:
     return [
         Unrecorded(entry["benchmark"], entry["arguments"], tuple(entry["orders"]), entry["reason"])
-        for entry in read_run_json(session).get("unrecorded") or ()
+        for entry in facts.get("unrecorded") or ()
     ]

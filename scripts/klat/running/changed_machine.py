@@ -3,30 +3,56 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from klat.compare.environment_conditions import NET, Alike, Files, Rule, Values
 from klat.compare.environment_conditions import meaning, of_files, rule_of
+from klat.record import session_directory
 from klat.record.environment import captured, short
 from klat.record.session import printable
 
 _ONLINE = "sys/devices/system/cpu/online"
 
 
-def changed_conditions(environment: Path, machine: Path) -> list[str]:
-    """A sentence for each condition that differs between the session and this machine. Skips the network, whose
-    namespace may be another one, and vulnerabilities, whose text changes when a module or a guest starts.
+class Change(NamedTuple):
+    """A condition of a session whose value is another one now."""
+
+    key: str
+    name: str
+    was: str
+    now: str
+
+    def sentence(self) -> str:
+        was, now = (printable(short(value)) for value in (self.was, self.now))
+        return f"{self.name} was {was} and is {now} now"
+
+
+def changes(environment: Path, machine: Path) -> list[Change]:
+    """The conditions that differ between the session and this machine. Skips the network, whose namespace may be
+    another one, and vulnerabilities, whose text changes when a module or a guest starts.
     """
     recorded = _conditions(captured(environment))
     current = _conditions(captured(environment, machine))
     alike = Alike.of([recorded, current])
     return [
-        f"{name} was {printable(short(recorded[key, name]))} and is {printable(short(current[key, name]))} now"
-        for key, name in recorded.keys() & current.keys()
+        Change(key, name, recorded[key, name], current[key, name])
+        for key, name in sorted(recorded.keys() & current.keys())
         if rule_of(key) is not Rule.NEVER
         and key.partition(".")[0] not in (NET, "vulnerability")
         and meaning(key, recorded[key, name], recorded, alike)
         != meaning(key, current[key, name], current, alike)
     ]
+
+
+def record_changes(session: Path, facts: dict[str, Any]) -> None:
+    """Write to run.json what has changed since the session began: its runs are not all of one machine setting.
+    `facts` is run.json."""
+    changed = {(key, name): [was, now] for key, name, was, now in facts.get("changed", [])}
+    for change in changes(session / "environment", Path("/")):
+        changed.setdefault((change.key, change.name), [change.was, change.now])
+    if changed:
+        facts["changed"] = [[*place, *values] for place, values in changed.items()]
+        session_directory.write_facts(session, facts)
 
 
 def _conditions(files: Files) -> Values:

@@ -12,7 +12,8 @@ import shlex
 import shutil
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,8 +21,8 @@ from typing import Any
 from klat.base import owners, process, programs
 from klat.base.errors import FAILED, INVALID, KlatError, MEASURED, SKIPPED, USAGE
 from klat.base.process import Signals
-from klat.running.changed_machine import changed_conditions
-from klat.record import plan_csv, session_directory
+from klat.running.changed_machine import changes, record_changes
+from klat.record import json_files, plan_csv, session_directory
 from klat.record.evidence import other_work
 from klat.record.plan_csv import PlannedRun
 from klat.record.session import STATUSES, Session, printable, read_session
@@ -182,12 +183,20 @@ class Recording:
 
     def _check_machine(self) -> None:
         """KlatError if the machine is not as when the session began."""
-        changed = changed_conditions(self.path / "environment", Path("/"))
+        changed = changes(self.path / "environment", Path("/"))
         if changed:
             raise KlatError(
                 f"{self.path}: the machine is not as when the session began:"
-                f" {'; '.join(sorted(changed)[:3])}; set it back, or start a new session"
+                f" {'; '.join(change.sentence() for change in changed[:3])}; set it back, or start a new session"
             )
+
+    @contextmanager
+    def noting_changes(self) -> Iterator[None]:
+        """Records at the end what has changed on the machine since the session began."""
+        try:
+            yield
+        finally:
+            record_changes(self.path, self.facts)
 
     def _completed(self, record: Session) -> set[int]:
         for row in record.rows:
@@ -297,7 +306,10 @@ class Recording:
             statuses[worst.status] += 1
             if worst.status != "ok":
                 reasons[worst.status, worst.benchmark, worst.reason] += 1
-        problems = tuple(map(printable, record.problems)) if record else ()
+        problems = (
+            *map(printable, record.problems if record else ()),
+            *json_files.changed({self.path: self.facts}),
+        )
         disturbance = other_work([record]) if record else ""
         return Outcome(statuses, reasons, len(self.schedule), problems, disturbance)
 

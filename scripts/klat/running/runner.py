@@ -107,20 +107,21 @@ class Runner:
                 signals.check()
                 _set_up(portion.recording, stderr, signals)
                 pause = portion.recording.settings.pause_ms / 1000
-                for run in portion.runs:
-                    signals.check()
-                    progress.before(done, run.benchmark, left.seconds())
-                    session = portion.recording.path
-                    completed = traces.complete(run, session)
-                    portion.recording.run(completed, stderr, signals, inherit)
-                    traces.keep(run, session)
-                    done += 1
-                    if load:
-                        load.check()
-                    if pause:
-                        signals.sleep(pause)
-                    left.ran(run.benchmark, time.monotonic() - begun)
-                    begun = time.monotonic()
+                with portion.recording.noting_changes():
+                    for run in portion.runs:
+                        signals.check()
+                        progress.before(done, run.benchmark, left.seconds())
+                        session = portion.recording.path
+                        completed = traces.complete(run, session)
+                        portion.recording.run(completed, stderr, signals, inherit)
+                        traces.keep(run, session)
+                        done += 1
+                        if load:
+                            load.check()
+                        if pause:
+                            signals.sleep(pause)
+                        left.ran(run.benchmark, time.monotonic() - begun)
+                        begun = time.monotonic()
         finally:
             os.close(stderr)
 

@@ -15,6 +15,8 @@ from pathlib import Path
 from klat.base.errors import FAILED, KlatError, worst
 from klat.base.process import Process, Signals, Stopped
 from klat.record import session_directory
+from klat.record.json_files import read_run_json
+from klat.running.changed_machine import record_changes
 from klat.running.loads import Guard, Load
 from klat.running.traced_runs import soak_traces
 
@@ -95,6 +97,7 @@ def soak(session: Path, settings: SoakSettings) -> SoakEnd:
         except KlatError as error:
             return SoakEnd(FAILED, failures=(str(error),))
         finally:
+            record_changes(session, read_run_json(session))
             for other_load in loads:
                 other_load.end()
 
