@@ -7,6 +7,8 @@
 #include <string.h>
 #include <sys/utsname.h>
 
+const char *const klat_preemption_models[] = { "full", "lazy", "voluntary", "none", NULL };
+
 int klat_kernel_version(const char *release)
 {
 	int major = 0, minor = 0;
@@ -37,6 +39,19 @@ void klat_scheduler(char *name, size_t size)
 	klat_read_line("/sys/kernel/sched_ext/state", state, sizeof(state));
 	if (*state && strcmp(state, "disabled"))
 		klat_read_line(KLAT_SCHEDULER_FILE, name, size);
+}
+
+const char *klat_shown_preemption(void)
+{
+	char line[256], word[32];
+
+	klat_read_line("/sys/kernel/debug/sched/preempt", line, sizeof(line));
+	for (size_t i = 0; klat_preemption_models[i]; i++) {
+		snprintf(word, sizeof(word), "(%s)", klat_preemption_models[i]);
+		if (strstr(line, word))
+			return klat_preemption_models[i];
+	}
+	return NULL;
 }
 
 static int64_t server_file(const char *server, int cpu, const char *file)

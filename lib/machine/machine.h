@@ -21,6 +21,11 @@
 int klat_kernel_version(const char *release);
 /* Whether a kernel with this uname().version is PREEMPT_RT. */
 bool klat_is_rt(const char *version);
+/* Ends with NULL. */
+extern const char *const klat_preemption_models[];
+/* The preemption model that a kernel with PREEMPT_DYNAMIC shows in debugfs, as "none voluntary
+ * (full)"; NULL if it shows none. Root can switch it at any time. */
+const char *klat_shown_preemption(void);
 #define KLAT_SCHEDULER_FILE "/sys/kernel/sched_ext/root/ops"
 /* The name of the sched_ext scheduler in effect; empty if there is none. */
 void klat_scheduler(char *name, size_t size);

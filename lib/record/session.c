@@ -88,13 +88,11 @@ static const char *built_preemption(const struct utsname *names, const char *con
 	return strstr(names->version, "PREEMPT") ? "full" : "unknown";
 }
 
-static const char *const models[] = { "full", "lazy", "voluntary", "none" };
-
 /* Linux takes the last preempt= whose model it has, and ignores the others. */
 static const char *chosen_preemption(const struct utsname *names)
 {
 	const int version = klat_kernel_version(names->release);
-	const char *model = "unknown";
+	const char *const *const models = klat_preemption_models, *model = "unknown";
 	char line[4096], *rest;
 
 	*line = 0;
@@ -102,7 +100,7 @@ static const char *chosen_preemption(const struct utsname *names)
 		klat_read_line("/proc/cmdline", line, sizeof(line));
 	for (char *word = strtok_r(line, " \t", &rest); word && strcmp(word, "--");
 	     word = strtok_r(NULL, " \t", &rest))
-		for (size_t i = 0; i < KLAT_ARRAY_SIZE(models); i++)
+		for (size_t i = 0; models[i]; i++)
 			if (!strncmp(word, "preempt=", 8) && !strcmp(word + 8, models[i]) &&
 			    (i == 0 || (i == 1 ? version >= KLAT_KERNEL(6, 13)
 					       : version < KLAT_KERNEL(7, 0))))
@@ -111,21 +109,15 @@ static const char *chosen_preemption(const struct utsname *names)
 }
 
 /*
- * The preemption model in effect. A kernel with PREEMPT_DYNAMIC shows it in debugfs only: "none
- * voluntary (full)". Without debugfs, preempt= of the command line shows it. Other kernels ignore
- * that word. An RT kernel is `full`, or since Linux 6.13 `lazy`, in the same way.
+ * The preemption model in effect. A kernel with PREEMPT_DYNAMIC shows it in debugfs only. Without
+ * debugfs, preempt= of the command line shows it. Other kernels ignore that word. An RT kernel is
+ * `full`, or since Linux 6.13 `lazy`, in the same way.
  */
 static const char *preemption(const struct utsname *names)
 {
-	char line[256], word[32], path[128];
-	const char *shown = NULL;
+	const char *shown = klat_shown_preemption();
+	char path[128];
 
-	klat_read_line("/sys/kernel/debug/sched/preempt", line, sizeof(line));
-	for (size_t i = 0; i < KLAT_ARRAY_SIZE(models); i++) {
-		snprintf(word, sizeof(word), "(%s)", models[i]);
-		if (strstr(line, word))
-			shown = models[i];
-	}
 	if (klat_is_rt(names->version))
 		return strcmp(shown ? shown : chosen_preemption(names), "lazy") ? "rt" : "rt-lazy";
 	if (shown)
@@ -261,6 +253,24 @@ static int check_scheduler(struct klat_run *run, int session)
 	return same ? 0 : -EINVAL;
 }
 
+/* What root can switch while the machine runs. */
+static int check_preemption(struct klat_run *run, const json_t *json)
+{
+	const char *then = json_string_value(json_object_get(json, "preemption"));
+	const char *now = klat_shown_preemption();
+	bool differs = false;
+
+	/* An RT kernel has names of its own, and a model that was not known then may be this one.
+	 */
+	for (size_t i = 0; now && then && klat_preemption_models[i]; i++)
+		differs |= !strcmp(then, klat_preemption_models[i]) && strcmp(then, now);
+	return differs ? klat_error(run, EINVAL,
+				    "%s began with the preemption model %s, and now it is %s: "
+				    "record into another directory",
+				    run->library->common.record, then, now)
+		       : 0;
+}
+
 static int check_same(struct klat_run *run, int session, const json_t *json, const char *boot)
 {
 	const char *path = run->library->common.record;
@@ -292,7 +302,7 @@ static int check_same(struct klat_run *run, int session, const json_t *json, con
 					     : "%s has runs with --under-load, but this run is "
 					       "without it: record into another directory",
 				  path);
-	return check_scheduler(run, session);
+	return check_scheduler(run, session) ?: check_preemption(run, json);
 }
 
 /* Whether a difference of this value can change the run: see _is_effective() in

@@ -54,6 +54,7 @@ void klat_snapshot_take(struct klat_snapshot *snapshot, const struct klat_run *r
 	/* An SMI stops all CPUs at once, so one CPU's count is enough. */
 	snapshot->smi = klat_arch_smi_count(run->cpus[0]);
 	klat_scheduler(snapshot->scheduler, sizeof(snapshot->scheduler));
+	snapshot->preemption = klat_shown_preemption();
 	if (run->library->common.guest_halt_poll >= 0)
 		take_halt_poll(snapshot, run);
 }
@@ -210,6 +211,10 @@ static void judge_machine(struct klat_run *run)
 		klat_invalid(run, "the sched_ext scheduler changed from %s to %s",
 			     *library->before.scheduler ? library->before.scheduler : "none",
 			     *library->after.scheduler ? library->after.scheduler : "none");
+	if (library->before.preemption && library->after.preemption &&
+	    library->before.preemption != library->after.preemption)
+		klat_invalid(run, "the preemption model changed from %s to %s",
+			     library->before.preemption, library->after.preemption);
 }
 
 static void judge_halt_poll(struct klat_run *run)

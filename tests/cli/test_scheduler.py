@@ -1,4 +1,5 @@
-"""The sched_ext scheduler in effect, by a stand-in for /sys/kernel: recorded, the same in a session, and in a run."""
+"""The sched_ext scheduler and the preemption model in effect, by a stand-in for /sys/kernel: recorded, the same in a
+session, and in a run."""
 
 import os
 import subprocess
@@ -42,15 +43,43 @@ def test_a_session_is_of_one_scheduler(kernel, tmp_path):
         assert f"now the scheduler is {other or 'none'}" in done.err
 
 
-def test_a_scheduler_that_is_ejected_in_a_run_makes_it_invalid(kernel):
+def choose(kernel: Path, model: str) -> None:
+    (kernel / "debug/sched").mkdir(parents=True, exist_ok=True)
+    others = ("none", "voluntary", "full")
+    (kernel / "debug/sched/preempt").write_text(" ".join(others).replace(model, f"({model})"))
+
+
+def test_a_session_is_of_one_preemption_model(kernel, tmp_path):
+    choose(kernel, "voluntary")
+    record = words(kernel, "syscall", *SHORT, "--record", tmp_path / "session")
+    assert command(record).status == MEASURED
+    assert command(record).status == MEASURED
+    choose(kernel, "full")
+    done = command(record)
+    said = "began with the preemption model voluntary, and now it is full"
+    assert done.status == FAILED and said in done.err
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda kernel: load(kernel, ""), "the sched_ext scheduler changed from rusty_1.0 to none"),
+        (
+            lambda kernel: choose(kernel, "full"),
+            "the preemption model changed from voluntary to full",
+        ),
+    ],
+)
+def test_a_scheduler_or_a_model_that_changes_in_a_run_makes_it_invalid(kernel, change, said):
+    choose(kernel, "voluntary")
     timer = words(kernel, "timer", "--policy", "other", "--iterations", "10000")
     with subprocess.Popen(timer, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as run:
         with pytest.raises(subprocess.TimeoutExpired):
             run.wait(1)
-        load(kernel, "")
+        change(kernel)
         _, err = run.communicate(timeout=30)
     assert run.returncode == UNTRUSTED
-    assert "the sched_ext scheduler changed from rusty_1.0 to none" in err
+    assert said in err
 
 
 @pytest.mark.parametrize(

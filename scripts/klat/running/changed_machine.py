@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -44,9 +46,17 @@ def changes(environment: Path, machine: Path) -> list[Change]:
     ]
 
 
-def record_changes(session: Path, facts: dict[str, Any]) -> None:
-    """Write to run.json what has changed since the session began: its runs are not all of one machine setting.
-    `facts` is run.json."""
+@contextmanager
+def noting_changes(session: Path, facts: dict[str, Any]) -> Iterator[None]:
+    """Adds to run.json, at the end, what has changed on the machine since the session began: its runs are not all
+    of one setting. `facts` is run.json."""
+    try:
+        yield
+    finally:
+        _note_changes(session, facts)
+
+
+def _note_changes(session: Path, facts: dict[str, Any]) -> None:
     changed = {(key, name): [was, now] for key, name, was, now in facts.get("changed", [])}
     for change in changes(session / "environment", Path("/")):
         changed.setdefault((change.key, change.name), [change.was, change.now])

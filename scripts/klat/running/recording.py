@@ -12,8 +12,7 @@ import shlex
 import shutil
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from typing import Any
 from klat.base import owners, process, programs
 from klat.base.errors import FAILED, INVALID, KlatError, MEASURED, SKIPPED, USAGE
 from klat.base.process import Signals
-from klat.running.changed_machine import changes, record_changes
+from klat.running.changed_machine import changes
 from klat.record import json_files, plan_csv, session_directory
 from klat.record.evidence import other_work
 from klat.record.plan_csv import PlannedRun
@@ -189,14 +188,6 @@ class Recording:
                 f"{self.path}: the machine is not as when the session began:"
                 f" {'; '.join(change.sentence() for change in changed[:3])}; set it back, or start a new session"
             )
-
-    @contextmanager
-    def noting_changes(self) -> Iterator[None]:
-        """Records at the end what has changed on the machine since the session began."""
-        try:
-            yield
-        finally:
-            record_changes(self.path, self.facts)
 
     def _completed(self, record: Session) -> set[int]:
         for row in record.rows:

@@ -17,6 +17,7 @@ from klat.base.errors import FAILED, KlatError, SessionError
 from klat.base.process import Signals, Stopped
 from klat.record import session_directory
 from klat.record.plan_csv import PlannedRun
+from klat.running.changed_machine import noting_changes
 from klat.running.loads import Load, Restore
 from klat.running.progress import Progress, TimeLeft
 from klat.running.recording import Outcome, Recording, status_of, take_lines
@@ -107,7 +108,7 @@ class Runner:
                 signals.check()
                 _set_up(portion.recording, stderr, signals)
                 pause = portion.recording.settings.pause_ms / 1000
-                with portion.recording.noting_changes():
+                with noting_changes(portion.recording.path, portion.recording.facts):
                     for run in portion.runs:
                         signals.check()
                         progress.before(done, run.benchmark, left.seconds())

@@ -16,7 +16,7 @@ from klat.base.errors import FAILED, KlatError, worst
 from klat.base.process import Process, Signals, Stopped
 from klat.record import session_directory
 from klat.record.json_files import read_run_json
-from klat.running.changed_machine import record_changes
+from klat.running.changed_machine import noting_changes
 from klat.running.loads import Guard, Load
 from klat.running.traced_runs import soak_traces
 
@@ -78,7 +78,7 @@ def soak(session: Path, settings: SoakSettings) -> SoakEnd:
     # them when they write to the terminal.
     signal.signal(signal.SIGTTOU, signal.SIG_IGN)
     loads: list[Load] = []
-    with Signals() as signals:
+    with Signals() as signals, noting_changes(session, read_run_json(session)):
         try:
             signals.check()
             for load in settings.loads:
@@ -97,7 +97,6 @@ def soak(session: Path, settings: SoakSettings) -> SoakEnd:
         except KlatError as error:
             return SoakEnd(FAILED, failures=(str(error),))
         finally:
-            record_changes(session, read_run_json(session))
             for other_load in loads:
                 other_load.end()
 
