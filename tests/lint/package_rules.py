@@ -33,6 +33,16 @@ COMPUTING = tuple(
         "settling",
     )
 )  # fmt: skip
+# A renderer writes a Document, and so knows neither results nor the words for them.
+RENDERERS = "renderers"
+WRITING = (
+    "base",
+    "record",
+    "report.document",
+    "report.html",
+    "report.renderers",
+    "report.text.columns",
+)
 MODULE_LINES = 400
 FUNCTION_LINES = 60
 
@@ -74,6 +84,8 @@ def _upward_imports(package: Path, path: Path, tree: ast.Module) -> Iterator[str
                 yield f"{path}:{node.lineno}: {own} imports {name}, which is in a higher layer"
             if own == "report" and name in COMPUTING:
                 yield f"{path}:{node.lineno}: a report imports {name}, which computes results"
+            if RENDERERS in path.parts and not name.startswith(tuple(f"klat.{w}" for w in WRITING)):
+                yield f"{path}:{node.lineno}: a renderer imports {name}, which knows results"
         if isinstance(node, ast.ImportFrom) and node.level:
             yield f"{path}:{node.lineno}: relative import"
 

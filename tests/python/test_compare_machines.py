@@ -53,7 +53,7 @@ def test_each_machine_has_a_line_and_one_is_over_machines(fleet, klat):
     assert status == 1
     lines = [line.split() for line in out.splitlines() if line.startswith("    0")]
     assert [line[0] for line in lines] == [f"{n:02d}ffffff" for n in range(7)]
-    assert [float(line[2]) for line in lines] == pytest.approx(SLOWER, abs=0.005)
+    assert [float(line[3]) for line in lines] == pytest.approx(SLOWER, abs=0.005)
     assert {line[-1] for line in lines} == {"slower"}
     assert "over 7 machines" in out and "left out: machine 07ffffff (only in BASE)" in out
     assert "between machines the ratio varies by" in words(out)
@@ -199,7 +199,7 @@ def test_csv_has_the_machine_of_each_line(fleet, klat):
 
 def test_a_limit_is_judged_machine_by_machine(fleet, klat):
     _, out, _ = klat("compare", *fleet([1.0, 1.0, None]), "--limit", "1ms")
-    assert "Machine 00ffffff: CPU 0" in out and "Machine 01ffffff: CPU 1" in out
+    assert "Machine  00ffffff: CPU 0" in out and "Machine  01ffffff: CPU 1" in out
     assert "left out: machine 02ffffff (only in BASE)" in out
     assert "there is none over machines" in words(out)
 
@@ -232,4 +232,4 @@ def test_the_page_has_a_forest_plot(fleet, klat, tmp_path):
     svg = plot[: plot.index("</svg>")]
     for name in ("00ffffff", "06ffffff", "over 7 machines", "one more machine"):
         assert name in svg
-    assert "rt, machine 03ffffff against stock" in text
+    assert "rt against stock, machine 03ffffff" in text

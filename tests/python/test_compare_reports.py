@@ -12,6 +12,7 @@ import pytest
 from klat.base.bounded_read import open_to_read
 from klat.record import samples
 from klat.report import comparison_columns
+from klat.report.document import Column
 from written_sessions import CPU, RT, SideWriter, words
 
 
@@ -65,8 +66,8 @@ def test_csv_has_a_line_for_each_estimand(side, klat):
 
 def test_a_column_that_is_described_once_is_in_every_report(side, klat, tmp_path, monkeypatch):
     """The relative error, as a newcomer would add it."""
-    error = comparison_columns.Column(
-        {"relative_error": lambda j: j.error}, "error", lambda j: f"±{j.error:.6f}"
+    error = comparison_columns.ResultColumn(
+        {"relative_error": lambda j: j.error}, Column("error"), lambda j: f"±{j.error:.6f}"
     )
     monkeypatch.setattr(comparison_columns, "COLUMNS", (*comparison_columns.COLUMNS, error))
     sides, page = big(side), tmp_path / "page.html"
@@ -104,7 +105,7 @@ def test_lists_and_paragraphs_are_apart_in_markdown(side, klat):
     stock = side("stock", environment={f"{CPU}/cpuidle/current_governor": "menu"})
     rt = side("rt", run={"params": "x=2"}, **RT)
     lines = klat("compare", stock, rt, "--format", "markdown")[1].splitlines()
-    at = lines.index("BASE and NEW differ in:")
+    at = lines.index("BASE and NEW also differ in (BASE / NEW):")
     assert lines[at - 1] == lines[at + 1] == "" and lines[at - 2].startswith("- only in NEW")
     paragraphs = [i for i, line in enumerate(lines) if line and line[0] not in "-|#"]
     assert not any(lines[i - 1].startswith("- ") for i in paragraphs)

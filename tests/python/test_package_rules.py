@@ -30,6 +30,7 @@ def test_a_module_that_no_report_may_import_exists(name):
         ({"base/files.py": "def late():\n    import klat.cli\n"}, "higher layer"),
         ({"base/files.py": "from . import errors\n"}, "relative import"),
         ({"report/page.py": "from klat.compare.matching import matched\n"}, "computes results"),
+        ({"report/renderers/a.py": "from klat.report.text import wording\n"}, "knows results"),
         ({"misc/things.py": ""}, "misc is no layer"),
         ({"base/files.py": "\n" * (MODULE_LINES + 1)}, f"module of {MODULE_LINES + 1} lines"),
         ({"base/files.py": long_function(FUNCTION_LINES + 1)}, "function long of"),

@@ -161,16 +161,14 @@ def run(args: argparse.Namespace) -> int:
     comparison, matched = compare_with_runs(base, news, chosen)
     for problem in comparison.problems:
         print(f"klat compare: {problem}", file=sys.stderr)
-    if args.format == "text":
-        from klat.report.text.comparison_text import verdicts
+    if args.format in ("text", "markdown"):
+        from klat.report.comparison import document
+        from klat.report.renderers import markdown, terminal
 
         colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-        for line in verdicts(comparison, colour):
-            print(line)
-    elif args.format == "markdown":
-        from klat.report.tables.comparison_tables import markdown
-
-        for line in markdown(comparison):
+        filled = document(comparison)
+        text = args.format == "text"
+        for line in terminal.lines(filled, colour) if text else markdown.lines(filled):
             print(line)
     else:
         from klat.report.tables.comparison_tables import write_csv, write_json
@@ -179,8 +177,9 @@ def run(args: argparse.Namespace) -> int:
     sys.stdout.flush()
     if environment:
         from klat.compare.figure_data import side_figures
-        from klat.report.html.comparison_page import comparison_page
+        from klat.report.comparison import document
+        from klat.report.renderers import html
 
-        figures = [side_figures(sides, comparison.options.rules) for sides in matched]
-        page.write(args.html, comparison_page(environment, comparison, figures))
+        curves = [side_figures(sides, comparison.options.rules) for sides in matched]
+        page.write(args.html, html.page_of(environment, document(comparison, curves)))
     return comparison.status

@@ -94,7 +94,8 @@ def run(args: argparse.Namespace) -> int:
         shown = [series_figure(n, s, timeline, True) for n, s in zip(names, timeline.series)]
         draw([figure.figure for figure in shown if figure], args.output)
     if environment:
-        from klat.report.html.history_page import history_page
+        from klat.report.history import document
+        from klat.report.renderers import html
 
-        page.write(args.html, history_page(environment, timeline))
+        page.write(args.html, html.page_of(environment, document(timeline)))
     return 0 if timeline.telling else _TOO_FEW

@@ -13,8 +13,8 @@ from klat.compare.dataset import Key
 from klat.compare.verdicts import Verdict
 from klat.record.session import NOT_MEASURABLE, printable
 from klat.report.text import wording
-from klat.report.text.machines_text import machine_names, over_machines_explanations
-from klat.report.text.comparison_text import nothing_shared
+from klat.report.over_machines import machine_names, over_machines_explanations
+from klat.report.notes import nothing_shared
 
 PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
 _REFUSED = (Verdict.NOT_COMPARABLE.value,) * 2

@@ -8,56 +8,69 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from klat.compare.comparison import Result
-from klat.compare.verdicts import Judgement
+from klat.compare.verdicts import Judgement, Verdict
+from klat.report.document import Column, Word
 from klat.report.text import wording
 
 Value = Callable[[Judgement], Any]
 
 
 @dataclass(frozen=True)
-class Column:
+class ResultColumn:
     """What reports show of each result.
 
     `values` has the columns of CSV and the keys of JSON, by name. They have full precision. A column with
-    `heading` is in the tables of text, Markdown and pages too: `text` is its cell there. `has_unit` if its
-    figures are in the unit of the metric.
+    `shown` is in the tables of text, Markdown and pages too: `text` is its cell there.
     """
 
     values: Mapping[str, Value] = field(default_factory=dict)
-    heading: str = ""
+    shown: Column | None = None
     text: Callable[[Judgement], str] = lambda _: ""
-    has_unit: bool = False
-
-    def title(self, unit: str) -> str:
-        """The heading with the unit, for tables that have no other place for it."""
-        return f"{self.heading} [{unit}]" if self.has_unit else self.heading
 
 
 COLUMNS = (
-    Column({"verdict": lambda j: j.verdict.value if j.verdict else ""}),
-    Column({"base_value": lambda j: j.base.value}, "BASE", lambda j: wording.figure(j.base.value), True),
-    Column({"new_value": lambda j: j.new.value}, "NEW", lambda j: wording.figure(j.new.value), True),
-    Column({"ratio": lambda j: j.ratio}, "NEW/BASE", lambda j: wording.ratio(j)[0]),
-    Column(
+    ResultColumn({"verdict": lambda j: j.verdict.value if j.verdict else ""}),
+    ResultColumn({"base_value": lambda j: j.base.value}, Column("BASE", True, overview=True), lambda j: wording.figure(j.base.value)),
+    ResultColumn({"new_value": lambda j: j.new.value}, Column("NEW", True, overview=True), lambda j: wording.figure(j.new.value)),
+    ResultColumn({"ratio": lambda j: j.ratio}, Column("NEW/BASE", overview=True, brief=True), lambda j: wording.ratio(j)[0]),
+    ResultColumn(
         {
             "low": lambda j: j.interval[0] if j.interval else None,
             "high": lambda j: j.interval[1] if j.interval else None,
         },
-        "interval",
+        Column("interval", overview=True, brief=True, below=True),
         lambda j: wording.ratio(j)[1],
     ),
-    Column({"p": lambda j: j.p}),
-    Column({"p_adjusted": lambda j: j.p_adjusted}, "p adjusted", lambda j: wording.p_value(j.p_adjusted)),
-    Column({"p_same": lambda j: j.p_same}),
-    Column({"method": lambda j: j.method.value, "freedom": lambda j: j.freedom}),
-    Column({"base_units": lambda j: j.base.units, "new_units": lambda j: j.new.units}),
-    Column({"base_runs": lambda j: j.base.runs, "new_runs": lambda j: j.new.runs}),
-    Column({"settle_verdict": lambda j: j.settle.verdict.value if j.settle else ""}),
-    Column({"settle_units": lambda j: j.settle.units if j.settle else None}),
-    Column({"settle_runs": lambda j: j.settle.runs if j.settle else None}),
-    Column({"reason": lambda j: j.reason}),
-    Column({"pooled": lambda j: int(j.pooled)}),
+    ResultColumn({"p": lambda j: j.p}),
+    ResultColumn({"p_adjusted": lambda j: j.p_adjusted}, Column("p adjusted"), lambda j: wording.p_value(j.p_adjusted)),
+    ResultColumn({"p_same": lambda j: j.p_same}),
+    ResultColumn({"method": lambda j: j.method.value, "freedom": lambda j: j.freedom}),
+    ResultColumn({"base_units": lambda j: j.base.units, "new_units": lambda j: j.new.units}),
+    ResultColumn({"base_runs": lambda j: j.base.runs, "new_runs": lambda j: j.new.runs}),
+    ResultColumn({"settle_verdict": lambda j: j.settle.verdict.value if j.settle else ""}),
+    ResultColumn({"settle_units": lambda j: j.settle.units if j.settle else None}),
+    ResultColumn({"settle_runs": lambda j: j.settle.runs if j.settle else None}),
+    ResultColumn({"reason": lambda j: j.reason}),
+    ResultColumn({"pooled": lambda j: int(j.pooled)}),
 )  # fmt: skip
+
+# The colour of a verdict, and a shape for those who do not see it.
+_WORDS = {
+    Verdict.SAME: ("same", "="),
+    Verdict.FASTER: ("faster", "▼"),
+    Verdict.SLOWER: ("slower", "▲"),
+    Verdict.INCONCLUSIVE: ("open", "?"),
+    Verdict.UNATTRIBUTABLE: ("open", "?"),
+    Verdict.WITHIN: ("faster", "="),
+    Verdict.EXCEEDED: ("slower", "▲"),
+    Verdict.CANNOT_TELL: ("open", "?"),
+    Verdict.NOT_DELIVERED: ("refused", "–"),
+    Verdict.NOT_COMPARABLE: ("refused", "×"),
+}
+
+
+def word_of(verdict: Verdict) -> Word:
+    return Word(verdict.value, *_WORDS[verdict])
 
 
 def names() -> list[str]:
@@ -66,12 +79,12 @@ def names() -> list[str]:
 
 
 def in_tables() -> list[Column]:
-    return [column for column in COLUMNS if column.heading]
+    return [column.shown for column in COLUMNS if column.shown]
 
 
 def texts(judgement: Judgement) -> list[str]:
     """The cells of tables, in the order of in_tables()."""
-    return [column.text(judgement) for column in in_tables()]
+    return [column.text(judgement) for column in COLUMNS if column.shown]
 
 
 def values(judgement: Judgement) -> dict[str, Any]:

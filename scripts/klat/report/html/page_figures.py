@@ -65,24 +65,24 @@ def page_axis(unit: str) -> Axis:
 
 
 def figures(
-    name: str, cell: Cell, curves: CellFigures | None, against: Against, options: Options
+    cell: Cell, curves: CellFigures | None, against: Against, options: Options
 ) -> list[Captioned]:
-    """Of one metric; `name` is one of its own."""
+    """Of one metric."""
     rules, limit = options.rules, options.limit
-    shown = [_intervals(f"{name}-interval", cell, rules)]
+    shown = [_intervals("interval", cell, rules)]
     if curves is not None:
         axis = page_axis(cell.unit)
         per = 1e-3 if axis.unit != cell.unit else 1.0
         noun, run = against.unit_noun, cell.run_noun
         shown += [
-            _shift(f"{name}-shift", curves.shifts, rules),
-            _distribution(f"{name}-histogram", curves, axis, per),
-            _tail(f"{name}-tail", curves, axis, per, limit),
-            _units(f"{name}-units", curves, axis, per, noun, run),
-            _runs(f"{name}-runs", curves, medians_of, axis, per, (noun, run), None),
+            _shift("shift", curves.shifts, rules),
+            _distribution("histogram", curves, axis, per),
+            _tail("tail", curves, axis, per, limit),
+            _units("units", curves, axis, per, noun, run),
+            _runs("runs", curves, medians_of, axis, per, (noun, run), None),
         ]
         if run == "segment":
-            maxima = (f"{name}-maxima", curves, maxima_of, axis, per, (noun, run), limit)
+            maxima = ("maxima", curves, maxima_of, axis, per, (noun, run), limit)
             shown.append(_runs(*maxima))
     return [figure for figure in shown if figure is not None]
 
@@ -137,7 +137,7 @@ def _intervals(name: str, cell: Cell, rules: Rules) -> Captioned | None:
 
 
 def forest(
-    name: str, machines: Sequence[tuple[str, Judgement]], over_all: OverMachines, rules: Rules
+    machines: Sequence[tuple[str, Judgement]], over_all: OverMachines, rules: Rules
 ) -> Captioned | None:
     """A forest plot: a line for each machine, then the mean over machines."""
     rows = [_RatioRow(m, j.ratio, j.interval, INK, 1.5) for m, j in machines if j.ratio]
@@ -149,7 +149,7 @@ def forest(
         rows.append(_RatioRow(what, over.ratio, over.interval, VERMILLION, 3.0))
         rows.append(_RatioRow("one more machine", None, over_all.next_machine, GREY, 1.5))
         note += "; the last line is the interval expected for one more machine"
-    return Captioned(_ratios(name, rows, rules, 140), "Machine by machine", note)
+    return Captioned(_ratios("machines", rows, rules, 140), "Machine by machine", note)
 
 
 def _ratios(name: str, rows: Sequence[_RatioRow], rules: Rules, left: int) -> Figure:

@@ -35,12 +35,13 @@ def series_figure(
     axis = page_axis(series.unit)
     per = 1e-3 if axis.unit != series.unit else 1.0
     trend = f"{series.shape.value} {total(series)}".strip()
-    note = f"{history.options.estimand.name} in {axis.unit} by boot; {trend}"
+    estimand = history.options.estimand.name
+    note = f"{estimand} in {axis.unit} by boot; {trend}; lines span the runs of a boot"
     figure = Figure(name, 1000, 430) if large else Figure(name, WIDTH, _HEIGHT, font=9.5)
     left, right, top, bottom = float(LEFT), float(RIGHT), 12.0, _HEIGHT - 52.0
     if large:
         top = head(figure, f"{series.key[3]}: {trend}", setting(series, history)) + 36
-        caption(figure, top, f"{history.options.estimand.name} ({axis.unit})")
+        caption(figure, top, f"{estimand} ({axis.unit})")
         bottom = 430 - 62
     else:
         left, right = 62.0, 428.0

@@ -1,4 +1,4 @@
-"""A comparison for other programs, and for a page: JSON, CSV, Markdown."""
+"""A comparison for other programs: JSON and CSV."""
 
 from __future__ import annotations
 
@@ -6,23 +6,13 @@ import csv
 import dataclasses
 import json
 import math
-from collections.abc import Iterator, Mapping
 from enum import Enum
 from fractions import Fraction
 from typing import Any, TextIO
 
 from klat.compare.comparison import Against, Cell, CellLimit, Comparison, OverMachines, Result
-from klat.report.comparison_columns import in_tables, names, result_values, texts, values
+from klat.report.comparison_columns import names, result_values, values
 from klat.report.text import wording
-from klat.report.text.comparison_text import terms
-from klat.report.text.limit_text import above_text, bounds_text
-from klat.report.text.machines_text import (
-    left_out_machine,
-    machine_names,
-    over_machines_explanations,
-)
-from klat.report.text.shared_sentences import SharedSentences, shared_sentences
-from klat.report.text.comparison_text import nothing_shared
 from klat.report.tables.cells import cells
 from klat.record.session import NOT_MEASURABLE, printable
 from klat.compare.dataset import Key
@@ -181,107 +171,3 @@ def _left_out(against: Against, key: Key) -> dict[str, Any]:
         "placement": placement,
         "metric": metric,
     }
-
-
-def markdown(comparison: Comparison) -> Iterator[str]:
-    """The lines: a verdict table for each NEW, then what was refused, and what differs."""
-    names = machine_names(comparison)
-    yield from _over_machines_rows(comparison, names)
-    for against in comparison.against:
-        on = f", machine {names[against.machine]}" if against.machine else ""
-        yield f"## {_cellular(against.base.label)} against {_cellular(against.new.label)}{on}"
-        yield ""
-        yield f"- BASE {_cellular(wording.side(against.base))}"
-        yield f"- NEW {_cellular(wording.side(against.new))}"
-        for condition in against.refused:
-            yield f"- **not comparable**: {_cellular(condition.refusal())}"
-        for condition in against.accepted:
-            yield f"- allowed, though it differs: {_cellular(condition.sentence())}"
-        for caution in against.cautions:
-            yield f"- note: {_cellular(caution)}"
-        shared = shared_sentences(against, comparison)
-        for note in shared.notes():
-            yield f"- note: {_cellular(note)}"
-        yield ""
-        if not against.shared:
-            yield _cellular(nothing_shared(against))
-            yield ""
-        if against.cells:
-            unit = _cellular(against.base.unit)
-            titles = [column.title(unit) for column in in_tables()]
-            if comparison.options.limit:
-                titles = ["BASE above", "NEW above", "difference", "share of NEW"]
-            yield f"| benchmark | metric | estimand | {' | '.join(titles)} | verdict |"
-            yield f"|---|---|---|{'---:|' * len(titles)}---|"
-            for cell in against.cells:
-                yield from _rows(cell, against, shared, len(titles))
-            yield ""
-        for line in wording.unmeasurable(against):
-            yield f"- {_cellular(line)}"
-        for left in against.uncompared:
-            yield f"- {_cellular(wording.uncompared(left, against))}"
-        if against.unmeasurable or against.uncompared:
-            yield ""
-        if against.differences:
-            yield "BASE and NEW differ in:"
-            yield ""
-            for difference in against.differences:
-                yield f"- {_cellular(difference.name)}: {_cellular(difference.a)} / {_cellular(difference.b)}"
-            yield ""
-    yield from terms(comparison)
-    yield ""
-    yield f"**{wording.conclusion(comparison)}** (status {comparison.status})"
-
-
-def _over_machines_rows(comparison: Comparison, names: Mapping[str, str]) -> Iterator[str]:
-    if comparison.over_machines:
-        yield "## Over machines"
-        yield ""
-        yield "| benchmark | metric | estimand | machines | NEW/BASE | interval | verdict |"
-        yield "|---|---|---|---:|---:|---|---|"
-    for over in comparison.over_machines:
-        what = ", ".join([wording.setting(over.key), *over.under_test])
-        if len({other.new_path for other in comparison.over_machines}) > 1:
-            what = f"{over.new}: {what}"
-        texts = [what, over.metric, over.estimand, str(len(over.machines))]
-        figures, word = ("", ""), "none"
-        if j := over.judgement:
-            figures, word = wording.ratio(j), wording.verdict(j)
-        why = "; ".join(over_machines_explanations(over, comparison))
-        said = f"**{word}**{f': {_cellular(why)}' if why else ''}"
-        yield f"| {' | '.join([*map(_cellular, texts), *figures, said])} |"
-    for left in comparison.left_out_machines:
-        yield ""
-        yield f"- left out: {_cellular(left_out_machine(left, names))}"
-    if comparison.over_machines or comparison.left_out_machines:
-        yield ""
-
-
-def _rows(cell: Cell, against: Against, shared: SharedSentences, figures: int) -> Iterator[str]:
-    """`figures` is the number of columns between the estimand and the verdict."""
-    what = ", ".join([wording.setting(cell.key, wording.keys(against)), *cell.under_test])
-    where = [_cellular(what), _cellular(cell.metric)]
-    if cell.refused:
-        why = "; ".join(condition.refusal() for condition in cell.refused)
-        refusal = f"**not comparable**: {_cellular(why)}"
-        yield f"| {' | '.join([*where, '', *([''] * figures), refusal])} |"
-    if limit := cell.limit:
-        above = [above_text(side) for side in (limit.base, limit.new)]
-        bounds = bounds_text(limit.new) if limit.new else ""
-        said = [*above, limit.difference.value, bounds, f"**{limit.verdict.value}**"]
-        yield f"| {' | '.join([*where, 'share above the limit', *said])} |"
-    for result in cell.results:
-        j = result.judgement
-        word = wording.verdict(j)
-        why = "; ".join(shared.rest(result))
-        marks = _cellular(shared.marks(result))
-        verdict = f"**{word}**{marks}{f': {_cellular(why)}' if why else ''}" if word else ""
-        yield f"| {' | '.join([*where, wording.estimand(result), *texts(j), verdict])} |"
-
-
-def _cellular(text: str) -> str:
-    """Text that breaks no table and starts no markup."""
-    shown = printable(text)
-    for mark in "\\`*_|<>[]":
-        shown = shown.replace(mark, f"\\{mark}")
-    return shown

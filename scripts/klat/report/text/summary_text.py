@@ -15,7 +15,7 @@ from klat.compare.sources import Run
 from klat.record.evidence import other_work
 from klat.record.session import NOT_MEASURABLE, STATUSES, SessionError, printable
 from klat.report.text.columns import Table, aligned, column_widths, params_text, wrapped
-from klat.report.text.limit_text import label_lines, limit_conclusion
+from klat.report.limits import label_lines, limit_conclusion
 from klat.report.text.numbers import MISSING, nanoseconds, plural, whole, with_time
 from klat.report.text.parameters import HIDDEN, parameters
 from klat.report.text.soak_text import is_soak, soak_lines, tail_lines, together_lines

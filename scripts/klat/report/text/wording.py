@@ -10,6 +10,7 @@ from klat.compare.comparison import (
     Against,
     Cell,
     Comparison,
+    OverMachines,
     Result,
     SideInfo,
     Uncompared,
@@ -77,7 +78,7 @@ def keys(against: Against) -> list[Key]:
     return every + [left.key for left in against.uncompared]
 
 
-def names(cells: Sequence[Cell]) -> list[tuple[str, str]]:
+def names(cells: Sequence[Cell | OverMachines]) -> list[tuple[str, str]]:
     """For each cell, benchmark and metric; then placement, the params that differ between the
     benchmark's cells, and what is under test in some cells and not in all."""
     texts = []

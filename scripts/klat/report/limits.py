@@ -1,22 +1,33 @@
-"""A limit on the share of samples, as text for a terminal of 80 columns."""
+"""A limit on the share of samples: its columns, tables and sentences."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from statistics import median
 
-from klat.compare.comparison import CellLimit
+from klat.compare.comparison import Against, Cell, CellLimit
 from klat.compare.dataset import Dataset
 from klat.compare.limits import LabelLimits, Limit, Needed, SideLimit
 from klat.compare.verdicts import Rules, Verdict
+from klat.report.comparison_columns import word_of
+from klat.report.document import Column, Judged, Row, Table
+from klat.report.renderers.terminal import table_lines
 from klat.report.text import wording
-from klat.report.text.columns import aligned, column_widths, wrapped
+from klat.report.text.columns import wrapped
 from klat.report.text.numbers import MISSING, confidence, duration, percent, plural
 from klat.report.text.parameters import title
 from klat.record.session import printable
 
 # The maxima of more boots are summed up.
 _MOST_MAXIMA = 6
+# Of NEW's verdict on a limit.
+COLUMNS = (
+    Column("BASE", left=True, brief=True, overview=True),
+    Column("BASE above", overview=True),
+    Column("NEW above", overview=True),
+    Column("NEW to BASE", left=True, brief=True, overview=True),
+    Column("share of NEW", overview=True, below=True),
+)
 # A smaller design effect is not worth a sentence.
 _CLUSTERED = 1.5
 
@@ -50,14 +61,32 @@ def limit_terms(limit: Limit, unit: str, rules: Rules, family: int) -> str:
     )
 
 
-def limit_table(sides: Sequence[tuple[str, SideLimit]], indent: str) -> Iterator[str]:
+def row(judged: CellLimit) -> Row:
+    """NEW's verdict, with BASE's and the difference."""
+    base = judged.base.verdict.value if judged.base else MISSING
+    bounds = bounds_text(judged.new) if judged.new else ""
+    above = [above_text(side) for side in (judged.base, judged.new)]
+    cells = (base, *above, judged.difference.value, bounds)
+    return Row("share above the limit", cells, Judged(word_of(judged.verdict)))
+
+
+def limit_table(sides: Sequence[tuple[str, SideLimit]]) -> Table:
     """The figures of each side, with its name in front."""
-    table = [["", "samples", "above", "share", "bounds", "verdict"]]
+    titles = ("samples", "above", "share", "bounds", "verdict")
+    rows = []
     for name, side in sides:
-        figures = [f"{side.samples:,}", f"{side.above:,}", share_text(side.share)]
-        table.append([name, *figures, bounds_text(side), side.verdict.value])
-    widths = column_widths(table)
-    yield from ((indent + aligned(row, widths, left=1)).rstrip() for row in table)
+        figures = (f"{side.samples:,}", f"{side.above:,}", share_text(side.share))
+        rows.append(Row(name, (*figures, bounds_text(side), word_of(side.verdict))))
+    return Table("", tuple(map(Column, titles)), tuple(rows), "side")
+
+
+def sides_table(judged: CellLimit) -> Table | None:
+    sides = _sides(judged)
+    return limit_table(sides) if sides else None
+
+
+def _sides(judged: CellLimit) -> list[tuple[str, SideLimit]]:
+    return [(name, side) for name, side in (("BASE", judged.base), ("NEW", judged.new)) if side]
 
 
 def side_sentences(side: SideLimit, unit: str) -> Iterator[str]:
@@ -107,6 +136,14 @@ def one_boot(sides: Sequence[SideLimit]) -> str:
     return f"{which}: the verdict is about this boot, and another boot of the kernel may differ"
 
 
+def of_one_boot(against: Against) -> Iterator[str]:
+    """one_boot() of each side."""
+    judged = [cell.limit for cell in against.cells if cell.limit]
+    for name, sides in (("BASE", [j.base for j in judged]), ("NEW", [j.new for j in judged])):
+        if sentence := one_boot([side for side in sides if side]):
+            yield f"{name}: {sentence}"
+
+
 def difference_sentence(judged: CellLimit) -> str:
     """NEW against BASE."""
     if judged.difference is Verdict.CANNOT_TELL:
@@ -152,7 +189,7 @@ def label_lines(label: Dataset, limits: LabelLimits) -> Iterator[str]:
         if not rows:
             continue
         yield from wrapped(title(setting), "  ", "    ")
-        yield from limit_table(rows, "    ")
+        yield from table_lines(limit_table(rows), "    ")
         for metric, side in rows:
             for sentence in side_sentences(side, printable(unit)):
                 yield from wrapped(f"{metric}: {sentence}", "    ", "      ")
@@ -170,12 +207,9 @@ def limit_conclusion(limits: LabelLimits) -> str:
     return f"{counts} (status {limits.status})"
 
 
-def cell_lines(judged: CellLimit, unit: str) -> Iterator[str]:
-    """The figures of both sides of a metric."""
-    sides = [(name, side) for name, side in (("BASE", judged.base), ("NEW", judged.new)) if side]
-    if sides:
-        yield from limit_table(sides, "    ")
-    yield from wrapped(difference_sentence(judged), "    ", "      ")
-    for name, side in sides:
-        for sentence in side_sentences(side, unit):
-            yield from wrapped(f"{name}: {sentence}", "    ", "      ")
+def cell_sentences(cell: Cell) -> Iterator[str]:
+    """Sentences below the figures of both sides of a metric."""
+    if cell.limit:
+        yield difference_sentence(cell.limit)
+        for name, side in _sides(cell.limit):
+            yield from (f"{name}: {sentence}" for sentence in side_sentences(side, cell.unit))

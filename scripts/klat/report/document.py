@@ -1,0 +1,214 @@
+"""What a report says, before it has a form. A module for each kind of result fills a Document once. The
+renderers (klat.report.renderers) write it, and know only what is here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from klat.report.html.page_figures import Captioned
+
+
+@dataclass(frozen=True)
+class Word:
+    """A verdict in words. `tone` is the name of its colour. `symbol` is a shape beside the word, for those who
+    do not see the colour."""
+
+    text: str
+    tone: str = ""  # same, faster, slower, open, refused
+    symbol: str = ""
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True)
+class Column:
+    """Of a table. An overview has only some columns, and that of a terminal only the `brief` ones. `below`: where
+    a cell has two lines, the text is the second line of the column before it."""
+
+    title: str
+    has_unit: bool = False
+    left: bool = False
+    overview: bool = False
+    brief: bool = False
+    below: bool = False
+
+    def heading(self, unit: str) -> str:
+        """The title with the unit, for tables that have no other place for it."""
+        return f"{self.title} [{unit}]" if self.has_unit else self.title
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A verdict on a row. `name` is what is judged, if the item has several verdicts. `marks` are the numbers of
+    notes. `reason` says why the row has no figure."""
+
+    word: Word
+    name: str = ""
+    remarks: tuple[str, ...] = ()
+    marks: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Row:
+    """`cells` are those after the name."""
+
+    name: str
+    cells: tuple[str | Word, ...]
+    judged: Judged | None = None
+
+
+@dataclass(frozen=True)
+class Table:
+    """`columns` are those after that of the names, which has the unit as its title where there is no room for
+    `names`."""
+
+    unit: str
+    columns: tuple[Column, ...]
+    rows: tuple[Row, ...]
+    names: str
+
+
+@dataclass(frozen=True)
+class Item:
+    """What is measured once and judged by one or more rows. `name` and `where` tell it from the other items.
+    `table` replaces its rows where the item is shown alone. `last` is a further row there."""
+
+    setting: str
+    metric: str
+    name: str
+    where: str
+    rows: tuple[Row, ...]
+    changed: tuple[str, ...] = ()
+    table: Table | None = None
+    last: Row | None = None
+    sentences: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    figures: tuple[Captioned, ...] = ()
+    without_curves: str = ""  # why
+
+    @property
+    def what(self) -> str:
+        return ", ".join([self.setting, *self.changed])
+
+    @property
+    def remarks(self) -> list[str]:
+        """Those of all verdicts, each once."""
+        return list(dict.fromkeys(text for _, judged in self.judged for text in judged.remarks))
+
+    @property
+    def below(self) -> list[str]:
+        """The lines below everything else."""
+        return [*(f"under test: {changed}" for changed in self.changed), *self.notes]
+
+    @property
+    def judged(self) -> list[tuple[Row, Judged]]:
+        return [(row, row.judged) for row in self.rows if row.judged]
+
+    def shown_alone(self, verdicts: Verdicts) -> Table | None:
+        """Its table, where it is shown alone."""
+        rows = (*self.rows, *([self.last] if self.last else []))
+        if self.table or not verdicts.rows_alone or not any(row.cells for row in rows):
+            return self.table
+        return Table(verdicts.unit, verdicts.columns, rows, "estimand")
+
+
+@dataclass(frozen=True)
+class Verdicts:
+    """The items of a section, first in an overview, then one by one. With a `title` each is one verdict. `word` is the title of the verdicts; the
+    overview of a terminal has titles only if there is one. `rows_alone`: an item that is shown alone has its rows
+    again, as a table."""
+
+    columns: tuple[Column, ...]
+    items: tuple[Item, ...]
+    unit: str
+    word: str = ""
+    title: str = ""
+    rows_alone: bool = True
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Facts of two sides, whose `names` are (role, label). `rows` has (name, of the first side, of the second),
+    `sentences` says the same in short: (role, text)."""
+
+    names: tuple[tuple[str, str], ...]
+    rows: tuple[tuple[str, str, str], ...]
+    sentences: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class Note:
+    text: str
+    label: str = "note"
+    tone: str = "open"  # or refused
+
+    @property
+    def labelled(self) -> str:
+        """For a form in which a note is seen to be one, and a refusal too."""
+        plain = self.label == "note" or self.tone == "refused"
+        return self.text if plain else f"{self.label}: {self.text}"
+
+
+@dataclass(frozen=True)
+class Notes:
+    notes: tuple[Note, ...]
+
+
+@dataclass(frozen=True)
+class Paragraph:
+    text: str
+
+
+@dataclass(frozen=True)
+class Listing:
+    lines: tuple[str, ...]
+    title: str = ""
+
+
+@dataclass(frozen=True)
+class Differences:
+    """Values of two sides that differ: (name, of the first side, of the second)."""
+
+    title: str
+    note: str
+    rows: tuple[tuple[str, str, str], ...]
+
+    @property
+    def table(self) -> Table:
+        sides = (Column("BASE", left=True), Column("NEW", left=True))
+        return Table("", sides, tuple(Row(name, (a, b)) for name, a, b in self.rows), "name")
+
+
+Block = Facts | Notes | Paragraph | Listing | Verdicts | Differences
+
+
+@dataclass(frozen=True)
+class Section:
+    """`detail`: a terminal leaves it out. `refused`: nothing in it could be judged, for the reasons in its notes."""
+
+    title: str
+    blocks: tuple[Block, ...]
+    detail: bool = False
+    refused: bool = False
+
+    def verdicts(self) -> Iterator[Verdicts]:
+        yield from (block for block in self.blocks if isinstance(block, Verdicts))
+
+
+@dataclass(frozen=True)
+class Document:
+    """`guide` says how to read the words and figures: (word, meaning), or ("", sentence)."""
+
+    title: str
+    outcome: Word
+    status: int
+    sections: tuple[Section, ...]
+    terms: tuple[str, ...]
+    problems: tuple[str, ...] = ()
+    legend: tuple[tuple[Word, str], ...] = ()
+    guide: tuple[tuple[str, str], ...] = ()

@@ -1,0 +1,1 @@
+"""A Document in each of its forms. Nothing here knows what a kernel is."""

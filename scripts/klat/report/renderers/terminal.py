@@ -1,0 +1,159 @@
+"""A Document as text for a terminal of 80 columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from klat.record.session import printable
+from klat.report.document import Block, Column, Differences, Document, Facts, Listing, Notes
+from klat.report.document import Paragraph, Table, Verdicts, Word
+from klat.report.text.columns import WIDTH, column_widths, wrapped
+
+_COLOURS = {"same": "36", "faster": "32", "slower": "31", "open": "33", "refused": "35"}
+
+
+def lines(document: Document, colour: bool) -> Iterator[str]:
+    """`colour` only for a terminal."""
+    details = all(section.detail for section in document.sections)
+    for section in document.sections:
+        if section.detail and not details:
+            continue
+        for block in section.blocks:
+            if not (section.refused and isinstance(block, Verdicts)):
+                yield from _block(block, colour)
+    for term in document.terms:
+        yield from wrapped(term)
+    yield f"{document.outcome.text} (status {document.status})"
+
+
+def _block(block: Block, colour: bool) -> Iterator[str]:
+    match block:
+        case Facts():
+            for name, text in block.sentences:
+                yield from wrapped(text, f"{name:4}  ")
+            yield ""
+        case Notes():
+            yield from _notes(block, colour)
+        case Paragraph():
+            yield from wrapped(block.text)
+            yield ""
+        case Listing() if block.lines:
+            yield from wrapped(f"{block.title}:") if block.title else ()
+            for line in block.lines:
+                yield from wrapped(line, "  " if block.title else "", "    ")
+            yield ""
+        case Differences() if block.rows:
+            yield f"{block.title} (BASE | NEW)"
+            for name, base, new in block.rows:
+                yield from wrapped(f"{name}: {base} | {new}", "  ", "    ")
+            yield ""
+        case Verdicts():
+            yield from _overview(block, colour)
+            yield from _items(block, colour)
+
+
+def _painted(word: Word, colour: bool) -> str:
+    if colour and word.tone:
+        return f"\033[1;{_COLOURS[word.tone]}m{word.text}\033[0m"
+    return word.text
+
+
+def _headed(text: str, word: Word, first: str, rest: str, colour: bool) -> Iterator[str]:
+    """Wrapped text, whose first line begins with the word."""
+    line, *more = wrapped(text, first, rest) or [first.rstrip()]
+    yield _painted(word, colour) + line[len(word.text) :]
+    yield from more
+
+
+def _notes(block: Notes, colour: bool) -> Iterator[str]:
+    refused = [note for note in block.notes if note.tone == "refused"]
+    for note in refused:
+        word = Word(note.label, "refused")
+        yield from _headed(note.text, word, f"{note.label}  ", "    ", colour)
+    if refused:
+        yield ""
+    for note in block.notes:
+        if note not in refused:
+            yield from wrapped(f"{note.label}: {note.text}", "", "    ")
+    if len(block.notes) > len(refused):
+        yield ""
+
+
+def _overview(verdicts: Verdicts, colour: bool) -> Iterator[str]:
+    """One line for each verdict, before everything else; only where there are several."""
+    brief = [i for i, column in enumerate(verdicts.columns) if column.brief]
+    columns = [Column("", left=True), *(verdicts.columns[i] for i in brief)]
+    lines: list[tuple[Word, list[str], str]] = []
+    for item in verdicts.items:
+        judged = [(row, j) for row, j in item.judged if j.word.tone]
+        name = " ".join([item.name, item.where])
+        reasons = {j.reason for _, j in judged}
+        if len(reasons) == 1 and "" not in reasons:
+            # Without figures, an item has one reason and takes one line.
+            name += f": {reasons.pop()}"
+            judged = judged[:1]
+        for row, j in judged:
+            figures = [str(row.cells[i]) if row.cells else "" for i in brief]
+            what = f"{j.name} of {name}" if len(judged) > 1 or verdicts.title else name
+            lines.append((j.word, [j.word.text, *figures], what))
+    if len(lines) < 2:
+        return
+    if verdicts.title:
+        yield f"{verdicts.title}:"
+    if verdicts.word:
+        titles = [verdicts.word, *(column.title for column in columns[1:])]
+        lines.insert(0, (Word(verdicts.word), titles, ""))
+    widths = column_widths([cells for _, cells, _ in lines])
+    for word, cells, what in lines:
+        first = "  ".join(map(_placed, cells, widths, columns)) + "  "
+        yield from _headed(what, word, first, " " * min(len(first), 40), colour)
+    yield ""
+
+
+def _placed(text: str, width: int, column: Column) -> str:
+    return text.ljust(width) if column.left else text.rjust(width)
+
+
+def _items(verdicts: Verdicts, colour: bool) -> Iterator[str]:
+    tables = [item.shown_alone(verdicts) for item in verdicts.items]
+    alike = [table for item, table in zip(verdicts.items, tables) if table and not item.table]
+    widths = column_widths([cells for table in alike for cells in _cells(table)]) if alike else []
+    last = ""
+    for item, table in zip(verdicts.items, tables):
+        if item.setting != last:
+            yield from wrapped(item.setting, "", "    ")
+            last = item.setting
+        for changed in item.changed:
+            yield from wrapped(f"under test: {changed}", "  ", "    ")
+        for _, judged in item.judged:
+            name = ", ".join(filter(None, [item.metric, judged.name]))
+            yield f"  {printable(name)}: {_painted(judged.word, colour)}{judged.marks}"
+            for remark in judged.remarks:
+                yield from wrapped(remark, "    ", "      ")
+        if table:
+            yield from table_lines(table, "    ", [] if item.table else widths, colour)
+        for text in (*item.sentences, *item.notes):
+            yield from wrapped(text, "    ", "      ")
+        yield ""
+
+
+def _cells(table: Table) -> list[list[str]]:
+    unit = f"[{printable(table.unit)}]" if table.unit else ""
+    titles = [unit, *(column.title for column in table.columns)]
+    return [titles, *([row.name, *map(str, row.cells)] for row in table.rows)]
+
+
+def table_lines(
+    table: Table, indent: str, widths: Sequence[int] = (), colour: bool = False
+) -> Iterator[str]:
+    """`widths` of several tables that stand below each other; without them, the table's own."""
+    cells = _cells(table)
+    widths = widths or column_widths(cells)
+    gap = "  " if sum(widths) + 2 * (len(widths) - 1) <= WIDTH else " "
+    columns = (Column("", left=True), *table.columns)
+    for texts, row in zip(cells, (None, *table.rows)):
+        placed = list(map(_placed, texts, widths, columns))
+        for i, cell in enumerate(row.cells if row else (), 1):
+            if isinstance(cell, Word):
+                placed[i] = placed[i].replace(cell.text, _painted(cell, colour))
+        yield f"{indent}{gap.join(placed)}".rstrip()
