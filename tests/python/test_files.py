@@ -243,13 +243,13 @@ def test_who_else_can_have_written_a_file(theirs, user, group, bits, why):
     file.touch()
     os.chown(file, user, group)
     file.chmod(bits)
-    found = owners.doubt(file.stat())
+    found = owners.doubt(file)
     assert why in found and bool(why) == bool(found)
 
 
 def test_the_caller_of_an_earlier_sudo_is_another_user(theirs, monkeypatch):
     monkeypatch.delenv("SUDO_UID")
-    assert owners.doubt(theirs.stat())
+    assert owners.doubt(theirs)
 
 
 def test_a_link_that_only_root_can_have_made_is_followed(secret):

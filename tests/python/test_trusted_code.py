@@ -1,6 +1,7 @@
 """A campaign runs code as root after each boot: who can write this code, or replace it."""
 
 import os
+import struct
 import sys
 from pathlib import Path
 
@@ -73,6 +74,70 @@ def test_a_directory_like_tmp_may_hold_trusted_files(tree):
     tree.chmod(0o1777)
     assert owners.doubt_of_path(tree / "klat") == ""
     assert owners.doubt_of_path(tree) == f"{tree} can be written by every user"
+
+
+def posix_list(*entries: tuple[int, int, int]) -> bytes:
+    """Of the owner, the group, these entries, the mask rwx, and others; as the kernel stores it."""
+    whole = (
+        (1, 7, 2**32 - 1),
+        *entries,
+        (4, 5, 2**32 - 1),
+        (16, 7, 2**32 - 1),
+        (32, 5, 2**32 - 1),
+    )
+    return struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *entry) for entry in sorted(whole))
+
+
+@as_root
+@pytest.mark.parametrize(
+    "entry, doubt",
+    [
+        ((2, 6, STRANGER), f"can be written by user {STRANGER}, as its access list says"),
+        ((8, 6, STRANGER), f"can be written by group {STRANGER}, as its access list says"),
+        ((2, 5, STRANGER), ""),
+        ((8, 5, STRANGER), ""),
+        ((2, 7, 0), ""),
+    ],
+)
+def test_a_posix_access_list_that_names_a_stranger_is_refused(tree, entry, doubt):
+    """The mode then shows only a group of root that can write."""
+    for file in (tree / "klat", tree / "scripts"):
+        os.setxattr(file, "system.posix_acl_access", posix_list(entry))
+        assert file.stat().st_mode & 0o777 == 0o775
+        assert owners.doubt(file) == doubt
+        descriptor = os.open(file, os.O_PATH)
+        assert owners.doubt(descriptor) == doubt
+        os.close(descriptor)
+        assert owners.doubt_of_path(file) == (doubt and f"{file} {doubt}")
+    (tree / "klat").chmod(0o755)  # a mask without w
+    assert owners.doubt(tree / "klat") == ""
+
+
+@pytest.mark.parametrize(
+    "kind, flags, permissions, who, doubt",
+    [
+        (0, 0, 0x2, "alice@example.org", "'alice@example.org'"),
+        (0, 0, 0x40000, "1001", "'1001'"),
+        (0, 0, 0x40000, "EVERYONE@", "'EVERYONE@'"),
+        (0, 0, 0x1, "alice@example.org", ""),
+        (0, 0x8, 0x2, "alice@example.org", ""),
+        (1, 0, 0x2, "alice@example.org", ""),
+        (0, 0, 0xD0046, "OWNER@", ""),
+    ],
+)
+def test_an_access_list_of_nfs_that_names_a_stranger_is_refused(
+    tree, monkeypatch, kind, flags, permissions, who, doubt
+):
+    entries = ((0, 0, 0xD0046, "OWNER@"), (kind, flags, permissions, who), (0, 0, 1, "EVERYONE@"))
+    packed = [
+        struct.pack(">4I", *numbers, len(name)) + name.encode().ljust(-(-len(name) // 4) * 4, b"\0")
+        for *numbers, name in entries
+    ]
+    xattr = struct.pack(">I", len(entries)) + b"".join(packed)
+    read = {"system.nfs4_acl": xattr, "system.posix_acl_access": b""}
+    monkeypatch.setattr(os, "getxattr", lambda _, name: read[name])
+    why = f"can be written by {doubt}, as its access list says" if doubt else ""
+    assert owners.doubt(tree / "klat") == why
 
 
 @as_root

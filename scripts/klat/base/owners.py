@@ -8,7 +8,9 @@ import os
 import pwd
 import re
 import stat
+import struct
 from collections import deque
+from collections.abc import Iterator
 from pathlib import Path
 
 from klat.base.errors import KlatError
@@ -16,6 +18,17 @@ from klat.base.errors import KlatError
 _ID = re.compile("[0-9]{1,10}", re.ASCII)
 _ID_MAX = 2**32 - 2
 _MOST_LINKS = 40  # as the kernel
+# <linux/posix_acl_xattr.h>: a version, then entries of tag, permissions and id.
+_POSIX = "system.posix_acl_access"
+_POSIX_USER = 0x02
+_POSIX_GROUP = 0x08
+# RFC 8881, section 6.2.1: a number of entries, each of type, flags, permissions and name. The mode of the file shows
+# only OWNER@, GROUP@ and EVERYONE@.
+_NFS4 = "system.nfs4_acl"
+_NFS4_ALLOW = 0
+_NFS4_ONLY_NEW = 0x08  # ACE4_INHERIT_ONLY_ACE: for new files of the directory
+# WRITE_DATA, APPEND_DATA, DELETE_CHILD, DELETE, WRITE_ACL, WRITE_OWNER
+_NFS4_WRITE = 0x2 | 0x4 | 0x40 | 0x10000 | 0x40000 | 0x80000
 
 
 def caller() -> tuple[int, int] | None:
@@ -44,16 +57,58 @@ def trusted(user: int) -> bool:
     return user in (0, os.geteuid()) or (sudo is not None and user == sudo[0])
 
 
-def doubt(status: os.stat_result) -> str:
-    """Why an untrusted user may have written the file with this status; empty if only trusted users can
-    write it. klat assumes that a group with the owner's number has no other member."""
+def doubt(file: int | Path) -> str:
+    """Why an untrusted user may have written a file; empty if only trusted users can write it. klat assumes that a
+    group with the owner's number has no other member. Raises OSError."""
+    status = os.fstat(file) if isinstance(file, int) else file.lstat()
     if not trusted(status.st_uid):
         return f"belongs to {user_name(status.st_uid)}"
     if status.st_mode & stat.S_IWOTH:
         return "can be written by every user"
     if status.st_mode & stat.S_IWGRP and status.st_gid not in (0, status.st_uid):
         return f"can be written by group {status.st_gid}"
-    return ""
+    return next(
+        (f"can be written by {name}, as its access list says" for name in _writers(file, status)),
+        "",
+    )
+
+
+def _writers(file: int | Path, status: os.stat_result) -> Iterator[str]:
+    """The untrusted users and groups whom an access list allows to write the file. Mode bits do not name them."""
+    trusted_groups = (0, status.st_uid)
+    # The mode bits of the group are the mask of a POSIX access list.
+    if status.st_mode & stat.S_IWGRP:
+        for tag, permissions, number in struct.iter_unpack("<HHI", _attribute(file, _POSIX)[4:]):
+            if permissions & os.W_OK and tag == _POSIX_USER and not trusted(number):
+                yield user_name(number)
+            if permissions & os.W_OK and tag == _POSIX_GROUP and number not in trusted_groups:
+                yield f"group {number}"
+    if listed := _attribute(file, _NFS4):
+        (number_of_entries,) = struct.unpack_from(">I", listed)
+        end = 4
+        for _ in range(number_of_entries):
+            kind, flags, permissions, length = struct.unpack_from(">4I", listed, end)
+            start, end = end + 16, end + 16 + (length + 3) // 4 * 4
+            who = listed[start : start + length].decode(errors="replace")
+            owns = who == "OWNER@" or (who == "GROUP@" and status.st_gid in trusted_groups)
+            if (
+                kind == _NFS4_ALLOW
+                and permissions & _NFS4_WRITE
+                and not (flags & _NFS4_ONLY_NEW or owns)
+            ):
+                yield f"{who!r}"
+
+
+def _attribute(file: int | Path, name: str) -> bytes:
+    """An extended attribute; empty if there is none. Raises OSError."""
+    # os.getxattr() cannot read a descriptor that was opened with O_PATH.
+    path = Path(f"/proc/self/fd/{file}") if isinstance(file, int) else file
+    try:
+        return os.getxattr(path, name)
+    except OSError as error:
+        if error.errno in (errno.ENODATA, errno.ENOTSUP):
+            return b""
+        raise
 
 
 def doubt_of_path(path: Path) -> str:
@@ -77,7 +132,7 @@ def doubt_of_path(path: Path) -> str:
         elif parts and status.st_mode & stat.S_ISVTX and trusted(status.st_uid):
             why = ""  # as /tmp: other users cannot replace an entry of a trusted user
         else:
-            why = doubt(status)
+            why = doubt(here)
         if why:
             return f"{here} {why}"
         if stat.S_ISLNK(status.st_mode):

@@ -276,7 +276,7 @@ def read_campaign(path: Path) -> Campaign:
             opened = files.open_regular(parent, path.name, os.O_RDONLY)
             with open(opened, "rb", buffering=0) as file:
                 for descriptor, place in ((parent, path.parent), (file.fileno(), path)):
-                    doubt = owners.doubt(os.fstat(descriptor))
+                    doubt = owners.doubt(descriptor)
                     if doubt:
                         raise KlatError(f"{place} {doubt}, but root runs commands from {path}")
                 facts = parse_json(path, read_open(file, path, _LARGEST), _FACTS)

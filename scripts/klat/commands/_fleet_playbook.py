@@ -134,9 +134,7 @@ def _check_owners(record: Path) -> None:
     doubts = []
     with files.explained("check the owner of", record), suppress(FileNotFoundError):
         doubts.append(owners.doubt_of_path(record))
-        doubts += [
-            f"{path} {doubt}" for path in record.iterdir() if (doubt := owners.doubt(path.lstat()))
-        ]
+        doubts += [f"{path} {doubt}" for path in record.iterdir() if (doubt := owners.doubt(path))]
     if doubt := next(filter(None, doubts), ""):
         raise KlatError(
             f"{doubt}, and Ansible executes the files in {record}: give an --output that only you can"

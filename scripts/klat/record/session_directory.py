@@ -161,7 +161,7 @@ def _read(session: Path, name: str, largest: int, trust: bool) -> bytes:
 
 
 def _check_owner(descriptor: int, path: Path) -> None:
-    doubt = owners.doubt(os.fstat(descriptor))
+    doubt = owners.doubt(descriptor)
     if doubt:
         raise KlatError(
             f"{path} {doubt}, and --resume runs the commands in {FACTS}: read its load, setup,"
