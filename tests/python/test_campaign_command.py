@@ -490,3 +490,14 @@ def test_the_boot_partitions_of_proxmox_are_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(_campaign_state, "_OF_PROXMOX", tmp_path)
     with pytest.raises(KlatError, match="proxmox-boot-tool keeps .* give --kexec"):
         _campaign_state.this_loader(Namespace(kexec=False, boot_command=None))
+
+
+def test_the_menu_of_a_loader_that_klat_does_not_know_is_named(tmp_path, monkeypatch):
+    def no_grub():
+        raise KlatError("there is no grub.cfg")
+
+    monkeypatch.setattr("klat.campaign.grub.Grub", no_grub)
+    for menu, why in (("gone", "there is no grub.cfg"), ("", "cannot choose an entry of /.*")):
+        monkeypatch.setattr(_campaign_state, "_UNKNOWN_MENUS", (str(tmp_path / menu),))
+        with pytest.raises(KlatError, match=f"can use: .*{why}; .* give --kexec or --boot-command"):
+            _campaign_state.this_loader(Namespace(kexec=False, boot_command=None))

@@ -14,6 +14,12 @@ if TYPE_CHECKING:
     from klat.campaign.campaign_file import Campaign
 
 STATE = Path("/var/lib/klat/campaign.json")
+# Of U-Boot, SYSLINUX, Raspberry Pi, LILO, Limine and rEFInd.
+_UNKNOWN_MENUS = (
+    *("/boot/extlinux/extlinux.conf", "/boot/extlinux.conf", "/boot/syslinux/syslinux.cfg"),
+    *("/boot/firmware/config.txt", "/boot/config.txt", "/etc/lilo.conf"),
+    *("/boot/limine.conf", "/boot/limine/limine.conf", "/boot/refind_linux.conf"),
+)
 _OF_PROXMOX = Path("/etc/kernel/proxmox-boot-uuids")
 
 
@@ -56,8 +62,10 @@ def this_loader(arguments: argparse.Namespace) -> BootLoader:
     try:
         return Grub()
     except KlatError as error:
+        unknown = ", ".join(filter(os.path.exists, _UNKNOWN_MENUS))
+        why = f"klat cannot choose an entry of {unknown}" if unknown else error
         raise KlatError(
-            f"no boot loader that klat can use: {error}; klat sees systemd-boot and UEFI firmware only in"
+            f"no boot loader that klat can use: {why}; klat sees systemd-boot and UEFI firmware only in"
             " a boot with EFI variables, and a real-time kernel has them only with efi=runtime; to boot"
             " without a menu, give --kexec or --boot-command"
         ) from error
