@@ -236,12 +236,18 @@ def test_two_runners_do_not_share_a_session(klat):
 
 
 def test_a_run_in_flight_when_the_runner_is_killed_is_waited_for_and_not_repeated(klat):
-    started = klat.start("run", "pipes", "--runs", "2", "--option", "pipes.ms=2000")
+    started = klat.start("run", "pipes", "--runs", "2", "--option", "pipes.ms=100")
     wait_for(klat.starts, "the first run")
+    program = int(klat.starts()[0][2])
+    os.kill(program, signal.SIGSTOP)
     started.kill()
     started.communicate(timeout=fakes.PATIENCE)
-    resumed = klat("run", "--resume", str(klat.session()), status=0)
-    assert "in flight" in resumed.stderr
+    resumed = klat.start("run", "--resume", str(klat.session()))
+    assert resumed.stderr and any("in flight" in line for line in resumed.stderr)
+    assert len(klat.starts()) == 1
+    os.kill(program, signal.SIGCONT)
+    resumed.communicate(timeout=fakes.PATIENCE)
+    assert resumed.returncode == 0
     assert len(klat.starts()) == 2
     assert recorded_orders(klat.session()) == each_once(2)
 
