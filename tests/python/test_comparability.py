@@ -190,6 +190,23 @@ def test_kernel_parameters_of_an_experiment_are_under_test(side, klat):
     assert klat("compare", stock, elsewhere)[0] == 4
 
 
+@pytest.mark.parametrize(
+    ("version", "model", "agree"),
+    [
+        ("#1 SMP PREEMPT_DYNAMIC", "full", True),
+        ("#1 SMP PREEMPT_DYNAMIC", "unknown", False),
+        ("#1 SMP PREEMPT_DYNAMIC", None, False),
+        ("#1 SMP", "unknown", True),  # one build has one model
+    ],
+)
+def test_an_unknown_preemption_model_does_not_agree(side, klat, version, model, agree):
+    kernel = {"kernel_version": version, "preemption": model}
+    _, out, _ = klat("compare", side("stock", **kernel), side("other", **kernel))
+    agreed = "both sides ran the same kernel: release, version and preemption agree"
+    unknown = "release and version agree. Its preemption model is unknown, and root can switch it"
+    assert (agreed in words(out), unknown in words(out)) == (agree, not agree)
+
+
 def test_the_unit_cannot_be_allowed(side, klat):
     stock = side("stock")
     rt = side("rt", mode="counted", unit="instructions", **RT)

@@ -154,6 +154,7 @@ def cautions(
         )
 
 
+_NO_MODEL = {"None", "unknown"}  # not recorded, or not visible
 # 6.1.0-56 of 6.1.0-56-rt-amd64, 6.12.117 of 6.12.117+deb13-amd64.
 _VERSION = re.compile(r"\d+(?:\.\d+)*(?:-\d+(?![^-.\s]))?")
 
@@ -171,11 +172,16 @@ def _kernels(base: Dataset, new: Dataset) -> Iterator[str]:
     names = ("kernel_release", "kernel_version", "preemption")
     of_base, of_new = ([printable(str(info.get(name))) for name in names] for info in infos)
     if of_base == of_new and not words:
-        yield "both sides ran the same kernel: release, version and preemption agree"
+        yield "both sides ran the same kernel: " + (
+            "release, version and preemption agree"
+            if of_base[2] not in _NO_MODEL or "PREEMPT_DYNAMIC" not in of_base[1]
+            else "release and version agree. Its preemption model is unknown, and root can switch it while the kernel"
+            " runs; mount debugfs on /sys/kernel/debug, and record as root"
+        )
     matches = [_VERSION.match(side[0]) for side in (of_base, of_new)]
     old, current = (match[0] if match else "" for match in matches)
     kernel_changes = ["version"] if old and current and old != current else []
-    if of_base[2] != of_new[2] and not {"None", "unknown"} & {of_base[2], of_new[2]}:
+    if of_base[2] != of_new[2] and not _NO_MODEL & {of_base[2], of_new[2]}:
         kernel_changes.append("preemption model")
     # preempt= chooses the preemption model.
     others = {" ".join(re.sub(r"\bpreempt=\S*", "", side).split()) for side in words or ()}
