@@ -354,6 +354,7 @@ json_t *klat_inherited(void)
 	add_depths(object);
 	add_latency(object);
 	add_mtu(object);
+	klat_security_add(object);
 	for (size_t i = 0; i < KLAT_ARRAY_SIZE(variables); i++)
 		add(object, variables[i], getenv(variables[i]) ?: "none");
 	return object;

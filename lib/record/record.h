@@ -43,6 +43,11 @@ json_t *klat_inherited(void);
 /* The shared libraries of the process with their build ids: "libc.so.6 0123456789abcdef, ...".
  * NULL without memory. */
 json_t *klat_libraries(void);
+/* security.c */
+/* Adds the values of audit and of the security modules to those of klat_inherited(). */
+void klat_security_add(json_t *object);
+/* Whether the kernel audits system calls. `netlink` is a socket of NETLINK_AUDIT. */
+void klat_audit_describe(int netlink, char *text, size_t size);
 /* append.c */
 #define KLAT_APPEND (O_RDWR | O_APPEND | O_CREAT)
 /* One write, then a sync. After a failure, on a full disk for example, the file is as before: it

@@ -4,7 +4,9 @@ import ctypes
 import json
 import os
 import platform
+import re
 import resource
+import socket
 import struct
 import subprocess
 from pathlib import Path
@@ -26,6 +28,7 @@ from harness import path_of, run, works
 PR_SET_TIMERSLACK, PR_SET_THP_DISABLE, PR_SET_MEMORY_MERGE = 29, 41, 67
 SET_ATTRIBUTES, SET_MEMORY_POLICY = (314, 238) if platform.machine() == "x86_64" else (274, 237)
 MPOL_BIND = 2
+NETLINK_AUDIT = 9
 ADDR_NO_RANDOMIZE = 0x40000
 LINKER = "ld-linux-x86-64.so.2" if platform.machine() == "x86_64" else "ld-linux-aarch64.so.1"
 LIBC = ctypes.CDLL(None)
@@ -333,3 +336,15 @@ def test_the_mtu_of_the_loopback_device_is_recorded(tmp_path, root):
     words = ("sh", "-c", 'ip link set lo mtu 1500 && exec "$@"', "sh", path_of("syscall"))
     command(["unshare", "-n", *words, "--iterations", "20", "--record", tmp_path / "s"])
     assert inherited(tmp_path / "s")["lo_mtu"] == "1500"
+
+
+@pytest.mark.parametrize("is_capable", [True, False])
+def test_the_state_of_audit_is_recorded_where_the_kernel_shows_it(is_capable, tmp_path, root):
+    try:
+        socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_AUDIT).close()
+    except OSError:
+        lacking("this kernel has no audit")
+    prefix = [] if is_capable else ["setpriv", "--bounding-set=-audit_control"]
+    command([*prefix, path_of("syscall"), "--iterations", "20", "--record", tmp_path / "s"])
+    audit = inherited(tmp_path / "s")["audit"]
+    assert re.fullmatch(r"off|on(, \d+ rules?)?" if is_capable else "unknown", audit)
