@@ -48,6 +48,9 @@ json_t *klat_libraries(void);
 void klat_security_add(json_t *object);
 /* Whether the kernel audits system calls. `netlink` is a socket of NETLINK_AUDIT. */
 void klat_audit_describe(int netlink, char *text, size_t size);
+/* Adds the profile of a security module. `context` is the line of /proc/self/attr/current, and
+ * changes. */
+void klat_profile_add(json_t *object, char *context);
 /* append.c */
 #define KLAT_APPEND (O_RDWR | O_APPEND | O_CREAT)
 /* One write, then a sync. After a failure, on a full disk for example, the file is as before: it

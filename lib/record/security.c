@@ -105,7 +105,38 @@ static void add_audit(json_t *object)
 	json_object_set_new(object, "audit", json_string(text));
 }
 
+void klat_profile_add(json_t *object, char *context)
+{
+	const char *name = "apparmor", *value = context;
+	const size_t length = strlen(context);
+
+	/* AppArmor: "unconfined", or "profile (mode)". SELinux: "user:role:type:level". Other
+	 * modules have texts of other forms. */
+	if (strcmp(context, "unconfined") && (!length || context[length - 1] != ')')) {
+		name = "selinux_type";
+		if (!strsep(&context, ":") || !strsep(&context, ":") || !context)
+			return;
+		value = strsep(&context, ":");
+	}
+	if (!strncmp(value, "unconfined", 10) && !strchr(value, ' '))
+		value = "none";
+	json_object_set_new(object, name, json_string(value) ?: json_string("not UTF-8"));
+}
+
+/* The second file is that of the security module which answers first. */
+static void add_profile(json_t *object)
+{
+	static const char *const files[] = { "/proc/self/attr/apparmor/current",
+					     "/proc/self/attr/current" };
+	char context[1024];
+
+	for (size_t i = 0; i < KLAT_ARRAY_SIZE(files); i++)
+		if (klat_read_line(files[i], context, sizeof(context)))
+			klat_profile_add(object, context);
+}
+
 void klat_security_add(json_t *object)
 {
 	add_audit(object);
+	add_profile(object);
 }

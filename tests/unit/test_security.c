@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* What the kernel says about audit. A stand-in for the kernel answers. */
+/* What the kernel says about audit, where a stand-in for the kernel answers, and about the profile
+ * of the process. */
 #include "support.h"
 
+#include <jansson.h>
 #include <linux/audit.h>
 #include <linux/netlink.h>
 #include <string.h>
@@ -109,4 +111,36 @@ TEST(rules_that_do_not_arrive_are_unknown)
 	answer_status(1);
 	answer_rule(AUDIT_FILTER_EXIT, AUDIT_ALWAYS, 1);
 	assert_described("unknown");
+}
+
+TEST(the_profile_of_a_security_module)
+{
+	static const struct {
+		const char *context, *apparmor, *selinux_type;
+	} cases[] = {
+		{ "unconfined", "none", NULL },
+		{ "docker-default (enforce)", "docker-default (enforce)", NULL },
+		{ "/usr/bin/a:b:c (complain)", "/usr/bin/a:b:c (complain)", NULL },
+		{ "unconfined_u:unconfined_r:unconfined_t:s0-s0:c0.c1023", NULL, "none" },
+		{ "system_u:system_r:container_t:s0:c1,c2", NULL, "container_t" },
+		{ "system_u:system_r:kernel_t", NULL, "kernel_t" },
+		{ "_", NULL, NULL }, /* Smack */
+	};
+
+	for (size_t i = 0; i < KLAT_ARRAY_SIZE(cases); i++) {
+		json_t *object = json_object();
+		char *context = strdupa(cases[i].context);
+		const char *const expected[] = { cases[i].apparmor, cases[i].selinux_type };
+		static const char *const names[] = { "apparmor", "selinux_type" };
+
+		klat_profile_add(object, context);
+		for (size_t n = 0; n < KLAT_ARRAY_SIZE(names); n++) {
+			const char *value = json_string_value(json_object_get(object, names[n]));
+
+			assert_int_equal(!value, !expected[n]);
+			if (value)
+				assert_string_equal(value, expected[n]);
+		}
+		json_decref(object);
+	}
 }
