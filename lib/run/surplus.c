@@ -126,7 +126,40 @@ static void judge_tracer(struct klat_run *run, const char *directory)
 		klat_invalid(run, "the kernel's tracer %s is on (write nop to %s)", tracer, path);
 }
 
-/* Tracers and events of others. The directory of a traced run is its own. */
+/* systemd and the drivers of input devices attach a BPF program to one function each. A livepatch
+ * changes the kernel itself: `livepatch` of environment_conditions.py. */
+static bool is_of_system(const char *function)
+{
+	const char *flags = strstr(function, ") ");
+
+	return !strncmp(function, "bpf_lsm_", 8) || !strncmp(function, "__hid_bpf_", 10) ||
+	       (flags && !strncmp(flags + 3, " I", 2));
+}
+
+/* The functions at whose start the kernel calls something else: a tracer, a probe, or BPF. No event
+ * shows them. */
+static void judge_functions(struct klat_run *run, const char *directory)
+{
+	char path[PATH_MAX], *line = NULL;
+	size_t size = 0;
+	bool judged = false;
+	FILE *file;
+
+	snprintf(path, sizeof(path), "%s/enabled_functions", directory);
+	file = fopen(path, "re");
+	while (file && !judged && getline(&line, &size, file) > 0) {
+		judged = !is_of_system(line);
+		if (judged)
+			klat_disturbed(run,
+				       "the kernel traces functions, for example %.*s (see %s)",
+				       (int)strcspn(line, " \n"), line, path);
+	}
+	if (file)
+		fclose(file);
+	free(line);
+}
+
+/* Tracers, functions and events of others. The directory of a traced run is its own. */
 static void judge_tracing(struct klat_run *run)
 {
 	const char *instance = run->library->common.trace_instance;
@@ -142,6 +175,7 @@ static void judge_tracing(struct klat_run *run)
 		if (instance && !strcmp(basename(directory), basename(instance)))
 			continue;
 		judge_tracer(run, directory);
+		judge_functions(run, directory);
 		judge_events(run, files.gl_pathv[i]);
 	}
 	globfree(&files);

@@ -510,3 +510,29 @@ def test_events_that_others_trace_disturb_a_run(place, group, status, root, two_
         switch.write_text("0")
         if place:
             trace.rmdir()
+
+
+# As Linux 6.12 shows them: a probe; BPF of systemd and of HID, and a livepatch; BPF of others.
+PROBED = "vfs_read (1)              ->ftrace_graph_func+0x0/0x1a0\n"
+OF_SYSTEM = (
+    "bpf_lsm_file_open (1) R   D   M \ttramp: ftrace_regs_caller+0x0/0x65\n"
+    "__hid_bpf_tail_call (1) R   D   M \ttramp: ftrace_regs_caller+0x0/0x65\n"
+    "cmdline_proc_show (1) R I     M \ttramp: 0xffffffffc05e0000\n"
+)
+ATTACHED = "vfs_write (1) R   D   M \ttramp: ftrace_regs_caller+0x0/0x65\n"
+COVER = 'mount --bind "$1" /sys/kernel/tracing && shift && exec "$@"'
+
+
+@pytest.mark.parametrize(
+    ("functions", "example"),
+    [(PROBED, "vfs_read"), (OF_SYSTEM + ATTACHED, "vfs_write"), (OF_SYSTEM, ""), ("", "")],
+)
+def test_functions_that_the_kernel_traces_disturb_a_run(functions, example, tmp_path, root):
+    if not Path("/sys/kernel/tracing").is_dir():
+        harness.lacking("this kernel has no tracefs")
+    for name, text in {"enabled_functions": functions, "set_event": ""}.items():
+        (tmp_path / name).write_text(text)
+    words = ["unshare", "-m", "sh", "-c", COVER, "sh", tmp_path, path_of("syscall"), "--json"]
+    reason = json_of(command([*words, "--iterations", "20"]))["reason"] or ""
+    assert ("the kernel traces functions" in reason) == bool(example)
+    assert example in reason
