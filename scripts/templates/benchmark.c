@@ -1,13 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * One system call that does next to nothing. Timed: getppid(), from before the call to after it.
- * Not timed: the check of its result. The trap: glibc can cache a result, so the program calls by
- * number.
- *
- * A benchmark's opening comment says these three things. Put your event in place of this one.
- * lib/klat.h and its parts option.h, worker.h and evidence.h document every function.
+ * Timed: getppid(), from before the call to after it. Not timed: the check of its result. The trap:
+ * glibc can cache a result, so the program calls by number. Say these three things of your event.
  */
-#include "klat.h"
+#include "klat.h" /* it and its parts document every function */
 
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -18,8 +14,7 @@ struct state {
 };
 
 static const struct klat_metric metrics[] = {
-	{ "call", "the system call, on one CPU", .path_length = true,
-	  KLAT_WITHIN("caller", "caller") },
+	{ "call", "the system call", .path_length = true, KLAT_WITHIN("caller", "caller") },
 };
 
 static int caller(struct klat_worker *worker)
@@ -31,22 +26,19 @@ static int caller(struct klat_worker *worker)
 
 	for (int64_t i = klat_first(run); klat_next(worker, &i); i++) {
 		const uint64_t begin = klat_stamp_begin();
-		long result;
 
 		klat_inject(run, i);
-		result = syscall(number);
+		const long result = syscall(number);
 		samples[i] = klat_stamp_end(worker) - begin;
 		state->answered += result == parent;
 	}
 	return 0;
 }
 
-/* One thread, on its own CPU, at the priority of --policy. */
 static const struct klat_worker workers[] = {
 	{ "caller", .body = caller, .spins = KLAT_ALWAYS, .sleeps = KLAT_NEVER },
 };
 
-/* In the supervisor, after the run: did the timed event take place? */
 static void verify(struct klat_run *run)
 {
 	const struct state *state = run->state;
