@@ -178,15 +178,6 @@ static bool accept_packet(struct klat_run *run, uint32_t generation, const char 
 	return spun;
 }
 
-/* H sleeps for each stray, too. */
-static void expect_strays(struct klat_worker *worker, int64_t iteration)
-{
-	const struct state *state = worker->state;
-	int64_t strays = __atomic_load_n(&state->counts.strays, __ATOMIC_RELAXED);
-
-	worker->most_sleeps = strays ? 2 + strays / (iteration > 0 ? iteration : 1) : 1;
-}
-
 int read_packets(struct klat_worker *worker)
 {
 	struct klat_run *run = worker->run;
@@ -198,6 +189,7 @@ int read_packets(struct klat_worker *worker)
 		const uint32_t generation = generation_of(worker, i);
 		struct datagram datagram;
 		uint64_t end;
+		int64_t strays;
 		char packet[2048];
 		ssize_t size;
 		bool spun;
@@ -216,7 +208,9 @@ int read_packets(struct klat_worker *worker)
 			spun = last != seen &&
 			       __atomic_load_n(&state->announced, __ATOMIC_ACQUIRE) == generation;
 		} while (!accept_packet(run, generation, packet, size, spun, &datagram));
-		expect_strays(worker, i);
+		/* H sleeps for each stray, too. */
+		strays = __atomic_load_n(&state->counts.strays, __ATOMIC_RELAXED);
+		worker->most_sleeps = strays ? 2 + strays / (i > 0 ? i : 1) : 1;
 		from_spinner[i] = end - last;
 		if (send_to_read)
 			send_to_read[i] = end - datagram.start;

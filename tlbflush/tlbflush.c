@@ -206,23 +206,6 @@ static uint64_t watch(struct klat_worker *worker, struct state *state, uint32_t 
 	return longest;
 }
 
-/* For emulators. Without counter readings: they take a lock of all CPUs, and the host may have
- * stopped the CPU that holds it. */
-static bool watch_mark(struct klat_worker *worker, struct state *state, uint32_t generation)
-{
-	while (!is_finished(state, generation))
-		;
-	klat_stamp_end(worker); /* checks the CPU */
-	return klat_arch_mark_lost();
-}
-
-static void sleep_until_finished(struct state *state, uint32_t generation)
-{
-	while (!is_finished(state, generation))
-		syscall(SYS_futex, &state->finished, FUTEX_WAIT_PRIVATE, generation - 1, NULL, NULL,
-			0);
-}
-
 static int responder(struct klat_worker *worker)
 {
 	const struct klat_run *run = worker->run;
@@ -252,9 +235,16 @@ static int responder(struct klat_worker *worker)
 			klat_arch_mark();
 		__atomic_fetch_add(&state->arrived, 1, __ATOMIC_ACQ_REL);
 		if (sleeps) {
-			sleep_until_finished(state, generation);
+			while (!is_finished(state, generation))
+				syscall(SYS_futex, &state->finished, FUTEX_WAIT_PRIVATE,
+					generation - 1, NULL, NULL, 0);
 		} else if (marks) {
-			seen = watch_mark(worker, state, generation);
+			/* For emulators. Without counter readings: they take a lock of all CPUs,
+			 * and the host may have stopped the CPU that holds it. */
+			while (!is_finished(state, generation))
+				;
+			klat_stamp_end(worker); /* checks the CPU */
+			seen = klat_arch_mark_lost();
 		} else {
 			interruption[i] = watch(worker, state, generation);
 			seen = interruption[i] >= least_gap;

@@ -5,13 +5,6 @@
 
 #define BRANCHES 4
 
-static int timers_open(struct timers *timers, int32_t most)
-{
-	timers->count = 0;
-	timers->heap = calloc(most, sizeof(*timers->heap));
-	return timers->heap ? 0 : -ENOMEM;
-}
-
 static void place(struct timers *timers, int32_t at, struct entry entry)
 {
 	timers->heap[at] = entry;
@@ -81,8 +74,10 @@ int dispatch_open(struct loop *loop)
 	if (!dispatch)
 		return -ENOMEM;
 	loop->dispatch = dispatch;
-	if (loop->has_timers)
-		err = timers_open(&dispatch->timers, loop->count);
+	if (loop->has_timers) {
+		dispatch->timers.heap = calloc(loop->count, sizeof(*dispatch->timers.heap));
+		err = dispatch->timers.heap ? 0 : -ENOMEM;
+	}
 	for (int level = 0; level < LEVELS && loop->has_priorities && !err; level++) {
 		/* As many as io_uring's completion queue can hold: before Linux 6.1 a polled pair
 		 * may complete more than once before a pass. */

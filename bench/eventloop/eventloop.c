@@ -143,7 +143,8 @@ static int check_backend(struct klat_run *run, const struct backend *backend)
 	if (backend->most_pairs && options.pairs > backend->most_pairs)
 		return klat_skip(run, "%s watches %d pairs at most, not %lld", name,
 				 backend->most_pairs, (long long)options.pairs);
-	return klat_allow_files(run, pairs_files(options.pairs, options.descriptor));
+	return klat_allow_files(run, (options.descriptor == EVENTFD ? 1 : 2) * options.pairs +
+					     OTHER_FILES);
 }
 
 static int make_loop(struct loop *loop)

@@ -5,14 +5,6 @@
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 
-/* Standard streams, the record, and files that a library opens. */
-#define OTHER_FILES 64
-
-int64_t pairs_files(int64_t count, enum descriptor descriptor)
-{
-	return (descriptor == EVENTFD ? 1 : 2) * count + OTHER_FILES;
-}
-
 static int make(const struct loop *loop, int fds[2])
 {
 	switch (loop->descriptor) {

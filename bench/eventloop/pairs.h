@@ -5,8 +5,8 @@
 
 #include "eventloop.h"
 
-/* Open files of the pairs and of the rest of the program. */
-int64_t pairs_files(int64_t count, enum descriptor descriptor);
+/* Open files besides those of the pairs: standard streams, the record, and those of a library. */
+#define OTHER_FILES 64
 
 /* Make the descriptors of every pair. */
 int pairs_open(struct loop *loop);

@@ -127,15 +127,6 @@ static int run_round(struct klat_worker *worker, struct state *state, int64_t i,
 	return err;
 }
 
-/* Between rounds. klat_rest() suits short iterations; after a long one, sleep in proportion. */
-static void rest(struct klat_worker *worker, int64_t round_ns)
-{
-	if (round_ns < KLAT_SPIN_NS)
-		klat_rest(worker);
-	else
-		klat_sleep(worker, round_ns / 8);
-}
-
 /* The errors for what the kernel does not know or does not allow. */
 static bool refused(const struct backend *backend, int err)
 {
@@ -194,7 +185,7 @@ int run_rounds(struct klat_worker *worker)
 		return failed(run, err, "start");
 	for (int64_t i = klat_first(run); klat_next(worker, &i); i++) {
 		uint64_t samples[TEARDOWN + 1];
-		int64_t began = klat_now_ns();
+		int64_t began = klat_now_ns(), round_ns;
 
 		if (klat_observed_from(worker, i))
 			state->tally = (struct tally){ 0 };
@@ -210,7 +201,12 @@ int run_rounds(struct klat_worker *worker)
 		}
 		if (err)
 			return failed(run, err, "make new descriptors");
-		rest(worker, klat_now_ns() - began);
+		/* klat_rest() suits short rounds; after a long one, sleep in proportion. */
+		round_ns = klat_now_ns() - began;
+		if (round_ns < KLAT_SPIN_NS)
+			klat_rest(worker);
+		else
+			klat_sleep(worker, round_ns / 8);
 	}
 	return 0;
 }

@@ -133,13 +133,6 @@ static int on_datagram(struct side *side, const struct fragment *header, size_t 
 	}
 }
 
-static int on_nothing(struct side *side, struct patience *patience)
-{
-	if (!falls_silent(side, patience))
-		return 0;
-	return on_silence(side, silent_for_ms(side, patience));
-}
-
 static int receive_multicast(struct side *side, struct message *message)
 {
 	struct patience patience = { .limit = side->run->counter_khz * STATUS_MS };
@@ -152,7 +145,9 @@ static int receive_multicast(struct side *side, struct message *message)
 		ssize_t size = fragment_receive(side, &header);
 
 		if (size == -EAGAIN) {
-			err = on_nothing(side, &patience);
+			err = falls_silent(side, &patience)
+				      ? on_silence(side, silent_for_ms(side, &patience))
+				      : 0;
 		} else if (size <= 0) {
 			err = size;
 		} else {

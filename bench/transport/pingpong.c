@@ -24,20 +24,15 @@ int say_gone(struct side *side)
 			  (long long)side->worker->iteration);
 }
 
-/* A forked process has not mapped the shared pages yet. */
-static void prefault(const struct state *state)
-{
-	for (size_t at = 0; at < state->region_size; at += PAGE)
-		__atomic_fetch_or(state->region + at, 0, __ATOMIC_RELAXED);
-}
-
 static int begin_body(struct klat_worker *worker, struct side *side)
 {
+	const struct state *state = worker->state;
 	int err;
 
 	side->worker = worker;
-	if (worker->process)
-		prefault(worker->state);
+	/* A forked process has not mapped the shared pages yet. */
+	for (size_t at = 0; worker->process && at < state->region_size; at += PAGE)
+		__atomic_fetch_or(state->region + at, 0, __ATOMIC_RELAXED);
 	err = options.peer == REMOTE ? remote_start(side->run) : 0;
 	/* A little more than the limit, so that two beats are never closer than the limit. */
 	if (!err && options.wait == BLOCK && side->transport->beat_ms)
@@ -133,11 +128,6 @@ static void rest(struct side *side, struct schedule *schedule, bool agreed)
 	schedule->due += schedule->due ? side->spun_since - before : 0;
 }
 
-static bool wants_rest(const struct side *side)
-{
-	return options.wait == SPIN && klat_ticks() - side->spun_since > side->turn;
-}
-
 /* Exchange the messages of the iterations from `i` on. Works on a copy of the schedule, which stays
  * in registers. */
 static int exchange_all(struct klat_worker *worker, int64_t i, struct schedule *kept)
@@ -153,7 +143,7 @@ static int exchange_all(struct klat_worker *worker, int64_t i, struct schedule *
 
 	for (; i < klat_end(run) && !err; i++) {
 		uint64_t number = i + run->warmup + 1, begin, end;
-		bool resting = wants_rest(side);
+		bool resting = options.wait == SPIN && klat_ticks() - side->spun_since > side->turn;
 
 		begin_iteration(side, i);
 		if (response)

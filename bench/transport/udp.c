@@ -86,11 +86,6 @@ static int on_silence(struct side *side, struct patience *patience)
 	return is_over && side->resent ? say_lost(side) : send_again(side);
 }
 
-static int on_nothing(struct side *side, struct patience *patience)
-{
-	return falls_silent(side, patience) ? on_silence(side, patience) : 0;
-}
-
 /* The initiator has received an answer to an earlier attempt. patience->quiet is at most one beat
  * after the message was sent. */
 static void note_late_answer(struct side *side, const struct fragment *header,
@@ -131,7 +126,7 @@ static int receive_udp(struct side *side, struct message *message)
 		ssize_t size = fragment_receive(side, &header);
 
 		if (size == -EAGAIN) {
-			err = on_nothing(side, &patience);
+			err = falls_silent(side, &patience) ? on_silence(side, &patience) : 0;
 		} else if (size <= 0) {
 			err = size;
 		} else {

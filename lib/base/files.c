@@ -37,19 +37,14 @@ static bool parse_id(const char *text, uint32_t *id)
 	return true;
 }
 
-static bool find_caller(uid_t *uid, gid_t *gid)
-{
-	return geteuid() == 0 && parse_id(getenv("SUDO_UID"), uid) &&
-	       parse_id(getenv("SUDO_GID"), gid);
-}
-
 static void give_to_caller(int descriptor)
 {
 	uid_t uid;
 	gid_t gid;
 
 	/* If the kernel refuses, the file still belongs to root. */
-	if (find_caller(&uid, &gid) && fchown(descriptor, uid, gid))
+	if (geteuid() == 0 && parse_id(getenv("SUDO_UID"), &uid) &&
+	    parse_id(getenv("SUDO_GID"), &gid) && fchown(descriptor, uid, gid))
 		return;
 }
 

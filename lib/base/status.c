@@ -82,17 +82,12 @@ int klat_skip(struct klat_run *run, const char *format, ...)
 	return -ENOTSUP;
 }
 
-/* The kernel has these errors for a call that it lacks or forbids, and so has a seccomp filter. */
-static bool is_refusal(int error)
-{
-	return error == ENOSYS || error == EPERM;
-}
-
 int klat_error(struct klat_run *run, int error, const char *format, ...)
 {
 	char advised[KLAT_REASON_SIZE];
 
-	if (is_refusal(error) && !strchr(format, ';')) {
+	/* A call that the kernel lacks or forbids, or that a seccomp filter refuses. */
+	if ((error == ENOSYS || error == EPERM) && !strchr(format, ';')) {
 		snprintf(advised, sizeof(advised),
 			 "%s; a container or service may refuse a system call (seccomp): strace -f "
 			 "shows which one",

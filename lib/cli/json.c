@@ -126,13 +126,6 @@ int klat_json_run(struct klat_run *run, FILE *out)
 	return print(object, out);
 }
 
-static json_t *published_object(const struct klat_published *published)
-{
-	return json_pack("{s:s, s:s, s:f, s:s, s:s}", "metric", published->metric, "params",
-			 published->params ? published->params : "", "value", published->value,
-			 "unit", published->unit, "about", published->about);
-}
-
 static json_t *option_array(const struct klat_benchmark *benchmark,
 			    const struct klat_option *options, int count)
 {
@@ -151,24 +144,26 @@ static json_t *option_array(const struct klat_benchmark *benchmark,
 	return array;
 }
 
-static json_t *metric_table(const struct klat_metric *metric)
-{
-	return json_pack("{s:s, s:s, s:s?, s:s?, s:i, s:b}", "name", metric->name, "summary",
-			 metric->summary, "begins_in", metric->begins_in, "ends_in",
-			 metric->ends_in, "mean_of", metric->mean_of ? metric->mean_of : 1,
-			 "from_deadline", metric->from_deadline);
-}
-
 int klat_json_benchmark(const struct klat_benchmark *benchmark, FILE *out)
 {
 	json_t *metrics = json_array(), *figures = json_array();
 	int common_count;
 	const struct klat_option *common = klat_options_common(&common_count);
 
-	for (int m = 0; m < benchmark->metric_count; m++)
-		json_array_append_new(metrics, metric_table(&benchmark->metrics[m]));
-	for (int i = 0; i < benchmark->published_count; i++)
-		json_array_append_new(figures, published_object(&benchmark->published[i]));
+	for (const struct klat_metric *metric = benchmark->metrics;
+	     metric < benchmark->metrics + benchmark->metric_count; metric++)
+		json_array_append_new(metrics,
+				      json_pack("{s:s, s:s, s:s?, s:s?, s:i, s:b}", "name",
+						metric->name, "summary", metric->summary,
+						"begins_in", metric->begins_in, "ends_in",
+						metric->ends_in, "mean_of", metric->mean_of ?: 1,
+						"from_deadline", metric->from_deadline));
+	for (const struct klat_published *row = benchmark->published;
+	     row < benchmark->published + benchmark->published_count; row++)
+		json_array_append_new(figures,
+				      json_pack("{s:s, s:s, s:f, s:s, s:s}", "metric", row->metric,
+						"params", row->params ?: "", "value", row->value,
+						"unit", row->unit, "about", row->about));
 	return print(json_pack("{s:s, s:s, s:s, s:o, s:o, s:o, s:s, s:s, s:o}", "name",
 			       benchmark->name, "summary", benchmark->summary, "description",
 			       benchmark->description, "metrics", metrics, "options",

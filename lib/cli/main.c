@@ -156,15 +156,6 @@ static bool inform(const struct klat_run *run)
 	return true;
 }
 
-/* A soak has recorded its segments. If it failed, a row says why, unless recording itself failed.
- */
-static bool needs_row(const struct klat_run *run)
-{
-	const struct klat_soak *soak = &run->library->soak;
-
-	return !soak->unrecorded && !(soak->lap && klat_has_result(run));
-}
-
 /* --check-for: take the mode and the number of CPUs of another machine, "MODE:CPUS", for checks of
  * the options without a run. */
 static int check_for_machine(const struct klat_run *run, const char *machine)
@@ -233,7 +224,11 @@ static int run_command(struct klat_run *run, int argc, char **argv)
 	library->soak.show = klat_soak_progress_text;
 	klat_run_perform(run);
 	klat_soak_progress_end(run);
-	if (session >= 0 && needs_row(run) && (err = klat_record_append(run, session))) {
+	/* A soak has recorded its segments. If it failed, a row says why, unless recording itself
+	 * failed. */
+	if (session >= 0 && !library->soak.unrecorded &&
+	    !(library->soak.lap && klat_has_result(run)) &&
+	    (err = klat_record_append(run, session))) {
 		klat_warn(run, "%s", run->outcome->reason);
 		return unrecorded_status(err);
 	}

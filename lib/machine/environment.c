@@ -108,19 +108,16 @@ static const char *const patterns[] = {
 	"/sys/module/rcutree/parameters/use_softirq",
 };
 
-/* False if another file system covers the file, for those files that lxcfs does not cover. */
-static bool is_of_kernel(const char *path)
-{
-	return (strcmp(path, "/proc/cmdline") && strncmp(path, "/proc/sys/", 10)) ||
-	       klat_is_in_proc(path);
-}
-
 /* A file that cannot be read is left out. */
 static int copy(struct klat_run *run, int session, const char *session_name, const char *path)
 {
 	char buffer[16384], name[512];
-	int from = is_of_kernel(path) ? open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK) : -1, to = -1,
-	    err = 0;
+	/* Of these files, lxcfs covers none. Another file system may. */
+	const bool of_kernel = !strcmp(path, "/proc/cmdline") || !strncmp(path, "/proc/sys/", 10);
+	int from = of_kernel && !klat_is_in_proc(path)
+			   ? -1
+			   : open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK),
+	    to = -1, err = 0;
 	struct stat status;
 	ssize_t size;
 

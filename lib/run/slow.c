@@ -146,14 +146,6 @@ static int copy_trace(struct klat_slow *slow, int cpu)
 	return err;
 }
 
-/* The last trace may exceed the limit on bytes. */
-static bool has_room(const struct klat_run *run)
-{
-	const struct klat_slow *slow = &run->library->slow;
-
-	return slow->kept < MOST_KEPT && slow->written < run->library->common.trace_bytes;
-}
-
 static int keep(struct klat_worker *worker, struct klat_slow *slow, int64_t index, uint64_t sample)
 {
 	const struct klat_run *run = worker->run;
@@ -202,7 +194,9 @@ void klat_slow_check(struct klat_worker *worker, int64_t i)
 	slow->samples++;
 	if (i - 1 < slow->settled)
 		slow->after_copy++;
-	if (slow->error || !has_room(worker->run) || i - 1 < slow->settled)
+	/* The last trace may exceed the limit on bytes. */
+	if (slow->error || slow->kept >= MOST_KEPT || i - 1 < slow->settled ||
+	    slow->written >= worker->run->library->common.trace_bytes)
 		return;
 	klat_rest_begins(worker);
 	slow->error = keep(worker, slow, i - 1, sample);
