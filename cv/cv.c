@@ -42,8 +42,8 @@ static const struct klat_option option_table[] = {
 	{ "contention", "none: one thread locks and unlocks a mutex or pi-mutex",
 	  KLAT_CHOICE(uncontended, "contended", "none") },
 	{ "signal",
-	  "cond: signal while the mutex is held, as POSIX recommends for predictable "
-	  "scheduling, or after the unlock",
+	  "cond: signal while the mutex is held, as POSIX recommends for predictable scheduling, "
+	  "or after the unlock",
 	  KLAT_CHOICE(released, "held", "released") },
 	{ "low-priority", "priority of L; --policy sets H's", KLAT_INTEGER(low_priority, 1, 98) },
 };

@@ -115,8 +115,8 @@ static int open_socket(void)
 	if (bind(fd, (const struct sockaddr *)&own, sizeof(own)))
 		err(EXIT_FAILURE, "cannot send from that --source");
 	if (connect(fd, (const struct sockaddr *)&other, sizeof(other)))
-		err(EXIT_FAILURE, "no route to that address through the machine that measures (see "
-				  "--help)");
+		err(EXIT_FAILURE,
+		    "no route to that address through the machine that measures (see --help)");
 	return fd;
 }
 

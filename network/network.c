@@ -26,12 +26,12 @@ static const struct klat_option option_table[] = {
 	{ "low-priority", "priority of the thread that is preempted",
 	  KLAT_INTEGER(low_priority, 1, 98) },
 	{ "remote",
-	  "open the device among this machine's own interfaces and wait for network/client "
-	  "on another machine",
+	  "open the device among this machine's own interfaces and wait for network/client on "
+	  "another machine",
 	  KLAT_FLAG(remote) },
 	{ "address",
-	  "the device's address and subnet; packets to the other addresses of the subnet "
-	  "reach the device",
+	  "the device's address and subnet; packets to the other addresses of the subnet reach the "
+	  "device",
 	  KLAT_TEXT(address), .unrecorded = true, .argument = "A.B.C.D/N" },
 	{ "device", "name of the tun device", KLAT_TEXT(device), .unrecorded = true,
 	  .argument = "NAME" },
@@ -214,19 +214,18 @@ const struct klat_benchmark klat_benchmark = {
 		"another CPU sends UDP datagrams to the device. interrupt_to_read is the time from "
 		"the low thread's last stamp to the high thread's return from read(): interrupt, "
 		"wakeup and preemption. send_to_read begins at the client's stamp before send(). "
-		"The device is in a private network namespace, so the interfaces, "
-		"routes and addresses of the machine do not change. The packet passes the device "
-		"in the client's context, so a reschedule interrupt wakes the reader. No network "
-		"card is involved.\n\n"
+		"The device is in a private network namespace, so the interfaces, routes and "
+		"addresses of the machine do not change. The packet passes the device in the "
+		"client's context, so a reschedule interrupt wakes the reader. No network card is "
+		"involved.\n\n"
 		"On one CPU (--cpus 1,1) a timer wakes the client, whose priority is just above "
 		"the low thread's. The client preempts the low thread and sends; the reader "
 		"preempts the client before send() returns. The time from the low thread's last "
 		"stamp to the high thread's return is then timer_to_read: the timer's interrupt, "
 		"the client's wakeup, its path through the network stack, and the preemption by "
 		"the reader. Do not compare send_to_read with that of a run on two CPUs. As "
-		"further "
-		"evidence, the reader's stamp must lie between "
-		"the client's stamps before and after send() (\"overtaken\").\n\n"
+		"further evidence, the reader's stamp must lie between the client's stamps before "
+		"and after send() (\"overtaken\").\n\n"
 		"With --remote the device is one of this machine's own interfaces. The datagrams "
 		"come from network/client on another machine, through the network card and IP "
 		"forwarding. The examples show the commands. ROUTER is this machine's address on "

@@ -57,8 +57,8 @@ static int give_up(struct klat_worker *worker)
 
 	klat_read_small("/proc/sys/net/ipv4/ip_forward", forwards, sizeof(forwards));
 	return klat_error(worker->run, ETIMEDOUT,
-			  "no packet could be measured for %lld s, after %lld of %lld "
-			  "(%lld came while the spinner did not run, %lld were stray): %s",
+			  "no packet could be measured for %lld s, after %lld of %lld (%lld came "
+			  "while the spinner did not run, %lld were stray): %s",
 			  (long long)options.wait_for,
 			  (long long)(worker->iteration + worker->run->warmup),
 			  (long long)klat_made(worker->run),

@@ -21,14 +21,13 @@ struct options options = { 0 };
 
 static const struct klat_option option_table[] = {
 	{ "method",
-	  "signal: timer_create() with SIGALRM; itimer: setitimer() with SIGALRM; timerfd: "
-	  "a timer descriptor; nanosleep: clock_nanosleep() to a deadline; signal-below: "
-	  "signal, with the waiter under SCHED_OTHER, below the thread that sends signals "
-	  "under PREEMPT_RT",
+	  "signal: timer_create() with SIGALRM; itimer: setitimer() with SIGALRM; timerfd: a timer "
+	  "descriptor; nanosleep: clock_nanosleep() to a deadline; signal-below: signal, with the "
+	  "waiter under SCHED_OTHER, below the thread that sends signals under PREEMPT_RT",
 	  KLAT_CHOICE_OF(method, methods) },
 	{ "wait",
-	  "how the thread waits; auto: spin for signals, read a timerfd, sleep in "
-	  "nanosleep; read and epoll take signals from a signalfd",
+	  "how the thread waits; auto: spin for signals, read a timerfd, sleep in nanosleep; read "
+	  "and epoll take signals from a signalfd",
 	  KLAT_CHOICE_OF(wait, waits) },
 	{ "mode", "set the timer for each sample, or let it run",
 	  KLAT_CHOICE(mode, "one-shot", "periodic") },
@@ -70,9 +69,8 @@ static int configure(struct klat_run *run)
 		return klat_usage(run, "--method %s does not support --wait %s",
 				  methods[options.method], waits[wait]);
 	if (run->soak && options.mode == PERIODIC && options.method != NANOSLEEP)
-		return klat_usage(
-			run, "--soak with --mode periodic needs --method nanosleep: the kernel "
-			     "merges the late periods of other timers into one");
+		return klat_usage(run, "--soak with --mode periodic needs --method nanosleep: the "
+				       "kernel merges the late periods of other timers into one");
 	options.wait = wait;
 	/* A shorter wait gives more samples a second. An emulator can take longer than 200 us to
 	 * set a timer. */
@@ -136,19 +134,18 @@ static void verify(struct klat_run *run)
 const struct klat_benchmark klat_benchmark = {
 	.name = "timer",
 	.summary = "from a timer's deadline to the thread that waits for it",
-	.description =
-		"One pinned thread waits for a timer. A spinning thread stamps its counter in "
-		"each turn. delivery is the time of the interrupt and the signal frame; return "
-		"adds sigreturn. A blocking wait has lateness only. setitimer() takes a relative "
-		"time: klat computes the deadline from the time that getitimer() reports, to the "
-		"microsecond.\n\n"
-		"A one-shot timer is set for each sample. A periodic timer keeps running. A "
-		"period in which the thread does not run is counted as missed. Lateness "
-		"then counts from the first deadline that the thread missed, so the samples "
-		"that a long delay prevents do not hide it. A negative lateness is recorded "
-		"as 0 and counted as premature: no timer of the kernel expires early, so it "
-		"is an error in reading a clock. Under --policy other, lateness includes "
-		"the timer slack (50 us by default).",
+	.description = "One pinned thread waits for a timer. A spinning thread stamps its counter "
+		       "in each turn. delivery is the time of the interrupt and the signal frame; "
+		       "return adds sigreturn. A blocking wait has lateness only. setitimer() "
+		       "takes a relative time: klat computes the deadline from the time that "
+		       "getitimer() reports, to the microsecond.\n\n"
+		       "A one-shot timer is set for each sample. A periodic timer keeps running. A "
+		       "period in which the thread does not run is counted as missed. Lateness "
+		       "then counts from the first deadline that the thread missed, so the samples "
+		       "that a long delay prevents do not hide it. A negative lateness is recorded "
+		       "as 0 and counted as premature: no timer of the kernel expires early, so it "
+		       "is an error in reading a clock. Under --policy other, lateness includes "
+		       "the timer slack (50 us by default).",
 	.examples =
 		"timer\tSIGALRM into a spinning thread\n"
 		"timer --method nanosleep --mode periodic --period 1000\tas cyclictest measures\n"

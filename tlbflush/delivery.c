@@ -116,53 +116,51 @@ void verify_delivery(struct klat_run *run, int64_t expected)
 		   interrupts = counts && (all || !may_broadcast(state)),
 		   has_way = !membarrier && sum.least >= 0 && (all || may_broadcast(state));
 
-	klat_require(
-		run,
-		{ "responders_reached", sum.reached,
-		  interrupts && sum.least >= 0 ? KLAT_EXACTLY : KLAT_COUNTED, options.responders,
-		  .unless = !counts,
-		  .reason = membarrier ? "not delivered: {got} of {wanted} responders got the "
-					 "interrupts of membarrier()"
-			    : most_came
-				    ? "{got} of {wanted} responders got 99 % of the shootdowns: "
-				      "the kernel sends none to a CPU that other work has taken "
-				      "from its responder"
-			    : options.sleeping
-				    ? "not delivered: {got} of {wanted} responders got the "
-				      "shootdowns: a sleeping responder gets none"
-				    : "not delivered: {got} of {wanted} responders got the "
-				      "shootdowns: a hypervisor leaves out CPUs that it has "
-				      "preempted, or flushes their TLBs itself" },
-		{ "least_delivered", sum.least, KLAT_AT_LEAST, 0,
-		  membarrier ? "/proc/interrupts does not count function calls: delivery "
-			       "cannot be proved (see klat doctor)"
-			     : "/proc/interrupts does not count TLB shootdowns: delivery "
-			       "cannot be proved (see klat doctor)",
-		  .unless = !counts },
-		{ "expected", .got = expected },
-		/* Where the kernel counts no interrupts of flushes. */
-		{ "most_calls", .got = sum.most, .unless = counts },
-		{ klat_timed() ? "least_gaps" : "least_interrupted", sum.gaps,
-		  interrupts ? KLAT_MOSTLY : KLAT_COUNTED, run->iterations,
-		  "a responder saw {got} interruptions in {wanted} iterations",
-		  .unless = options.sleeping || !sees_gaps },
-		{ NULL, sum.slept, KLAT_RARELY, klat_observed(run),
-		  "a responder slept during {got} of {wanted} operations",
-		  .unless = options.sleeping },
-		{ "proofs", sum.proofs, interrupts ? KLAT_COUNTED : KLAT_AT_LEAST,
-		  least_proofs(klat_made(run)),
-		  "a responder has {got} of {wanted} proofs that its TLB was flushed: delivery is "
-		  "not proved",
-		  .unless = !state->proves },
-		{ "stale", sum.stale, KLAT_NEVER,
-		  .reason = "stale: after {got} operations a responder could still access the "
-			    "pages: its TLB was not flushed",
-		  .unless = !state->proves },
-		/* The delivery of the run: see docs/record.md. */
-		{ "flushes", .got = expected * options.responders, .unless = !has_way },
-		{ "flush_interrupts", .got = sum.interrupts, .unless = !has_way },
-		{ NULL, sum.most, KLAT_AT_MOST, most_flushes(expected),
-		  membarrier ? "other function calls interrupted a responder"
-			     : "shootdowns of other processes reached a responder",
-		  .disturbs = true, .unless = !counts });
+	klat_require(run,
+		     { "responders_reached", sum.reached,
+		       interrupts && sum.least >= 0 ? KLAT_EXACTLY : KLAT_COUNTED,
+		       options.responders, .unless = !counts,
+		       .reason = membarrier ? "not delivered: {got} of {wanted} responders got the "
+					      "interrupts of membarrier()"
+				 : most_came ? "{got} of {wanted} responders got 99 % of the "
+					       "shootdowns: the kernel sends none to a CPU that "
+					       "other work has taken from its responder"
+				 : options.sleeping
+					 ? "not delivered: {got} of {wanted} responders got the "
+					   "shootdowns: a sleeping responder gets none"
+					 : "not delivered: {got} of {wanted} responders got the "
+					   "shootdowns: a hypervisor leaves out CPUs that it has "
+					   "preempted, or flushes their TLBs itself" },
+		     { "least_delivered", sum.least, KLAT_AT_LEAST, 0,
+		       membarrier ? "/proc/interrupts does not count function calls: delivery "
+				    "cannot be proved (see klat doctor)"
+				  : "/proc/interrupts does not count TLB shootdowns: delivery "
+				    "cannot be proved (see klat doctor)",
+		       .unless = !counts },
+		     { "expected", .got = expected },
+		     /* Where the kernel counts no interrupts of flushes. */
+		     { "most_calls", .got = sum.most, .unless = counts },
+		     { klat_timed() ? "least_gaps" : "least_interrupted", sum.gaps,
+		       interrupts ? KLAT_MOSTLY : KLAT_COUNTED, run->iterations,
+		       "a responder saw {got} interruptions in {wanted} iterations",
+		       .unless = options.sleeping || !sees_gaps },
+		     { NULL, sum.slept, KLAT_RARELY, klat_observed(run),
+		       "a responder slept during {got} of {wanted} operations",
+		       .unless = options.sleeping },
+		     { "proofs", sum.proofs, interrupts ? KLAT_COUNTED : KLAT_AT_LEAST,
+		       least_proofs(klat_made(run)),
+		       "a responder has {got} of {wanted} proofs that its TLB was flushed: "
+		       "delivery is not proved",
+		       .unless = !state->proves },
+		     { "stale", sum.stale, KLAT_NEVER,
+		       .reason = "stale: after {got} operations a responder could still access the "
+				 "pages: its TLB was not flushed",
+		       .unless = !state->proves },
+		     /* The delivery of the run: see docs/record.md. */
+		     { "flushes", .got = expected * options.responders, .unless = !has_way },
+		     { "flush_interrupts", .got = sum.interrupts, .unless = !has_way },
+		     { NULL, sum.most, KLAT_AT_MOST, most_flushes(expected),
+		       membarrier ? "other function calls interrupted a responder"
+				  : "shootdowns of other processes reached a responder",
+		       .disturbs = true, .unless = !counts });
 }

@@ -38,19 +38,19 @@ static const struct klat_option option_table[] = {
 	{ "responders", "CPUs besides the initiator's; default: all other CPUs",
 	  KLAT_INTEGER(responders, 0, MAX_RESPONDERS) },
 	{ "initiators",
-	  "threads that unmap pages of their own at once, without responders; default: one "
-	  "thread, with responders",
+	  "threads that unmap pages of their own at once, without responders; default: one thread, "
+	  "with responders",
 	  KLAT_INTEGER(initiators, 1, MAX_RESPONDERS + 1) },
 	{ "pages", "pages in each operation; above 33 the kernel flushes whole TLBs",
 	  KLAT_INTEGER(pages, 1, 65536) },
 	{ "operation",
-	  "munmap removes the pages; mprotect makes them read-only, with the least work "
-	  "besides the flush; madvise gives them back (MADV_DONTNEED); membarrier flushes "
-	  "nothing: it only interrupts the responders",
+	  "munmap removes the pages; mprotect makes them read-only, with the least work besides "
+	  "the flush; madvise gives them back (MADV_DONTNEED); membarrier flushes nothing: it only "
+	  "interrupts the responders",
 	  KLAT_CHOICE(operation, "munmap", "mprotect", "madvise", "membarrier") },
 	{ "responder-state",
-	  "sleeping: the responders sleep and get no interrupt. The evidence then refutes "
-	  "a run that needs interrupts: the negative control",
+	  "sleeping: the responders sleep and get no interrupt. The evidence then refutes a run "
+	  "that needs interrupts: the negative control",
 	  KLAT_CHOICE(sleeping, "running", "sleeping") },
 	{ "page-table", "freed: no other mapping is near, so munmap frees the page table too",
 	  KLAT_CHOICE(freed, "kept", "freed") },
@@ -62,8 +62,8 @@ static const struct klat_metric metrics[] = {
 	[INTERRUPTION] = { "interruption",
 			   "longest gap between two counter readings of a responder",
 			   .path_length = false, .taken_by = "responder",
-			   .untraceable = "klat keeps the length of a gap, not its end; "
-					  "explain initiator" },
+			   .untraceable = "klat keeps the length of a gap, not its end; explain "
+					  "initiator" },
 	[TOGETHER] = { "together", "with --initiators: begin of the first call to end of the last",
 		       .path_length = false,
 		       .untraceable = "it ends on any of the CPUs; explain initiator" },
@@ -341,13 +341,12 @@ const struct klat_benchmark klat_benchmark = {
 		"Evidence everywhere: after one operation in 16 each responder accesses the pages "
 		"again, outside the stamps, and must fault (proofs). If the TLB was not flushed, "
 		"the access succeeds (stale). Evidence where a shootdown is an interrupt: the TLB "
-		"row of "
-		"/proc/interrupts shows one for at least 99 % of the operations on each "
+		"row of /proc/interrupts shows one for at least 99 % of the operations on each "
 		"responder's CPU (two with mprotect, which also makes the pages writable again), "
 		"and almost none on other CPUs. Evidence of membarrier on every architecture: the "
 		"row of function calls, in the same way. Sleeping responders prove nothing, so "
-		"their run needs interrupts, except on arm64 and riscv64. "
-		"With several initiators, each operation overlaps with another initiator's.",
+		"their run needs interrupts, except on arm64 and riscv64. With several initiators, "
+		"each operation overlaps with another initiator's.",
 	.examples = "tlbflush\tone page, all other CPUs are responders\n"
 		    "tlbflush --responders 0\tthe same without a shootdown\n"
 		    "tlbflush --operation mprotect --pages 34\ta flush of whole TLBs, without "

@@ -42,14 +42,14 @@ struct options options;
 static const struct klat_option option_table[] = {
 	{ "backend", "how readable descriptors are found", KLAT_CHOICE_OF(backend, backend_names) },
 	{ "pairs",
-	  "watched descriptors, each with a descriptor to write to; default: 1000, or 100 "
-	  "in counted mode",
+	  "watched descriptors, each with a descriptor to write to; default: 1000, or 100 in "
+	  "counted mode",
 	  KLAT_INTEGER(pairs, 1, MOST_PAIRS) },
 	{ "active", "bytes under way at once; default: a fifth of the pairs",
 	  KLAT_INTEGER(active, 1, MOST_PAIRS) },
 	{ "writes",
-	  "bytes written in a round, including the first ones; default: 10000, or 1000 in "
-	  "counted mode",
+	  "bytes written in a round, including the first ones; default: 10000, or 1000 in counted "
+	  "mode",
 	  KLAT_INTEGER(writes, 1, 10000000) },
 	{ "timers", "a timer for each pair, set again in each callback", KLAT_FLAG(timers) },
 	{ "priorities", "one of five priorities for each pair, at random", KLAT_FLAG(priorities) },
@@ -59,8 +59,8 @@ static const struct klat_option option_table[] = {
 	  KLAT_CHOICE(descriptor, "socketpair", "pipe", "eventfd") },
 	{ "fresh", "make new descriptors for each round", KLAT_FLAG(fresh) },
 	{ "count-syscalls",
-	  "count the system calls of one more round, in a traced child process, before the "
-	  "timed rounds",
+	  "count the system calls of one more round, in a traced child process, before the timed "
+	  "rounds",
 	  KLAT_FLAG(count_calls), .unrecorded = true },
 };
 
@@ -131,11 +131,10 @@ static int check_backend(struct klat_run *run, const struct backend *backend)
 	const char *name = backend_names[options.backend];
 
 	if (!backend)
-		return klat_skip(run, "this program was built without %s: %s, then build again",
-				 name,
-				 !strcmp(name, "dasynq") ? "give its headers to make DASYNQ=DIR"
-							 : "install its library by scripts/deps "
-							   "eventloop");
+		return klat_skip(
+			run, "this program was built without %s: %s, then build again", name,
+			!strcmp(name, "dasynq") ? "give its headers to make DASYNQ=DIR"
+						: "install its library by scripts/deps eventloop");
 	if (options.priorities && backend->no_priorities)
 		return klat_skip(run, "%s has no priorities", name);
 	if (options.batch && backend->no_batch)

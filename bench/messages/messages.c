@@ -62,10 +62,10 @@ static bool is_alone(void)
 
 static const struct klat_option option_table[] = {
 	{ "mode",
-	  "call: one thread with its own queue, which is never empty; pass-write: the "
-	  "same, and each message is also written to an eventfd; pass-epoll: epoll also "
-	  "waits for that eventfd; threads: two threads and one message; star: a hub, "
-	  "--threads others, and a message for each of them",
+	  "call: one thread with its own queue, which is never empty; pass-write: the same, and "
+	  "each message is also written to an eventfd; pass-epoll: epoll also waits for that "
+	  "eventfd; threads: two threads and one message; star: a hub, --threads others, and a "
+	  "message for each of them",
 	  KLAT_CHOICE(mode, "call", "pass-write", "pass-epoll", "threads", "star") },
 	{ "threads", "star: threads besides the hub", KLAT_INTEGER(threads, 1, 10000) },
 	{ "wake", "threads, star: how an owner waits and is woken",

@@ -32,16 +32,16 @@ static const struct klat_option option_table[] = {
 	{ "idle", "extra work of the producer for each item, during which the consumer is idle",
 	  KLAT_INTEGER(idle, 0, 10000000), .argument = "NS" },
 	{ "items",
-	  "items in a group with semaphores, and in one without; fewer if they take more "
-	  "than 40 ms",
+	  "items in a group with semaphores, and in one without; fewer if they take more than 40 "
+	  "ms",
 	  KLAT_INTEGER(items, 1, 100000) },
 	{ "spin-before-sleep", "how long the consumer spins for the next item before it waits",
 	  KLAT_INTEGER(spin, 0, 20000000), .argument = "NS" },
 	{ "hog", "keep each CPU busy with a thread of SCHED_IDLE, or of SCHED_OTHER at nice 19",
 	  KLAT_CHOICE(hog, "none", "idle", "nice19") },
 	{ "sleeps",
-	  "each: the run is invalid unless the consumer slept for each item; any: the "
-	  "evidence counts the sleeps, and with --spin-before-sleep wake is not measured",
+	  "each: the run is invalid unless the consumer slept for each item; any: the evidence "
+	  "counts the sleeps, and with --spin-before-sleep wake is not measured",
 	  KLAT_CHOICE(any_sleeps, "each", "any") },
 	{ "low-priority", "priority of the producer; --policy sets the consumer's",
 	  KLAT_INTEGER(low_priority, 1, 98) },

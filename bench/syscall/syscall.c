@@ -64,15 +64,15 @@ struct state {
 
 static const struct klat_option option_table[] = {
 	{ "call",
-	  "the system call; close-bad closes an invalid descriptor; stat and open-close "
-	  "(two calls) use /dev/null",
+	  "the system call; close-bad closes an invalid descriptor; stat and open-close (two "
+	  "calls) use /dev/null",
 	  KLAT_CHOICE(call, "getppid", "gettid", "sched_yield", "close-bad", "write-null",
 		      "read-zero", "futex-wake-none", "clock_gettime-syscall", "stat",
 		      "open-close") },
 	{ "batch",
-	  "time N calls and 2N calls; the difference is the time of N. With 1, a sample is "
-	  "one call and includes the timer floor. Default: 1, or 100 if the counter's "
-	  "step is longer than 12.5 ns",
+	  "time N calls and 2N calls; the difference is the time of N. With 1, a sample is one "
+	  "call and includes the timer floor. Default: 1, or 100 if the counter's step is longer "
+	  "than 12.5 ns",
 	  KLAT_INTEGER(batch, 1, MAX_BATCH) },
 	{ "bytes", "bytes that write-null writes and read-zero reads",
 	  KLAT_INTEGER(bytes, 1, MAX_BYTES) },
@@ -385,18 +385,18 @@ static void verify(struct klat_run *run)
 const struct klat_benchmark klat_benchmark = {
 	.name = "syscall",
 	.summary = "a system call that does next to nothing",
-	.description = "Times one system call on one CPU, without libc, from before the "
-		       "instruction to after it: the way into the kernel and out again, and the "
-		       "little that the call does.\n\n"
-		       "With --batch N, each iteration times a loop of N calls and one of 2N, in "
-		       "random order. difference_ticks in the evidence is the mean of 2N calls "
-		       "minus that of N: the two stamps and the set-up of the loop cancel. "
-		       "call_ticks is difference_ticks divided by N. Both can be negative. The "
-		       "three or four instructions of the loop for each call do not cancel; the "
-		       "CPU runs them in parallel with the call.\n\n"
-		       "Evidence: the result and the effect of every call, the kernel's own count "
-		       "of reads and writes, and the same code in another process under a seccomp "
-		       "filter that refuses the call.",
+	.description =
+		"Times one system call on one CPU, without libc, from before the instruction to "
+		"after it: the way into the kernel and out again, and the little that the call "
+		"does.\n\n"
+		"With --batch N, each iteration times a loop of N calls and one of 2N, in random "
+		"order. difference_ticks in the evidence is the mean of 2N calls minus that of N: "
+		"the two stamps and the set-up of the loop cancel. call_ticks is difference_ticks "
+		"divided by N. Both can be negative. The three or four instructions of the loop "
+		"for each call do not cancel; the CPU runs them in parallel with the call.\n\n"
+		"Evidence: the result and the effect of every call, the kernel's own count of "
+		"reads and writes, and the same code in another process under a seccomp filter "
+		"that refuses the call.",
 	.examples =
 		"syscall\tgetppid, one call a sample\n"
 		"syscall --batch 1000\tthe mean of a thousand calls, without the floor\n"

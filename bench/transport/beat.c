@@ -42,12 +42,11 @@ int beat_begin(struct side *side, int64_t ms)
 	event._sigev_un._tid = gettid();
 	if (timer_create(CLOCK_MONOTONIC, &event, &side->beat) ||
 	    timer_settime(side->beat, 0, &beats, NULL))
-		return errno == EAGAIN
-			       ? klat_skip(side->run,
-					   "cannot make a timer for each side: the limit of "
-					   "pending signals (ulimit -i) is exhausted")
-			       : klat_error(side->run, errno, "cannot make the %s's timer: %m",
-					    side->name);
+		return errno == EAGAIN ? klat_skip(side->run,
+						   "cannot make a timer for each side: the limit "
+						   "of pending signals (ulimit -i) is exhausted")
+				       : klat_error(side->run, errno,
+						    "cannot make the %s's timer: %m", side->name);
 	side->beats = true;
 	return 0;
 }

@@ -46,44 +46,39 @@ static const struct klat_option option_table[] = {
 	  KLAT_CHOICE(transport, "thread-pointer", "shm-zero-copy", "shm-copy", "pipe", "unix",
 		      "tcp", "udp", "multicast") },
 	{ "peer",
-	  "what the other side is: auto is a thread for thread-pointer, else a process; "
-	  "netns is a process in another network namespace; remote needs --listen or "
-	  "--connect",
+	  "what the other side is: auto is a thread for thread-pointer, else a process; netns is a "
+	  "process in another network namespace; remote needs --listen or --connect",
 	  KLAT_CHOICE_OF(peer, peers) },
 	{ "wait",
-	  "how both sides wait: spin polls; block sleeps in the kernel; auto blocks if "
-	  "both are on one CPU, else it spins",
+	  "how both sides wait: spin polls; block sleeps in the kernel; auto blocks if both are on "
+	  "one CPU, else it spins",
 	  KLAT_CHOICE(wait, "auto", "spin", "block") },
 	{ "touch",
-	  "who touches each block: nobody; the receiver, which reads it; or also the "
-	  "sender, which writes all of it",
+	  "who touches each block: nobody; the receiver, which reads it; or also the sender, which "
+	  "writes all of it",
 	  KLAT_CHOICE(touch, "none", "read", "write") },
 	{ "rate",
-	  "messages per second, each sent when it is due; 0: each is sent after the last "
-	  "answer",
+	  "messages per second, each sent when it is due; 0: each is sent after the last answer",
 	  KLAT_INTEGER(rate, 0, 10000000) },
 	{ "datagram",
-	  "udp, multicast: bytes in a datagram; a larger message is cut into parts with a "
-	  "header of 16 bytes each",
+	  "udp, multicast: bytes in a datagram; a larger message is cut into parts with a header "
+	  "of 16 bytes each",
 	  KLAT_INTEGER(datagram, SMALLEST_DATAGRAM, LARGEST_DATAGRAM) },
 	{ "drop-every",
 	  "self-test for udp, multicast: drop one datagram in N, at random; 0 for none",
 	  KLAT_INTEGER(drop_every, 0, 1000000) },
 	{ "reorder-every",
-	  "self-test for udp, multicast: hold one datagram in N back until the next is "
-	  "sent",
+	  "self-test for udp, multicast: hold one datagram in N back until the next is sent",
 	  KLAT_INTEGER(reorder_every, 0, 1000000) },
 	{ "duplicate-every", "self-test for udp, multicast: send one datagram in N twice",
 	  KLAT_INTEGER(duplicate_every, 0, 1000000) },
 	{ "listen",
-	  "answer the --connect of another machine at this port; measures the turnaround "
-	  "here",
+	  "answer the --connect of another machine at this port; measures the turnaround here",
 	  KLAT_INTEGER(listen, 1, 65535), .unrecorded = true, .argument = "PORT" },
 	{ "connect", "send to the --listen of another machine", KLAT_TEXT(connect),
 	  .unrecorded = true, .argument = "ADDRESS:PORT" },
 	{ "wait-for",
-	  "how long --listen and --connect wait for the other machine, before and during "
-	  "the run",
+	  "how long --listen and --connect wait for the other machine, before and during the run",
 	  KLAT_INTEGER(wait_for, 1, 86400), .unrecorded = true, .argument = "SECONDS" },
 	{ "interface", "multicast: the network interface (default: by address)",
 	  KLAT_TEXT(interface), .unrecorded = true, .argument = "NAME" },
@@ -98,8 +93,8 @@ static const struct klat_metric metrics[] = {
 		   .untraceable = "a half has no stamps of its own; explain round_trip" },
 	[RESPONSE] = { "response", "with --rate: from the due time of the message to the answer",
 		       .path_length = false,
-		       .untraceable = "the copy of a trace delays the next messages; explain "
-				      "round_trip" },
+		       .untraceable =
+			       "the copy of a trace delays the next messages; explain round_trip" },
 	[TURNAROUND] = { "turnaround",
 			 "with --listen: receipt of the message to send of the answer",
 			 .path_length = true, .taken_by = "responder" },
@@ -167,10 +162,9 @@ static int parse_connect(struct klat_run *run)
 		if (inet_pton(AF_INET, address, &state->listener.sin_addr) == 1)
 			return 0;
 	}
-	return klat_usage(run,
-			  "--connect takes an IPv4 address and a port, as in 192.0.2.1:7718, not "
-			  "'%s'",
-			  options.connect);
+	return klat_usage(
+		run, "--connect takes an IPv4 address and a port, as in 192.0.2.1:7718, not '%s'",
+		options.connect);
 }
 
 static int configure_peer(struct klat_run *run)
@@ -194,8 +188,8 @@ static int configure_peer(struct klat_run *run)
 		return klat_usage(run, "--peer %s takes --transport tcp, udp or multicast",
 				  peers[options.peer]);
 	if (options.interface && (options.transport != MULTICAST || options.peer == NETNS))
-		return klat_usage(run, "--interface needs --transport multicast, without "
-				       "--peer netns");
+		return klat_usage(run,
+				  "--interface needs --transport multicast, without --peer netns");
 	if (options.interface && (!options.interface[0] || strlen(options.interface) >= IFNAMSIZ))
 		return klat_usage(run,
 				  "--interface takes a name of at most %d characters, not '%s'",
@@ -218,9 +212,9 @@ static int configure_waits(struct klat_run *run)
 	if (options.wait == AUTO)
 		options.wait = run->one_cpu && options.peer != REMOTE ? BLOCK : SPIN;
 	if (run->soak && options.wait == SPIN && !options.rate)
-		return klat_usage(run, "--soak: transport soaks with --wait block, or with --rate: "
-				       "otherwise spinning sides take samples faster than klat "
-				       "records them");
+		return klat_usage(
+			run, "--soak: transport soaks with --wait block, or with --rate: otherwise "
+			     "spinning sides take samples faster than klat records them");
 	if (options.rate && options.listen)
 		return klat_usage(run, "--rate belongs to the initiator: give it with --connect");
 	if (options.wait == SPIN && options.rate && options.rate < LOWEST_SPIN_RATE)
@@ -359,8 +353,7 @@ const struct klat_benchmark klat_benchmark = {
 		"--touch read and write add the program's work on the data to the timed part. klat "
 		"checks the number of every message. With --touch read or write it also checks all "
 		"bytes of every message, else only those of the last message, and in a soak those "
-		"of "
-		"a few answers.\n\n"
+		"of a few answers.\n\n"
 		"Spinning sides poll and never sleep; blocking sides sleep for every message. The "
 		"evidence shows both. With --rate, messages are due at fixed times, and response "
 		"counts from the due time, so a delay shows in all messages that it delays. The "

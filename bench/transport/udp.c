@@ -70,8 +70,8 @@ static int answer_again(struct side *side, const struct fragment *header)
 static int say_lost(struct side *side)
 {
 	return klat_error(side->run, ETIMEDOUT,
-			  "a message of %lld bytes was not answered for %lld s: is the other "
-			  "side running, and is net.core.rmem_max large enough?",
+			  "a message of %lld bytes was not answered for %lld s: is the other side "
+			  "running, and is net.core.rmem_max large enough?",
 			  (long long)options.bytes, (long long)side->limit_ms / 1000);
 }
 

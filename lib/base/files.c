@@ -55,8 +55,8 @@ const char *klat_file_error(int error)
 		return "it is, or is below, a symbolic link, which klat does not follow in a "
 		       "record; remove the link";
 	case EMLINK:
-		return "it has hard links, and klat would change the file under each name; "
-		       "replace it by a copy, or remove it";
+		return "it has hard links, and klat would change the file under each name; replace "
+		       "it by a copy, or remove it";
 	case ENXIO:
 		return "it is not a regular file; remove it";
 	case EWOULDBLOCK:

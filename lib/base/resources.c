@@ -17,10 +17,10 @@ int klat_allow_files(struct klat_run *run, int64_t files)
 	if (getrlimit(RLIMIT_NOFILE, &limit) || limit.rlim_cur >= (rlim_t)files)
 		return 0;
 	if (limit.rlim_max < (rlim_t)files)
-		return klat_skip(run,
-				 "needs %lld open files, and the hard limit is %lld: raise it "
-				 "(ulimit -Hn)",
-				 (long long)files, (long long)limit.rlim_max);
+		return klat_skip(
+			run,
+			"needs %lld open files, and the hard limit is %lld: raise it (ulimit -Hn)",
+			(long long)files, (long long)limit.rlim_max);
 	limit.rlim_cur = files;
 	return setrlimit(RLIMIT_NOFILE, &limit)
 		       ? klat_error(run, errno, "cannot raise the limit on open files: %m")

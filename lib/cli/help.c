@@ -88,8 +88,7 @@ static void print_options(const struct klat_benchmark *benchmark, const char *ti
 const char klat_exit_statuses[] =
 	"0 measured; 1 failed; 2 wrong command line or full disk; 3 measured, but the evidence "
 	"refutes the result; 4 skipped: the reason is on standard error (too few CPUs, no device, "
-	"no "
-	"privilege).";
+	"no privilege).";
 
 void klat_help(const struct klat_benchmark *benchmark, FILE *out)
 {

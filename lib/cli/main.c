@@ -193,9 +193,9 @@ static int run_command(struct klat_run *run, int argc, char **argv)
 	 */
 	if (klat_arch_is_trapped(klat_ticks) &&
 	    (prctl(PR_SET_TSC, PR_TSC_ENABLE) || klat_arch_is_trapped(klat_ticks))) {
-		klat_skip(run, "a program may not read this CPU's counter here, and "
-			       "prctl(PR_SET_TSC) could not allow it: start klat from a process "
-			       "that may read it");
+		klat_skip(run,
+			  "a program may not read this CPU's counter here, and prctl(PR_SET_TSC) "
+			  "could not allow it: start klat from a process that may read it");
 		warn_of_status(run);
 		return EXIT_SKIPPED;
 	}

@@ -21,24 +21,24 @@ static const char *const library_faults[] = { "unpinned", "policy", "fault", "ed
 
 static const struct klat_option common_options[] = {
 	{ "cpus",
-	  "a CPU for each role, as in 2,3 or 4-7; a repeated number puts two roles on one "
-	  "CPU; \"one\" puts all roles on one CPU that klat chooses",
+	  "a CPU for each role, as in 2,3 or 4-7; a repeated number puts two roles on one CPU; "
+	  "\"one\" puts all roles on one CPU that klat chooses",
 	  KLAT_TEXT(cpus), .argument = "LIST" },
 	{ "iterations", "timed iterations", KLAT_INTEGER(iterations, 1, 10000000) },
 	{ "warmup", "iterations before the timed ones; 0 counts as 1",
 	  KLAT_INTEGER(warmup, 0, 10000000) },
 	{ "policy",
-	  "scheduling policy; fifo and rr may have a priority, as in fifo:50 (1 to 99). If "
-	  "the kernel refuses it, the run fails. If the kernel refuses the default, the "
-	  "run warns and uses SCHED_OTHER",
+	  "scheduling policy; fifo and rr may have a priority, as in fifo:50 (1 to 99). If the "
+	  "kernel refuses it, the run fails. If the kernel refuses the default, the run warns and "
+	  "uses SCHED_OTHER",
 	  KLAT_TEXT(policy), .argument = "fifo|rr|other" },
 	{ "dma-latency",
-	  "during the run, hold this latency in /dev/cpu_dma_latency; 0 keeps CPUs out of "
-	  "idle states",
+	  "during the run, hold this latency in /dev/cpu_dma_latency; 0 keeps CPUs out of idle "
+	  "states",
 	  KLAT_INTEGER(dma_latency, 0, 1000000000), .argument = "US" },
 	{ "guest-halt-poll",
-	  "in a guest, during the run: set haltpoll's guest_halt_poll_ns, for how long an "
-	  "idle CPU polls before it halts",
+	  "in a guest, during the run: set haltpoll's guest_halt_poll_ns, for how long an idle CPU "
+	  "polls before it halts",
 	  KLAT_INTEGER(guest_halt_poll, 0, 10000000), .argument = "NS" },
 	{ "soak", "measure for S seconds instead of a number of iterations; needs --record",
 	  KLAT_INTEGER(soak_s, 1, 100000000), .argument = "S" },
@@ -51,8 +51,8 @@ static const struct klat_option common_options[] = {
 	{ "record", "append the run to the session in this directory, or start one there",
 	  KLAT_TEXT(record), .argument = "DIR" },
 	{ "label",
-	  "with --record: name of the kernel under test, if this run starts the session "
-	  "(default: the kernel's release)",
+	  "with --record: name of the kernel under test, if this run starts the session (default: "
+	  "the kernel's release)",
 	  KLAT_TEXT(label), .argument = "NAME" },
 	{ "seed", "with --record: seed of the plan", KLAT_INTEGER(seed, 0, INT64_MAX) },
 	{ "run", "with --record: number of this run", KLAT_INTEGER(run, 0, INT64_MAX) },
@@ -66,8 +66,8 @@ static const struct klat_option common_options[] = {
 	  KLAT_FLAG(under_load) },
 	{ "quiet", "print only warnings and errors", KLAT_FLAG(quiet) },
 	{ "inject",
-	  "self-test: spin this long between the stamps of half of the iterations, those "
-	  "whose number in binary has an odd count of ones",
+	  "self-test: spin this long between the stamps of half of the iterations, those whose "
+	  "number in binary has an odd count of ones",
 	  KLAT_INTEGER(inject_ns, 1, 100000000), .argument = "NS" },
 	{ "plant", "self-test: spoil the measurement on purpose; the evidence has to refute it",
 	  KLAT_TEXT(plant), .choices = library_faults },
@@ -237,9 +237,9 @@ int klat_options_parse(struct klat_run *run, struct klat_common *common, int arg
 	while (at = optind, (code = getopt_long(argc, argv, "+:h", table, &index)) != -1) {
 		if (code == ':' || code == '?') {
 			klat_warn(run,
-				  code == ':' ? "%s needs a value; see --help"
-					      : "unknown, ambiguous or misused option '%s'; see "
-						"--help",
+				  code == ':'
+					  ? "%s needs a value; see --help"
+					  : "unknown, ambiguous or misused option '%s'; see --help",
 				  argv[at]);
 			goto out;
 		}

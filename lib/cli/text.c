@@ -273,8 +273,8 @@ static void print_floor(const struct klat_run *run, FILE *out)
 		print_timed_floor(run, out);
 	else if (klat_counted())
 		fprintf(out,
-			"\ntimer floor %" PRIu64 " instructions; counted mode: path lengths on one "
-			"CPU, no times\n",
+			"\ntimer floor %" PRIu64
+			" instructions; counted mode: path lengths on one CPU, no times\n",
 			run->library->floor);
 	else
 		fputs("\nemulated mode: the counter measures no time; only the evidence counts\n",

@@ -91,11 +91,10 @@ static int check_governor(struct klat_run *run)
 	read_governor(governor, sizeof(governor));
 	if (!strcmp(governor, "haltpoll"))
 		return 0;
-	return klat_skip(
-		run,
-		"--guest-halt-poll has no effect under the cpuidle governor %s: it needs haltpoll, "
-		"which a KVM guest has with the cpuidle-haltpoll driver",
-		governor);
+	return klat_skip(run,
+			 "--guest-halt-poll has no effect under the cpuidle governor %s: it needs "
+			 "haltpoll, which a KVM guest has with the cpuidle-haltpoll driver",
+			 governor);
 }
 
 static int check_adaptive(struct klat_run *run)
@@ -104,10 +103,9 @@ static int check_adaptive(struct klat_run *run)
 
 	klat_read_line(PARAMETERS "/guest_halt_poll_allow_shrink", allowed, sizeof(allowed));
 	if (allowed[0] == 'N' || klat_read_count(PARAMETERS "/guest_halt_poll_shrink") == 1)
-		return klat_skip(
-			run, "--guest-halt-poll cannot lower the polling limits of the CPUs; write "
-			     "Y to guest_halt_poll_allow_shrink and 2 to guest_halt_poll_shrink "
-			     "in " PARAMETERS);
+		return klat_skip(run, "--guest-halt-poll cannot lower the polling limits of the "
+				      "CPUs; write Y to guest_halt_poll_allow_shrink and 2 to "
+				      "guest_halt_poll_shrink in " PARAMETERS);
 	return 0;
 }
 
@@ -261,8 +259,8 @@ int klat_halt_poll_hold(struct klat_run *run, struct klat_halt_poll *hold, int64
 		return klat_skip(run, "--guest-halt-poll needs " VALUE ", which does not exist");
 	if (hold->file < 0)
 		return klat_skip(run,
-				 "cannot write " VALUE ": %s; run as root, or without "
-				 "--guest-halt-poll",
+				 "cannot write " VALUE
+				 ": %s; run as root, or without --guest-halt-poll",
 				 strerror(errno));
 	hold->open = true;
 	err = take(run, hold, ns);

@@ -77,16 +77,15 @@ static int fail_tun(struct klat_run *run, const char *name)
 {
 	switch (errno) {
 	case EPERM:
-		return klat_skip(run,
-				 "cannot make a tun device (%s): run as root, or with "
-				 "CAP_NET_ADMIN",
-				 strerror(errno));
+		return klat_skip(
+			run, "cannot make a tun device (%s): run as root, or with CAP_NET_ADMIN",
+			strerror(errno));
 	case EBUSY:
 	case EEXIST:
-		return klat_error(run, errno,
-				  "network device %s exists already: choose another name with "
-				  "--device",
-				  name);
+		return klat_error(
+			run, errno,
+			"network device %s exists already: choose another name with --device",
+			name);
 	default:
 		return klat_error(run, errno, "cannot make the tun device %s: %m", name);
 	}

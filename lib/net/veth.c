@@ -129,8 +129,7 @@ int klat_net_in_child(struct klat_run *run, int (*body)(struct klat_run *run))
 		_exit(body(run) ? 1 : 0);
 	if (waitpid(pid, &status, 0) < 0)
 		return klat_error(run, errno,
-				  "cannot wait for the process that makes the network: "
-				  "%m");
+				  "cannot wait for the process that makes the network: %m");
 	if (WIFSIGNALED(status))
 		return klat_error(run, EIO, "signal %d killed the process that makes the network",
 				  WTERMSIG(status));

@@ -31,11 +31,11 @@ static int refuse(struct klat_run *run, int directory, const char *name, const c
 	snprintf(self, sizeof(self), "/proc/self/fd/%d", directory);
 	if (readlink(self, where, sizeof(where) - 1) < 0)
 		where[0] = 0;
-	return klat_error(run, ELOOP,
-			  "cannot record into %s: %s/%s is a symbolic link to %s, which another "
-			  "user can have made; as root, name the directory itself, or remove the "
-			  "link",
-			  run->library->common.record, where, name, target);
+	return klat_error(
+		run, ELOOP,
+		"cannot record into %s: %s/%s is a symbolic link to %s, which another user can "
+		"have made; as root, name the directory itself, or remove the link",
+		run->library->common.record, where, name, target);
 }
 
 /* Open the directory from which the path of the link `name` starts. `*target` is this path,

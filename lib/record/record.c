@@ -16,10 +16,9 @@
 
 const char klat_record_header[] =
 	"boot,order,benchmark,params,run,metric,unit,status,reason,first_sample,n,mean,stddev,min,"
-	"p50,p90,p99,max,floor,"
-	"cpus,placement,policy,voluntary,involuntary,minor_faults,major_faults,migrations,wait_ns,"
-	"irq_res,irq_cal,"
-	"irq_tlb,irq_loc,steal_ms,smi,evidence,start_ns,elapsed_ns,rows,check\n";
+	"p50,p90,p99,max,floor,cpus,placement,policy,voluntary,involuntary,minor_faults,major_"
+	"faults,migrations,wait_ns,irq_res,irq_cal,irq_tlb,irq_loc,steal_ms,smi,evidence,start_ns,"
+	"elapsed_ns,rows,check\n";
 
 /* As RFC 4180 says, but without line breaks. A comma precedes every field but the first. */
 static void field(FILE *out, const char *text)
@@ -361,11 +360,11 @@ int klat_record_append(struct klat_run *run, int session)
 	}
 	flock(session, LOCK_UN);
 	if (!err && longest_err)
-		return klat_error(run, -longest_err,
-				  "cannot record into %s: " LONGEST_FILE
-				  ": %s; the figures of this segment were kept without its longest "
-				  "samples",
-				  run->library->common.record, klat_file_error(-longest_err));
+		return klat_error(
+			run, -longest_err,
+			"cannot record into %s: " LONGEST_FILE
+			": %s; the figures of this segment were kept without its longest samples",
+			run->library->common.record, klat_file_error(-longest_err));
 	return err ? klat_error(run, -err,
 				"cannot record into %s: %s: %s; nothing of this %s was kept",
 				run->library->common.record, name, klat_file_error(-err),

@@ -223,11 +223,13 @@ static int read_tsc(struct klat_run *run, const json_t *json)
 	tsc->quantum = json_integer_value(json_object_get(object, "quantum"));
 	tsc->invariant = json_is_true(json_object_get(object, "invariant"));
 	snprintf(tsc->second_method, sizeof(tsc->second_method), "%s", method ? method : "");
-	return is_sane(tsc) ? 0
-			    : klat_error(run, EINVAL,
-					 "%s/" SESSION_FILE " holds an impossible calibration: "
-					 "record into another directory",
-					 run->library->common.record);
+	return is_sane(tsc)
+		       ? 0
+		       : klat_error(
+				 run, EINVAL,
+				 "%s/" SESSION_FILE
+				 " holds an impossible calibration: record into another directory",
+				 run->library->common.record);
 }
 
 /* A sched_ext scheduler can be loaded or ejected while the machine runs. */
@@ -345,11 +347,10 @@ static int check_inherited(struct klat_run *run, const json_t *json)
 				       json_string_value(value), then);
 			continue;
 		}
-		err = klat_error(
-			run, EINVAL,
-			"%s has runs that inherited %s %s, and this run inherits %s: record into "
-			"another directory",
-			run->library->common.record, name, then, json_string_value(value));
+		err = klat_error(run, EINVAL,
+				 "%s has runs that inherited %s %s, and this run inherits %s: "
+				 "record into another directory",
+				 run->library->common.record, name, then, json_string_value(value));
 	}
 	json_decref(inherited);
 	return err;
@@ -502,8 +503,7 @@ int klat_session_join(struct klat_run *run)
 	json_decref(text);
 	if (label && changes_direction(label))
 		return klat_error(run, EINVAL,
-				  "the label holds a character that changes the "
-				  "direction of text");
+				  "the label holds a character that changes the direction of text");
 	session = klat_record_directory(run);
 	if (session < 0)
 		return session;

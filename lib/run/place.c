@@ -27,8 +27,8 @@ int klat_place_given(struct klat_run *run, const char *list)
 					  "--cpus: CPU %d does not exist or is offline (%d online)",
 					  run->cpus[i], klat_cpu_weight(&online));
 		return klat_usage(run,
-				  "--cpus: CPU %d is outside the cpuset of this control "
-				  "group or container; choose another, or widen the cpuset",
+				  "--cpus: CPU %d is outside the cpuset of this control group or "
+				  "container; choose another, or widen the cpuset",
 				  run->cpus[i]);
 	}
 	run->cpus_given = true;

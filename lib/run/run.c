@@ -121,8 +121,8 @@ static int take_policy(struct klat_run *run)
 				  "--policy other",
 				  klat_policy_name(policy->policy), policy->priority);
 	klat_warn(run,
-		  "%s:%d refused (%s): measuring under SCHED_OTHER, not comparable with "
-		  "real-time figures",
+		  "%s:%d refused (%s): measuring under SCHED_OTHER, not comparable with real-time "
+		  "figures",
 		  klat_policy_name(policy->policy), policy->priority, strerror(-err));
 	policy->policy = SCHED_OTHER;
 	policy->priority = 0;

@@ -75,8 +75,8 @@ static pid_t fork_measured(struct klat_run *run)
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		if (getppid() != supervisor) {
 			klat_error(run, EPERM,
-				   "the measured process cannot identify its parent: "
-				   "getpid() or getppid() failed");
+				   "the measured process cannot identify its parent: getpid() or "
+				   "getppid() failed");
 			_exit(EXIT_FAILURE);
 		}
 		/* Ctrl-C reaches both processes. In a soak, the supervisor still needs this one. */

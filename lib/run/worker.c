@@ -175,10 +175,10 @@ static void fail(const struct klat_worker *worker)
 		klat_error(worker->run, -worker->result,
 			   "the %s on CPU %d failed at iteration %lld: %s", worker->noun,
 			   worker->cpu, (long long)worker->iteration,
-			   worker->result == -ETIMEDOUT ? "timed out waiting for another thread "
-							  "of the run; is another real-time task "
-							  "on these CPUs?"
-							: strerror(-worker->result));
+			   worker->result == -ETIMEDOUT
+				   ? "timed out waiting for another thread of the run; is another "
+				     "real-time task on these CPUs?"
+				   : strerror(-worker->result));
 	_exit(1);
 }
 
@@ -275,11 +275,11 @@ static klat_cpu_set affinity_of(const struct klat_worker *worker)
 static int start_failed(struct klat_worker *worker, int error)
 {
 	if (error == EAGAIN)
-		return klat_skip(worker->run,
-				 "needs %d threads or processes, and no more than %d could be "
-				 "started: a limit (ulimit -u, pids.max, kernel.threads-max) or "
-				 "memory is exhausted",
-				 worker->run->worker_count, (int)(worker - worker->run->workers));
+		return klat_skip(
+			worker->run,
+			"needs %d threads or processes, and no more than %d could be started: a "
+			"limit (ulimit -u, pids.max, kernel.threads-max) or memory is exhausted",
+			worker->run->worker_count, (int)(worker - worker->run->workers));
 	return klat_error(
 		worker->run, error, "cannot start the %s on CPU %d under %s:%d: %m%s", worker->noun,
 		worker->cpu, klat_policy_name(policy_of(worker)), priority_of(worker),

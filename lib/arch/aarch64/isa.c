@@ -46,8 +46,8 @@ void klat_arch_count_instructions(void)
 const char *klat_arch_missing(void)
 {
 	if (cannot_count)
-		return "the counter does not count instructions here: QEMU must run with "
-		       "-cpu max,cntfrq=1000000000 -icount shift=0";
+		return "the counter does not count instructions here: QEMU must run with -cpu "
+		       "max,cntfrq=1000000000 -icount shift=0";
 	if (__rseq_size || klat_arch_machine() == KLAT_ARCH_EMULATED)
 		return NULL;
 	return "the C library has not registered rseq, which proves the CPU of a stamp: the kernel "

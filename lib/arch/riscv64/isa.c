@@ -56,9 +56,7 @@ static bool await_step(uint64_t *step, uint64_t *ticks)
 	/* An interrupt hides steps. */
 	for (int i = 0; i < 1000; i++) {
 		__asm__ volatile("rdtime %0\n"
-				 "1:\trdcycle %2\n\t"
-				 "rdtime %1\n\t"
-				 "beq %0, %1, 1b"
+				 "1:\trdcycle %2\n\trdtime %1\n\tbeq %0, %1, 1b"
 				 : "=&r"(before), "=&r"(*step), "=&r"(*ticks));
 		if (*step == before + 1)
 			return true;

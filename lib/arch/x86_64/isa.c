@@ -45,8 +45,8 @@ const char *klat_arch_missing(void)
 	unsigned int a, b, c, d;
 
 	if (cannot_count)
-		return "the counter does not count instructions here: QEMU must run with "
-		       "-icount shift=0";
+		return "the counter does not count instructions here: QEMU must run with -icount "
+		       "shift=0";
 	return __get_cpuid(0x80000001, &a, &b, &c, &d) && (d & 1u << 27)
 		       ? NULL
 		       : "this CPU has no RDTSCP instruction";
