@@ -16,13 +16,6 @@ struct epoll {
 	int fd, limit;
 };
 
-static uint32_t flags_of(const struct loop *loop)
-{
-	return loop->backend == &backend_epoll_oneshot ? EPOLLIN | EPOLLONESHOT
-	       : loop->backend == &backend_epoll_edge  ? EPOLLIN | EPOLLET
-						       : EPOLLIN;
-}
-
 static int open_epoll(struct loop *loop)
 {
 	struct epoll *epoll = loop->own;
@@ -37,9 +30,12 @@ static int open_epoll(struct loop *loop)
 static int watch(struct loop *loop)
 {
 	struct epoll *epoll = loop->own;
+	const uint32_t mode = loop->backend == &backend_epoll_oneshot ? EPOLLONESHOT
+			      : loop->backend == &backend_epoll_edge  ? EPOLLET
+								      : 0;
 
 	for (struct pair *pair = loop->pairs; pair < loop->end; pair++) {
-		struct epoll_event event = { .events = flags_of(loop), .data.ptr = pair };
+		struct epoll_event event = { .events = EPOLLIN | mode, .data.ptr = pair };
 
 		if (epoll_ctl(epoll->fd, EPOLL_CTL_ADD, pair->in, &event))
 			return -errno;

@@ -51,20 +51,10 @@ static void send_first(const struct klat_run *run, struct loop *loop, int64_t i)
 			loop_send(loop, pair);
 }
 
-/* After a pass that found nothing: whether such passes have lasted too long. */
-static bool given_up(int64_t *since)
-{
-	int64_t now = klat_now_ns();
-
-	if (!*since)
-		*since = now;
-	return now - *since > LOST_NS;
-}
-
 static int run_chain(struct loop *loop, int64_t writes)
 {
 	struct tally *tally = &loop->tally;
-	int64_t empty_since = 0;
+	int64_t empty_since = 0, now;
 	int err = 0;
 
 	while (tally->reads < writes && !err && !loop->error) {
@@ -78,7 +68,9 @@ static int run_chain(struct loop *loop, int64_t writes)
 			continue;
 		}
 		tally->empty++;
-		if (given_up(&empty_since))
+		now = klat_now_ns();
+		empty_since = empty_since ?: now;
+		if (now - empty_since > LOST_NS)
 			break;
 	}
 	return err ? err : loop->error;

@@ -115,19 +115,6 @@ static void *hog_main(void *argument)
 		;
 }
 
-/* Start a hog on `cpu`. It ends with the process. */
-static int hog_start(struct klat_run *run, struct hog *hog, int kind, int cpu)
-{
-	int err;
-
-	hog->kind = kind;
-	err = klat_thread_start(&hog->thread, cpu, hog_main, hog);
-	if (err)
-		return klat_cannot_start(run, -err, "a hog");
-	hog->started = true;
-	return 0;
-}
-
 static int setup(struct klat_run *run)
 {
 	struct state *state = run->state;
@@ -145,9 +132,13 @@ static int setup(struct klat_run *run)
 	state->items = run->iterations +
 		       (run->iterations + state->stretch - 1) / state->stretch * state->early;
 	for (int i = 0; i < (run->one_cpu ? 1 : 2) && options.hog != HOG_NONE; i++) {
-		err = hog_start(run, &state->hogs[i], options.hog, run->cpus[i]);
+		struct hog *hog = &state->hogs[i];
+
+		hog->kind = options.hog;
+		err = klat_thread_start(&hog->thread, run->cpus[i], hog_main, hog);
 		if (err)
-			return err;
+			return klat_cannot_start(run, -err, "a hog");
+		hog->started = true;
 	}
 	run->workers[0].sleeps = options.any_sleeps ? KLAT_COUNTED : KLAT_MOSTLY;
 	run->workers[0].most_sleeps = 1;

@@ -3,7 +3,6 @@
 #include "inet.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <time.h>
@@ -213,13 +212,6 @@ bool fragment_take(struct side *side, const struct fragment *header, size_t size
 	side->next_part = fragment_next(side, side->next_part, false);
 	side->tally.repaired += header->kind == REPAIR;
 	return true;
-}
-
-int fragment_set_waits(struct klat_run *run, int fd)
-{
-	if (options.wait == SPIN && fcntl(fd, F_SETFL, O_NONBLOCK))
-		return klat_error(run, errno, "cannot keep a socket from blocking: %m");
-	return 0;
 }
 
 bool falls_silent(struct side *side, struct patience *patience)

@@ -97,9 +97,6 @@ static inline bool fragments_complete(const struct side *side)
 	return side->gathered == side->parts;
 }
 
-/* Set up a socket for --wait; 0, or -errno, described. */
-int fragment_set_waits(struct klat_run *run, int fd);
-
 /* How long a receiver waits for a datagram, and how long it has waited. */
 struct patience {
 	uint64_t limit; /* ticks */

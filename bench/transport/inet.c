@@ -5,6 +5,7 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -78,6 +79,13 @@ int inet_connect(struct klat_run *run, int fd, const struct sockaddr_in *to)
 		return klat_skip(run, "no network interface that is up leads to %s",
 				 inet_ntoa(to->sin_addr));
 	return klat_error(run, errno, "cannot connect to %s: %m", inet_ntoa(to->sin_addr));
+}
+
+int inet_set_wait(struct klat_run *run, int fd)
+{
+	if (options.wait == SPIN && fcntl(fd, F_SETFL, O_NONBLOCK))
+		return klat_error(run, errno, "cannot keep a descriptor from blocking: %m");
+	return 0;
 }
 
 int inet_no_delay(struct klat_run *run, int fd)

@@ -18,6 +18,8 @@ int inet_socket(struct klat_run *run, int side, int type, struct in_addr address
 /* The address and port that a socket is bound to. */
 int inet_name(struct klat_run *run, int fd, struct sockaddr_in *name);
 int inet_connect(struct klat_run *run, int fd, const struct sockaddr_in *to);
+/* Set up a descriptor for --wait. */
+int inet_set_wait(struct klat_run *run, int fd);
 /* Send messages of any size at once. */
 int inet_no_delay(struct klat_run *run, int fd);
 /* Make the receive buffer large enough for a whole message, within the limits of the system. */

@@ -25,12 +25,6 @@ static size_t chunk_ring(void)
 	return sizeof(struct ring) + RING_SLOTS * chunk_of();
 }
 
-static int open_nothing(struct klat_run *run)
-{
-	(void)run;
-	return 0;
-}
-
 static int push_block(struct side *side, uint64_t word, uint64_t where)
 {
 	struct slot *slot;
@@ -135,21 +129,14 @@ static int receive_copy(struct side *side, struct message *message)
 	return 0;
 }
 
-const struct transport thread_pointer = { .name = "thread-pointer",
-					  .ring_size = descriptor_ring,
-					  .open = open_nothing,
+const struct transport thread_pointer = { .ring_size = descriptor_ring,
 					  .send = send_pointer,
 					  .receive = receive_pointer };
 
-const struct transport shm_zero_copy = { .name = "shm-zero-copy",
-					 .ring_size = descriptor_ring,
-					 .open = open_nothing,
+const struct transport shm_zero_copy = { .ring_size = descriptor_ring,
 					 .send = send_offset,
 					 .receive = receive_offset };
 
-const struct transport shm_copy = { .name = "shm-copy",
-				    .copies = true,
-				    .ring_size = chunk_ring,
-				    .open = open_nothing,
-				    .send = send_copy,
-				    .receive = receive_copy };
+const struct transport shm_copy = {
+	.copies = true, .ring_size = chunk_ring, .send = send_copy, .receive = receive_copy
+};

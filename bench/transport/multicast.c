@@ -244,8 +244,8 @@ static int make_side(struct klat_run *run, int index, struct sockaddr_in *name)
 	if (setsockopt(side->out, IPPROTO_IP, IP_MULTICAST_IF, &membership, sizeof(membership)))
 		return klat_error(run, errno, "cannot send to a group through %s: %m", interface);
 	inet_make_room(side->in);
-	err = fragment_set_waits(run, side->in);
-	err = err ?: fragment_set_waits(run, side->out);
+	err = inet_set_wait(run, side->in);
+	err = err ?: inet_set_wait(run, side->out);
 	return err ? err : inet_name(run, side->in, name);
 }
 
@@ -274,8 +274,7 @@ static int open_multicast(struct klat_run *run)
 	return inet_make(run, make_multicast);
 }
 
-const struct transport multicast = { .name = "multicast",
-				     .copies = true,
+const struct transport multicast = { .copies = true,
 				     .datagrams = true,
 				     .internet = true,
 				     .beat_ms = status_ms,

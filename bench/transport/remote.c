@@ -150,7 +150,7 @@ static int agree(struct klat_run *run)
 	snprintf(own, sizeof(own),
 		 "transport=%s;bytes=%lld;touch=%d;wait=%d;iterations=%lld;warmup=%lld;datagram=%"
 		 "lld",
-		 state->sides[INITIATOR].transport->name, (long long)options.bytes, options.touch,
+		 transport_names[options.transport], (long long)options.bytes, options.touch,
 		 options.wait, (long long)run->iterations, (long long)run->warmup,
 		 (long long)options.datagram);
 	err = exchange(run, own, other, sizeof(own));

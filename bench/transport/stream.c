@@ -12,7 +12,6 @@
 #include "sync/sync.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -125,12 +124,13 @@ static int receive_by_socket(struct side *side, struct message *message)
 static int set_waits(struct klat_run *run)
 {
 	const struct state *state = run->state;
+	int err = 0;
 
-	for (int i = 0; i < 2 && options.wait == SPIN; i++)
-		if (state->sides[i].in >= 0 && (fcntl(state->sides[i].in, F_SETFL, O_NONBLOCK) ||
-						fcntl(state->sides[i].out, F_SETFL, O_NONBLOCK)))
-			return klat_error(run, errno, "cannot keep a descriptor from blocking: %m");
-	return 0;
+	for (int i = 0; i < 2 && !err; i++)
+		if (state->sides[i].in >= 0)
+			err = inet_set_wait(run, state->sides[i].in)
+				      ?: inet_set_wait(run, state->sides[i].out);
+	return err;
 }
 
 static int open_pipes(struct klat_run *run)
@@ -205,20 +205,15 @@ static int open_tcp(struct klat_run *run)
 	return err ? err : set_waits(run);
 }
 
-const struct transport pipe_transport = { .name = "pipe",
-					  .copies = true,
-					  .open = open_pipes,
-					  .send = send_by_pipe,
-					  .receive = receive_by_pipe };
+const struct transport pipe_transport = {
+	.copies = true, .open = open_pipes, .send = send_by_pipe, .receive = receive_by_pipe
+};
 
-const struct transport unix_transport = { .name = "unix",
-					  .copies = true,
-					  .open = open_unix,
-					  .send = send_by_socket,
-					  .receive = receive_by_socket };
+const struct transport unix_transport = {
+	.copies = true, .open = open_unix, .send = send_by_socket, .receive = receive_by_socket
+};
 
-const struct transport tcp = { .name = "tcp",
-			       .copies = true,
+const struct transport tcp = { .copies = true,
 			       .internet = true,
 			       .open = open_tcp,
 			       .send = send_by_socket,

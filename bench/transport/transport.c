@@ -36,6 +36,15 @@ static const struct transport *const transports[] = {
 	&thread_pointer, &shm_zero_copy, &shm_copy, &pipe_transport,
 	&unix_transport, &tcp,           &udp,      &multicast,
 };
+const char *const transport_names[] = { "thread-pointer",
+					"shm-zero-copy",
+					"shm-copy",
+					"pipe",
+					"unix",
+					"tcp",
+					"udp",
+					"multicast",
+					NULL };
 static const char *const peers[] = { "auto", "thread", "process", "netns", "remote", NULL };
 
 struct options options = { .bytes = 100, .datagram = LARGEST_DATAGRAM, .wait_for = 10 };
@@ -43,8 +52,7 @@ struct options options = { .bytes = 100, .datagram = LARGEST_DATAGRAM, .wait_for
 static const struct klat_option option_table[] = {
 	{ "bytes", "size of a message and of its answer", KLAT_INTEGER(bytes, SMALLEST, LARGEST) },
 	{ "transport", "how a message reaches the other side",
-	  KLAT_CHOICE(transport, "thread-pointer", "shm-zero-copy", "shm-copy", "pipe", "unix",
-		      "tcp", "udp", "multicast") },
+	  KLAT_CHOICE_OF(transport, transport_names) },
 	{ "peer",
 	  "what the other side is: auto is a thread for thread-pointer, else a process; netns is a "
 	  "process in another network namespace; remote needs --listen or --connect",
@@ -317,7 +325,8 @@ static int setup(struct klat_run *run)
 		err = beat_prepare(run);
 	if (!err && options.peer == REMOTE)
 		err = remote_meet(run);
-	err = err ?: transport_of()->open(run);
+	if (!err && transport_of()->open)
+		err = transport_of()->open(run);
 	if (err)
 		return err;
 	if (!options.listen)

@@ -145,12 +145,12 @@ struct state {
 };
 
 /*
- * open() makes both ends. It runs once, in the measured process, before the workers start. send()
- * hands over the block; receive() returns when a whole block has arrived. Both return 0 or -errno
- * after klat_error(). A sender does not change its block until the answer has arrived.
+ * open() makes both ends, unless it is NULL. It runs once, in the measured process, before the
+ * workers start. send() hands over the block; receive() returns when a whole block has arrived.
+ * Both return 0 or -errno after klat_error(). A sender does not change its block until the answer
+ * has arrived.
  */
 struct transport {
-	const char *name;
 	bool copies;               /* into the receiver's `incoming` */
 	bool datagrams;            /* some may be lost: the responder repeats its last answer */
 	bool internet;             /* reaches other namespaces and machines */
@@ -191,6 +191,7 @@ int beat_prepare(struct klat_run *run);
 int beat_begin(struct side *side, int64_t ms);
 void beat_end(struct side *side);
 
+extern const char *const transport_names[];
 const struct transport *transport_of(void);
 
 /* pingpong.c: the bodies of the initiator and the responder. */

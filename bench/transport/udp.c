@@ -146,7 +146,7 @@ static int prepare(struct klat_run *run, struct side *side, int fd)
 {
 	side->in = side->out = fd;
 	inet_make_room(fd);
-	return fragment_set_waits(run, fd);
+	return inet_set_wait(run, fd);
 }
 
 static int make_udp(struct klat_run *run)
@@ -185,8 +185,7 @@ static int open_udp(struct klat_run *run)
 	return inet_make(run, options.peer == REMOTE ? make_remote : make_udp);
 }
 
-const struct transport udp = { .name = "udp",
-			       .copies = true,
+const struct transport udp = { .copies = true,
 			       .datagrams = true,
 			       .internet = true,
 			       .beat_ms = loss_ms,

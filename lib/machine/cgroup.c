@@ -63,7 +63,8 @@ bool klat_cgroups_visit(void (*visit)(const char *directory, void *argument), vo
 			continue;
 		top = find_directory(mounts, unified, path, directory);
 		for (char *slash; top; *slash = 0) {
-			visit(directory, argument);
+			if (visit)
+				visit(directory, argument);
 			visited = true;
 			slash = strrchr(directory, '/');
 			if (!slash || (size_t)(slash - directory) < top)
@@ -91,18 +92,12 @@ bool klat_cgroup_is_root(const char *directory)
 	return !access(path, F_OK);
 }
 
-static void see(const char *directory, void *argument)
-{
-	(void)directory;
-	(void)argument;
-}
-
 bool klat_cgroup_is_hidden(void)
 {
 	char *text, *rest;
 	bool below_root = klat_cgroup_is_namespaced();
 
-	if (klat_cgroups_visit(see, NULL))
+	if (klat_cgroups_visit(NULL, NULL))
 		return false;
 	text = klat_read_file("/proc/self/cgroup");
 	for (char *line = text ? strtok_r(text, "\n", &rest) : NULL; line;

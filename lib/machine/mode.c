@@ -7,15 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A guest cannot see whether its emulator counts instructions. The lab that boots it says so. */
-static bool lab_says_counted(void)
-{
-	char line[4096];
-
-	return klat_read_line("/proc/cmdline", line, sizeof(line)) &&
-	       strstr(line, "klat.mode=counted");
-}
-
 static int has_code(struct dl_phdr_info *info, size_t size, void *pc)
 {
 	(void)size;
@@ -49,10 +40,14 @@ const char *klat_mode(void)
 	static const char *const names[] = { [KLAT_ARCH_HARDWARE] = "hardware",
 					     [KLAT_ARCH_VIRTUAL] = "virtual",
 					     [KLAT_ARCH_EMULATED] = "emulated" };
+	char line[4096];
 
 	if (!mode) {
 		mode = names[klat_arch_machine()];
-		if (klat_arch_machine() == KLAT_ARCH_EMULATED && lab_says_counted())
+		/* A guest cannot see whether its emulator counts instructions. The lab that boots
+		 * it says so. */
+		klat_read_line("/proc/cmdline", line, sizeof(line));
+		if (klat_arch_machine() == KLAT_ARCH_EMULATED && strstr(line, "klat.mode=counted"))
 			mode = "counted";
 		if (is_translated())
 			mode = "emulated";

@@ -38,14 +38,8 @@ static void field(FILE *out, const char *text)
 	fputc('"', out);
 }
 
-static void number_field(FILE *out, bool known, int64_t value)
-{
-	fputc(',', out);
-	if (known)
-		fprintf(out, "%lld", (long long)value);
-}
-
-static void sample_field(FILE *out, bool known, uint64_t value)
+/* No number of a row is negative. */
+static void number_field(FILE *out, bool known, uint64_t value)
 {
 	fputc(',', out);
 	if (known)
@@ -172,12 +166,12 @@ static void write_row(FILE *out, const struct klat_run *run, int metric, int64_t
 	number_field(out, true, sampled ? summary->n : 0);
 	milli_field(out, sampled, summary->mean_milli);
 	milli_field(out, sampled && summary->stddev_known, summary->stddev_milli);
-	sample_field(out, sampled, summary->min);
-	sample_field(out, sampled && summary->p50_known, summary->p50);
-	sample_field(out, sampled && summary->p90_known, summary->p90);
-	sample_field(out, sampled && summary->p99_known, summary->p99);
-	sample_field(out, sampled, summary->max);
-	sample_field(out, sampled, library->floor);
+	number_field(out, sampled, summary->min);
+	number_field(out, sampled && summary->p50_known, summary->p50);
+	number_field(out, sampled && summary->p90_known, summary->p90);
+	number_field(out, sampled && summary->p99_known, summary->p99);
+	number_field(out, sampled, summary->max);
+	number_field(out, sampled, library->floor);
 	cpus_field(out, run);
 	field(out, library->placement ? library->placement : "");
 	if (metric < 0)

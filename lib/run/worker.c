@@ -158,15 +158,6 @@ static bool pinned_to(int cpu)
 	return !klat_cpus_allowed(&set) && klat_cpu_weight(&set) == 1 && klat_cpu_in(&set, cpu);
 }
 
-static void read_back(struct klat_worker *worker)
-{
-	struct sched_param param = { 0 };
-
-	worker->policy_obtained = sched_getscheduler(0);
-	sched_getparam(0, &param);
-	worker->priority_obtained = param.sched_priority;
-}
-
 /* Other workers may wait for this one in a spin, in a read or at the barrier. So the run ends here,
  * and not after run->patience. */
 static void fail(const struct klat_worker *worker)
@@ -199,6 +190,7 @@ static void *worker_main(void *argument)
 {
 	struct klat_worker *worker = argument;
 	struct klat_library *library = worker->run->library;
+	struct sched_param param = { 0 };
 	int64_t migrations, wait_ns;
 	struct klat_traits traits;
 	bool pinned_first;
@@ -236,7 +228,9 @@ static void *worker_main(void *argument)
 	if (worker->wait_ns >= 0 && wait_ns >= 0)
 		worker->wait_ns -= wait_ns;
 	worker->pinned = pinned_first && pinned_to(worker->cpu);
-	read_back(worker);
+	worker->policy_obtained = sched_getscheduler(0);
+	sched_getparam(0, &param);
+	worker->priority_obtained = param.sched_priority;
 	klat_traits_read(&traits, worker->account.task, 0);
 	worker->account.changed = klat_traits_changed(&worker->account.traits, &traits);
 	pthread_barrier_wait(&library->barrier); /* done */
@@ -284,15 +278,6 @@ static int start_failed(struct klat_worker *worker, int error)
 		worker->run, error, "cannot start the %s on CPU %d under %s:%d: %m%s", worker->noun,
 		worker->cpu, klat_policy_name(policy_of(worker)), priority_of(worker),
 		error == EINVAL ? "; the CPU may be offline or outside this container's set" : "");
-}
-
-static int start_thread(struct klat_worker *worker)
-{
-	const klat_cpu_set set = affinity_of(worker);
-	int err = klat_thread_create(&worker->thread, &set, policy_of(worker), priority_of(worker),
-				     worker_main, worker);
-
-	return err ? start_failed(worker, -err) : 0;
 }
 
 static _Noreturn void run_process(struct klat_worker *worker, pid_t parent)
@@ -385,9 +370,15 @@ static int start_all(struct klat_run *run)
 	for (int i = 0; i < run->worker_count && !err; i++)
 		if (run->workers[i].process)
 			err = start_process(&run->workers[i]);
-	for (int i = 0; i < run->worker_count && !err; i++)
-		if (!run->workers[i].process)
-			err = start_thread(&run->workers[i]);
+	for (int i = 0; i < run->worker_count && !err; i++) {
+		struct klat_worker *worker = &run->workers[i];
+		const klat_cpu_set set = affinity_of(worker);
+
+		if (!worker->process)
+			err = klat_thread_create(&worker->thread, &set, policy_of(worker),
+						 priority_of(worker), worker_main, worker);
+		err = err ? start_failed(worker, -err) : 0;
+	}
 	return err;
 }
 
