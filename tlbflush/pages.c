@@ -55,14 +55,6 @@ void touch_first(struct klat_worker *worker, int64_t i, char *pages)
 		worker->expected_faults += klat_thread_usage().ru_minflt - before;
 }
 
-int allow_operation(void)
-{
-	if (options.operation != MEMBARRIER)
-		return 0;
-	return syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) ? -errno
-											: 0;
-}
-
 int operate(char *pages)
 {
 	size_t size = options.pages * PAGE;

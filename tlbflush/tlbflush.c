@@ -22,6 +22,7 @@
 
 #include <errno.h>
 #include <linux/futex.h>
+#include <linux/membarrier.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
@@ -263,7 +264,8 @@ static int setup(struct klat_run *run)
 	if (sysconf(_SC_PAGESIZE) != PAGE && options.operation != MEMBARRIER)
 		return klat_skip(run, "this kernel's pages have %ld bytes; tlbflush needs %ld",
 				 sysconf(_SC_PAGESIZE), PAGE);
-	if (allow_operation())
+	if (options.operation == MEMBARRIER &&
+	    syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0))
 		return klat_skip(run, "this kernel has no private expedited membarrier()");
 	/* A huge page has no page table. */
 	if (prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0))

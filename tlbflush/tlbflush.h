@@ -53,8 +53,6 @@ void touch_pages(char *pages);
 /* The initiator's touches in iteration `i`. */
 void touch_first(struct klat_worker *worker, int64_t i, char *pages);
 int operate(char *pages);
-/* For setup(): what the operation needs once in a process. 0 or -errno. */
-int allow_operation(void);
 /* Shootdowns that one iteration sends to each CPU, by operate() and restore(). */
 int64_t flushes_of(void);
 /* If `expected` are sent, more shootdowns than this come from other processes as well. */

@@ -2,13 +2,6 @@
 /* What the messages of a run must show, by transport. */
 #include "transport.h"
 
-/* Passing the address of a block that nobody reads has no throughput. */
-static bool moves_bytes(void)
-{
-	return options.touch != UNTOUCHED ||
-	       (options.transport != THREAD_POINTER && options.transport != SHM_ZERO_COPY);
-}
-
 /* Of both directions. */
 static int64_t megabytes_a_second(const struct klat_run *run)
 {
@@ -63,6 +56,9 @@ void verify_messages(struct klat_run *run)
 		       "--rate was not kept: {got} messages were sent more than an interval late, "
 		       "and at most {wanted} may be",
 		       .unless = !options.rate });
-	if (!options.listen && !run->soak && moves_bytes())
+	/* Passing the address of a block that nobody reads has no throughput. */
+	if (!options.listen && !run->soak &&
+	    (options.touch != UNTOUCHED ||
+	     (options.transport != THREAD_POINTER && options.transport != SHM_ZERO_COPY)))
 		klat_count(run, "mb_per_s", megabytes_a_second(run));
 }

@@ -72,11 +72,6 @@ static ssize_t write_pipe(int fd, void *bytes, size_t size)
 	return write(fd, bytes, size);
 }
 
-static ssize_t read_pipe(int fd, void *bytes, size_t size)
-{
-	return read(fd, bytes, size);
-}
-
 static ssize_t write_socket(int fd, void *bytes, size_t size)
 {
 	return send(fd, bytes, size, MSG_NOSIGNAL);
@@ -96,8 +91,8 @@ static int send_by_pipe(struct side *side, uint64_t word)
 
 static int receive_by_pipe(struct side *side, struct message *message)
 {
-	int err = transfer_all(side, read_pipe, side->in, side->incoming,
-			       &side->tally.bytes_received, "read");
+	int err = transfer_all(side, read, side->in, side->incoming, &side->tally.bytes_received,
+			       "read");
 
 	message->word = get_word(side->incoming);
 	message->data = side->incoming;

@@ -67,14 +67,6 @@ static int answer_again(struct side *side, const struct fragment *header)
 	return fragment_send_all(side, header->word);
 }
 
-static int say_lost(struct side *side)
-{
-	return klat_error(side->run, ETIMEDOUT,
-			  "a message of %lld bytes was not answered for %lld s: is the other side "
-			  "running, and is net.core.rmem_max large enough?",
-			  (long long)options.bytes, (long long)side->limit_ms / 1000);
-}
-
 static int on_silence(struct side *side, struct patience *patience)
 {
 	const bool is_over = silent_for_ms(side, patience) >= side->limit_ms;
@@ -83,7 +75,12 @@ static int on_silence(struct side *side, struct patience *patience)
 		return side->lingers ? -ECANCELED : say_gone(side);
 	if (side->index == RESPONDER)
 		return is_over ? say_silent(side, "datagram") : 0;
-	return is_over && side->resent ? say_lost(side) : send_again(side);
+	if (!is_over || !side->resent)
+		return send_again(side);
+	return klat_error(side->run, ETIMEDOUT,
+			  "a message of %lld bytes was not answered for %lld s: is the other "
+			  "side running, and is net.core.rmem_max large enough?",
+			  (long long)options.bytes, (long long)side->limit_ms / 1000);
 }
 
 /* The initiator has received an answer to an earlier attempt. patience->quiet is at most one beat

@@ -117,20 +117,11 @@ static int print(struct klat_run *run)
 	return -EIO;
 }
 
-static int exit_status(enum klat_status status)
-{
-	switch (status) {
-	case KLAT_OK:
-	case KLAT_DISTURBED:
-		return EXIT_MEASURED;
-	case KLAT_INVALID:
-		return EXIT_UNTRUSTED;
-	case KLAT_SKIPPED:
-		return EXIT_SKIPPED;
-	default:
-		return EXIT_FAILED;
-	}
-}
+static const int exit_statuses[] = { [KLAT_OK] = EXIT_MEASURED,
+				     [KLAT_DISTURBED] = EXIT_MEASURED,
+				     [KLAT_INVALID] = EXIT_UNTRUSTED,
+				     [KLAT_SKIPPED] = EXIT_SKIPPED,
+				     [KLAT_ERROR] = EXIT_FAILED };
 
 /* A full disk, or a limit on files, ends as a wrong command line does: another run would end in the
  * same way. */
@@ -207,7 +198,7 @@ static int run_command(struct klat_run *run, int argc, char **argv)
 		if (!klat_place_possible(run, &allowed))
 			klat_slow_possible(run);
 		warn_of_status(run);
-		return exit_status(run->outcome->status);
+		return exit_statuses[run->outcome->status];
 	}
 	if (klat_counted())
 		klat_arch_count_instructions();
@@ -236,7 +227,7 @@ static int run_command(struct klat_run *run, int argc, char **argv)
 	if (print(run))
 		return EXIT_FAILED;
 	return library->soak.unrecorded ? unrecorded_status(library->soak.unrecorded)
-					: exit_status(run->outcome->status);
+					: exit_statuses[run->outcome->status];
 }
 
 int klat_main(const struct klat_benchmark *benchmark, int argc, char **argv)

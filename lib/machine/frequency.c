@@ -88,14 +88,6 @@ double klat_frequency_of_ntp(double khz, const struct timex *state)
 	return state->status & STA_UNSYNC || fabs(rate - 1) > 0.11 ? 0 : khz / rate;
 }
 
-static double khz_of_ntp(double khz)
-{
-	struct timex state = { .modes = 0 };
-	const int clock = adjtimex(&state);
-
-	return clock < 0 || clock == TIME_ERROR ? 0 : klat_frequency_of_ntp(khz, &state);
-}
-
 /* Whether the kernel's clock runs on hardware other than this counter. */
 static bool is_other_hardware(const char *clock_source)
 {
@@ -162,8 +154,9 @@ void klat_counter_calibrate(struct klat_counter *tsc)
 	struct reading first, last, pm_first = { 0 }, pm_last = { 0 };
 	struct klat_arch_frequency frequencies[KLAT_ARCH_MAX_FREQUENCIES];
 	const bool pm = klat_arch_pm_open();
+	struct timex state = { .modes = 0 };
 	uint64_t ticks;
-	int count;
+	int clock, count;
 
 	memset(tsc, 0, sizeof(*tsc));
 	tsc->invariant = klat_arch_counter_invariant();
@@ -190,7 +183,9 @@ void klat_counter_calibrate(struct klat_counter *tsc)
 		offer(tsc, "acpi_pm", klat_frequency_of_pm(ticks, pm_first.clock, pm_last.clock));
 	if (pm)
 		klat_arch_pm_close();
-	offer(tsc, "ntp", khz_of_ntp(tsc->khz));
+	clock = adjtimex(&state);
+	if (clock >= 0 && clock != TIME_ERROR)
+		offer(tsc, "ntp", klat_frequency_of_ntp(tsc->khz, &state));
 	count = klat_arch_frequencies(frequencies);
 	for (int i = 0; i < count; i++)
 		offer(tsc, frequencies[i].source, frequencies[i].khz);
