@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Two pipes between a writer and a reader. Not timed: the sleep before a one-way message.
- *
- * Traps:
+ * Two pipes between a writer and a reader. Not timed: the sleep before a one-way message. Traps:
  * - The mean of a whole loop hides the distribution. So each round trip has its stamps.
  * - A pipe looks fast if the reader is still awake when the bytes come. So the kernel must have
  *   counted a sleep for each wakeup.
@@ -10,15 +8,14 @@
 #include "klat.h"
 #include "sync/sync.h"
 
-#define MAX_BYTES 65536
-
 enum { ROUND_TRIP, ONE_WAY }; /* metrics and modes */
 enum { WRITER, READER };
+enum { MAX_BYTES = 65536 };
 
 static struct options {
-	int64_t bytes, gap_us, low_priority;
+	int64_t bytes, gap_us, low;
 	int process, epoll, mode, higher;
-} options = { .bytes = 1, .gap_us = 50, .low_priority = 19 };
+} options = { .bytes = 1, .gap_us = 50, .low = 19 };
 
 /* By worker: the pipe that it writes to, and its message. */
 struct state {
@@ -34,8 +31,7 @@ static const struct klat_option option_table[] = {
 	{ "mode", "what is timed", KLAT_CHOICE(mode, "round-trip", "one-way") },
 	{ "higher", "one-way: the side with the higher priority",
 	  KLAT_CHOICE(higher, "none", "reader", "writer") },
-	{ "low-priority", "one-way: priority of the other side",
-	  KLAT_INTEGER(low_priority, 1, 98) },
+	{ "low-priority", "one-way: priority of the other side", KLAT_INTEGER(low, 1, 98) },
 	{ "gap", "one-way: sleep before each message, so that the reader falls asleep",
 	  KLAT_INTEGER(gap_us, 0, 1000000), .argument = "US" },
 };
@@ -56,7 +52,7 @@ static int configure(struct klat_run *run)
 {
 	if (options.mode == ROUND_TRIP && options.higher)
 		return klat_usage(run, "--higher needs --mode one-way");
-	run->low_priority = options.higher ? options.low_priority : 0;
+	run->low_priority = options.higher ? options.low : 0;
 	klat_use_metric(run, options.mode, 1);
 	if (options.mode == ONE_WAY)
 		klat_bound_offset(run, ONE_WAY);
@@ -106,7 +102,7 @@ static int reader(struct klat_worker *worker)
 static int setup(struct klat_run *run)
 {
 	struct klat_worker *writer = &run->workers[WRITER], *reader = &run->workers[READER];
-	struct sync_pipe *pipes = ((struct state *)run->state)->pipes;
+	struct state *state = run->state;
 
 	/* A message longer than a page is read in parts. */
 	writer->most_sleeps = reader->most_sleeps = 1 + options.bytes / 4096;
@@ -118,8 +114,7 @@ static int setup(struct klat_run *run)
 	}
 	if (options.higher)
 		(options.higher == 1 ? writer : reader)->rank = KLAT_LOW;
-	return sync_pipe(run, &pipes[WRITER], options.bytes, options.epoll)
-		       ?: sync_pipe(run, &pipes[READER], options.bytes, options.epoll);
+	return sync_pipes(run, state->pipes, options.bytes, options.epoll);
 }
 
 static const struct klat_worker workers[] = {

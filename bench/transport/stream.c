@@ -131,14 +131,13 @@ static int set_waits(struct klat_run *run)
 static int open_pipes(struct klat_run *run)
 {
 	struct state *state = run->state;
+	struct sync_pipe pipes[2];
 
+	if (sync_pipes(run, pipes, options.bytes, false))
+		return -EIO;
 	for (int i = 0; i < 2; i++) {
-		struct sync_pipe pipe;
-
-		if (sync_pipe(run, &pipe, options.bytes, false))
-			return -EIO;
-		state->sides[i].out = pipe.out;
-		state->sides[!i].in = pipe.in;
+		state->sides[i].out = pipes[i].out;
+		state->sides[!i].in = pipes[i].in;
 	}
 	return set_waits(run);
 }

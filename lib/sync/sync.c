@@ -134,7 +134,7 @@ static int post_eventfd(struct sync *sync)
 	return write(sync->fds[1], &one, sizeof(one)) == sizeof(one) ? 0 : -errno;
 }
 
-int sync_pipe(struct klat_run *run, struct sync_pipe *made, int64_t bytes, bool by_epoll)
+static int make_pipe(struct klat_run *run, struct sync_pipe *made, int64_t bytes, bool by_epoll)
 {
 	const int page = (int)sysconf(_SC_PAGESIZE), usual = 16 * page;
 	int fds[2], size;
@@ -149,6 +149,12 @@ int sync_pipe(struct klat_run *run, struct sync_pipe *made, int64_t bytes, bool 
 				  size, usual);
 	*made = (struct sync_pipe){ fds[0], fds[1], by_epoll ? sync_epoll(fds[0]) : -1 };
 	return by_epoll && made->epoll < 0 ? made->epoll : 0;
+}
+
+int sync_pipes(struct klat_run *run, struct sync_pipe pipes[2], int64_t bytes, bool by_epoll)
+{
+	return make_pipe(run, &pipes[0], bytes, by_epoll)
+		       ?: make_pipe(run, &pipes[1], bytes, by_epoll);
 }
 
 static int init_pipe(struct sync *sync)

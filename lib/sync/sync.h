@@ -118,9 +118,9 @@ struct sync_pipe {
 	int in, out, epoll;
 };
 
-/* Make a pipe. The usual size is 16 pages. A smaller pipe is an error if a message of so many bytes
- * would fill it: the message would take more wakeups. 0 or -errno. */
-int sync_pipe(struct klat_run *run, struct sync_pipe *made, int64_t bytes, bool by_epoll);
+/* Make two pipes. The usual size is 16 pages. A smaller pipe is an error if a message of so many
+ * bytes would fill it: the message would take more wakeups. 0 or -errno. */
+int sync_pipes(struct klat_run *run, struct sync_pipe pipes[2], int64_t bytes, bool by_epoll);
 
 /* An epoll descriptor that waits for `fd` to become readable, or -errno. */
 int sync_epoll(int fd);

@@ -181,11 +181,6 @@ bool klat_arch_frequency_given(void)
 
 static uint16_t pm_port;
 
-static uint32_t little_endian(const uint8_t *bytes)
-{
-	return bytes[0] | bytes[1] << 8 | bytes[2] << 16 | (uint32_t)bytes[3] << 24;
-}
-
 /* The port is in the FADT's fields PM_TMR_BLK and PM_TMR_LEN. */
 bool klat_arch_pm_open(void)
 {
@@ -200,7 +195,7 @@ bool klat_arch_pm_open(void)
 	close(fd);
 	if (size < (ssize_t)sizeof(table) || table[91] != 4)
 		return false;
-	port = little_endian(table + 76);
+	memcpy(&port, table + 76, sizeof(port)); /* little-endian, as this CPU */
 	if (!port || port > UINT16_MAX - 4 || ioperm(port, 4, 1))
 		return false;
 	pm_port = port;
