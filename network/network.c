@@ -169,7 +169,6 @@ static int setup(struct klat_run *run)
 	reader->kernel_threads = options.remote;
 	if (options.remote)
 		return 0;
-	sender->spins = run->one_cpu ? 0 : KLAT_ALWAYS;
 	sender->timers = run->one_cpu;
 	sender->most_sleeps = run->one_cpu ? KLAT_ANY_SLEEPS : 0;
 	/* SCHED_OTHER has no priorities; the evidence shows the effect. */

@@ -286,6 +286,7 @@ int send_packets(struct klat_worker *worker)
 		if (run->one_cpu) {
 			nap_until_announced(state, generation, &seed);
 		} else {
+			klat_rest(worker);
 			err = klat_spin_until(worker, &state->announced, generation);
 			klat_pause(&settle, &seed);
 		}
