@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The kernel's version, and what its scheduler grants to ordinary tasks. */
+/* The kernel's version, its preemption model, and what its scheduler grants to ordinary tasks. */
 #include "machine/machine.h"
 
 #include <stdio.h>
@@ -80,4 +80,57 @@ int64_t klat_server_ns(int cpu)
 			       (*scheduler ? KLAT_KERNEL(7, 0) : KLAT_KERNEL(6, 12))
 		       ? default_ns
 		       : 0;
+}
+
+/* The model that the kernel's version and configuration name. */
+static const char *built_preemption(const struct utsname *names, const char *config)
+{
+	if (strstr(config, "\nCONFIG_PREEMPT_LAZY=y\n") || strstr(names->version, "PREEMPT_LAZY"))
+		return "lazy";
+	if (strstr(config, "\nCONFIG_PREEMPT_VOLUNTARY=y\n"))
+		return "voluntary";
+	if (strstr(config, "\nCONFIG_PREEMPT_NONE=y\n"))
+		return "none";
+	return strstr(names->version, "PREEMPT") ? "full" : "unknown";
+}
+
+/* Linux takes the last preempt= whose model it has, and ignores the others. */
+static const char *chosen_preemption(const struct utsname *names)
+{
+	const int version = klat_kernel_version(names->release);
+	const char *const *const models = klat_preemption_models, *model = "unknown";
+	char line[4096], *rest;
+
+	*line = 0;
+	if (klat_is_in_proc("/proc/cmdline"))
+		klat_read_line("/proc/cmdline", line, sizeof(line));
+	for (char *word = strtok_r(line, " \t", &rest); word && strcmp(word, "--");
+	     word = strtok_r(NULL, " \t", &rest))
+		for (size_t i = 0; models[i]; i++)
+			if (!strncmp(word, "preempt=", 8) && !strcmp(word + 8, models[i]) &&
+			    (i == 0 || (i == 1 ? version >= KLAT_KERNEL(6, 13)
+					       : version < KLAT_KERNEL(7, 0))))
+				model = models[i];
+	return model;
+}
+
+const char *klat_preemption(const struct utsname *names)
+{
+	const char *shown = klat_shown_preemption();
+	char path[128];
+
+	if (klat_is_rt(names->version))
+		return strcmp(shown ? shown : chosen_preemption(names), "lazy") ? "rt" : "rt-lazy";
+	if (shown)
+		return shown;
+	snprintf(path, sizeof(path), "/boot/config-%.100s", names->release);
+	char *config = klat_read_file(path);
+	const char *text = config ? config : "";
+	/* Before Linux 5.18, only the configuration says so. */
+	const bool dynamic = strstr(names->version, "PREEMPT_DYNAMIC") ||
+			     strstr(text, "\nCONFIG_PREEMPT_DYNAMIC=y\n");
+	const char *model = dynamic ? chosen_preemption(names) : built_preemption(names, text);
+
+	free(config);
+	return model;
 }

@@ -26,6 +26,13 @@ extern const char *const klat_preemption_models[];
 /* The preemption model that a kernel with PREEMPT_DYNAMIC shows in debugfs, as "none voluntary
  * (full)"; NULL if it shows none. Root can switch it at any time. */
 const char *klat_shown_preemption(void);
+/*
+ * The preemption model in effect. A kernel with PREEMPT_DYNAMIC shows it in debugfs only. Without
+ * debugfs, preempt= of the command line shows it. Other kernels ignore that word. An RT kernel is
+ * `full`, or since Linux 6.13 `lazy`, in the same way.
+ */
+struct utsname;
+const char *klat_preemption(const struct utsname *names);
 #define KLAT_SCHEDULER_FILE "/sys/kernel/sched_ext/root/ops"
 /* The name of the sched_ext scheduler in effect; empty if there is none. */
 void klat_scheduler(char *name, size_t size);

@@ -76,64 +76,6 @@ bool klat_boot_id(char boot[static KLAT_BOOT_ID_SIZE])
 	return false;
 }
 
-/* The model that the kernel's version and configuration name. */
-static const char *built_preemption(const struct utsname *names, const char *config)
-{
-	if (strstr(config, "\nCONFIG_PREEMPT_LAZY=y\n") || strstr(names->version, "PREEMPT_LAZY"))
-		return "lazy";
-	if (strstr(config, "\nCONFIG_PREEMPT_VOLUNTARY=y\n"))
-		return "voluntary";
-	if (strstr(config, "\nCONFIG_PREEMPT_NONE=y\n"))
-		return "none";
-	return strstr(names->version, "PREEMPT") ? "full" : "unknown";
-}
-
-/* Linux takes the last preempt= whose model it has, and ignores the others. */
-static const char *chosen_preemption(const struct utsname *names)
-{
-	const int version = klat_kernel_version(names->release);
-	const char *const *const models = klat_preemption_models, *model = "unknown";
-	char line[4096], *rest;
-
-	*line = 0;
-	if (klat_is_in_proc("/proc/cmdline"))
-		klat_read_line("/proc/cmdline", line, sizeof(line));
-	for (char *word = strtok_r(line, " \t", &rest); word && strcmp(word, "--");
-	     word = strtok_r(NULL, " \t", &rest))
-		for (size_t i = 0; models[i]; i++)
-			if (!strncmp(word, "preempt=", 8) && !strcmp(word + 8, models[i]) &&
-			    (i == 0 || (i == 1 ? version >= KLAT_KERNEL(6, 13)
-					       : version < KLAT_KERNEL(7, 0))))
-				model = models[i];
-	return model;
-}
-
-/*
- * The preemption model in effect. A kernel with PREEMPT_DYNAMIC shows it in debugfs only. Without
- * debugfs, preempt= of the command line shows it. Other kernels ignore that word. An RT kernel is
- * `full`, or since Linux 6.13 `lazy`, in the same way.
- */
-static const char *preemption(const struct utsname *names)
-{
-	const char *shown = klat_shown_preemption();
-	char path[128];
-
-	if (klat_is_rt(names->version))
-		return strcmp(shown ? shown : chosen_preemption(names), "lazy") ? "rt" : "rt-lazy";
-	if (shown)
-		return shown;
-	snprintf(path, sizeof(path), "/boot/config-%.100s", names->release);
-	char *config = klat_read_file(path);
-	const char *text = config ? config : "";
-	/* Before Linux 5.18, only the configuration says so. */
-	const bool dynamic = strstr(names->version, "PREEMPT_DYNAMIC") ||
-			     strstr(text, "\nCONFIG_PREEMPT_DYNAMIC=y\n");
-	const char *model = dynamic ? chosen_preemption(names) : built_preemption(names, text);
-
-	free(config);
-	return model;
-}
-
 static json_t *tsc_object(const struct klat_counter *tsc)
 {
 	const bool second = tsc->second_khz;
@@ -174,7 +116,7 @@ static json_t *describe(struct klat_run *run, const char *boot)
 			 "boot_id", boot, "kernel_release", names.release, "kernel_version",
 			 names.version, "architecture", names.machine, "cpu_model",
 			 klat_cpu_model(), "cpus_online", klat_cpu_weight(&online), "preemption",
-			 preemption(&names), "mode", klat_mode(), "unit", klat_unit(), "tsc",
+			 klat_preemption(&names), "mode", klat_mode(), "unit", klat_unit(), "tsc",
 			 tsc_object(&run->library->counter), "inherited", klat_inherited(),
 			 "under_load", common->under_load, "libraries", "programs");
 	if (!json)

@@ -22,7 +22,7 @@ static char *planted_file(const char *path)
 
 #define klat_read_line planted_line
 #define klat_read_file planted_file
-#include "record/session.c"
+#include "machine/kernel.c"
 #undef klat_read_line
 #undef klat_read_file
 
@@ -43,7 +43,7 @@ static void assert_model(const char *release, const char *version, const char *m
 
 	snprintf(names.release, sizeof(names.release), "%s", release);
 	snprintf(names.version, sizeof(names.version), "#1 SMP %s 2026", version);
-	assert_string_equal(preemption(&names), model);
+	assert_string_equal(klat_preemption(&names), model);
 }
 
 TEST(an_rt_kernel_says_so_with_a_blank_before_linux_5_0)
