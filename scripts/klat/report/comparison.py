@@ -20,24 +20,23 @@ from klat.report.text.numbers import percent
 from klat.report.text.parameters import HIDDEN
 
 _TONES = {0: "same", 1: "slower", 3: "open", 4: "refused", 5: "refused"}
-# Those of each cell of each of Comparison.against, or why there are none.
-Curves = Sequence[Sequence[CellFigures | str]]
+# Of each cell of one NEW: its curves, why there are none, or None for a form without figures.
+Curves = Sequence[CellFigures | str | None]
 
 
-def document(comparison: Comparison, curves: Curves | None = None) -> Document:
-    """`curves` for a form that has figures."""
+def document(comparison: Comparison, curves: Sequence[Curves] = ()) -> Document:
+    """`curves` of each NEW, for a form that has figures."""
     names = over_machines.machine_names(comparison)
     sections = []
     if comparison.by_machine and not comparison.options.limit:
         sections = [
-            over_machines.section(group, comparison, names, curves is not None)
+            over_machines.section(group, comparison, names, bool(curves))
             for group in over_machines.groups(comparison)
         ]
     several = bool(sections)
     for number, against in enumerate(comparison.against):
-        known: Sequence[CellFigures | str | None] = [None] * len(against.cells)
-        known = curves[number] if curves else known
-        sections.append(_section(against, comparison, names[against.machine], known, several))
+        of_cells = curves[number] if curves else [None] * len(against.cells)
+        sections.append(_section(against, comparison, names[against.machine], of_cells, several))
     if comparison.options.limit and comparison.left_out_machines:
         left = over_machines.left_out_lines(comparison.left_out_machines, names)
         sections.append(Section("Machines", (Listing(left),)))
@@ -60,7 +59,7 @@ def _section(
     against: Against,
     comparison: Comparison,
     machine: str,
-    curves: Sequence[CellFigures | str | None],
+    curves: Curves,
     detail: bool,
 ) -> Section:
     shared, verdicts = shared_remarks(_verdicts(against, comparison, curves))
@@ -87,18 +86,15 @@ def _facts(against: Against, machine: str) -> Facts:
     return Facts(names, tuple(wording.about_sides(against)), tuple(sides))
 
 
-def _verdicts(
-    against: Against, comparison: Comparison, curves: Sequence[CellFigures | str | None]
-) -> Verdicts:
+def _verdicts(against: Against, comparison: Comparison, curves: Curves) -> Verdicts:
     items = []
     keys = wording.keys(against)
-    for cell, names, known in zip(against.cells, wording.names(against.cells), curves):
-        missing = known if isinstance(known, str) else ""
-        drawn = known if isinstance(known, CellFigures) else None
-        shown: tuple[Captioned, ...] = ()
+    for cell, names, curve in zip(against.cells, wording.names(against.cells), curves):
+        drawn: list[Captioned] = []
         # One machine of several has no figures: they would be too many for a page.
-        if known is not None and not against.machine:
-            shown = tuple(figures(cell, drawn, against, comparison.options))
+        if curve is not None and not against.machine:
+            samples = curve if isinstance(curve, CellFigures) else None
+            drawn = figures(cell, samples, against, comparison.options)
         worst = {"BASE": cell.base_worst.maximum, "NEW": cell.new_worst.maximum}
         maxima = tuple(
             wording.figure(worst[column.title]) if column.title in worst else ""
@@ -114,8 +110,8 @@ def _verdicts(
             Row("max", maxima) if cell.results else None,
             tuple(limits.cell_sentences(cell)),
             tuple(wording.notes(cell, against)),
-            shown,
-            missing,
+            tuple(drawn),
+            curve if isinstance(curve, str) else "",
         )
         items.append(item)
     unit = against.base.unit

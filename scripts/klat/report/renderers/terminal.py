@@ -14,11 +14,8 @@ _COLOURS = {"same": "36", "faster": "32", "slower": "31", "open": "33", "refused
 
 def lines(document: Document, colour: bool) -> Iterator[str]:
     """`colour` only for a terminal."""
-    details = all(section.detail for section in document.sections)
     for section in document.sections:
-        if section.detail and not details:
-            continue
-        for block in section.blocks:
+        for block in () if section.detail else section.blocks:
             if not (section.refused and isinstance(block, Verdicts)):
                 yield from _block(block, colour)
     for term in document.terms:
