@@ -9,7 +9,7 @@ from made_kernels import write
 from klat.base.errors import KlatError
 from klat.campaign.boot_loader import OwnEntry
 from klat.campaign.grub import Grub
-from klat.campaign.grub_bls import bls_entries
+from klat.campaign.grub_bls import _file_version, bls_entries
 
 OLD, NEW, RESCUE = "5eed-6.9.5-200.fc39.x86_64", "5eed-6.10.3-100.fc39.x86_64", "5eed-0-rescue"
 
@@ -265,3 +265,19 @@ def test_a_file_that_grub_reads_only_in_part_is_named(root):
 def test_grub_of_fedora_takes_an_identifier_before_a_number(root, saved, default):
     environment(root).write_text(f"saved_entry={saved}")
     assert Grub(root).default().identity == default
+
+
+@pytest.mark.parametrize(
+    "newer, older",
+    [
+        ("a-6.10", "a-6.9"),
+        ("a", "a~1"),
+        ("a-1", "a~1"),
+        ("a-1", "ab"),
+        ("a-b1", "a.b1"),
+        ("ab", "a"),
+    ],
+)
+def test_files_are_sorted_as_versions_of_gnulib(newer, older):
+    """As sort -V of coreutils does."""
+    assert _file_version(f"{newer}.conf") > _file_version(f"{older}.conf")

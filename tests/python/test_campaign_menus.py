@@ -631,7 +631,7 @@ BLOCK = "# GRUB Environment Block\n"
         ({"base": f"{BLOCK}base=quiet\n", "net": f"{BLOCK}# net=x\nnet=y\n"}, PHOTON, "quiet y"),
         ({"base": "base=quiet\n"}, PHOTON, "$base net.ifnames=0"),  # not a block of GRUB
         ({}, PHOTON, "$base net.ifnames=0"),
-        ({}, PHOTON.replace("-n -u 5eed -s", "--set --fs-uuid 5eed"), "$base net.ifnames=0"),
+        ({}, PHOTON.replace("-n -u 5eed -s", "--fs-uuid --set 5eed"), "$base net.ifnames=0"),
         ({}, PHOTON.replace("-s", "--set=root").replace(" /", " ($root)/"), "$base $net"),
         (
             {},

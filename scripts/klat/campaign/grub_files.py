@@ -165,5 +165,4 @@ def environment_words(words: Sequence[str]) -> tuple[str, list[str]]:
 
 
 def variables(text: str) -> dict[str, str]:
-    lines = (line for line in text.splitlines() if "=" in line and not line.startswith("#"))
-    return dict(line.split("=", 1) for line in lines)
+    return dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
