@@ -83,7 +83,7 @@ def _cases(against: Against, comparison: Comparison) -> Iterator[Case]:
     for cell in against.cells:
         if cell.refused:
             why = "; ".join(condition.refusal() for condition in cell.refused)
-            yield Case(_group(cell), _name("verdict", cell), SKIPPED, *_REFUSED, why, ())
+            yield Case(*_named("verdict", cell.key), SKIPPED, *_REFUSED, why, ())
         for result in cell.results:
             if result.tested and result.verdict:
                 yield _case(cell, result, against, comparison)
@@ -94,10 +94,14 @@ def _cases(against: Against, comparison: Comparison) -> Iterator[Case]:
 
 
 def _left_out(key: Key, kind: str, verdict: str, why: str) -> Case:
+    return Case(*_named("verdict", key), SKIPPED, kind, verdict, why, ())
+
+
+def _named(what: str, key: Key) -> tuple[str, str]:
+    """The group, which is benchmark and metric, and the name of a case."""
     benchmark, params, placement, metric = key
-    name = " ".join(f"verdict {placement} {params.replace(';', ' ')}".split())
-    group = ".".join(filter(None, (benchmark, metric)))
-    return Case(printable(group), printable(name), SKIPPED, kind, verdict, why, ())
+    name = " ".join(f"{what} {placement} {params.replace(';', ' ')}".split())
+    return printable(".".join(filter(None, (benchmark, metric)))), printable(name)
 
 
 def _over_machines(over: OverMachines, comparison: Comparison) -> Case:
@@ -109,10 +113,10 @@ def _over_machines(over: OverMachines, comparison: Comparison) -> Case:
         f"p adjusted {wording.p_value(j.p_adjusted)}",
         *(f"under test: {changed}" for changed in over.under_test),
     ]
-    key = " ".join(f"{over.estimand} {over.placement} {over.params.replace(';', ' ')}".split())
+    group, name = _named(over.estimand, over.key)
     return Case(
-        printable(f"{over.benchmark}.{over.metric}"),
-        printable(f"{over.new}: {key}"),
+        group,
+        printable(f"{over.new}: {name}"),
         _OUTCOMES.get(j.verdict, SKIPPED),
         j.verdict.value,
         wording.verdict(j),
@@ -137,23 +141,13 @@ def _case(cell: Cell, result: Result, against: Against, comparison: Comparison) 
     assert result.verdict is not None
     over = ["part of the verdict over machines"] if result.decided_over_machines else []
     return Case(
-        _group(cell),
-        _name(result.estimand, cell),
+        *_named(result.estimand, cell.key),
         SKIPPED if over else _OUTCOMES.get(result.verdict, SKIPPED),
         result.verdict.value,
         wording.verdict(j),
         "; ".join([*over, *wording.explanations(result, against, comparison)]),
         tuple(printable(line) for line in details),
     )
-
-
-def _group(cell: Cell) -> str:
-    return printable(f"{cell.benchmark}.{cell.metric}")
-
-
-def _name(estimand: str, cell: Cell) -> str:
-    text = " ".join(f"{estimand} {cell.placement} {cell.params.replace(';', ' ')}".split())
-    return printable(text)
 
 
 def write_junit(comparison: Comparison, out: BinaryIO) -> None:
