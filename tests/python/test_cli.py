@@ -1,9 +1,10 @@
 """What holds for every command: it is found, and what goes wrong is one line and a status."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import fakes
 import pytest
@@ -219,3 +220,18 @@ def test_a_closed_stdout_does_not_crash():
         ["sh", "-c", '"$@" >&-', "sh", *words], capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("name", ["timer", "syscall"])
+def test_a_file_system_without_exec_is_named(tmp_path, monkeypatch, name):
+    """No file there is executable, so each program seems to be missing."""
+    program = tmp_path / name / name
+    program.parent.mkdir()
+    program.touch()
+    monkeypatch.setenv("KLAT_PROGRAMS", str(tmp_path))
+    with pytest.raises(KlatError, match="is not built|there is no benchmark"):
+        programs.require(name)
+    flags = SimpleNamespace(f_flag=os.ST_NOEXEC | os.ST_NOSUID)
+    monkeypatch.setattr(os, "statvfs", lambda _: flags)
+    with pytest.raises(KlatError, match=f"no program in {tmp_path} can be .* mounted noexec"):
+        programs.require(name)

@@ -161,10 +161,22 @@ def require(name: str) -> Path:
     path = find(name)
     if path:
         return path
+    if _is_noexec():
+        raise KlatError(
+            f"no program in {directory()} can be executed: its file system is mounted noexec; mount it with exec,"
+            " or build klat on another file system"
+        )
     if name in CORE:
         cure = "run 'make' first" if in_tree() else "install klat again"
         raise KlatError(f"{name} is not built: there is no {_places(name)[0]}; {cure}")
     raise unknown(name, available())
+
+
+def _is_noexec() -> bool:
+    try:
+        return bool(os.statvfs(directory()).f_flag & os.ST_NOEXEC)
+    except OSError:
+        return False
 
 
 def unknown(name: str, known: Sequence[str]) -> KlatError:
