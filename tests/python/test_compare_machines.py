@@ -32,8 +32,8 @@ def fleet(new_session: NewSession, tmp_path: Path) -> Fleet:
                 for boot in range(own.get("boots", boots) if factor else 0):
                     session = new_session(
                         f"{label}/{number}-{boot}",
-                        **{"label": label, "boot_id": f"{label}-{number}-{boot}"},
-                        **{**info, **kernel, **own.get("info", {})},
+                        **{"label": label, "boot_id": f"{label}-{number}-{boot}"}
+                        | {**info, **kernel, **own.get("info", {})},
                         environment=own.get("environment", {}),
                         facts=own.get("facts"),
                     )
@@ -233,3 +233,28 @@ def test_the_page_has_a_forest_plot(fleet, klat, tmp_path):
     for name in ("00ffffff", "06ffffff", "over 7 machines", "one more machine"):
         assert name in svg
     assert "rt against stock, machine 03ffffff" in text
+
+
+def test_the_containers_of_one_boot_are_one_machine(fleet, klat):
+    """Each has an /etc/machine-id of its own."""
+    changes = {
+        number: {
+            label: {"info": {"boot_id": f"boot-{label}", "cpu_model": "CPU 1"}}
+            for label in ("stock", "rt")
+        }
+        for number in range(1, 7)
+    }
+    _, out, err = klat("compare", *fleet([1.1] * 7, changes=changes), *MEDIAN)
+    assert "1 slower, 1 cannot be attributed" in words(out) and "over 7" not in out
+    assert "several machine ids, as in containers: 7 ids count as 2 machines" in words(err)
+
+
+def test_a_container_of_each_side_in_one_boot_is_of_one_machine(fleet, klat):
+    """Machines that share a boot are one machine in their other boots."""
+    info = {"boot_id": "boot-of-both", "cpu_model": "CPU 0"}
+    changes = {
+        0: {"stock": {"info": info}, "rt": {"boots": 0}},
+        1: {"stock": {"boots": 0}, "rt": {"info": info}},
+    }
+    _, out, _ = klat("compare", *fleet([1.1] * 2, changes=changes), *MEDIAN)
+    assert "machine: machine_id is" not in out and "left out" not in out

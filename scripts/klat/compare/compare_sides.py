@@ -24,6 +24,7 @@ from klat.compare.dataset import Dataset
 from klat.compare.environment_conditions import scheduling
 from klat.compare.judged_limits import with_limits
 from klat.compare.limits import check
+from klat.compare.machines import one_machine_a_boot
 from klat.compare.matching import (
     MachinePair,
     match_machines,
@@ -51,6 +52,7 @@ def compare_with_runs(
 ) -> tuple[Comparison, list[MatchedSides]]:
     """compare(), and the matched runs of each item of Comparison.against."""
     _check(base, news, options)
+    (base, *news), renamed = one_machine_a_boot([base, *news])
     rules, caution = at_look([base, *news], options.rules)
     options = replace(options, rules=rules)
     matched: list[MatchedSides] = []
@@ -70,6 +72,7 @@ def compare_with_runs(
             tests += cell_tests
         matched += matched_of_new
     problems = tuple(dict.fromkeys(problem for side in (base, *news) for problem in side.problems))
+    problems += tuple(renamed)
     problems += tuple(refusals.without_effect(options.allow, (base, *news)))
     problems += tuple(same_samples([s for side in (base, *news) for s in side.sessions]))
     if options.limit:
