@@ -44,7 +44,7 @@ json_t *klat_inherited(void);
  * NULL without memory. */
 json_t *klat_libraries(void);
 /* security.c */
-/* Adds the values of audit and of the security modules to those of klat_inherited(). */
+/* Adds the values of audit, security modules and livepatches to those of klat_inherited(). */
 void klat_security_add(json_t *object);
 /* Whether the kernel audits system calls. `netlink` is a socket of NETLINK_AUDIT. */
 void klat_audit_describe(int netlink, char *text, size_t size);

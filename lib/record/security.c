@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* What the kernel's audit and its security modules add to the system calls of this process. */
+/* What audit, security modules and livepatches add to the system calls of this process. */
 #include "record/record.h"
 
 #include <errno.h>
+#include <glob.h>
 #include <linux/audit.h>
 #include <linux/netlink.h>
 #include <stdlib.h>
@@ -135,8 +136,27 @@ static void add_profile(json_t *object)
 			klat_profile_add(object, context);
 }
 
+static void add_livepatches(json_t *object)
+{
+	const char *const directory = "/sys/kernel/livepatch/";
+	char text[512] = "", path[64];
+	glob_t patches;
+
+	if (access(directory, F_OK))
+		return;
+	snprintf(path, sizeof(path), "%s*", directory);
+	if (!glob(path, GLOB_ONLYDIR, NULL, &patches)) {
+		for (size_t i = 0; i < patches.gl_pathc; i++)
+			snprintf(text + strlen(text), sizeof(text) - strlen(text), "%s%s",
+				 *text ? ", " : "", patches.gl_pathv[i] + strlen(directory));
+		globfree(&patches);
+	}
+	json_object_set_new(object, "livepatch", json_string(*text ? text : "none"));
+}
+
 void klat_security_add(json_t *object)
 {
 	add_audit(object);
 	add_profile(object);
+	add_livepatches(object);
 }

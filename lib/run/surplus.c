@@ -127,7 +127,7 @@ static void judge_tracer(struct klat_run *run, const char *directory)
 }
 
 /* systemd and the drivers of input devices attach a BPF program to one function each. A livepatch
- * changes the kernel itself: `livepatch` of environment_conditions.py. */
+ * changes the kernel itself: see `livepatch` in docs/record.md. */
 static bool is_of_system(const char *function)
 {
 	const char *flags = strstr(function, ") ");

@@ -348,3 +348,13 @@ def test_the_state_of_audit_is_recorded_where_the_kernel_shows_it(is_capable, tm
     command([*prefix, path_of("syscall"), "--iterations", "20", "--record", tmp_path / "s"])
     audit = inherited(tmp_path / "s")["audit"]
     assert re.fullmatch(r"off|on(, \d+ rules?)?" if is_capable else "unknown", audit)
+
+
+@pytest.mark.parametrize("patches", [("kpatch_a", "kpatch_b"), ()])
+def test_the_livepatches_of_the_kernel_are_recorded(patches, tmp_path, root):
+    for name in ("", *patches):
+        (tmp_path / "kernel/livepatch" / name).mkdir(parents=True)
+    cover = ["unshare", "-m", "sh", "-c", 'mount --bind "$1" /sys/kernel && shift && exec "$@"']
+    words = [path_of("syscall"), "--iterations", "20", "--record", tmp_path / "s"]
+    command([*cover, "sh", tmp_path / "kernel", *words])
+    assert inherited(tmp_path / "s")["livepatch"] == (", ".join(patches) or "none")

@@ -88,11 +88,14 @@ def test_a_condition_that_differs_is_refused_by_name_until_it_is_allowed(side, k
         ({"inherited": PROCESS}, {"inherited": PROCESS | {SPECULATION: "thread mitigated"}}, False),
         ({"inherited": PROCESS | FREE}, {"inherited": PROCESS | FREE | {SPECULATION: "thread mitigated"}}, True),
         ({"inherited": PROCESS | FREE}, {"inherited": PROCESS | FREE | {SPECULATION: "not vulnerable"}}, False),
+        ({"inherited": {"livepatch": "a"}}, {"inherited": {"livepatch": "none"}}, False),
+        ({**RT, "inherited": {"livepatch": "a"}}, {"inherited": {"livepatch": "none"}}, True),
         ({"environment": HUGE, "inherited": {"THP_enabled": "1"}}, {"inherited": {"THP_enabled": "0"}}, False),
         ({"environment": HUGE, "inherited": {"THP_enabled": "1"}}, {"environment": HUGE, "inherited": {"THP_enabled": "0"}}, True),
     ],
     ids=["an earlier klat", "nice in real time", "nice", "weight in real time", "weight", "an earlier klat, deep and awake", "a device that pipes ignores", "levels that real time ignores", "levels of real time", "levels of real time, ordinary",
          "less strict than its own request", "stricter than its own request", "a kernel that mitigates each filter", "asked for", "the kernel's own",
+         "livepatches of two kernels", "a livepatch of one kernel",
          "a kernel without huge pages", "huge pages disabled"],
 )  # fmt: skip
 def test_what_a_process_inherits_counts_where_it_has_an_effect(side, klat, base, new, refused):

@@ -276,6 +276,9 @@ MIGRATION, POLL = "proc/sys/kernel/timer_migration", "proc/sys/net/core/busy_pol
 BOOST, NO_TURBO = f"{CPU}/cpufreq/boost", f"{CPU}/intel_pstate/no_turbo"
 PAGES = "proc/sys/vm/percpu_pagelist_high_fraction"
 TRACER = "proc/sys/kernel/stack_tracer_enabled"
+PERFORMANCE, BIAS = f"{CPU}/intel_pstate/max_perf_pct", f"{CPU}/cpu0/power/energy_perf_bias"
+PLATFORM, LRU = "sys/firmware/acpi/platform_profile", "sys/kernel/mm/lru_gen/enabled"
+SHMEM = "sys/kernel/mm/transparent_hugepage/shmem_enabled"
 COST, LATENCY = "sys/kernel/debug/sched/migration_cost_ns", "proc/sys/kernel/sched_latency_ns"
 
 
@@ -321,6 +324,16 @@ COST, LATENCY = "sys/kernel/debug/sched/migration_cost_ns", "proc/sys/kernel/sch
         # Distributions change this default.
         ("sysctl.sched_autogroup_enabled", AUTOGROUP, ("6.1", "0"), ("7.3", "1"), False),
         ("sysctl.sched_autogroup_enabled", AUTOGROUP, ("7.3", "0"), ("7.3", "1"), True),
+        ("performance-limit-max", PERFORMANCE, ("6.1", "100"), ("7.3", "50"), True),
+        ("performance-limit-max", PERFORMANCE, ("7.3", "50"), ("7.3", None), False),
+        ("energy-bias", BIAS, ("6.1", "6"), ("7.3", "15"), True),
+        ("platform-profile", PLATFORM, ("6.1", "balanced"), ("7.3", "low-power"), True),
+        ("platform-profile", PLATFORM, ("7.3", None), ("7.3", "low-power"), False),
+        # A kernel's configuration chooses them.
+        ("lru-gen", LRU, ("6.1", "0x0000"), ("7.3", "0x0007"), False),
+        ("lru-gen", LRU, ("7.3", "0x0000"), ("7.3", "0x0007"), True),
+        ("lru-gen", LRU, ("7.3", None), ("7.3", "0x0007"), False),
+        ("huge-pages-shared", SHMEM, ("7.3", "[always] never"), ("7.3", "always [never]"), True),
     ],
 )
 def test_a_value_was_set_if_its_own_kernel_has_another_by_default(
@@ -356,16 +369,23 @@ MEMORY: Files = {"proc/meminfo": "MemTotal: 700000 kB"}  # 5,600,000 is 1/128 of
         (f"{NET}core/high_order_alloc_disable", ("6.1", "0"), ("7.3", "1"), True),
         (f"{NET}ipv4/tcp_window_scaling", ("6.1", "1"), ("7.3", "0"), True),
         (f"{NET}ipv4/tcp_congestion_control", ("6.1", "cubic"), ("7.3", "bbr"), True),
+        (f"{NET}core/rps_sock_flow_entries", ("6.1", "0"), ("7.3", "32768"), True),
+        (f"{NET}core/rps_sock_flow_entries", ("7.3", None), ("7.3", "32768"), False),
+        (f"{NET}core/rps_default_mask", ("6.1", "00000000,00000000"), ("7.3", "0"), False),
+        (f"{NET}core/flow_limit_cpu_bitmap", ("6.1", "0"), ("7.3", "3"), True),
+        ("sys/class/net/lo/queues/rx-0/rps_cpus", ("6.1", "0"), ("7.3", "3"), True),
     ],
 )
-def test_sysctls_of_the_network_count_for_transport(captured, file, one, two, is_set):
-    for program in ("transport", "pipes"):
+def test_sysctls_of_the_network_count_for_programs_that_use_it(captured, file, one, two, is_set):
+    is_of_receiving = Path(file).name.startswith(("rps", "flow"))
+    for program in ("transport", "network", "pipes"):
         base, new = (
             captured("counted", kernel, {**MEMORY, file: value}, programs={program: "0"})
             for kernel, value in (one, two)
         )
         found = keys(disagreements([base], [new]))
-        assert found == [f"net.{Path(file).name}"] * (is_set and program == "transport")
+        counts = program == "transport" or (is_of_receiving and program == "network")
+        assert found == [f"net.{Path(file).name}"] * (is_set and counts)
 
 
 def test_the_configuration_of_a_kernel_chooses_its_congestion_control(captured):

@@ -14,6 +14,7 @@ from os.path import commonprefix
 from typing import Any, NamedTuple
 
 from klat.record.environment import ABSENT, captured, short
+from klat.compare.condition_meanings import Alike, meaning
 from klat.compare.environment_conditions import (
     BASIS,
     EFFECTS,
@@ -26,12 +27,11 @@ from klat.compare.environment_conditions import (
     RULES,
     STARTED,
     WORDS,
-    Alike,
     Rule,
     Values,
-    meaning,
     of_files,
     rule_of,
+    uses_network,
 )
 from klat.compare.kernel_defaults import basis_of, is_default, is_known_as_set
 from klat.record.session import Row, Session, printable
@@ -152,11 +152,11 @@ def conditions(session: Session, facts: Mapping[str, Any]) -> Values:
         fact = load_of(session, facts) if key == "load" else facts.get(key)
         values[key, name] = " ".join(fact) if fact and isinstance(fact, list) else fact or NONE
     files = captured(session.path / "environment")
-    is_net = "transport" in (session.info.get("programs") or {})
+    programs = session.info.get("programs") or {}
     values |= {
         key: value
         for key, value in of_files(files).items()
-        if is_net or key[0].partition(".")[0] != NET
+        if key[0].partition(".")[0] != NET or uses_network(key[0], programs)
     }
     for key, name, was, now in facts.get("changed", []):
         values[key, name] = f"{was}, later {now}"

@@ -7,8 +7,7 @@ default and both kernels could have the value. All that a kernel brings is the s
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
 from functools import lru_cache
 
@@ -27,7 +26,9 @@ class Rule(Enum):
     SHARED = "where both sides have it"
     SET = "where both sides have it; between sides of one kernel always"
     OWN = "between sides of one kernel always; else a value that is known as set"
-    DEBUG = "between sides of one kernel, where both have it: debugfs may be unreadable"
+    DEBUG = (
+        "between sides of one kernel, where both have it: debugfs may be unreadable, or klat older"
+    )
     NEVER = "never: it decides what others count as"
 
 
@@ -85,6 +86,7 @@ EFFECTS = {
     "numa_balancing": "sysctl.numa_balancing",
     "processor.max_cstate": "idle-states idle-state",
     "transparent_hugepage": "huge-pages",
+    "transparent_hugepage_shmem": "huge-pages-shared",
     "tsc": "clocksource",
 }
 
@@ -104,6 +106,10 @@ _FILES = [
         ("frequency-speed", rf"{_FREQUENCY}scaling_setspeed", Rule.SET),
         ("boost", rf"{_CPU}cpufreq/boost", Rule.SET),
         ("no-turbo", rf"{_CPU}intel_pstate/no_turbo", Rule.SET),
+        ("performance-limit-max", rf"{_CPU}intel_pstate/max_perf_pct", Rule.SHARED),
+        ("performance-limit-min", rf"{_CPU}intel_pstate/min_perf_pct", Rule.SHARED),
+        ("energy-bias", rf"{_CPU}cpu\*/power/energy_perf_bias", Rule.SHARED),
+        ("platform-profile", r"sys/firmware/acpi/platform_profile", Rule.SHARED),
         ("idle-driver", rf"{_CPU}cpuidle/current_driver", Rule.OWN),
         ("idle-governor", rf"{_CPU}cpuidle/current_governor", Rule.SET),
         ("idle-governors", rf"{_CPU}cpuidle/available_governors", Rule.NEVER),
@@ -128,8 +134,12 @@ _FILES = [
         ("sysctl", _SYSCTL, Rule.OWN),
         # Only for sessions with transport.
         (NET, r"proc/sys/net/(?:core|ipv4)/(high_order.+|wmem_default|tcp_.+)", Rule.SHARED),
+        # For sessions with transport or network.
+        (NET, r"(?:proc/sys/net/core|sys/class/net/lo/.+)/(rps_.+|flow_limit_.+)", Rule.SHARED),
         ("tlb-flush-ceiling", r"sys/kernel/debug/x86/tlb_single_page_flush_ceiling", Rule.SHARED),
         ("huge-pages", r"sys/kernel/mm/transparent_hugepage/enabled", Rule.OWN),
+        ("huge-pages-shared", r"sys/kernel/mm/transparent_hugepage/shmem_enabled", Rule.DEBUG),
+        ("lru-gen", r"sys/kernel/mm/lru_gen/enabled", Rule.DEBUG),
         ("ksm", r"sys/kernel/mm/ksm/run", Rule.OWN),
         ("rcutree", _MODULE.format("rcutree"), Rule.OWN),
     )
@@ -187,17 +197,20 @@ def scheduling(values: Values) -> str:
     return ", ".join(parts)
 
 
+def uses_network(key: str, programs: Iterable[str]) -> bool:
+    """Whether one of the programs depends on this sysctl of the network."""
+    is_of_receiving = key.startswith((f"{NET}.rps_", f"{NET}.flow_limit_"))
+    return "transport" in programs or (is_of_receiving and "network" in programs)
+
+
 def rule_of(key: str) -> Rule | None:
     """None if the key does not come from the environment."""
     return RULES.get(key.partition(".")[0])
 
 
 ENABLED, DISABLED_BY_DRIVER = "enabled", "disabled, by default disabled"
-_NO_SMT = {"forceoff": "off"}
-_NO_STATEMENT = frozenset({"notsupported", "notimplemented"})
 NOT_LIMITED = "the driver's own limit"
-# Governors that follow the load, by driver: powersave does so where the driver scales by itself.
-_SCALING = frozenset({"schedutil", "ondemand", "conservative"})
+# Drivers that follow the load with the governor powersave.
 SCALES_BY_ITSELF = frozenset({"intel_pstate", "amd-pstate-epp", "amd_pstate_epp"})
 
 
@@ -309,80 +322,5 @@ def _idle_states(files: Files) -> Iterator[tuple[tuple[str, str], str]]:
         yield ("idle-states", "the idle states"), ", ".join(text for _, text in sorted(shown))
 
 
-@dataclass(frozen=True)
-class Alike:
-    """What all sessions of a comparison have in common. It decides what a value counts as."""
-
-    kernel: bool
-    frequency_driver: bool
-    idle_governors: frozenset[str]  # that every kernel has
-
-    @staticmethod
-    def of(sessions: Sequence[Values]) -> Alike:
-        known = [set(value_of(values, "idle-governors").split()) for values in sessions]
-        return Alike(
-            kernel=len({values.get(KERNEL) for values in sessions}) < 2,
-            frequency_driver=len({value_of(values, "frequency-driver") for values in sessions}) < 2,
-            idle_governors=frozenset(set.intersection(*known) if known else ()),
-        )
-
-
 def value_of(values: Values, key: str) -> str:
     return next((value for (name, _), value in values.items() if name == key), "")
-
-
-def meaning(key: str, value: str, values: Values, alike: Alike) -> str | None:
-    """What a value counts as; None if it says nothing. `values` are the values of its session."""
-    family = key.partition(".")[0]
-    if family == "vulnerability":
-        # On hardware only the kernels' lists of CPUs differ. A virtual CPU can differ itself.
-        is_one_cpu = value_of(values, "mode") == "hardware" and not alike.kernel
-        return None if is_one_cpu else _class(value, alike.kernel)
-    if key == "governor" and not alike.frequency_driver:
-        by_itself = value_of(values, "frequency-driver") in SCALES_BY_ITSELF
-        scales = value in _SCALING or (value == "powersave" and by_itself)
-        return "follows the load" if scales else value
-    if key == "energy-preference" and not alike.frequency_driver:
-        return None
-    if key == "idle-governor" and not alike.kernel and value not in alike.idle_governors:
-        return None
-    if key == "smt":
-        return None if value in _NO_STATEMENT and not alike.kernel else _NO_SMT.get(value, value)
-    if key in ("isolated", "nohz-full"):
-        return value.replace("(null)", "")
-    if key == "clocksource":
-        return "tsc" if value == "tsc-early" else value
-    if family == PROCESS and "speculation" in key.lower() and not alike.kernel:
-        return _speculation(value, values)
-    # A kernel without huge pages, as every PREEMPT_RT kernel, has them enabled in no process.
-    if key == f"{PROCESS}.THP_enabled" and not value_of(values, "huge-pages"):
-        return None
-    if _OFF.fullmatch(f"{key} {value}"):
-        return ABSENT
-    return value
-
-
-# As if the kernel did not have it.
-_OFF = re.compile(
-    r"sysctl\.((nmi_)?watchdog|numa_balancing|stack_tracer_enabled|task_delayacct|timer_migration"
-    r"|percpu_pagelist.*) 0"
-    r"|huge-pages always .*\[never\]"
-)
-
-
-def _speculation(text: str, values: Values) -> str | None:
-    """The process's own request. Kernels before 5.16 also mitigate all processes with a seccomp filter."""
-    mitigated = re.fullmatch("thread (force )?mitigated|conditional (force )?disabled", text)
-    filtered = value_of(values, f"{PROCESS}.Seccomp") not in ("", "0")
-    return None if filtered else "mitigated by the process" if mitigated else "not by the process"
-
-
-def _class(text: str, is_one_kernel: bool) -> str | None:
-    """Not affected, vulnerable or mitigated. If one kernel lacks a mitigation, or words it
-    differently, the kernel brings that. If somebody turned a mitigation off, the command line says
-    so."""
-    match = re.search("not affected|vulnerable|mitigation", text, re.IGNORECASE)
-    if not match:
-        return None
-    kind = match[0].lower()
-    return kind if is_one_kernel or kind == "not affected" else "affected"

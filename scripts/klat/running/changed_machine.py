@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from klat.compare.environment_conditions import NET, Alike, Files, Rule, Values
-from klat.compare.environment_conditions import meaning, of_files, rule_of
+from klat.compare.condition_meanings import Alike, meaning
+from klat.compare.environment_conditions import NET, Files, Rule, Values, of_files, rule_of
 from klat.record import session_directory
 from klat.record.environment import captured, short
 from klat.record.session import printable
