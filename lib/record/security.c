@@ -23,7 +23,7 @@ struct message {
 /* The length of the next reply without its header, or -1 if the kernel refused the request. */
 static ssize_t receive(int netlink, struct message *message)
 {
-	const ssize_t size = recv(netlink, message, sizeof(*message), 0);
+	const ssize_t size = TEMP_FAILURE_RETRY(recv(netlink, message, sizeof(*message), 0));
 
 	if (size < (ssize_t)sizeof(message->header) || message->header.nlmsg_type == NLMSG_ERROR)
 		return -1;
@@ -91,7 +91,8 @@ void klat_audit_describe(int netlink, char *text, size_t size)
 
 static void add_audit(json_t *object)
 {
-	const struct timeval limit = { .tv_sec = 1 };
+	/* A kernel thread answers. Real-time tasks can occupy all CPUs. */
+	const struct timeval limit = { .tv_sec = 10 };
 	const int netlink = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_AUDIT);
 	char text[32] = "unknown";
 
