@@ -138,6 +138,8 @@ void klat_attend(struct klat_worker *worker, int64_t i)
 {
 	if (worker->watched)
 		klat_slow_check(worker, i);
+	/* A reading during the rest has all iterations that are complete. */
+	__atomic_store_n(&worker->iteration, i, __ATOMIC_RELAXED);
 	if (worker->spins)
 		klat_rest(worker);
 }

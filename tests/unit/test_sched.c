@@ -115,6 +115,15 @@ TEST(a_rest_is_counted_and_only_taken_when_due)
 	assert_int_equal(worker.rests, 1);
 }
 
+/* A soak reads the counts of its workers at any time, also while they rest. */
+TEST(a_worker_that_rests_has_counted_its_iteration)
+{
+	struct klat_worker worker = { .spins = KLAT_ALWAYS };
+
+	klat_attend(&worker, 5);
+	assert_int_equal(worker.iteration, 5);
+}
+
 TEST(only_a_sleep_that_switches_is_counted)
 {
 	struct klat_worker worker = { 0 };
