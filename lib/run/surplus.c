@@ -126,14 +126,19 @@ static void judge_tracer(struct klat_run *run, const char *directory)
 		klat_invalid(run, "the kernel's tracer %s is on (write nop to %s)", tracer, path);
 }
 
-/* systemd and the drivers of input devices attach a BPF program to one function each. A livepatch
- * changes the kernel itself: see `livepatch` in docs/record.md. */
+/* systemd (the last two are systemd-nsresourced's) and the drivers of input devices attach a BPF
+ * program to one function each. A livepatch changes the kernel itself: see `livepatch` in
+ * docs/record.md. */
 static bool is_of_system(const char *function)
 {
+	static const char *const attached[] = { "bpf_lsm_", "__hid_bpf_", "free_user_ns ",
+						"retire_userns_sysctls " };
 	const char *flags = strstr(function, ") ");
 
-	return !strncmp(function, "bpf_lsm_", 8) || !strncmp(function, "__hid_bpf_", 10) ||
-	       (flags && !strncmp(flags + 3, " I", 2));
+	for (size_t i = 0; i < KLAT_ARRAY_SIZE(attached); i++)
+		if (!strncmp(function, attached[i], strlen(attached[i])))
+			return true;
+	return flags && !strncmp(flags + 3, " I", 2);
 }
 
 /* The functions at whose start the kernel calls something else: a tracer, a probe, or BPF. No event

@@ -516,6 +516,7 @@ def test_events_that_others_trace_disturb_a_run(place, group, status, root, two_
 PROBED = "vfs_read (1)              ->ftrace_graph_func+0x0/0x1a0\n"
 OF_SYSTEM = (
     "bpf_lsm_file_open (1) R   D   M \ttramp: ftrace_regs_caller+0x0/0x65\n"
+    "free_user_ns (1) R     \ttramp: 0xffffffffc05e2000 (kprobe_ftrace_handler+0x0/0x1c0) ->kprobe_ftrace_handler\n"
     "__hid_bpf_tail_call (1) R   D   M \ttramp: ftrace_regs_caller+0x0/0x65\n"
     "cmdline_proc_show (1) R I     M \ttramp: 0xffffffffc05e0000\n"
 )
