@@ -47,11 +47,12 @@ static void describe_limit(bool real_time, int signal, char *text, size_t size)
 	if (signal != SIGXCPU && signal != SIGKILL)
 		return;
 	if (real_time && !getrlimit(RLIMIT_RTTIME, &limit) && limit.rlim_max != RLIM_INFINITY)
-		snprintf(text, size,
-			 "; the hard limit RLIMIT_RTTIME, which klat could not lift, allows "
-			 "real-time threads %llu us without a sleep: raise it (prlimit "
-			 "--rttime=unlimited), or ask for --policy other",
-			 (unsigned long long)limit.rlim_max);
+		snprintf(
+			text, size,
+			"; it may be the hard limit RLIMIT_RTTIME, which klat could not lift and "
+			"which allows real-time threads %llu us without a sleep: raise it (prlimit "
+			"--rttime=unlimited), or ask for --policy other",
+			(unsigned long long)limit.rlim_max);
 	else if (!getrlimit(RLIMIT_CPU, &limit) && limit.rlim_cur != RLIM_INFINITY)
 		snprintf(text, size,
 			 "; RLIMIT_CPU allows a process %llu s of CPU time: raise it (ulimit -t)",

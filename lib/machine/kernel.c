@@ -7,7 +7,7 @@
 #include <string.h>
 #include <sys/utsname.h>
 
-const char *const klat_preemption_models[] = { "full", "lazy", "voluntary", "none", NULL };
+static const char *const models[] = { "full", "lazy", "voluntary", "none", NULL };
 
 int klat_kernel_version(const char *release)
 {
@@ -41,17 +41,24 @@ void klat_scheduler(char *name, size_t size)
 		klat_read_line(KLAT_SCHEDULER_FILE, name, size);
 }
 
-const char *klat_shown_preemption(void)
+const char *klat_preemption_in(const char *line)
 {
-	char line[256], word[32];
+	char word[32];
 
-	klat_read_line("/sys/kernel/debug/sched/preempt", line, sizeof(line));
-	for (size_t i = 0; klat_preemption_models[i]; i++) {
-		snprintf(word, sizeof(word), "(%s)", klat_preemption_models[i]);
+	for (size_t i = 0; models[i]; i++) {
+		snprintf(word, sizeof(word), "(%s)", models[i]);
 		if (strstr(line, word))
-			return klat_preemption_models[i];
+			return models[i];
 	}
 	return NULL;
+}
+
+const char *klat_shown_preemption(void)
+{
+	char line[256];
+
+	klat_read_line(KLAT_PREEMPTION_FILE, line, sizeof(line));
+	return klat_preemption_in(line);
 }
 
 static int64_t server_file(const char *server, int cpu, const char *file)
@@ -98,7 +105,7 @@ static const char *built_preemption(const struct utsname *names, const char *con
 static const char *chosen_preemption(const struct utsname *names)
 {
 	const int version = klat_kernel_version(names->release);
-	const char *const *const models = klat_preemption_models, *model = "unknown";
+	const char *model = "unknown";
 	char line[4096], *rest;
 
 	*line = 0;

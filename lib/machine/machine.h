@@ -21,10 +21,11 @@
 int klat_kernel_version(const char *release);
 /* Whether a kernel with this uname().version is PREEMPT_RT. */
 bool klat_is_rt(const char *version);
-/* Ends with NULL. */
-extern const char *const klat_preemption_models[];
-/* The preemption model that a kernel with PREEMPT_DYNAMIC shows in debugfs, as "none voluntary
- * (full)"; NULL if it shows none. Root can switch it at any time. */
+#define KLAT_PREEMPTION_FILE "/sys/kernel/debug/sched/preempt"
+/* The model in parentheses, as in "none voluntary (full)"; NULL without one. */
+const char *klat_preemption_in(const char *line);
+/* The model that a kernel with PREEMPT_DYNAMIC shows in debugfs; NULL if it shows none. Root can
+ * switch it at any time. */
 const char *klat_shown_preemption(void);
 /*
  * The preemption model in effect. A kernel with PREEMPT_DYNAMIC shows it in debugfs only. Without

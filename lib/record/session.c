@@ -197,18 +197,19 @@ static int check_scheduler(struct klat_run *run, int session)
 	return same ? 0 : -EINVAL;
 }
 
-/* What root can switch while the machine runs. */
-static int check_preemption(struct klat_run *run, const json_t *json)
+/* Root can switch the model while the machine runs. */
+static int check_preemption(struct klat_run *run, int session)
 {
-	const char *then = json_string_value(json_object_get(json, "preemption"));
-	const char *now = klat_shown_preemption();
-	bool differs = false;
+	char *text = NULL;
+	size_t size = 0;
+	const char *then = NULL, *now = klat_shown_preemption();
 
-	/* An RT kernel has names of its own, and a model that was not known then may be this one.
-	 */
-	for (size_t i = 0; now && then && klat_preemption_models[i]; i++)
-		differs |= !strcmp(then, klat_preemption_models[i]) && strcmp(then, now);
-	return differs ? klat_error(run, EINVAL,
+	if (!klat_file_read(session, "environment" KLAT_PREEMPTION_FILE, 256, &text, &size)) {
+		then = klat_preemption_in(text);
+		free(text);
+	}
+	return now && then && strcmp(then, now)
+		       ? klat_error(run, EINVAL,
 				    "%s began with the preemption model %s, and now it is %s: "
 				    "record into another directory",
 				    run->library->common.record, then, now)
@@ -246,7 +247,7 @@ static int check_same(struct klat_run *run, int session, const json_t *json, con
 					     : "%s has runs with --under-load, but this run is "
 					       "without it: record into another directory",
 				  path);
-	return check_scheduler(run, session) ?: check_preemption(run, json);
+	return check_scheduler(run, session) ?: check_preemption(run, session);
 }
 
 /* Whether a difference of this value can change the run: see _is_effective() in

@@ -120,7 +120,7 @@ def test_rows_before_those_of_an_earlier_time_are_said(writer, steps, said):
     writer.start_ns -= STEP_NS * steps + 1
     writer.run({"round_trip": SAMPLES}, run=2)
     assert len(read_session(writer.path).rows) == 2
-    assert ("1 run of runs.csv ended before the run above" in problems(writer)) == said
+    assert ("1 run of runs.csv ended before an earlier run" in problems(writer)) == said
 
 
 def test_runs_without_a_plan_are_all_kept_and_complete_no_place(writer):

@@ -67,10 +67,11 @@ def doubt(file: int | Path) -> str:
         return "can be written by every user"
     if status.st_mode & stat.S_IWGRP and status.st_gid not in (0, status.st_uid):
         return f"can be written by group {status.st_gid}"
-    return next(
-        (f"can be written by {name}, as its access list says" for name in _writers(file, status)),
-        "",
-    )
+    try:
+        writer = next(_writers(file, status), "")
+    except struct.error:
+        return "has a damaged access list"
+    return writer and f"can be written by {writer}, as its access list says"
 
 
 def _writers(file: int | Path, status: os.stat_result) -> Iterator[str]:

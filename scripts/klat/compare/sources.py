@@ -26,6 +26,7 @@ from klat.compare.session_problems import without_copies
 from klat.compare.estimands import Estimand
 from klat.compare.environment_conditions import Values
 from klat.stats.distribution import Distribution
+from klat.record.environment import changed
 from klat.record.json_files import read_run_json
 from klat.record.samples import PART, PIECE, KeptDistributions, SampleFiles, Samples, is_counted
 from klat.record.session import Row, Session, SessionError, find_sessions, printable, read_session
@@ -318,7 +319,7 @@ def read_sources(
     sessions = without_copies([believed(session, files[session.path]) for session in recorded])
     problems = [f"{printable(str(s.path))}: {p}" for s in sessions for p in s.problems]
     facts = {session.path: read_run_json(session.path) for session in sessions}
-    problems += [*json_files.failures(facts), *json_files.changed(facts)]
+    problems += [*json_files.failures(facts), *changed(facts)]
     by_label: dict[str, list[Source]] = {}
     for session in sessions:
         if session.rows:

@@ -78,6 +78,23 @@ def recorded_differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[Dif
     return differing
 
 
+def changed(facts_by_session: Mapping[Path, Mapping[str, Any]]) -> list[str]:
+    """A sentence for each session during which the machine changed, from run.json of the sessions."""
+    lines = []
+    for session, facts in facts_by_session.items():
+        changes = [
+            f"{printable(name)} was {short(was)} and later {short(now)}"
+            for _, name, was, now in facts.get("changed", [])
+        ]
+        more = f"; and {len(changes) - 3} more" if changes[3:] else ""
+        if changes:
+            lines.append(
+                f"{printable(str(session))}: the machine changed while its runs were taken, so they are not of one"
+                f" setting: {'; '.join(changes[:3])}{more}"
+            )
+    return lines
+
+
 def short(value: object) -> str:
     """A value in at most 60 printable characters."""
     text = ABSENT if value is None else printable(" ".join(str(value).split()))

@@ -163,7 +163,7 @@ _RUN_FIELDS: dict[str, Kind] = {
     "runner": Whole(1, _LARGEST_PID),
     "resumed": ListOf(_ANY, 1 << 16),
     # Key and name of a condition, its value when the session began, and a later one.
-    "changed": ListOf(Tuple((_ANY, _ANY, _ANY, _ANY)), 1 << 12),
+    "changed": ListOf(Tuple((_ANY, _ANY, _LONG, _LONG)), 1 << 12),
     "first": Truth(),
     "partner": _OPTIONAL,
     "options": Maybe(ListOf(_LONG, 1 << 16)),
@@ -287,24 +287,6 @@ def failures(facts_by_session: Mapping[Path, dict[str, Any]]) -> list[str]:
         others = len(sessions_and_runs) - 1
         where = f" and {others} other session{'s' if others > 1 else ''}" if others else ""
         lines.append(f"{printable(str(first))}{where}: {replace(left, orders=orders).sentence()}")
-    return lines
-
-
-def changed(facts_by_session: Mapping[Path, dict[str, Any]]) -> list[str]:
-    """A sentence for each session during which the machine changed, from run.json of the sessions."""
-    lines = []
-    for session, facts in facts_by_session.items():
-        changes = [
-            f"{name} was {was} and later {now}" for _, name, was, now in facts.get("changed", [])
-        ]
-        more = f"; and {len(changes) - 3} more" if changes[3:] else ""
-        if changes:
-            lines.append(
-                printable(
-                    f"{session}: the machine changed while its runs were taken, so they are not of one setting:"
-                    f" {'; '.join(changes[:3])}{more}"
-                )
-            )
     return lines
 
 

@@ -336,7 +336,7 @@ def _complete_runs(rows: Iterable[Row], problems: list[str]) -> list[Row]:
         )
     if misplaced := _count_misplaced(firsts):
         problems.append(
-            f"{misplaced} run{'s' if misplaced > 1 else ''} of runs.csv ended before the run above: the clock"
+            f"{misplaced} run{'s' if misplaced > 1 else ''} of runs.csv ended before an earlier run: the clock"
             " was set back, or runs.csv contains the rows of two sessions"
         )
     return kept

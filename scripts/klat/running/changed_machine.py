@@ -49,11 +49,13 @@ def changes(environment: Path, machine: Path) -> list[Change]:
 @contextmanager
 def noting_changes(session: Path, facts: dict[str, Any]) -> Iterator[None]:
     """Adds to run.json, at the end, what has changed on the machine since the session began: its runs are not all
-    of one setting. `facts` is run.json."""
+    of one setting. `facts` is run.json. Not with a prefix, in which programs can see another machine than klat.
+    """
     try:
         yield
     finally:
-        _note_changes(session, facts)
+        if not facts.get("prefix"):
+            _note_changes(session, facts)
 
 
 def _note_changes(session: Path, facts: dict[str, Any]) -> None:

@@ -21,7 +21,8 @@ from klat.base import owners, process, programs
 from klat.base.errors import FAILED, INVALID, KlatError, MEASURED, SKIPPED, USAGE
 from klat.base.process import Signals
 from klat.running.changed_machine import changes
-from klat.record import json_files, plan_csv, session_directory
+from klat.record import plan_csv, session_directory
+from klat.record.environment import changed
 from klat.record.evidence import other_work
 from klat.record.plan_csv import PlannedRun
 from klat.record.session import STATUSES, Session, printable, read_session
@@ -170,7 +171,8 @@ class Recording:
                     f"{self.path}: {', '.join(sorted(changed))} was rebuilt since the session"
                     " began; start a new session"
                 )
-            if not self.settings.setup:  # which changes the machine before each turn
+            # A set-up changes the machine before each turn, and a prefix can change it for its program alone.
+            if not self.settings.setup and not self.settings.prefix:
                 self._check_machine()
         self.facts["runner"] = os.getpid()
         self.facts["resumed"] = [
@@ -297,12 +299,10 @@ class Recording:
             statuses[worst.status] += 1
             if worst.status != "ok":
                 reasons[worst.status, worst.benchmark, worst.reason] += 1
-        problems = (
-            *map(printable, record.problems if record else ()),
-            *json_files.changed({self.path: self.facts}),
-        )
+        problems = [printable(problem) for problem in record.problems] if record else []
+        problems += changed({self.path: self.facts})
         disturbance = other_work([record]) if record else ""
-        return Outcome(statuses, reasons, len(self.schedule), problems, disturbance)
+        return Outcome(statuses, reasons, len(self.schedule), tuple(problems), disturbance)
 
     def report(self, outcome: Outcome, stopped: str, say: Callable[[str], None]) -> None:
         """Say what was recorded, and why the other runs failed."""
