@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import harness
+import pytest
 from harness import MEASURED, Session, command, json_of
 
 CPU = str(min(os.sched_getaffinity(0)))
@@ -24,6 +25,7 @@ def planted(program: str, *words: str | Path, one_cpu: bool = False) -> None:
     harness.until(attempt)
 
 
+@pytest.mark.alone
 def test_only_a_path_length_of_one_cpu_has_a_number(two_cpus, tmp_path):
     session = Session(tmp_path)
     planted("pipes", "--cpus", f"{CPU},{CPU}", "--record", tmp_path, one_cpu=True)
