@@ -4,6 +4,10 @@
  * sched_yield(), and the other side of the same real-time priority runs. With --by futex a side
  * wakes the other one and waits.
  *
+ * Timed: one switch, from a stamp of the side that leaves the CPU to the first stamp of the side
+ * that runs next. The next switch goes the other way.
+ * Not timed: the time between two switches.
+ *
  * Traps:
  * - Half of a round trip hides a difference between its directions. So each switch has its stamps.
  * - A yield that returns without switching looks like a fast switch. So the kernel must have
@@ -28,6 +32,7 @@ static struct options {
 struct state {
 	uint64_t start;             /* stamp of the side that left last */
 	uint32_t turn KLAT_ALIGNED; /* how many switches have begun */
+	uint32_t ready;             /* the second side has started */
 	uint32_t resting;           /* the first side sleeps */
 	int64_t unanswered;         /* timed yields that returned without a switch */
 } KLAT_ALIGNED;
@@ -79,14 +84,35 @@ static inline uint64_t leave(struct klat_worker *worker, bool futex, uint32_t ow
 			klat_rest_ends(worker);
 			continue;
 		}
-		/* Both sides can be here. The second may start after the first switch has begun. */
-		__atomic_fetch_add(&state->unanswered,
-				   i >= -worker->run->lead && i > klat_first(worker->run),
-				   __ATOMIC_RELAXED);
+		/* Both sides can be here. */
+		__atomic_fetch_add(&state->unanswered, i >= -worker->run->lead, __ATOMIC_RELAXED);
 		futex_call(state, FUTEX_WAKE, 1);
 		if (++tries % 2 == 0)
 			futex_call(state, FUTEX_WAIT, own);
 	}
+}
+
+/* The second side sleeps: let it return to its yield. */
+static void call_back(struct state *state)
+{
+	if (!options.futex) {
+		futex_call(state, FUTEX_WAKE, 1);
+		sched_yield();
+	}
+}
+
+/* Sleep: the thread that starts both sides may need this CPU to start the second. */
+static int await_second(struct klat_worker *worker)
+{
+	struct state *state = worker->state;
+
+	for (int tries = 0; !__atomic_load_n(&state->ready, __ATOMIC_ACQUIRE); tries++) {
+		if (tries == 20000)
+			return -ETIMEDOUT;
+		klat_sleep(worker, 100000);
+	}
+	call_back(state);
+	return 0;
 }
 
 /* The first side begins the switches with an even number, the second side the others. Only the
@@ -99,13 +125,18 @@ static int take_turns(struct klat_worker *worker)
 	uint64_t *samples = klat_series(run, SWITCH, 0);
 	const bool second = worker != run->workers;
 
-	if (second)
+	if (!second && await_second(worker))
+		return -ETIMEDOUT;
+	if (second) {
+		__atomic_store_n(&state->ready, 1, __ATOMIC_RELEASE);
 		samples[-run->warmup] = leave(worker, futex, 0, -run->warmup) - state->start;
+	}
 	for (int64_t i = klat_first(run); klat_goes_on(worker, &i); i++) {
 		const uint32_t number = i + run->warmup;
 		/* Alone, no side waits for the turn that begins. */
 		const uint32_t own = alone ? number : number + 1;
 		const int64_t next = alone ? i : i + 1;
+		const int64_t rests = worker->rests;
 		uint64_t end;
 
 		if (number % 2 != second && !alone) {
@@ -115,11 +146,9 @@ static int take_turns(struct klat_worker *worker)
 		__atomic_store_n(&state->resting, !second, __ATOMIC_RELEASE);
 		klat_iteration(worker, i);
 		if (!second) {
-			/* The second side sleeps: let it return to its yield. */
-			if (klat_rest(worker) && !futex) {
-				futex_call(state, FUTEX_WAKE, 1);
-				sched_yield();
-			}
+			klat_rest(worker);
+			if (worker->rests != rests)
+				call_back(state);
 			__atomic_store_n(&state->resting, 0, __ATOMIC_RELEASE);
 		}
 		worker->expected_switches += i >= -run->lead && !futex;
@@ -143,13 +172,16 @@ static const struct klat_worker workers[] = {
 
 static int setup(struct klat_run *run)
 {
+	struct state *state = run->state;
+
 	if (sched_yield())
 		return klat_error(run, errno, "sched_yield() failed: %m");
 	run->workers[1].process = options.process;
 	/* Each side begins every other switch. */
 	run->workers[0].unsampled = run->workers[1].unsampled = -klat_observed(run) / 2;
 	run->workers[0].most_sleeps = run->workers[1].most_sleeps = options.futex;
-	run->worker_count -= klat_planted(run, "alone");
+	state->ready = klat_planted(run, "alone");
+	run->worker_count -= state->ready;
 	return 0;
 }
 

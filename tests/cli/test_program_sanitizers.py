@@ -8,7 +8,7 @@ import harness
 import pytest
 from harness import FAILED, MEASURED, SKIPPED, UNTRUSTED, USAGE, Done, command, path_of, traits
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.alone]
 
 QUICK = ("--iterations", "200", "--warmup", "20")
 
