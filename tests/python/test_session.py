@@ -114,9 +114,12 @@ def test_a_run_with_the_start_of_another_one_is_ignored_and_said(writer):
     assert "an earlier run of the program has the same start" in problems(writer)
 
 
-@pytest.mark.parametrize(("steps", "said"), [(1, False), (300, False), (400, True)])
-def test_rows_before_those_of_an_earlier_time_are_said(writer, steps, said):
-    writer.run({"round_trip": SAMPLES}, run=1)
+@pytest.mark.parametrize(
+    ("steps", "evidence", "said"),
+    [(1, "", False), (300, "", False), (400, "", True), (400, "clock_set_ms=-3600000", False)],
+)
+def test_rows_before_those_of_an_earlier_time_are_said(writer, steps, evidence, said):
+    writer.run({"round_trip": SAMPLES}, run=1, evidence=evidence)
     writer.start_ns -= STEP_NS * steps + 1
     writer.run({"round_trip": SAMPLES}, run=2)
     assert len(read_session(writer.path).rows) == 2
