@@ -28,14 +28,14 @@ def fleet(new_session: NewSession, tmp_path: Path) -> Fleet:
         for number, ratio in enumerate(ratios):
             info = {"machine_id": f"{number:02d}{'f' * 30}", "cpu_model": f"CPU {number}"}
             for label, factor, kernel in (("stock", 1.0, {}), ("rt", ratio, RT)):
-                own = (changes or {}).get(number, {}).get(label, {})
-                for boot in range(own.get("boots", boots) if factor else 0):
+                change = (changes or {}).get(number, {}).get(label, {})
+                for boot in range(change.get("boots", boots) if factor else 0):
                     session = new_session(
                         f"{label}/{number}-{boot}",
                         **{"label": label, "boot_id": f"{label}-{number}-{boot}"}
-                        | {**info, **kernel, **own.get("info", {})},
-                        environment=own.get("environment", {}),
-                        facts=own.get("facts"),
+                        | {**info, **kernel, **change.get("info", {})},
+                        environment=change.get("environment", {}),
+                        facts=change.get("facts"),
                     )
                     assert factor
                     middle = 52_000 * (1 + number / 4) * factor * math.exp(draw.normal(0, 0.002))

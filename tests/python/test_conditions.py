@@ -352,7 +352,7 @@ MEMORY: Files = {"proc/meminfo": "MemTotal: 700000 kB"}  # 5,600,000 is 1/128 of
 
 
 @pytest.mark.parametrize(
-    ("file", "one", "two", "is_set"),
+    ("file", "base_sysctl", "new_sysctl", "is_set"),
     [
         (RMEM, ("6.1", SMALL), ("7.3", LARGE), False),
         (RMEM, ("6.1", LARGE), ("6.12", SMALL), True),
@@ -376,16 +376,18 @@ MEMORY: Files = {"proc/meminfo": "MemTotal: 700000 kB"}  # 5,600,000 is 1/128 of
         ("sys/class/net/lo/queues/rx-0/rps_cpus", ("6.1", "0"), ("7.3", "3"), True),
     ],
 )
-def test_sysctls_of_the_network_count_for_programs_that_use_it(captured, file, one, two, is_set):
+def test_sysctls_of_the_network_count_for_programs_that_use_it(
+    captured, file, base_sysctl, new_sysctl, is_set
+):
     is_of_receiving = Path(file).name.startswith(("rps", "flow"))
     for program in ("transport", "network", "pipes"):
         base, new = (
             captured("counted", kernel, {**MEMORY, file: value}, programs={program: "0"})
-            for kernel, value in (one, two)
+            for kernel, value in (base_sysctl, new_sysctl)
         )
-        found = keys(disagreements([base], [new]))
+        differing = keys(disagreements([base], [new]))
         counts = program == "transport" or (is_of_receiving and program == "network")
-        assert found == [f"net.{Path(file).name}"] * (is_set and counts)
+        assert differing == [f"net.{Path(file).name}"] * (is_set and counts)
 
 
 def test_the_configuration_of_a_kernel_chooses_its_congestion_control(captured):

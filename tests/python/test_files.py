@@ -243,8 +243,8 @@ def test_who_else_can_have_written_a_file(theirs, user, group, bits, why):
     file.touch()
     os.chown(file, user, group)
     file.chmod(bits)
-    found = owners.doubt(file)
-    assert why in found and bool(why) == bool(found)
+    doubt = owners.doubt(file)
+    assert why in doubt and bool(why) == bool(doubt)
 
 
 def test_the_caller_of_an_earlier_sudo_is_another_user(theirs, monkeypatch):

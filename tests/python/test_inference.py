@@ -283,28 +283,28 @@ def test_the_interval_of_a_run_covers_also_where_samples_remember(q, memory):
     for _ in range(300):
         noise = draw.standard_normal(3_000)
         series = lfilter([math.sqrt(1 - memory**2)], [1, -memory], noise)[1_000:]
-        found = descriptive.run_quantile((100_000 + 1000 * series).astype(np.uint64), q)
-        assert found is not None and found.interval is not None
-        covered += found.interval[0] <= truth <= found.interval[1] + 1
+        quantile = descriptive.run_quantile((100_000 + 1000 * series).astype(np.uint64), q)
+        assert quantile is not None and quantile.interval is not None
+        covered += quantile.interval[0] <= truth <= quantile.interval[1] + 1
     assert covered / 300 >= 0.91
 
 
 def test_the_ranks_of_an_interval_are_those_of_the_binomial(monkeypatch):
     samples = np.random.default_rng(1).permutation(np.arange(1, 101, dtype=np.uint64))
     monkeypatch.setattr(descriptive, "correlation_time", lambda _: 1.0)
-    found = descriptive.run_quantile(samples, Fraction(1, 2))
+    quantile = descriptive.run_quantile(samples, Fraction(1, 2))
     # For n = 100 the 95 % interval of the median is from the 40th to the 61st.
-    assert found == descriptive.RunQuantile(50, (40, 61), 100, 100.0)
+    assert quantile == descriptive.RunQuantile(50, (40, 61), 100, 100.0)
     monkeypatch.setattr(descriptive, "correlation_time", lambda _: 4.0)
-    found = descriptive.run_quantile(samples, Fraction(1, 2))
+    quantile = descriptive.run_quantile(samples, Fraction(1, 2))
     # For 25, from the 8th to the 18th, which are these of 100.
-    assert found == descriptive.RunQuantile(50, (29, 72), 100, 25.0)
+    assert quantile == descriptive.RunQuantile(50, (29, 72), 100, 25.0)
     assert descriptive.run_quantile(samples[:9], Fraction(1, 2)) is None
 
 
 def test_a_constant_run_has_no_memory():
-    found = descriptive.run_quantile(np.full(1_000, 7, dtype=np.uint64), Fraction(1, 2))
-    assert found is not None and found.effective == 1_000 and found.interval == (7, 7)
+    quantile = descriptive.run_quantile(np.full(1_000, 7, dtype=np.uint64), Fraction(1, 2))
+    assert quantile is not None and quantile.effective == 1_000 and quantile.interval == (7, 7)
 
 
 def test_granularity_limits_the_power_of_any_number_of_units():

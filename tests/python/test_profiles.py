@@ -74,8 +74,9 @@ def test_an_option_of_the_user_overrides_that_of_the_profile(runner):
     ],
 )
 def test_a_set_has_the_cpus_that_it_is_about(typed, one_cpu, expected):
-    found, left_out = profiles.variants(RT, ["timer", "pipes", "cv", "tlbflush"], typed, one_cpu)
-    assert {name: [each.get("cpus") for each in found[name]] for name in expected} == expected
+    variants, left_out = profiles.variants(RT, ["timer", "pipes", "cv", "tlbflush"], typed, one_cpu)
+    cpus = {name: [variant.get("cpus") for variant in variants[name]] for name in expected}
+    assert cpus == expected
     gone = [] if len(expected["pipes"]) == 2 else ["pipes on two CPUs", "tlbflush on two CPUs"]
     assert left_out == gone
 
