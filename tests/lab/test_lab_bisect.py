@@ -31,7 +31,7 @@ def figures(*values: float, params: str = "cpus=0,0", unit: str = "instructions"
 
 
 @pytest.mark.parametrize(
-    ("good", "bad", "figure", "found"),
+    ("good", "bad", "figure", "expected"),
     [
         ((100, 101), (200, 202), 100, GOOD),
         ((100, 101), (200, 202), 190, BAD),
@@ -46,8 +46,8 @@ def figures(*values: float, params: str = "cpus=0,0", unit: str = "instructions"
         ((200,), (100,), 110, BAD),
     ],
 )
-def test_a_figure_is_like_the_one_that_it_is_nearer_to_as_a_ratio(good, bad, figure, found):
-    assert verdict(figures(*good), figures(*bad), figure) == found
+def test_a_figure_is_like_the_one_that_it_is_nearer_to_as_a_ratio(good, bad, figure, expected):
+    assert verdict(figures(*good), figures(*bad), figure) == expected
 
 
 @pytest.mark.parametrize(

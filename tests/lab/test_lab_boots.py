@@ -272,7 +272,7 @@ def damaged(data: bytes, release: str) -> bytes:
 
 
 @pytest.fixture(scope="module")
-def own(twice: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def user_kernel_results(twice: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The output of one experiment with a user's own kernel: with modules, with a word of its own and
     without modules, and with a module that it refuses."""
     where = tmp_path_factory.mktemp("own")
@@ -292,19 +292,19 @@ def own(twice: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("label", ["mine", "bare", "refusing"])
-def test_a_users_own_kernel_boots_with_modules_and_without(own, label):
-    record = read_session(session_of(own, label))
+def test_a_users_own_kernel_boots_with_modules_and_without(user_kernel_results, label):
+    record = read_session(session_of(user_kernel_results, label))
     assert [row.status for row in record.rows] == ["ok"]
 
 
-def test_a_kernel_that_refuses_virtio_gives_its_results_by_a_serial_line(own):
-    console = session_of(own, "refusing") / "lab/console.log"
+def test_a_kernel_that_refuses_virtio_gives_its_results_by_a_serial_line(user_kernel_results):
+    console = session_of(user_kernel_results, "refusing") / "lab/console.log"
     assert "module virtio_blk: " in console.read_text()
 
 
-def test_only_one_kernel_has_the_words_that_it_alone_was_given(own):
+def test_only_one_kernel_has_the_words_that_it_alone_was_given(user_kernel_results):
     for label, given in (("mine", ""), ("bare", "mitigations=off x=1,2")):
-        session = session_of(own, label)
+        session = session_of(user_kernel_results, label)
         line = (session / "environment/proc/cmdline").read_text()
         assert ("x=1,2" in line) == bool(given)
         declared = json.loads((session / "run.json").read_text())["under_test"]

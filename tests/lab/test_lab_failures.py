@@ -48,7 +48,7 @@ PANIC = "Kernel panic - not syncing: planted"
 
 
 @pytest.mark.parametrize(
-    ("says", "then", "told", "failure"),
+    ("says", "then", "message", "failure"),
     [
         (f"early words\n{PANIC}\n", planted.RESET, f"did not boot: {PANIC}", "boot"),
         ("here\n", planted.HANG, "did not boot within 3 s", "boot"),
@@ -70,10 +70,10 @@ PANIC = "Kernel panic - not syncing: planted"
     ],
     ids=["panics", "hangs", "ends", "hangs at work", "without results", "dies at work", "no space"],
 )
-def test_a_boot_that_fails_is_told_by_how_it_failed(lab, tmp_path, says, then, told, failure):
+def test_a_boot_that_fails_is_told_by_how_it_failed(lab, tmp_path, says, then, message, failure):
     done = lab.boot(planted.kernel(tmp_path / "k", says, then), *LIMIT)
     assert done.returncode == 1
-    assert told in one_line(done)
+    assert message in one_line(done)
     for line in says.splitlines():
         assert f"  | {line}" in done.stderr, "the last lines of the console are shown"
     assert failed(lab)["failure"] == failure

@@ -81,7 +81,7 @@ def test_a_flush_without_an_interrupt_is_shown_by_proofs(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("evidence", "told"),
+    ("evidence", "message"),
     [
         ({"responders_reached": 2}, "2 of 3 responders got"),
         ({"least_delivered": EXPECTED - 1}, "5 not\n  (at least 24 by"),
@@ -89,9 +89,9 @@ def test_a_flush_without_an_interrupt_is_shown_by_proofs(tmp_path, capsys):
         ({"least_interrupted": 0}, "each responder saw at least 0 timed ones"),
     ],
 )
-def test_a_shootdown_that_did_not_reach_all_is_told_so(tmp_path, capsys, evidence, told):
+def test_a_shootdown_that_did_not_reach_all_is_told_so(tmp_path, capsys, evidence, message):
     assert not shootdown.report(recorded(tmp_path, **evidence))
-    assert told in capsys.readouterr().out
+    assert message in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("status", ["invalid", "error", "skipped"])
