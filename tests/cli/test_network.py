@@ -306,12 +306,12 @@ def test_on_one_cpu_the_reader_preempts_a_client_that_preempted_the_spinner(tun)
         if done.status == MEASURED:
             break
     assert done.status == MEASURED, str(done)
-    told = json_of(done)
-    counts = told["evidence"]["counts"]
+    result = json_of(done)
+    counts = result["evidence"]["counts"]
     assert counts["overtaken"] >= 99 and counts["preempted"] >= 99 and counts["offset_bound"] == 0
-    low, high, client = (worker["priority"] for worker in told["evidence"]["workers"])
+    low, high, client = (worker["priority"] for worker in result["evidence"]["workers"])
     assert low < client < high
-    figures = {metric["name"]: metric["min"] for metric in told["metrics"]}
+    figures = {metric["name"]: metric["min"] for metric in result["metrics"]}
     # What it takes from send() on is a part of what it takes from the spinner's last stamp on.
     assert figures["send_to_read"] < figures["timer_to_read"]
 

@@ -107,23 +107,23 @@ def estimates(base: Logs, new: Logs, resolution: Logs | float = 0.0) -> Estimate
     return Estimates(value, np.sqrt(one + two), freedom, value * 0 + resolution, boots)
 
 
-def judged(found: Estimates, true: float, rules: Rules) -> Judged:
+def judged(estimated: Estimates, true: float, rules: Rules) -> Judged:
     """With Holm's correction over the last axis."""
-    given = found.value, found.error, found.freedom, found.hidden
+    given = estimated.value, estimated.error, estimated.freedom, estimated.hidden
     p = np.maximum(
         p_changed(*given, rules.log_margin),
-        power.by_states(found.boots, found.boots, 0, found.boots),
+        power.by_states(estimated.boots, estimated.boots, 0, estimated.boots),
     )
     said = conclude(
-        found.value, multiplicity.holm(p), p_within(*given, rules.log_margin), rules.alpha
+        estimated.value, multiplicity.holm(p), p_within(*given, rules.log_margin), rules.alpha
     )
     limits = reach(*given[1:], 1 - rules.alpha)
-    differs = (p_changed(*given, 0.0) <= rules.alpha) & (found.value > 0)
+    differs = (p_changed(*given, 0.0) <= rules.alpha) & (estimated.value > 0)
     return Judged(
         slower=said == Statement.ABOVE,
         faster=said == Statement.BELOW,
         same=said == Statement.WITHIN,
-        covers=np.abs(found.value - true) <= limits,
+        covers=np.abs(estimated.value - true) <= limits,
         shows=differs & (said != Statement.WITHIN),
     )
 
