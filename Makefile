@@ -272,7 +272,7 @@ units: $(UNITS)
 # TESTS=tests/cli/test_program_usage.py runs part of a lane, one test at a time; PYTEST=-x passes options to pytest.
 # Without TESTS, the tests marked `alone` run after the others: another test on the machine would disturb them. And a test
 # that fails is run once more, because another guest of the host can disturb it too. The summary names it (RERUN).
-# The fast tests wait for half of their time, so more of them than CPUs run at once; the slow ones keep a CPU busy.
+# A fast test waits for half of its time, so more fast tests than CPUs run at once. A slow test keeps a CPU busy.
 TESTS ?=
 pytest = $(PYTHON) -B -m pytest -q -raR -p no:cacheprovider
 lane_pytest = $(pytest) --reruns 1

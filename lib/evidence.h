@@ -9,7 +9,7 @@
 
 struct klat_run;
 
-/* What another program can change of a thread: see traits.c. */
+/* Properties of a thread that another program can change: see traits.c. */
 enum {
 	KLAT_NICE,
 	KLAT_CLAMPS,

@@ -190,7 +190,7 @@ static inline struct rusage klat_thread_usage(void)
 }
 
 void klat_observed_part_begins(struct klat_worker *worker);
-/* Before an iteration: klat_slow_check() and klat_rest(), if the worker is watched or spins. */
+/* Before an iteration: klat_slow_check() if the worker is watched, klat_rest() if it spins. */
 void klat_attend(struct klat_worker *worker, int64_t i);
 /* If sample i - 1 of the watched series is above the limit, keep its trace. klat_attend() calls
  * this function. If a body takes other end stamps before its next iteration, it must call this
@@ -350,7 +350,7 @@ struct klat_benchmark {
 	int published_count;
 	size_t state_size; /* of the struct that workers share as worker->state; zeroed */
 	/* The program can soak. Its bodies loop by klat_next() or klat_goes_on(). verify() reads no
-	 * samples, and of the state only int64_t counts that never decrease, in these bytes. */
+	 * samples. It reads the state only in these bytes: int64_t counts that never decrease. */
 	bool soaks;
 	size_t counts_at, counts_size;
 	int64_t iterations, warmup; /* 500 and 50 unless set */

@@ -8,7 +8,7 @@ enum klat_priority {
 	KLAT_LOW,  /* the lower priority of a program with two roles */
 };
 
-/* When the workers of a CPU never leave it idle, so that they must rest between iterations. */
+/* When a worker never leaves its CPU idle, so that it must rest between iterations. */
 enum klat_spins { KLAT_ON_ONE_CPU = 1, KLAT_ALWAYS };
 
 /*

@@ -14,7 +14,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 LIMIT_SECONDS = 120
 
-# Each of pytest's processes reads all tests. To compile them takes two thirds of that time, so they are kept.
+# Each of pytest's processes reads all tests. Compiling takes two thirds of that time, so the compiled tests are kept.
 sys.dont_write_bytecode, sys.pycache_prefix = False, str(ROOT / "build/pycache")
 
 

@@ -134,18 +134,19 @@ static void verify(struct klat_run *run)
 const struct klat_benchmark klat_benchmark = {
 	.name = "timer",
 	.summary = "from a timer's deadline to the thread that waits for it",
-	.description = "One pinned thread waits for a timer. A spinning thread stamps its counter "
-		       "in each turn. delivery is the time of the interrupt and the signal frame; "
-		       "return adds sigreturn. A blocking wait has lateness only. setitimer() "
-		       "takes a relative time: klat computes the deadline from the time that "
-		       "getitimer() reports, to the microsecond.\n\n"
-		       "A one-shot timer is set for each sample. A periodic timer keeps running. A "
-		       "period in which the thread does not run is counted as missed. Lateness "
-		       "then counts from the first deadline that the thread missed, so the samples "
-		       "that a long delay prevents do not hide it. A negative lateness is recorded "
-		       "as 0 and counted as premature: no timer of the kernel expires early, so it "
-		       "is an error in reading a clock. Under --policy other, lateness includes "
-		       "the timer slack (50 us by default).",
+	.description =
+		"One pinned thread waits for a timer. A spinning thread stamps its counter "
+		"in each turn. delivery is the time of the interrupt and the signal frame; "
+		"return adds sigreturn. A blocking wait has lateness only. setitimer() "
+		"takes a relative time: klat computes the deadline from the time that "
+		"getitimer() reports, to the microsecond.\n\n"
+		"A one-shot timer is set for each sample. A periodic timer keeps running. A "
+		"period in which the thread does not run is counted as missed. Lateness "
+		"then counts from the first deadline that the thread missed, so a long delay "
+		"shows although it prevents samples. A negative lateness is recorded "
+		"as 0 and counted as premature: no timer of the kernel expires early, so it "
+		"is an error in reading a clock. Under --policy other, lateness includes "
+		"the timer slack (50 us by default).",
 	.examples =
 		"timer\tSIGALRM into a spinning thread\n"
 		"timer --method nanosleep --mode periodic --period 1000\tas cyclictest measures\n"

@@ -240,8 +240,8 @@ static int responder(struct klat_worker *worker)
 				syscall(SYS_futex, &state->finished, FUTEX_WAIT_PRIVATE,
 					generation - 1, NULL, NULL, 0);
 		} else if (marks) {
-			/* For emulators. Without counter readings: they take a lock of all CPUs,
-			 * and the host may have stopped the CPU that holds it. */
+			/* For emulators: do not read the counter while waiting. A reading takes a
+			 * lock that all CPUs share, and the host may have stopped its holder. */
 			while (!is_finished(state, generation))
 				;
 			klat_stamp_end(worker); /* checks the CPU */

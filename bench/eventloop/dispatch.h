@@ -40,7 +40,7 @@ struct dispatch {
 int dispatch_open(struct loop *loop);
 /* For watch(): set the timers. */
 void dispatch_watch(struct loop *loop);
-/* If the kernel keeps no watches. */
+/* unwatch() of a backend without watches in the kernel. */
 int dispatch_unwatch(struct loop *loop);
 /* After the last dispatch_ready() of a pass: handle what waits for its priority, then timers. */
 void dispatch_end(struct loop *loop);

@@ -60,7 +60,7 @@ struct dispatch;
 
 struct loop {
 	const struct backend *backend;
-	void *own, *each;          /* the backend's state, and an array with an element a pair */
+	void *own, *each;          /* the backend's state, and an array with one element a pair */
 	struct dispatch *dispatch; /* of backends without a library */
 	struct pair *pairs, *end;
 	int count, batch; /* pairs; most events handled in a pass, 0 for no limit */
@@ -79,8 +79,8 @@ struct loop {
 /*
  * `in` of a pair is nonblocking unless the backend reads by itself. Functions return 0 or -errno.
  * watch() starts to watch every pair and sets the timers. pass() asks once, without waiting, which
- * pairs are readable, and handles these in order of priority. unwatch() ends the watches. What
- * open() makes ends with the process.
+ * pairs are readable, and handles these in order of priority. unwatch() ends the watches. The end
+ * of the process releases what open() makes.
  */
 struct backend {
 	size_t own,

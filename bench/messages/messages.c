@@ -402,7 +402,7 @@ static void verify(struct klat_run *run)
 	int64_t slept = 0;
 
 	klat_require(run,
-		     /* The hub goes on while a soak reads its counts. */
+		     /* The hub continues while a soak reads its counts. */
 		     { "messages", handled, run->soak ? KLAT_MOSTLY : KLAT_EXACTLY,
 		       klat_observed(run) * each,
 		       .reason = "{got} of {wanted} messages were handled" },

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* What most ISAs answer: isa.h. An ISA that defines a function itself replaces the one here. */
+/* The functions of isa.h that do the same on most ISAs. A function in isa.c of an ISA replaces the
+ * one here. */
 #include "arch/isa.h"
 
 #define DEFAULT __attribute__((weak))
@@ -12,7 +13,7 @@ DEFAULT bool klat_arch_clock_step(int64_t (*read_clock)(void), int64_t *ns, uint
 	return false;
 }
 
-/* By the architecture, or because the kernel corrects its clock. */
+/* The architecture guarantees one rate, or the kernel corrects its clock. */
 DEFAULT bool klat_arch_counter_invariant(void)
 {
 	return true;
@@ -23,7 +24,7 @@ DEFAULT bool klat_arch_counter_traced(void)
 	return false;
 }
 
-/* By firmware. */
+/* Firmware gives it. */
 DEFAULT bool klat_arch_frequency_given(void)
 {
 	return true;
@@ -50,8 +51,8 @@ DEFAULT int64_t klat_arch_smi_count(int cpu)
 	return -1;
 }
 
-/* By the hardware or by a call of firmware. A kernel that sends interrupts itself counts them as
- * function calls. */
+/* The hardware or a call of firmware flushes the TLBs. A kernel that sends interrupts instead
+ * counts them as function calls. */
 DEFAULT int klat_arch_broadcast_cpus(void)
 {
 	return 1;

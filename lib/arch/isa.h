@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * What each lib/arch/<isa>/ defines, beside the inline functions of its arch.h. This is the lowest
- * layer: it calls nothing of klat. default.c has what most of them answer.
+ * layer: it calls nothing of klat. default.c has the functions that do the same on most ISAs.
  */
 #ifndef KLAT_ISA_H
 #define KLAT_ISA_H

@@ -49,11 +49,11 @@ bool klat_is_in_proc(const char *path);
  * shows a container's own times there, under other numbers of CPUs. */
 char *klat_read_stat(void);
 
-/* Whether `word` is in a list with this separator, in a text or a line. */
+/* Whether `word` is in a list with this separator. A newline can end the list. */
 bool klat_has_word(const char *list, char separator, const char *word);
 /* Continue a hash (FNV) with a text, which may be NULL. */
 uint64_t klat_hash(uint64_t hash, const char *text);
-/* For qsort(): ascending by a uint64_t, which may be the first one of a struct. */
+/* For qsort(): ascending by a uint64_t, which may be the first member of a struct. */
 int klat_compare_values(const void *a, const void *b);
 
 enum {
@@ -87,8 +87,8 @@ int klat_allow_more_files(struct klat_run *run, int64_t more);
 
 /* Lift the limit on the CPU time of real-time threads that do not sleep, as far as allowed. */
 void klat_lift_real_time(void);
-/* klat_error() for a process of the run that a signal killed. It names the limit that can be why.
- */
+/* klat_error() for a process of the run that a signal killed. The message names the limit that may
+ * be the cause. */
 int klat_killed(struct klat_run *run, const char *who, int signal, bool real_time);
 
 /* lock.c */

@@ -38,7 +38,7 @@ void klat_lift_real_time(void)
 	setrlimit(RLIMIT_RTTIME, &limit);
 }
 
-/* "; RLIMIT_... allows ..." if a limit can be why a process was killed by this signal. */
+/* A clause about the limit that may be the cause of this signal; empty if none can. */
 static void describe_limit(bool real_time, int signal, char *text, size_t size)
 {
 	struct rlimit limit;

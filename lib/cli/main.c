@@ -215,8 +215,8 @@ static int run_command(struct klat_run *run, int argc, char **argv)
 	library->soak.show = klat_soak_progress_text;
 	klat_run_perform(run);
 	klat_soak_progress_end(run);
-	/* A soak has recorded its segments. If it failed, a row says why, unless recording itself
-	 * failed. */
+	/* A soak has recorded its segments already. A soak that failed gets one more row, with the
+	 * reason, unless recording itself failed. */
 	if (session >= 0 && !library->soak.unrecorded &&
 	    !(library->soak.lap && klat_has_result(run)) &&
 	    (err = klat_record_append(run, session))) {

@@ -107,7 +107,8 @@ bool klat_cgroup_is_hidden(void)
 	return below_root;
 }
 
-/* Of CONFIG_RT_GROUP_SCHED, in version 1. The budget of the root is sched_rt_runtime_us. */
+/* The budget of CONFIG_RT_GROUP_SCHED, in version 1. Not of the root, whose budget is
+ * sched_rt_runtime_us. */
 static void add_stop(const char *directory, void *argument)
 {
 	int64_t us[2], *const shortest = argument;

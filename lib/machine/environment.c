@@ -122,7 +122,7 @@ static const char *const patterns[] = {
 static int copy(struct klat_run *run, int session, const char *session_name, const char *path)
 {
 	char buffer[16384], name[512];
-	/* Of these files, lxcfs covers none. Another file system may. */
+	/* lxcfs covers none of these files. Another file system may. */
 	const bool of_kernel = !strcmp(path, "/proc/cmdline") || !strncmp(path, "/proc/sys/", 10);
 	int from = of_kernel && !klat_is_in_proc(path)
 			   ? -1

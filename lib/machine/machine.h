@@ -29,8 +29,8 @@ const char *klat_preemption_in(const char *line);
 const char *klat_shown_preemption(void);
 /*
  * The preemption model in effect. A kernel with PREEMPT_DYNAMIC shows it in debugfs only. Without
- * debugfs, preempt= of the command line shows it. Other kernels ignore that word. An RT kernel is
- * `full`, or since Linux 6.13 `lazy`, in the same way.
+ * debugfs, preempt= of the command line shows it. Other kernels ignore that word. For an RT kernel:
+ * `rt`, or since Linux 6.13 `rt-lazy` if debugfs or preempt= shows `lazy`.
  */
 struct utsname;
 const char *klat_preemption(const struct utsname *names);
@@ -108,9 +108,10 @@ int klat_core_type(const struct klat_core_types *types, int cpu);
 bool klat_cgroups_visit(void (*visit)(const char *directory, void *argument), void *argument);
 /* Whether the process is in a cgroup that this mount namespace does not show. */
 bool klat_cgroup_is_hidden(void);
-/* Whether the process is in another cgroup namespace than the first one. */
+/* Whether the process is in a cgroup namespace other than the first one. */
 bool klat_cgroup_is_namespaced(void);
-/* Whether it is the root of a hierarchy of version 1: only the root has release_agent. */
+/* Whether the directory is the root of a hierarchy of version 1: only the root has release_agent.
+ */
 bool klat_cgroup_is_root(const char *directory);
 /* How long the real-time budget of a cgroup stops its threads: the shortest stop of the visible
  * cgroups. 0 if none has a budget. */

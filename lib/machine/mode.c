@@ -44,8 +44,8 @@ const char *klat_mode(void)
 
 	if (!mode) {
 		mode = names[klat_arch_machine()];
-		/* A guest cannot see whether its emulator counts instructions. The lab that boots
-		 * it says so. */
+		/* A guest cannot see whether its emulator counts instructions. The lab says so
+		 * on the guest's command line. */
 		klat_read_line("/proc/cmdline", line, sizeof(line));
 		if (klat_arch_machine() == KLAT_ARCH_EMULATED && strstr(line, "klat.mode=counted"))
 			mode = "counted";

@@ -151,7 +151,7 @@ static void count_level(const char *directory, void *argument)
 	struct levels *levels = argument;
 	char pressure[8];
 
-	/* The root of version 1 has the files of a level, and is none. */
+	/* The root of version 1 has the files of a level too, but is no level. */
 	levels->is_old |= has_file(directory, "cpu.shares");
 	levels->accounts |= has_file(directory, "memory.max");
 	levels->has_runtimes |= has_file(directory, "cpu.rt_runtime_us");

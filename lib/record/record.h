@@ -48,8 +48,8 @@ json_t *klat_libraries(void);
 void klat_security_add(json_t *object);
 /* Whether the kernel audits system calls. `netlink` is a socket of NETLINK_AUDIT. */
 void klat_audit_describe(int netlink, char *text, size_t size);
-/* Adds the profile of a security module. `context` is the line of /proc/self/attr/current, and
- * changes. */
+/* Adds the profile of a security module. `context` is the line of /proc/self/attr/current. The
+ * function changes this text. */
 void klat_profile_add(json_t *object, char *context);
 /* append.c */
 #define KLAT_APPEND (O_RDWR | O_APPEND | O_CREAT)

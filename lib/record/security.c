@@ -91,7 +91,7 @@ void klat_audit_describe(int netlink, char *text, size_t size)
 
 static void add_audit(json_t *object)
 {
-	/* A kernel thread answers. Real-time tasks can occupy all CPUs. */
+	/* A kernel thread answers. It has no CPU if real-time tasks occupy all of them. */
 	const struct timeval limit = { .tv_sec = 10 };
 	const int netlink = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_AUDIT);
 	char text[32] = "unknown";
@@ -125,7 +125,7 @@ void klat_profile_add(json_t *object, char *context)
 	json_object_set_new(object, name, json_string(value) ?: json_string("not UTF-8"));
 }
 
-/* The second file is that of the security module which answers first. */
+/* Several security modules share the second file. The first one that answers is in it. */
 static void add_profile(json_t *object)
 {
 	static const char *const files[] = { "/proc/self/attr/apparmor/current",

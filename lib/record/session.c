@@ -39,9 +39,8 @@ static json_t *own_hash(struct klat_run *run)
 
 #define BOOT_ID "/proc/sys/kernel/random/boot_id"
 
-/* A random number of the boot: Linux 6.6 and later draws one for each file system of cgroups. There
- * is one of version 2, which all containers share. Earlier kernels have 0, or a device number of 32
- * bits. */
+/* A random number of the boot. Linux 6.6 and later draws one for the cgroup file system of version
+ * 2, which all containers share. Earlier kernels have 0, or a device number of 32 bits. */
 static uint64_t cgroup_id(void)
 {
 	static const char *const places[] = { "/sys/fs/cgroup", "/sys/fs/cgroup/unified" };
@@ -55,10 +54,9 @@ static uint64_t cgroup_id(void)
 	return 0;
 }
 
-/* systemd-nspawn and LXC cover the file: each start of a container has another id. Another number
- * of the boot is then the id, or else its time, in seconds. A step of the clock changes the time,
- * and so does a time namespace.
- */
+/* systemd-nspawn and LXC cover the file: each start of a container has another id. Then the id has
+ * the digits of cgroup_id(), or else of the time of the boot in seconds. A step of the clock
+ * changes this time, and so does a time namespace. */
 bool klat_boot_id(char boot[static KLAT_BOOT_ID_SIZE])
 {
 	klat_read_line(BOOT_ID, boot, KLAT_BOOT_ID_SIZE);

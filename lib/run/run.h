@@ -74,8 +74,8 @@ int klat_workers_run(struct klat_run *run);
 /* traits.c */
 /* The calling thread's directory in /proc, which can belong to another PID namespace. */
 bool klat_task_path(char path[static KLAT_TASK_PATH]);
-/* Read a file of a thread by klat_task_path(). Its size, or -1; the text is empty if there is none.
- */
+/* Read a file in the directory `task`, which is from klat_task_path(). Returns its size; or -1,
+ * with an empty text. */
 ssize_t klat_task_read(const char *task, const char *name, char *text, size_t size);
 void klat_traits_read(struct klat_traits *traits, const char *task, pid_t thread);
 /* The name of a trait that changed, or NULL. */

@@ -126,9 +126,9 @@ static void judge_tracer(struct klat_run *run, const char *directory)
 		klat_invalid(run, "the kernel's tracer %s is on (write nop to %s)", tracer, path);
 }
 
-/* systemd (the last two are systemd-nsresourced's) and the drivers of input devices attach a BPF
- * program to one function each. A livepatch changes the kernel itself: see `livepatch` in
- * docs/record.md. */
+/* Whether the system itself traces this function. systemd and the drivers of input devices attach
+ * BPF programs to such functions; the last two names are systemd-nsresourced's. A livepatch (flag
+ * I) changes the kernel itself: see `livepatch` in docs/record.md. */
 static bool is_of_system(const char *function)
 {
 	static const char *const attached[] = { "bpf_lsm_", "__hid_bpf_", "free_user_ns ",
@@ -164,7 +164,7 @@ static void judge_functions(struct klat_run *run, const char *directory)
 	free(line);
 }
 
-/* Tracers, functions and events of others. The directory of a traced run is its own. */
+/* Tracers, traced functions and events of other programs. Skips the instance of a traced run. */
 static void judge_tracing(struct klat_run *run)
 {
 	const char *instance = run->library->common.trace_instance;
@@ -428,10 +428,10 @@ static void judge_waits(struct klat_run *run, const struct klat_worker *worker,
 }
 
 /*
- * An interrupt with its softirq takes a few microseconds. One changes a sample that is shorter than
- * LENGTH_NS; for a longer sample several are needed. The counts cover the whole run, so those in
- * samples are estimated: by the share of the time that the samples cover. Metrics with shorter
- * samples have fewer.
+ * An interrupt with its softirq takes a few microseconds. One interrupt changes a sample that is
+ * shorter than LENGTH_NS; only several change a longer sample. The counts cover the whole run. The
+ * share of the time that the samples cover estimates how many interrupts are in samples. Metrics
+ * with shorter samples have fewer interrupts in them.
  */
 #define LENGTH_NS 100000
 

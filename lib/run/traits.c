@@ -35,21 +35,22 @@ void klat_traits_read(struct klat_traits *traits, const char *task, pid_t thread
 	for (size_t i = 0; i < KLAT_TRAITS; i++)
 		traits->values[i] = KLAT_TRAIT_UNKNOWN;
 	if (klat_scheduling_read(thread, &scheduling)) {
-		/* Real-time policies ignore the nice value, and the kernel does not report it.
-		 * Not negative, as in getpriority(2) without the C library. */
+		/* The kernel reports no nice value under a real-time policy, which ignores it. The
+		 * result is never negative, like that of the system call getpriority(2). */
 		traits->values[KLAT_NICE] = 20 - scheduling.nice;
 		traits->values[KLAT_CLAMPS] = scheduling.util_min * 10000LL + scheduling.util_max;
 		traits->values[KLAT_SLICE] = scheduling.runtime;
 	}
-	/* A thread has this file, and its directory in `task` does not. */
+	/* This file is in /proc/TID. It is not in /proc/PID/task/TID, which `task` names. */
 	snprintf(path, sizeof(path), "/proc%s/timerslack_ns", number ?: "");
 	traits->values[KLAT_SLACK] = number ? klat_read_count(path) : KLAT_TRAIT_UNKNOWN;
 	if (klat_task_read(task, "status", text, sizeof(text)) > 0)
 		traits->values[KLAT_FILTERS] = klat_count_after(text, "\nSeccomp_filters:");
-	/* With a limit, each switch adds to a count of the whole process. Unlimited: 0. */
+	/* With a limit, each switch updates a counter of the whole process. 0: unlimited, for which
+	 * klat_count_after() returns -1. */
 	if (klat_task_read(task, "limits", text, sizeof(text)) > 0)
 		traits->values[KLAT_CPU_LIMIT] = klat_count_after(text, "\nMax cpu time") + 1;
-	/* Memory is charged to the cgroup of the process. */
+	/* Both count: the kernel charges memory to the cgroup of the process, not of the thread. */
 	if (klat_task_read(task, "cgroup", text, sizeof(text)) > 0) {
 		traits->values[KLAT_CGROUP] = klat_hash(0, text);
 		klat_task_read(task, "../../cgroup", text, sizeof(text));

@@ -138,7 +138,7 @@ void klat_attend(struct klat_worker *worker, int64_t i)
 {
 	if (worker->watched)
 		klat_slow_check(worker, i);
-	/* A reading during the rest has all iterations that are complete. */
+	/* If a soak reads the counts during the rest, they include all complete iterations. */
 	__atomic_store_n(&worker->iteration, i, __ATOMIC_RELAXED);
 	if (worker->spins)
 		klat_rest(worker);

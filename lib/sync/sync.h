@@ -118,8 +118,9 @@ struct sync_pipe {
 	int in, out, epoll;
 };
 
-/* Make two pipes. The usual size is 16 pages. A smaller pipe is an error if a message of so many
- * bytes would fill it: the message would take more wakeups. 0 or -errno. */
+/* Make two pipes for messages of this number of bytes. The kernel makes a pipe of 16 pages, or a
+ * smaller one for a user with many pipes. A pipe that is too small for a message is an error,
+ * because the message would take more wakeups. 0 or -errno. */
 int sync_pipes(struct klat_run *run, struct sync_pipe pipes[2], int64_t bytes, bool by_epoll);
 
 /* An epoll descriptor that waits for `fd` to become readable, or -errno. */

@@ -45,7 +45,7 @@ class Parser(argparse.ArgumentParser):
 
 def _parser(loaded: Sequence[str], lists_all: bool = False) -> Parser:
     """Loads only the commands in `loaded`. With `lists_all`, the others and the programs are listed without their
-    options: to load all commands takes long."""
+    options, because it takes long to load all commands."""
     available = programs.available() if lists_all else []
     parser = Parser(
         prog="klat",

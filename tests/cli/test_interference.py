@@ -254,7 +254,7 @@ def test_a_quota_that_reaches_the_median_makes_a_run_invalid(quota):
 
 
 def test_the_real_time_budget_of_a_cgroup_disturbs_a_run(real_time, root):
-    """The budget of the inner cgroup stops for 7 ms, that of the outer one for 700 ms."""
+    """The budget of the inner cgroup stops a thread for 7 ms, that of the outer one for 700 ms."""
     outer = Path("/sys/fs/cgroup/cpu/klat-test")
     groups = {outer: ("1000000", "300000"), outer / "inner": ("10000", "3000")}
     try:
@@ -512,7 +512,7 @@ def test_events_that_others_trace_disturb_a_run(place, group, status, root, two_
             trace.rmdir()
 
 
-# As Linux 6.12 shows them: a probe; BPF of systemd and of HID, and a livepatch; BPF of others.
+# Lines of enabled_functions of Linux 6.12: a probe; BPF of systemd and HID, and a livepatch; BPF of another program.
 PROBED = "vfs_read (1)              ->ftrace_graph_func+0x0/0x1a0\n"
 OF_SYSTEM = (
     "bpf_lsm_file_open (1) R   D   M \ttramp: ftrace_regs_caller+0x0/0x65\n"

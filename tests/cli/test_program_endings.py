@@ -135,7 +135,7 @@ def test_a_peer_process_that_is_killed_is_named_with_the_signal(number, two_cpus
         assert not gone(running.children)
 
 
-# Without CAP_SYS_RESOURCE, a hard limit stays. CPU time of real-time threads, in us.
+# Without CAP_SYS_RESOURCE, klat cannot raise the hard limit on CPU time of real-time threads.
 @pytest.mark.parametrize("words", [(), ("--record",)], ids=["run", "soak"])
 def test_a_limit_that_ends_a_run_is_named(words, tmp_path, root, real_time):
     def limit() -> None:

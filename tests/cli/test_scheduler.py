@@ -1,5 +1,5 @@
-"""The sched_ext scheduler and the preemption model in effect, by a stand-in for /sys/kernel: recorded, the same in a
-session, and in a run."""
+"""The sched_ext scheduler and the preemption model are recorded, and may not change in a session or during a run. A
+directory stands in for /sys/kernel."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""What another program changes during a soak makes the segments invalid that it touches, and those after it."""
+"""If another program changes a thread during a soak, the segment with the change is invalid, and so are those after it."""
 
 import os
 import time

@@ -33,7 +33,7 @@ COMPUTING = tuple(
         "settling",
     )
 )  # fmt: skip
-# A renderer writes a Document, and so knows neither results nor the words for them.
+# A renderer writes a Document. It knows neither results nor the words for them.
 RENDERERS = "renderers"
 WRITING = (
     "base",

@@ -652,7 +652,8 @@ BLOCK = "# GRUB Environment Block\n"
     ],
 )
 def test_variables_of_a_file_that_may_be_missing(tmp_path, grub, files, config, words):
-    """Empty `words`: klat does not know whether the file exists. A variable without a value stays in the words."""
+    """Empty `words`: the menu is refused, because klat does not know whether the file exists. A variable without a
+    value stays in the words."""
     loader = grub(HEAD + config + CUSTOM)
     write(
         tmp_path / "proc/self/mountinfo",

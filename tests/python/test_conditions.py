@@ -329,7 +329,7 @@ COST, LATENCY = "sys/kernel/debug/sched/migration_cost_ns", "proc/sys/kernel/sch
         ("energy-bias", BIAS, ("6.1", "6"), ("7.3", "15"), True),
         ("platform-profile", PLATFORM, ("6.1", "balanced"), ("7.3", "low-power"), True),
         ("platform-profile", PLATFORM, ("7.3", None), ("7.3", "low-power"), False),
-        # A kernel's configuration chooses them.
+        # The kernel's configuration chooses their defaults.
         ("lru-gen", LRU, ("6.1", "0x0000"), ("7.3", "0x0007"), False),
         ("lru-gen", LRU, ("7.3", "0x0000"), ("7.3", "0x0007"), True),
         ("lru-gen", LRU, ("7.3", None), ("7.3", "0x0007"), False),

@@ -315,7 +315,7 @@ def test_a_setting_that_changes_during_a_session_is_recorded_said_and_a_conditio
     words = ("pipes", "--runs", "5", "--label", "during", "--load", str(script), *SLOW)
     done = klat("run", *words, status=0)
     (session,) = (klat.directory / "results/during").iterdir()
-    said = "the machine changed while its runs were taken, so they are not of one setting"
+    said = "the machine changed during the session, so its runs are not of one setting"
     name = "proc/sys/kernel/sched_rt_period_us"
     assert said in done.stderr and f"{name} was 777777 and later" in done.stderr
     ((key, *change),) = json.loads((session / "run.json").read_text())["changed"]

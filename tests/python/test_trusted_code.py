@@ -77,7 +77,7 @@ def test_a_directory_like_tmp_may_hold_trusted_files(tree):
 
 
 def posix_list(*entries: tuple[int, int, int]) -> bytes:
-    """Of the owner, the group, these entries, the mask rwx, and others; as the kernel stores it."""
+    """An access list of the owner, the group, these entries, the mask rwx and others, as the kernel stores it."""
     whole = (
         (1, 7, 2**32 - 1),
         *entries,
@@ -100,7 +100,7 @@ def posix_list(*entries: tuple[int, int, int]) -> bytes:
     ],
 )
 def test_a_posix_access_list_that_names_a_stranger_is_refused(tree, entry, doubt):
-    """The mode then shows only a group of root that can write."""
+    """The mode then shows only that a group of root can write."""
     for file in (tree / "klat", tree / "scripts"):
         os.setxattr(file, "system.posix_acl_access", posix_list(entry))
         assert file.stat().st_mode & 0o777 == 0o775

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What the kernel says about audit, where a stand-in for the kernel answers, and about the profile
- * of the process. */
+/* The state of audit, as a stand-in for the kernel reports it, and the profile of the process. */
 #include "support.h"
 
 #include <jansson.h>
@@ -57,7 +56,7 @@ static void assert_described(const char *expected)
 {
 	char text[32];
 
-	/* The end of the answers, also where too few are there. */
+	/* The end of the answers, even if some are missing. */
 	shutdown(sockets[1], SHUT_WR);
 	klat_audit_describe(sockets[0], text, sizeof(text));
 	assert_string_equal(text, expected);
@@ -76,8 +75,7 @@ TEST(audit_is_on_without_rules)
 	assert_described("on");
 }
 
-/* Rules of user messages, of the types that are left out, and of file systems leave the system
- * calls alone. */
+/* Rules for user messages, for excluded types and for file systems do not apply to system calls. */
 TEST(rules_of_system_calls_are_counted)
 {
 	answer_status(2);

@@ -18,8 +18,8 @@ _PARTS = re.compile(r"~|\+|\d+|[a-zA-Z]+")
 
 @dataclass(frozen=True)
 class BlsEntry:
-    """`body` has the commands that blscfg makes of the file. Empty if GRUB makes no entry, for the reason `why`.
-    `restricted`: only some users may start it."""
+    """`body` has the commands that blscfg makes of the file. If GRUB makes no entry, `body` is empty, and `why` has the
+    reason. `restricted`: only some users may start the entry."""
 
     identity: str
     title: str
@@ -89,10 +89,10 @@ def _version(text: str) -> list[tuple[int, int, str]]:
     return [*parts, (1, 0, "")]
 
 
-# blscfg of GRUB 2.14 (grub-core/commands/blsuki.c) ends a key at the first blank, strips no end of a line, stops at a
-# value of blanks, and replaces variables as it reads the file.
+# Lines that the two commands read differently. blscfg of GRUB 2.14 (grub-core/commands/blsuki.c) ends a key at the first
+# blank, does not strip the end of a line, stops at a value of blanks, and replaces variables as it reads the file.
 _UNLIKE = re.compile(r"^[ \t]*[^ \t]*\t|[\r$]|^[ \t]*(?:title .*[ \t]|[^ \t]+ [ \t]+)$")
-# Only one of the two has such a variable.
+# Only one of the two commands uses these variables.
 _UNLIKE_VARIABLES = (
     "blsdir default_kernelopts early_initrd devicetree save_default blsuki_save_default"
 )
@@ -103,8 +103,8 @@ _SUFFIX = re.compile(r"(?:\.[A-Za-z~][A-Za-z0-9~]*)*$")
 def doubt_of_grub(
     root: Path, directory: Path, variables: Variables, entries: Sequence[BlsEntry]
 ) -> str:
-    """Why another GRUB than Fedora's, with this directory, may make another menu of the entries. Empty if the blscfg of
-    GRUB 2.14 makes the same menu as Fedora's: the distribution has one of these."""
+    """Why a GRUB that is not Fedora's may make another menu of the entries; `directory` is that of the GRUB. Empty if
+    blscfg of GRUB 2.14 makes the same menu as Fedora's: the distribution has one of these two."""
     if on_partition(root, directory, "/loader/entries") != root / BLS:
         return f"GRUB may not see {root / BLS}"
     if re.search("^ID(_LIKE)?=.*suse", text(root / "etc/os-release"), re.MULTILINE):

@@ -35,8 +35,9 @@ _PATTERN = re.compile(r"[*?]")  # GRUB replaces it by the names of files
 
 
 class _Exit(Exception):
-    """return, break or continue, at `line`. GRUB goes on at `place`: 2n after the loop that n loops enclose, 2n + 1 at the
-    end of an iteration of this loop, and -1 at the end of the function. `status` is the argument of return.
+    """return, break or continue, at `line`. `place` is where GRUB continues. For a loop inside n other loops, 2n is the
+    place after the loop, and 2n + 1 the end of its iteration. -1 is the end of the function. `status` is the argument
+    of return.
     """
 
     def __init__(self, line: int, place: int, status: str | None = None) -> None:
@@ -115,8 +116,8 @@ class Execution(ABC):
         return True
 
     def _perhaps(self, execute: Callable[[], object]) -> Variables:
-        """Execute statements of which only the boot decides whether GRUB executes them. Returns the variables at their
-        end. KlatError if they leave a loop or a function: what follows would be uncertain."""
+        """Execute statements if only the boot decides whether GRUB executes them. Returns the variables at their end.
+        KlatError if they leave a loop or a function: klat could not know the commands after it."""
         variables, self.variables = self.variables, dict(self.variables)
         sure, self._sure = self._sure, False
         try:

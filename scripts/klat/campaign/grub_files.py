@@ -10,10 +10,8 @@ from pathlib import Path
 from klat.campaign.boot_loader import path_on_partition
 from klat.machine.kernel_files import Mount, mounts
 
-_WITH_VOLUMES = (
-    "btrfs",
-    "zfs",
-)  # GRUB's path of a file in these begins with a subvolume or a data set
+# GRUB's path of a file in these begins with a subvolume or a data set.
+_WITH_VOLUMES = ("btrfs", "zfs")
 _CPUS = {"i686": "i386", "aarch64": "arm64"}  # others have the name of the machine
 
 

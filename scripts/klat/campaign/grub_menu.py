@@ -45,7 +45,8 @@ _ITEMS = ("menuentry", "submenu")
 # klat does not know the effect of these commands on the menu.
 _UNREAD = re.compile(r"uki|legacy_\w+|syslinux_\w+|extract_\w+|exit|eval|normal")
 _ENDS = re.compile(r"exit|boot|halt|reboot|normal_exit")  # the rest is not executed
-# No script can name these variables. "no": the timeout counts down. "yes": $root is the partition of GRUB's directory.
+# Keys beside the variables of a script, which cannot have such names. _WAITS is "no" if the timeout counts down. _AT_ROOT
+# is "yes" if $root is the partition of GRUB's directory.
 _WAITS, _AT_ROOT = "timeout waits", "GRUB's directory is at $root"
 _NAME = re.compile(r"\$\{?([A-Za-z_]\w*)")
 _NOTHING = GrubBlock((), "", 0)

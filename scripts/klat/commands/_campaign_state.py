@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from klat.campaign.campaign_file import Campaign
 
 STATE = Path("/var/lib/klat/campaign.json")
-# Of U-Boot, SYSLINUX, Raspberry Pi, LILO, Limine and rEFInd.
+# The menus of U-Boot, SYSLINUX, Raspberry Pi, LILO, Limine and rEFInd.
 _UNKNOWN_MENUS = (
     *("/boot/extlinux/extlinux.conf", "/boot/extlinux.conf", "/boot/syslinux/syslinux.cfg"),
     *("/boot/firmware/config.txt", "/boot/config.txt", "/etc/lilo.conf"),
@@ -53,7 +53,7 @@ def this_loader(arguments: argparse.Namespace) -> BootLoader:
     if _OF_PROXMOX.exists():
         raise KlatError(
             f"the boot loader of this machine reads its menu from partitions that proxmox-boot-tool keeps ({_OF_PROXMOX})"
-            " and that are not mounted, so klat cannot change it; give --kexec or --boot-command"
+            " and that are not mounted, so klat cannot change the menu; give --kexec or --boot-command"
         )
     if SystemdBoot().has_booted():
         return SystemdBoot()

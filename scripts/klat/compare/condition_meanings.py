@@ -18,7 +18,7 @@ from klat.record.environment import ABSENT
 
 _NO_SMT = {"forceoff": "off"}
 _NO_STATEMENT = frozenset({"notsupported", "notimplemented"})
-# Governors that follow the load, by driver: powersave does so where the driver scales by itself.
+# Governors that follow the load. powersave does so, too, if the driver scales by itself.
 _SCALING = frozenset({"schedutil", "ondemand", "conservative"})
 # What a frequency driver sets when it starts.
 _OF_DRIVER = frozenset(
@@ -48,7 +48,7 @@ def meaning(key: str, value: str, values: Values, alike: Alike) -> str | None:
     """What a value counts as; None if it says nothing. `values` are the values of its session."""
     family = key.partition(".")[0]
     if family == "vulnerability":
-        # On hardware only the kernels' lists of CPUs differ. A virtual CPU can differ itself.
+        # On hardware, two kernels differ only in their lists of CPUs. A virtual CPU can itself differ.
         is_one_cpu = value_of(values, "mode") == "hardware" and not alike.kernel
         return None if is_one_cpu else _class(value, alike.kernel)
     if key == "governor" and not alike.frequency_driver:
@@ -57,7 +57,7 @@ def meaning(key: str, value: str, values: Values, alike: Alike) -> str | None:
         return "follows the load" if scales else value
     if key in _OF_DRIVER and not alike.frequency_driver:
         return None
-    # The kernel prints a digit for four of the CPUs that it can have.
+    # The kernel prints one digit for every four CPUs that it can have, so kernels print different numbers of zeros.
     if family == NET and re.fullmatch("[0,]+", value):
         return "0"
     if key == f"{PROCESS}.livepatch" and not alike.kernel:
@@ -80,7 +80,7 @@ def meaning(key: str, value: str, values: Values, alike: Alike) -> str | None:
     return value
 
 
-# As if the kernel did not have it.
+# A kernel without the feature is the same.
 _OFF = re.compile(
     r"sysctl\.((nmi_)?watchdog|numa_balancing|stack_tracer_enabled|task_delayacct|timer_migration"
     r"|percpu_pagelist.*) 0"
@@ -96,9 +96,9 @@ def _speculation(text: str, values: Values) -> str | None:
 
 
 def _class(text: str, is_one_kernel: bool) -> str | None:
-    """Not affected, vulnerable or mitigated. If one kernel lacks a mitigation, or words it
-    differently, the kernel brings that. If somebody turned a mitigation off, the command line says
-    so."""
+    """Not affected, vulnerable or mitigated. Between two kernels, only not affected or affected: a kernel may
+    lack a mitigation, or word it differently. If somebody turned a mitigation off, the command line says so.
+    """
     match = re.search("not affected|vulnerable|mitigation", text, re.IGNORECASE)
     if not match:
         return None

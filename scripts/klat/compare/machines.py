@@ -14,8 +14,8 @@ _WITHOUT_RANDOMNESS = ("counted", "emulated")  # guests that begin alike can hav
 
 
 def one_machine_a_boot(sides: Sequence[Dataset]) -> tuple[list[Dataset], list[str]]:
-    """The sides with one machine id for all sessions of a boot, and a sentence if that changed one. Machines that
-    share a boot are one machine in their other boots, too."""
+    """The sides with one machine id for all sessions of a boot, and a sentence if that changed an id. Two ids that
+    share a boot are one machine in all boots."""
     sources = [source for side in sides for source in side.sources]
     machine_of = _machines(sources)
     renamed = {m for m, machine in machine_of.items() if m != machine}
@@ -32,7 +32,7 @@ def one_machine_a_boot(sides: Sequence[Dataset]) -> tuple[list[Dataset], list[st
 
 
 def _machines(sources: Iterable[Source]) -> dict[str, str]:
-    """The first id of its machine for each machine id."""
+    """For each machine id, the first id of the same machine."""
     machine_of: dict[str, str] = {}
     first_of_boot: dict[str, str] = {}
     for source in sources:

@@ -314,8 +314,8 @@ def side_units(base: Dataset, new: Dataset) -> SideUnits:
         ahead = sum(_begun(base, boot) < _begun(new, boot) for boot in shared)
         if abs(2 * ahead - len(shared)) <= 1:
             caution = (
-                "both sides were measured in the same boots, each of which is a pair; a drift within"
-                " them counts as a difference, but for the order, which changed from boot to boot"
+                "both sides were measured in the same boots, each of which is a pair; a drift within a boot"
+                " counts as a difference, and only the order, which changed from boot to boot, limits this"
             )
             return SideUnits(boot_pairs, boot_pairs, subject, caution=caution)
         obstacle = (
@@ -338,12 +338,12 @@ def side_units(base: Dataset, new: Dataset) -> SideUnits:
 
 
 def _begun(side: Dataset, boot: str) -> int:
-    """When the first run of it started."""
+    """The start of the first run in this boot."""
     return min(row.start_ns for s in side.sessions if s.boot_id == boot for row in s.rows)
 
 
 def _in_pairs(side: Dataset, noun: str) -> Units:
     keys = {key for cell in side.cells.values() for key in cell.units}
-    # A run outside every pair is a unit without partner, and is counted as such.
+    # A run outside every pair is a unit without a partner, and is counted as such.
     lone = f"none of {side.name} in boot"
     return Units(noun, True, {key: key[1] or f"{lone} {key[0]}" for key in keys})

@@ -193,7 +193,7 @@ def _kernels(base: Dataset, new: Dataset) -> Iterator[str]:
         cure = _steps((old, of_base[2], infos[0]), (current, of_new[2], infos[1]))
     yield (
         f"{', '.join(changed[:-1])} and {changed[-1]} changed together, so a difference can come"
-        f" from either. To separate them, {cure}"
+        f" from each of them. To separate them, {cure}"
     )
 
 
@@ -213,9 +213,9 @@ def _steps(base: tuple[str, str, Info], new: tuple[str, str, Info]) -> str:
 
 
 def _lab_command(infos: Sequence[Info], model: str) -> str:
-    """What boots kernels of these versions with this model, if the lab booted the sides and Debian has such
-    kernels: an RT kernel, or one that takes its model from the command line. Since 6.12, RT kernels do so.
-    """
+    """The command that boots kernels of these versions with this model. Empty unless the lab booted the sides and
+    Debian has such kernels: an RT kernel, or one that takes its model from the command line. RT kernels do so
+    since 6.12."""
     variant = "-rt" if model.startswith("rt") else ""
     word = {"rt": "full", "rt-lazy": "lazy"}.get(model, model)
     kernels = []

@@ -76,8 +76,8 @@ class Pairing:
         return ""
 
     def is_complete(self, orders: Sequence[int], last_recorded: int) -> bool:
-        """Whether these runs are from all turns of their pair, and the session did not end during the pair. Else a
-        drift does not cancel. True without a pair."""
+        """Whether these runs are from all turns of their pair, and the session did not end during the pair. If not, a
+        drift does not cancel. True if there are no pairs."""
         for first, last, _ in () if isinstance(self.pairs, str) else self.pairs:
             if first <= orders[0] <= last:
                 turns = [turn for turn in self.turns if first <= turn[0] and turn[1] <= last]
@@ -227,7 +227,7 @@ class Run:
 
 
 def figures_of(runs: Iterable[Run], estimand: Estimand) -> list[float]:
-    """In the unit of figures, of the runs that support it."""
+    """The figure of each run that supports it, in the unit of figures."""
     if not estimand.column:
         assert estimand.q is not None
         ticks = [(run.quantiles([estimand.q])[0], run) for run in runs]

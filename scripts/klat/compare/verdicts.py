@@ -29,7 +29,7 @@ from klat.stats.descriptive import lag1_autocorrelation
 
 Interval = tuple[float, float]
 
-# Of a comparison, in its exit status.
+# The exit statuses of a comparison.
 NO_REGRESSION, REGRESSION, UNREADABLE, INCONCLUSIVE, NOT_COMPARABLE, NOT_DELIVERED = range(6)
 
 # Why more boots do not settle a verdict, and what settles it.

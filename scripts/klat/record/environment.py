@@ -89,7 +89,7 @@ def changed(facts_by_session: Mapping[Path, Mapping[str, Any]]) -> list[str]:
         more = f"; and {len(changes) - 3} more" if changes[3:] else ""
         if changes:
             lines.append(
-                f"{printable(str(session))}: the machine changed while its runs were taken, so they are not of one"
+                f"{printable(str(session))}: the machine changed during the session, so its runs are not of one"
                 f" setting: {'; '.join(changes[:3])}{more}"
             )
     return lines

@@ -343,9 +343,9 @@ def _complete_runs(rows: Iterable[Row], problems: list[str]) -> list[Row]:
 
 
 def _count_misplaced(rows: Iterable[Row]) -> int:
-    """How many runs ended before an earlier run of the file; one row of each. A program writes its rows when its
-    run ends; programs that end at the same time write in any order. A segment of a soak has its own word for a
-    clock that was set in it."""
+    """How many runs ended before an earlier run of the file. `rows` has one row of each run. A program writes its
+    rows when its run ends; programs that end at the same time write in any order. A segment of a soak itself
+    records that the clock was set, so later runs are compared only with each other."""
     latest_ns, count = 0, 0
     for row in rows:
         end_ns = row.start_ns + (row.elapsed_ns or 0)

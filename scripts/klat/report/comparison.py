@@ -20,7 +20,7 @@ from klat.report.text.numbers import percent
 from klat.report.text.parameters import HIDDEN
 
 _TONES = {0: "same", 1: "slower", 3: "open", 4: "refused", 5: "refused"}
-# Of each cell of one NEW: its curves, why there are none, or None for a form without figures.
+# For each cell of one NEW: its curves, the reason why there are none, or None for a form without figures.
 Curves = Sequence[CellFigures | str | None]
 
 
@@ -166,7 +166,7 @@ _OF_BOTH = {
     Verdict.NOT_DELIVERED: "a kernel did not deliver the event, so there is no figure",
     Verdict.NOT_COMPARABLE: "a condition that is not under test differs",
 }
-# What to look for: the words that it is about, and the rest of the sentence.
+# Sentences on how to read a page. `|` ends the words that are bold.
 _READING = """\
 NEW/BASE| above 1: NEW takes {more}. The verdict is on the {tested}. The margin, {margin}, is the largest change still treated as equal.
 The unit of comparison| is the boot, however many samples it has. Where two settings alternated in one boot, the unit is the block.{machines}
@@ -175,7 +175,7 @@ Shift at every quantile|: a level line means that all samples changed by the sam
 Distribution and tail| show all samples that count, from all boots together. The thin lines of the tail are single boots.
 Boot by boot, and run by run|: boots that stand apart, or a slope, are reasons to doubt a small difference.
 max| has no interval. It is shown with its number of samples."""
-_OF_RATIOS = 3  # the first lines
+_OF_RATIOS = 3  # so many first lines of _READING are on ratios
 
 
 def _guide(comparison: Comparison) -> Iterator[tuple[str, str]]:

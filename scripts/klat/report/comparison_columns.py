@@ -20,7 +20,7 @@ class ResultColumn:
     """What reports show of each result.
 
     `values` has the columns of CSV and the keys of JSON, by name. They have full precision. A column with
-    `shown` is in the tables of text, Markdown and pages too: `text` is its cell there.
+    With `shown`, the tables of text, Markdown and pages have the column, too: `text` returns its cell.
     """
 
     values: Mapping[str, Value] = field(default_factory=dict)
@@ -54,7 +54,7 @@ COLUMNS = (
     ResultColumn({"pooled": lambda j: int(j.pooled)}),
 )  # fmt: skip
 
-# The colour of a verdict, and a shape for those who do not see it.
+# The colour of a verdict, and a shape for readers who do not see the colour.
 _WORDS = {
     Verdict.SAME: ("same", "="),
     Verdict.FASTER: ("faster", "▼"),

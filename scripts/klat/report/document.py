@@ -1,5 +1,5 @@
-"""What a report says, before it has a form. A module for each kind of result fills a Document once. The
-renderers (klat.report.renderers) write it, and know only what is here."""
+"""The contents of a report, in no form. A module for each kind of result fills a Document once. The renderers
+(klat.report.renderers) write it as text, Markdown or HTML. They know only the classes of this module."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Word:
-    """A verdict in words. `tone` is the name of its colour. `symbol` is a shape beside the word, for those who
-    do not see the colour."""
+    """A verdict in words. `tone` is the name of its colour. `symbol` is a shape beside the word, for readers
+    who do not see the colour."""
 
     text: str
     tone: str = ""  # same, faster, slower, open, refused
@@ -26,8 +26,9 @@ class Word:
 
 @dataclass(frozen=True)
 class Column:
-    """Of a table. An overview has only some columns, and that of a terminal only the `brief` ones. `below`: where
-    a cell has two lines, the text is the second line of the column before it."""
+    """A column of a table. An overview has only the columns with `overview`, and that of a terminal only those with
+    `brief`. `below`: in a form whose cells have two lines, the text is the second line of the column before.
+    """
 
     title: str
     has_unit: bool = False
@@ -43,8 +44,8 @@ class Column:
 
 @dataclass(frozen=True)
 class Judged:
-    """A verdict on a row. `name` is what is judged, if the item has several verdicts. `marks` are the numbers of
-    notes. `reason` says why the row has no figure."""
+    """The verdict on a row. `name` is the estimand that is judged, if the item can have several verdicts. `marks` are
+    the numbers of notes. `reason` says why the row has no figure."""
 
     word: Word
     name: str = ""
@@ -55,7 +56,7 @@ class Judged:
 
 @dataclass(frozen=True)
 class Row:
-    """`cells` are those after the name."""
+    """A row of a table: its first cell, which is its name, and its other cells."""
 
     name: str
     cells: tuple[str | Word, ...]
@@ -64,8 +65,8 @@ class Row:
 
 @dataclass(frozen=True)
 class Table:
-    """`columns` are those after that of the names, which has the unit as its title where there is no room for
-    `names`."""
+    """`columns` are all but the first, which has the names of the rows. The title of the first column is `names`, or
+    in a terminal the unit."""
 
     unit: str
     columns: tuple[Column, ...]
@@ -75,8 +76,9 @@ class Table:
 
 @dataclass(frozen=True)
 class Item:
-    """What is measured once and judged by one or more rows. `name` and `where` tell it from the other items.
-    `table` replaces its rows where the item is shown alone. `last` is a further row there."""
+    """A measurement with one or more rows, which can have verdicts. `name` and `where` distinguish it from the other
+    items. Below the overview, each item is shown alone: there, `table` replaces its rows, and `last` is a further
+    row."""
 
     setting: str
     metric: str
@@ -89,7 +91,7 @@ class Item:
     sentences: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     figures: tuple[Captioned, ...] = ()
-    without_curves: str = ""  # why
+    without_curves: str = ""  # the reason
 
     @property
     def what(self) -> str:
@@ -97,12 +99,12 @@ class Item:
 
     @property
     def remarks(self) -> list[str]:
-        """Those of all verdicts, each once."""
+        """The remarks of all verdicts, each once."""
         return list(dict.fromkeys(text for _, judged in self.judged for text in judged.remarks))
 
     @property
     def below(self) -> list[str]:
-        """The lines below everything else."""
+        """The lines at the end of the item."""
         return [*(f"under test: {changed}" for changed in self.changed), *self.notes]
 
     @property
@@ -119,9 +121,10 @@ class Item:
 
 @dataclass(frozen=True)
 class Verdicts:
-    """The items of a section, first in an overview, then one by one. With a `title` each is one verdict. `word` is the title of the verdicts; the
-    overview of a terminal has titles only if there is one. `rows_alone`: an item that is shown alone has its rows
-    again, as a table."""
+    """The items of a section: first in an overview, then each alone. `title` is that of the overview in a terminal;
+    each item then has one verdict. `word` is the title of the column of verdicts; without it, the overview of a
+    terminal has no titles. `rows_alone`: an item that is shown alone has its rows again, as a table.
+    """
 
     columns: tuple[Column, ...]
     items: tuple[Item, ...]
@@ -133,8 +136,8 @@ class Verdicts:
 
 @dataclass(frozen=True)
 class Facts:
-    """Facts of two sides, whose `names` are (role, label). `rows` has (name, of the first side, of the second),
-    `sentences` says the same in short: (role, text)."""
+    """Facts of two sides. `names` has (role, label) of each side. `rows` has (name, value of the first side, value of
+    the second). `sentences` says the same in short: (role, text)."""
 
     names: tuple[tuple[str, str], ...]
     rows: tuple[tuple[str, str, str], ...]
@@ -149,7 +152,7 @@ class Note:
 
     @property
     def labelled(self) -> str:
-        """For a form in which a note is seen to be one, and a refusal too."""
+        """The text with its label, for a form whose layout marks notes and refusals: these need no label."""
         plain = self.label == "note" or self.tone == "refused"
         return self.text if plain else f"{self.label}: {self.text}"
 
@@ -172,7 +175,7 @@ class Listing:
 
 @dataclass(frozen=True)
 class Differences:
-    """Values of two sides that differ: (name, of the first side, of the second)."""
+    """Values of two sides that differ: (name, value of the first side, value of the second)."""
 
     title: str
     note: str
@@ -189,7 +192,7 @@ Block = Facts | Notes | Paragraph | Listing | Verdicts | Differences
 
 @dataclass(frozen=True)
 class Section:
-    """`detail`: a terminal leaves it out. `refused`: nothing in it could be judged, for the reasons in its notes."""
+    """`detail`: a terminal leaves the section out. `refused`: nothing in it could be judged; its notes have the reasons."""
 
     title: str
     blocks: tuple[Block, ...]

@@ -20,7 +20,7 @@ from klat.record.session import printable
 
 # The maxima of more boots are summed up.
 _MOST_MAXIMA = 6
-# Of NEW's verdict on a limit.
+# The columns of NEW's verdict on a limit.
 COLUMNS = (
     Column("BASE", left=True, brief=True, overview=True),
     Column("BASE above", overview=True),
@@ -137,7 +137,7 @@ def one_boot(sides: Sequence[SideLimit]) -> str:
 
 
 def of_one_boot(against: Against) -> Iterator[str]:
-    """one_boot() of each side."""
+    """The sentences of one_boot() on both sides."""
     judged = [cell.limit for cell in against.cells if cell.limit]
     for name, sides in (("BASE", [j.base for j in judged]), ("NEW", [j.new for j in judged])):
         if sentence := one_boot([side for side in sides if side]):

@@ -37,8 +37,8 @@ def groups(comparison: Comparison) -> list[list[Against]]:
 def section(
     group: Sequence[Against], comparison: Comparison, names: Mapping[str, str], drawn: bool
 ) -> Section:
-    """BASE against one NEW. What several machines share is said once, with their names in brackets; without
-    names it is for all machines."""
+    """BASE against one NEW. A text that several machines share is there once, with their names in brackets. A text
+    without names is on all machines."""
     base, new = group[0].base, group[0].new
     over = [judged for judged in comparison.over_machines if judged.new_path == new.path]
     left_out = [m for m in comparison.left_out_machines if m.new_path == new.path]
@@ -96,7 +96,7 @@ def left_out_lines(machines: Iterable[LeftOutMachine], names: Mapping[str, str])
 
 
 def _notes(group: Sequence[Against]) -> Iterator[tuple[str, Note]]:
-    """Each with its machine; also those on single metrics."""
+    """All notes, each with its machine; also the refusals of single metrics."""
     for against in group:
         yield from ((against.machine, note) for note in side_notes(against))
         for cell in against.cells:
@@ -109,7 +109,7 @@ def _notes(group: Sequence[Against]) -> Iterator[tuple[str, Note]]:
 def _merged(
     said: Iterable[tuple[str, _Said]], names: Mapping[str, str], machines: int
 ) -> Iterator[tuple[_Said, str]]:
-    """Each once, with its machines: ` [a, b]`, or empty if it is of all `machines`."""
+    """Each text once, with its machines: ` [a, b]`, or an empty text if it is on all of the number `machines`."""
     names_of: dict[_Said, dict[str, None]] = {}
     for machine, what in said:
         names_of.setdefault(what, {})[names[machine]] = None

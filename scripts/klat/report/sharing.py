@@ -7,13 +7,13 @@ from dataclasses import replace
 
 from klat.report.document import Item, Judged, Note, Verdicts, Word
 
-# A remark on so many verdicts becomes a numbered note.
+# A remark on this number of verdicts becomes a numbered note.
 _MANY = 3
 
 
 def shared_remarks(verdicts: Verdicts) -> tuple[list[Note], Verdicts]:
-    """The notes, and the verdicts without the remarks that are in them. A note is on all verdicts with one
-    word; or it is numbered, and its number marks the verdicts that it is on."""
+    """The notes, and the verdicts without the remarks that became notes. A note without a number is on all verdicts
+    with one word. The number of a numbered note marks the verdicts that the note is on."""
     by_word: dict[Word, list[tuple[str, ...]]] = {}
     for item in verdicts.items:
         for row, judged in item.judged:

@@ -17,7 +17,7 @@ _ONLINE = "sys/devices/system/cpu/online"
 
 
 class Change(NamedTuple):
-    """A condition of a session whose value is another one now."""
+    """A condition of a session whose value has changed since."""
 
     key: str
     name: str
@@ -48,9 +48,9 @@ def changes(environment: Path, machine: Path) -> list[Change]:
 
 @contextmanager
 def noting_changes(session: Path, facts: dict[str, Any]) -> Iterator[None]:
-    """Adds to run.json, at the end, what has changed on the machine since the session began: its runs are not all
-    of one setting. `facts` is run.json. Not with a prefix, in which programs can see another machine than klat.
-    """
+    """At the end, adds to run.json what has changed on the machine since the session began: its runs are then not all
+    of one setting. `facts` is run.json. Adds nothing if there is a prefix, because programs can then see another
+    machine than klat does."""
     try:
         yield
     finally:
@@ -68,6 +68,6 @@ def _note_changes(session: Path, facts: dict[str, Any]) -> None:
 
 
 def _conditions(files: Files) -> Values:
-    """Also which CPUs are online. Between sessions, compare takes their number from session.json."""
+    """Also which CPUs are online. Of these, compare takes only the number, from session.json."""
     online = {("cpus-online", _ONLINE): value for value in files.get(_ONLINE, {}).values()}
     return of_files(files) | online

@@ -41,7 +41,7 @@ class ExactRow:
 
 def supports(n: int, q: Fraction) -> bool:
     """Whether n samples support quantile q: at least five of them are expected beyond it."""
-    # In integers, because Fraction is slow and this is asked for every run.
+    # In integers, because Fraction is slow and this is computed for every run.
     return n * (q.denominator - q.numerator) >= 5 * q.denominator
 
 

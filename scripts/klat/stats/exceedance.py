@@ -1,6 +1,6 @@
 """The share of samples above a limit, with exact one-sided bounds. Samples of one run are alike, and
-so are those of one boot: they are clusters, which count as fewer independent samples. Also whether two sides
-differ in that share, or in the probability of another rare event."""
+so are those of one boot: they are clusters, which count as fewer independent samples. Also tests whether two
+sides differ in that share, or in the probability of another rare event."""
 
 from __future__ import annotations
 

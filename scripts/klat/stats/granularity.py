@@ -69,9 +69,9 @@ def rounded_alike(samples: Distribution, step: float) -> float:
 
 
 def short_runs_rounded_alike(runs: Samples, step: float) -> list[float]:
-    """rounded_alike() of runs with equal numbers of samples, a run in each line. A count of the samples in each
-    step, in a table where distant steps share a place, shows the runs in which no step can have a twentieth of the samples:
-    their share is 0. The others are computed one by one."""
+    """rounded_alike() of runs with equal numbers of samples, a run in each line. First counts the samples in each step,
+    in a table where distant steps share a place. If no place of a run has a twentieth of its samples, no step has,
+    and the share is 0. The other runs are computed one by one."""
     count, n = runs.shape
     width = 1 << (2 * n).bit_length()
     steps = (runs - runs.min(axis=1, keepdims=True)) / step

@@ -1,8 +1,8 @@
 """The difference of two means, its interval and its tests: over independent units, or over pairs.
 
 Values are logs, so that a difference is the log of a ratio and a margin is the same up and down. Of three
-statements exactly one is true: the difference is below the margin, within it, or above it. They are functions over
-arrays: a comparison tests its family with them, and the validation tests thousands.
+statements exactly one is true: the difference is below the margin, within it, or above it. The tests are functions
+over arrays: a comparison tests its family with them, and the validation tests thousands.
 """
 
 from __future__ import annotations

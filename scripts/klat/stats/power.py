@@ -115,7 +115,7 @@ def smallest(likely: Callable[[int], bool], low: int, high: int) -> int | None:
 
 def by_arrangement(a: int, b: int, pairs: bool = False) -> float:
     """The chance that equal units, dealt to sides of a and b units, are completely separated: two
-    of all ways to deal them. For a pairs: that all differences have one sign."""
+    of all ways to deal them. For `a` pairs: the chance that all differences have one sign."""
     ways: int = 2 ** a if pairs else math.comb(a + b, a)
     return 2 / ways
 
@@ -130,8 +130,8 @@ def fewest(alpha: float, pairs: bool = False) -> int:
 
 
 def fewest_of_tests(tests: int, alpha: float, pairs: bool = False) -> int:
-    """The smallest number with which a change can be significant after Holm's correction over so many tests: the p of
-    by_states() and by_paired_states() is at least 2 / 4^n."""
+    """The smallest number with which a change can be significant after Holm's correction over this number of tests: with
+    n units, the p of by_states() and by_paired_states() is at least 2 / 4^n."""
     units = fewest(alpha, pairs)
     while tests * 2 / 4**units > alpha:
         units += 1
