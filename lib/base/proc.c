@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Files of /proc and /sys, and the numbers in them. */
+/* Files of /proc and /sys, and the words and numbers in them. */
 #include "base/base.h"
 
 #include <ctype.h>

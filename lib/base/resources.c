@@ -49,9 +49,9 @@ static void describe_limit(bool real_time, int signal, char *text, size_t size)
 	if (real_time && !getrlimit(RLIMIT_RTTIME, &limit) && limit.rlim_max != RLIM_INFINITY)
 		snprintf(
 			text, size,
-			"; it may be the hard limit RLIMIT_RTTIME, which klat could not lift and "
-			"which allows real-time threads %llu us without a sleep: raise it (prlimit "
-			"--rttime=unlimited), or ask for --policy other",
+			"; the cause may be the hard limit RLIMIT_RTTIME (%llu us without a "
+			"sleep), which klat could not lift: raise it (prlimit --rttime=unlimited), "
+			"or ask for --policy other",
 			(unsigned long long)limit.rlim_max);
 	else if (!getrlimit(RLIMIT_CPU, &limit) && limit.rlim_cur != RLIM_INFINITY)
 		snprintf(text, size,
