@@ -12,7 +12,9 @@ import pytest
 from klat.base.bounded_read import open_to_read
 from klat.record import samples
 from klat.report import comparison_columns
-from klat.report.document import Column
+from klat.report.document import Column, Document, Item, Judged, Row, Verdicts, Word
+from klat.report.renderers import terminal
+from klat.report.sharing import shared_remarks
 from written_sessions import CPU, RT, SideWriter, words
 
 
@@ -93,12 +95,40 @@ def test_a_page_gives_the_reason_if_one_metric_is_not_comparable(side, klat, tmp
 
 
 def test_markdown_tables_stay_tables_whatever_the_names_hold(side, klat):
-    run = {"params": "text=a|b*c<script>"}
+    run = {"params": "text=a|b*c<script>", "placement": "&lt;"}
     stock, rt = side("stock", run=run), side("rt", 1.2, run=run, **RT)
     _, out, _ = klat("compare", stock, rt, "--format", "markdown")
     rows = [line for line in out.splitlines() if line.startswith("|")]
     assert len({len(re.findall(r"(?<!\\)\|", row)) for row in rows}) == 1
-    assert "**slower**" in out and "<script>" not in out
+    assert "**slower**" in out and "<script>" not in out and "\\&lt;" in out
+
+
+def test_a_remark_that_goes_to_a_note_is_lost_for_no_verdict():
+    same, slower, faster = (Word(tone, tone) for tone in ("same", "slower", "faster"))
+
+    def notes_and_remarks(*words: Word) -> tuple[list[str], list[tuple[str, ...]]]:
+        rows = (Row("", ("1.0",), Judged(word, remarks=("a block left out",))) for word in words)
+        items = tuple(Item("", "", "", "", (row,)) for row in rows)
+        notes, verdicts = shared_remarks(Verdicts((), items, ""))
+        remarks = [judged.remarks for item in verdicts.items for _, judged in item.judged]
+        return [note.text for note in notes], remarks
+
+    own = ("a block left out",)
+    assert notes_and_remarks(slower, slower, same, same) == (
+        ["slower: a block left out"],
+        [(), (), own, own],
+    )
+    assert notes_and_remarks(slower, slower, faster, faster, same) == (
+        ["slower, faster: a block left out"],
+        [(), (), (), (), own],
+    )
+    assert notes_and_remarks(slower, slower, faster, faster) == (["a block left out"], [()] * 4)
+
+
+def test_the_last_line_of_the_text_fits_80_columns():
+    words = "8 slower, 8 inconclusive, 8 cannot be attributed, 4 not comparable: regression"
+    lines = list(terminal.lines(Document("", Word(words), 1, (), ()), False))
+    assert " ".join(map(str.strip, lines)) == f"{words} (status 1)" and max(map(len, lines)) <= 80
 
 
 def test_lists_and_paragraphs_are_apart_in_markdown(side, klat):

@@ -35,7 +35,7 @@ def _block(block: Block) -> Iterator[str]:
         case Paragraph():
             yield _escaped(block.text)
         case Listing() if block.lines:
-            yield from [f"{block.title}:", ""] if block.title else ()
+            yield from [f"{_escaped(block.title)}:", ""] if block.title else ()
             yield from (f"- {_escaped(line)}" for line in block.lines)
         case Differences() if block.rows:
             yield from [f"{block.title} (BASE / NEW):", ""]
@@ -67,6 +67,6 @@ def _row(item: Item, row: Row, columns: int) -> str:
 def _escaped(text: str) -> str:
     """Text that breaks no table and starts no markup."""
     shown = printable(text)
-    for mark in "\\`*_|<>[]":
+    for mark in "\\`*_|<>[]&~":
         shown = shown.replace(mark, f"\\{mark}")
     return shown

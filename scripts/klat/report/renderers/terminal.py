@@ -20,7 +20,7 @@ def lines(document: Document, colour: bool) -> Iterator[str]:
                 yield from _block(block, colour)
     for term in document.terms:
         yield from wrapped(term)
-    yield f"{document.outcome.text} (status {document.status})"
+    yield from wrapped(f"{document.outcome.text} (status {document.status})", "", "    ")
 
 
 def _block(block: Block, colour: bool) -> Iterator[str]:
@@ -146,7 +146,7 @@ def table_lines(
     """`widths` of several tables that stand below each other; without them, the table's own."""
     cells = _cells(table)
     widths = widths or column_widths(cells)
-    gap = "  " if sum(widths) + 2 * (len(widths) - 1) <= WIDTH else " "
+    gap = "  " if len(indent) + sum(widths) + 2 * (len(widths) - 1) <= WIDTH else " "
     columns = (Column("", left=True), *table.columns)
     for texts, row in zip(cells, (None, *table.rows)):
         placed = list(map(_placed, texts, widths, columns))
