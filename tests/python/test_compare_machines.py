@@ -204,6 +204,25 @@ def test_a_limit_is_judged_machine_by_machine(fleet, klat):
     assert "there is none over machines" in words(out)
 
 
+def test_a_limit_says_which_new_side_left_out_a_machine(fleet, new_session, klat):
+    stock, rt = fleet([1.0, 1.0, None])
+    first = {"machine_id": f"00{'f' * 30}", "cpu_model": "CPU 0"}
+    third = new_session.label("third", [[samples(52_000)]] * 4, environment={}, **first, **RT)
+    _, out, _ = klat("compare", stock, rt, third, "--limit", "1ms")
+    left = "  left out: machine 02ffffff (only in BASE)\n"
+    assert f"\nrt:\n{left}\nthird:\n{left.replace('02', '01')}{left}\n" in out
+
+
+def test_a_new_side_on_other_machines_is_not_over_machines(fleet, new_session, klat):
+    stock, rt = fleet([1.1] * 6)
+    other = {"machine_id": "e" * 32, "cpu_model": "CPU 0"}
+    elsewhere = new_session.label("elsewhere", [[samples(52_000)]] * 4, environment={}, **other)
+    _, out, _ = klat("compare", stock, rt, elsewhere, *MEDIAN)
+    assert out.count("with both sides") == 1 and "not comparable  machine: machine_id is" in out
+    assert "NEW   elsewhere: Linux 6.1.0-test, preemption voluntary; mode virtual; 4 boots" in out
+    assert "Verdicts of single machines: 6 slower." in out
+
+
 def test_a_verdict_over_machines_is_the_test_of_a_build(fleet, klat):
     ratios = [1.0] * 9 + [1.05]
     sides = fleet(ratios, boots=6)

@@ -132,6 +132,15 @@ def test_boots_that_repeat_each_other_count_once(limited, klat):
     assert "left out: 3 boots with the same samples as another boot" in words(out)
 
 
+def test_a_metric_without_figures_has_no_table(limited, klat):
+    sides = limited("stock", clean()), limited("rt", clean(), **RT)
+    for path in (session for side in sides for session in side.iterdir()):
+        again(path).run({"gone": [1] * 600}, status="invalid", reason="moved", order=9, run=9)
+    _, out, _ = klat("compare", *sides, "--limit", "100us")
+    at = out.index("gone: inconclusive")
+    assert out[at:].splitlines()[1].startswith("    NEW against BASE: cannot tell: no run of BASE")
+
+
 def test_every_format_has_the_same_figures(limited, klat):
     stock, rt = limited("stock", [[40, 50, 45, 45]] * 4), limited("rt", clean(), **RT)
     asked = ["compare", stock, rt, "--limit", "100us", "--format"]

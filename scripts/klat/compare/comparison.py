@@ -293,7 +293,7 @@ class Comparison:
     @property
     def machine_verdicts(self) -> Counter[Verdict]:
         """The verdicts of all single machines, also those that a verdict over machines includes."""
-        return Counter(v for a in self.against for c in a.cells for v in c.verdicts)
+        return Counter(v for a in self.against if a.machine for c in a.cells for v in c.verdicts)
 
     @property
     def status(self) -> int:

@@ -33,13 +33,13 @@ def document(comparison: Comparison, curves: Sequence[Curves] = ()) -> Document:
             over_machines.section(group, comparison, names, bool(curves))
             for group in over_machines.groups(comparison)
         ]
-    several = bool(sections)
+    over = bool(sections)
     for number, against in enumerate(comparison.against):
         of_cells = curves[number] if curves else [None] * len(against.cells)
-        sections.append(_section(against, comparison, names[against.machine], of_cells, several))
+        detail = over and bool(against.machine)
+        sections.append(_section(against, comparison, names[against.machine], of_cells, detail))
     if comparison.options.limit and comparison.left_out_machines:
-        left = over_machines.left_out_lines(comparison.left_out_machines, names)
-        sections.append(Section("Machines", (Listing(left),)))
+        sections.append(over_machines.left_out(comparison, names))
     labels = dict.fromkeys(against.new.label for against in comparison.against)
     meanings = _OF_LIMIT if comparison.options.limit else _OF_RATIO
     outcome = Word(wording.conclusion(comparison), _TONES[comparison.status])
@@ -116,7 +116,7 @@ def _verdicts(against: Against, comparison: Comparison, curves: Curves) -> Verdi
         items.append(item)
     unit = against.base.unit
     if comparison.options.limit:
-        return Verdicts(limits.COLUMNS, tuple(items), unit, "NEW")
+        return Verdicts(limits.COLUMNS, tuple(items), unit, "NEW", rows_alone=False)
     return Verdicts(tuple(in_tables()), tuple(items), unit)
 
 

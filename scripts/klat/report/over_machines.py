@@ -29,8 +29,8 @@ _Said = TypeVar("_Said", bound=Hashable)
 
 
 def groups(comparison: Comparison) -> list[list[Against]]:
-    """The machines of each NEW."""
-    paths = dict.fromkeys(against.new.path for against in comparison.against)
+    """The machines of each NEW that has some in common with BASE."""
+    paths = dict.fromkeys(against.new.path for against in comparison.against if against.machine)
     return [[a for a in comparison.against if a.new.path == path] for path in paths]
 
 
@@ -41,25 +41,25 @@ def section(
     without names is on all machines."""
     base, new = group[0].base, group[0].new
     over = [judged for judged in comparison.over_machines if judged.new_path == new.path]
-    left_out = [m for m in comparison.left_out_machines if m.new_path == new.path]
+    left = [m for m in comparison.left_out_machines if m.new_path == new.path]
     shared, verdicts = shared_remarks(_verdicts(group, over, comparison, names, drawn))
     notes = [
         Note(f"{note.text}{machines}", note.label, note.tone)
         for note, machines in _merged(_notes(group), names, len(group))
     ]
-    left = ((a.machine, line) for a in group for line in left_lines(a))
+    unmatched = ((a.machine, line) for a in group for line in left_lines(a))
     differ = ((a.machine, (d.name, d.a, d.b)) for a in group for d in a.differences)
     blocks: list[Block] = [
         Facts(
             (), (), (("BASE", _side(a.base for a in group)), ("NEW", _side(a.new for a in group)))
         ),
         Listing(
-            (*_machines(group, names), *left_out_lines(left_out, names)),
+            (*_machines(group, names), *_left_out_lines(left, names)),
             f"{plural(len(group), 'machine')} with both sides (boots of BASE and NEW)",
         ),
         Notes((*notes, *shared)),
         verdicts,
-        Listing(tuple("".join(said) for said in _merged(left, names, len(group)))),
+        Listing(tuple("".join(said) for said in _merged(unmatched, names, len(group)))),
         differences(
             group[0],
             (
@@ -91,7 +91,22 @@ def _machines(group: Sequence[Against], names: Mapping[str, str]) -> Iterator[st
         yield "; ".join([f"{names[against.machine]}  {boots}  {against.base.cpu_model}", *not_ok])
 
 
-def left_out_lines(machines: Iterable[LeftOutMachine], names: Mapping[str, str]) -> tuple[str, ...]:
+def left_out(comparison: Comparison, names: Mapping[str, str]) -> Section:
+    """The machines of all NEWs, for a report without a section over machines."""
+    of_new: dict[str, list[LeftOutMachine]] = {}
+    for left in comparison.left_out_machines:
+        of_new.setdefault(left.new_path, []).append(left)
+    labels = {against.new.path: against.new.label for against in comparison.against}
+    blocks = (
+        Listing(_left_out_lines(machines, names), labels[path] if len(labels) > 1 else "")
+        for path, machines in of_new.items()
+    )
+    return Section("Machines", tuple(blocks))
+
+
+def _left_out_lines(
+    machines: Iterable[LeftOutMachine], names: Mapping[str, str]
+) -> tuple[str, ...]:
     return tuple(f"left out: {left_out_machine(left, names)}" for left in machines)
 
 
