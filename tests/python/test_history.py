@@ -168,6 +168,7 @@ def test_the_same_input_and_seed_give_the_same_output(boots, klat, tmp_path):
     assert page.read_text() == text
     assert sorted(f.name for f in plots.iterdir()) == ["pipes-round_trip-history.png", "pipes-round_trip-history.svg"]  # fmt: skip
     assert "changed" in text and "at boot 16 of 24" in text and "default-src" in text
+    assert "<b>Boot by boot</b>median in us; changed" in text
     assert not re.search(r"https?:|<script|url\(|@import", text)
 
 

@@ -36,7 +36,7 @@ def series_figure(
     per = 1e-3 if axis.unit != series.unit else 1.0
     trend = f"{series.shape.value} {total(series)}".strip()
     estimand = history.options.estimand.name
-    note = f"{estimand} in {axis.unit} by boot; {trend}; lines span the runs of a boot"
+    note = f"{estimand} in {axis.unit}; {trend}; lines span the runs of a boot"
     figure = Figure(name, 1000, 430) if large else Figure(name, WIDTH, _HEIGHT, font=9.5)
     left, right, top, bottom = float(LEFT), float(RIGHT), 12.0, _HEIGHT - 52.0
     if large:
@@ -47,7 +47,7 @@ def series_figure(
         left, right = 62.0, 428.0
     plot = _plot(figure, series, history, per, 6 if large else 4)
     figure.panel(left, right, top, bottom, plot)
-    return Captioned(figure, f"{series.key[3]}: {setting(series, history)}", note)
+    return Captioned(figure, "Boot by boot", note)
 
 
 def _plot(
