@@ -258,10 +258,13 @@ def test_the_real_time_budget_of_a_cgroup_disturbs_a_run(real_time, root):
     outer = Path("/sys/fs/cgroup/cpu/klat-test")
     groups = {outer: ("1000000", "300000"), outer / "inner": ("10000", "3000")}
     try:
-        for group, (period, runtime) in groups.items():
-            group.mkdir()
-            (group / "cpu.rt_period_us").write_text(period)
-            (group / "cpu.rt_runtime_us").write_text(runtime)
+        try:
+            for group, (period, runtime) in groups.items():
+                group.mkdir()
+                (group / "cpu.rt_period_us").write_text(period)
+                (group / "cpu.rt_runtime_us").write_text(runtime)
+        except OSError as error:
+            harness.lacking(f"no real-time budget can be set: {error}")
         join = (outer / "inner/cgroup.procs").write_text
         words = ("--cpus", CPU, *long("syscall"), "--json")
         judged(
@@ -269,8 +272,6 @@ def test_the_real_time_budget_of_a_cgroup_disturbs_a_run(real_time, root):
             lambda: run("syscall", *words, preexec_fn=lambda: join(str(os.getpid())) and None),
             "a sample is as long as real-time throttling",
         )
-    except OSError as error:
-        harness.lacking(f"no real-time budget can be set: {error}")
     finally:
         time.sleep(0.1)
         for group in reversed([group for group in groups if group.is_dir()]):
