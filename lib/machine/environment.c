@@ -18,6 +18,7 @@ static const char *const patterns[] = {
 	"/proc/interrupts",
 	"/proc/loadavg",
 	"/proc/meminfo",
+	"/proc/net/ptype",
 	"/proc/self/cgroup",
 	"/proc/self/limits",
 	"/proc/self/status",

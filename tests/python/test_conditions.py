@@ -347,6 +347,7 @@ def test_a_value_was_set_if_its_own_kernel_has_another_by_default(
 
 NET = "proc/sys/net/"
 RMEM, WMEM = f"{NET}ipv4/tcp_rmem", f"{NET}ipv4/tcp_wmem"
+HANDLERS = "Type Device      Function\n0800          ip_rcv\n"
 SMALL, LARGE = "4096\t131072\t6291456", "4096\t131072\t33554432"
 MEMORY: Files = {"proc/meminfo": "MemTotal: 700000 kB"}  # 5,600,000 is 1/128 of it
 
@@ -374,12 +375,14 @@ MEMORY: Files = {"proc/meminfo": "MemTotal: 700000 kB"}  # 5,600,000 is 1/128 of
         (f"{NET}core/rps_default_mask", ("6.1", "00000000,00000000"), ("7.3", "0"), False),
         (f"{NET}core/flow_limit_cpu_bitmap", ("6.1", "0"), ("7.3", "3"), True),
         ("sys/class/net/lo/queues/rx-0/rps_cpus", ("6.1", "0"), ("7.3", "3"), True),
+        ("proc/net/ptype", ("6.1", HANDLERS), ("7.3", f"{HANDLERS}ALL packet_rcv"), True),
+        ("proc/net/ptype", ("6.1", HANDLERS), ("7.3", f"{HANDLERS}ALL eth0 packet_rcv"), False),
     ],
 )
 def test_sysctls_of_the_network_count_for_programs_that_use_it(
     captured, file, base_sysctl, new_sysctl, is_set
 ):
-    is_of_receiving = Path(file).name.startswith(("rps", "flow"))
+    is_of_receiving = Path(file).name.startswith(("rps", "flow", "ptype"))
     for program in ("transport", "network", "pipes"):
         base, new = (
             captured("counted", kernel, {**MEMORY, file: value}, programs={program: "0"})

@@ -135,7 +135,11 @@ _FILES = [
         # Only for sessions with transport.
         (NET, r"proc/sys/net/(?:core|ipv4)/(high_order.+|wmem_default|tcp_.+)", Rule.SHARED),
         # For sessions with transport or network.
-        (NET, r"(?:proc/sys/net/core|sys/class/net/lo/.+)/(rps_.+|flow_limit_.+)", Rule.SHARED),
+        (
+            NET,
+            r"(?:proc/sys/net/core|sys/class/net/lo/.+|proc/net)/(rps_.+|flow_limit_.+|ptype)",
+            Rule.SHARED,
+        ),
         ("tlb-flush-ceiling", r"sys/kernel/debug/x86/tlb_single_page_flush_ceiling", Rule.SHARED),
         ("huge-pages", r"sys/kernel/mm/transparent_hugepage/enabled", Rule.OWN),
         ("huge-pages-shared", r"sys/kernel/mm/transparent_hugepage/shmem_enabled", Rule.DEBUG),
@@ -199,7 +203,7 @@ def scheduling(values: Values) -> str:
 
 def uses_network(key: str, programs: Iterable[str]) -> bool:
     """Whether one of the programs depends on this sysctl of the network."""
-    is_of_receiving = key.startswith((f"{NET}.rps_", f"{NET}.flow_limit_"))
+    is_of_receiving = key.startswith((f"{NET}.rps_", f"{NET}.flow_limit_", f"{NET}.ptype"))
     return "transport" in programs or (is_of_receiving and "network" in programs)
 
 

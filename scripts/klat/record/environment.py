@@ -194,6 +194,11 @@ def _values(name: str, data: str) -> dict[str, str]:
         return command_line(data)
     if name == "proc/meminfo":
         return {"MemTotal": x[9:].strip() for x in data.split("\n") if x.startswith("MemTotal:")}
+    if name == "proc/net/ptype":
+        # Those that receive what all devices send and receive (tcpdump -i any). A handler of one device has its name
+        # before the function.
+        handlers = (line.split()[1:] for line in data.splitlines() if line.startswith("ALL"))
+        return {"": ", ".join(sorted(words[0] for words in handlers if len(words) == 1)) or "none"}
     if name == "proc/cpuinfo":
         return _cpuinfo(data)
     if name == "etc/os-release":
