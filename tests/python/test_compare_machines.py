@@ -263,9 +263,13 @@ def test_the_containers_of_one_boot_are_one_machine(fleet, klat):
         }
         for number in range(1, 7)
     }
-    _, out, err = klat("compare", *fleet([1.1] * 7, changes=changes), *MEDIAN)
+    sides = fleet([1.1] * 7, changes=changes)
+    _, out, err = klat("compare", *sides, *MEDIAN)
     assert "1 slower, 1 cannot be attributed" in words(out) and "over 7" not in out
-    assert "several machine ids, as in containers: 7 ids count as 2 machines" in words(err)
+    sentence = "several machine ids, as in containers: 7 ids count as 2 machines"
+    assert sentence in words(err)
+    _, out, err = klat("summary", sides[0])
+    assert sentence in words(err) and out.count("\n  machine ") == 2
 
 
 def test_a_container_of_each_side_in_one_boot_is_of_one_machine(fleet, klat):
@@ -277,3 +281,14 @@ def test_a_container_of_each_side_in_one_boot_is_of_one_machine(fleet, klat):
     }
     _, out, _ = klat("compare", *fleet([1.1] * 2, changes=changes), *MEDIAN)
     assert "machine: machine_id is" not in out and "left out" not in out
+
+
+@pytest.mark.parametrize("start", [2 * 10**18, 0])
+def test_boots_of_one_machine_that_overlap_are_of_clones(fleet, klat, start):
+    sides = fleet([1.1], boots=2, changes={0: {"rt": {"info": {"start_ns": start}}}})
+    for command in ("compare", "summary"):
+        _, _, err = klat(command, *sides)
+        said = "boots rt-0-0 and rt-0-1 of machine 00ffff" in words(err)
+        assert (
+            said == ("overlap in time: several machines have this id" in words(err)) == bool(start)
+        )

@@ -88,8 +88,8 @@ class SyntheticSession:
         **info: Any,
     ) -> None:
         self.path = path
-        # No two runs of a machine start at one moment.
-        place = zlib.crc32("/".join(path.parts[-2:]).encode()) % 1_000_000
+        # No machine measures in two boots at once.
+        place = zlib.crc32("/".join(path.parts[-2:]).encode()) % 1_000_000 * 100_000_000_000
         self.start_ns = start_ns or 1_700_000_000_000_000_000 + place
         (path / "samples").mkdir(parents=True)
         (path / "environment").mkdir()
@@ -355,7 +355,7 @@ class SideWriter:
             session = self._writer(
                 f"{label}/{boot}", environment=environment or {}, facts=facts, **names
             )
-            session.start_ns += 10**9 * begun[boot] if begun else 0
+            session.start_ns += 10**17 * begun[boot] if begun else 0
             shift = draw.normal(0, noise)
             for number in range(1, runs + 1):
                 centre = 52_000 * ratio * math.exp(shift + draw.normal(0, noise))

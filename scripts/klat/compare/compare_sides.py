@@ -52,7 +52,8 @@ def compare_with_runs(
 ) -> tuple[Comparison, list[MatchedSides]]:
     """compare(), and the matched runs of each item of Comparison.against."""
     _check(base, news, options)
-    (base, *news), renamed = one_machine_a_boot([base, *news])
+    sides, renamed = one_machine_a_boot(side.sources for side in (base, *news))
+    base, *news = (replace(side, sources=s) for side, s in zip((base, *news), sides))
     rules, caution = at_look([base, *news], options.rules)
     options = replace(options, rules=rules)
     matched: list[MatchedSides] = []

@@ -27,6 +27,7 @@ from klat.compare.conditions import (
     alike,
     of_kernel,
 )
+from klat.compare.machines import one_machine_a_boot
 from klat.compare.session_problems import frequency_errors, frequency_problems, same_samples
 from klat.compare.settings import Setting, by_value, grouped_settings, program_order
 from klat.compare.sources import Run, Source, read_sources
@@ -316,7 +317,9 @@ def read_datasets(paths: Iterable[Path | str]) -> tuple[list[Dataset], list[str]
     SessionError if a path leads to no session, or if no session has a run.
     """
     by_label, problems = read_sources(paths)
-    datasets = [pool for sources in by_label.values() for pool in Dataset(sources).pools()]
+    labels, of_machines = one_machine_a_boot(by_label.values())
+    problems += of_machines
+    datasets = [pool for sources in labels for pool in Dataset(sources).pools()]
     for dataset in datasets:
         problems += frequency_problems(dataset.full_name, dataset.sessions)
     problems += same_samples([session for dataset in datasets for session in dataset.sessions])

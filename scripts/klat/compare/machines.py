@@ -1,4 +1,5 @@
-"""Which machine a session is of. Its machine id says so, except in containers that have ids of their own."""
+"""Which machine a session is of. Its machine id says so, except in containers that have ids of their own, and on
+machines that were cloned with their id."""
 
 from __future__ import annotations
 
@@ -6,29 +7,36 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from klat.compare.conditions import RECORDED
-from klat.compare.dataset import Dataset
 from klat.compare.sources import Source
+from klat.record.session import printable
 
 _ID = RECORDED["machine"]
 _WITHOUT_RANDOMNESS = ("counted", "emulated")  # guests that begin alike can have one boot id
 
 
-def one_machine_a_boot(sides: Sequence[Dataset]) -> tuple[list[Dataset], list[str]]:
-    """The sides with one machine id for all sessions of a boot, and a sentence if that changed an id. Two ids that
+def one_machine_a_boot(sides: Iterable[Sequence[Source]]) -> tuple[list[list[Source]], list[str]]:
+    """The sides with one machine id for all sessions of a boot, and sentences on ids that say no machine. Two ids that
     share a boot are one machine in all boots."""
-    sources = [source for side in sides for source in side.sources]
+    of_sides = [list(side) for side in sides]
+    sources = [source for side in of_sides for source in side if _id_of(source)]
     machine_of = _machines(sources)
-    renamed = {m for m, machine in machine_of.items() if m != machine}
-    if not renamed:
-        return list(sides), []
-    machines = len(set(machine_of.values()))
-    problem = (
-        f"sessions of one boot have several machine ids, as in containers: {len(machine_of)} ids count as"
-        f" {machines} machine{'s' if machines > 1 else ''}"
-    )
-    return [
-        replace(side, sources=[_of_machine(s, machine_of) for s in side.sources]) for side in sides
-    ], [problem]
+    problems = _clones(sources, machine_of)
+    if renamed := {m for m, machine in machine_of.items() if m != machine}:
+        machines = len(set(machine_of.values()))
+        problems.append(
+            f"sessions of one boot have several machine ids, as in containers: {len(machine_of)} ids count as"
+            f" {machines} machine{'s' if machines > 1 else ''}"
+        )
+        of_sides = [
+            [_renamed(s, machine_of[_id_of(s)]) if _id_of(s) in renamed else s for s in side]
+            for side in of_sides
+        ]
+    return of_sides, problems
+
+
+def _id_of(source: Source) -> str:
+    """Empty if it was not recorded, or means nothing."""
+    return (source.session.mode not in _WITHOUT_RANDOMNESS and source.session.info.get(_ID)) or ""
 
 
 def _machines(sources: Iterable[Source]) -> dict[str, str]:
@@ -36,19 +44,31 @@ def _machines(sources: Iterable[Source]) -> dict[str, str]:
     machine_of: dict[str, str] = {}
     first_of_boot: dict[str, str] = {}
     for source in sources:
-        machine = source.session.info.get(_ID)
-        if not machine or source.session.mode in _WITHOUT_RANDOMNESS:
-            continue
+        machine = _id_of(source)
         former = machine_of.setdefault(machine, machine)
         first = machine_of[first_of_boot.setdefault(source.session.boot_id, machine)]
         machine_of |= {m: first for m, of in machine_of.items() if of == former}
     return machine_of
 
 
-def _of_machine(source: Source, machine_of: dict[str, str]) -> Source:
-    recorded = source.session.info.get(_ID)
-    machine = machine_of.get(recorded) if recorded else None
-    if not machine or machine == recorded:
-        return source
+def _clones(sources: Iterable[Source], machine_of: dict[str, str]) -> list[str]:
+    """No machine measures in two boots at once. A clock that was set can make it look so."""
+    latest: dict[str, tuple[int, str]] = {}
+    overlapping: dict[str, tuple[str, str]] = {}
+    for source in sorted((s for s in sources if s.is_dated), key=lambda s: s.span):
+        machine, boot = machine_of[_id_of(source)], source.session.boot_id
+        start, end = source.span
+        busy_until, other = latest.get(machine, (0, boot))
+        if start < busy_until and boot != other:
+            overlapping.setdefault(machine, (other, boot))
+        latest[machine] = max((busy_until, other), (end, boot))
+    return [
+        f"boots {printable(a)} and {printable(b)} of machine {printable(machine)} overlap in time: several machines"
+        " have this id, as clones of one image do, and klat takes them for one; or the clock was set"
+        for machine, (a, b) in overlapping.items()
+    ]
+
+
+def _renamed(source: Source, machine: str) -> Source:
     session = replace(source.session, info=source.session.info | {_ID: machine})
     return replace(source, session=session, values=source.values | {("machine", _ID): machine})

@@ -145,6 +145,11 @@ class Source:
         return self.session.rows[0].start_ns
 
     @cached_property
+    def span(self) -> tuple[int, int]:
+        """When the first run began and the last one ended, in ns of the wall clock."""
+        return self.first_start, max(row.start_ns + (row.elapsed_ns or 0) for row in self.session.rows)
+
+    @cached_property
     def last_order(self) -> int:
         """The place in the plan of the last run that was recorded."""
         return max(row.order for row in self.session.rows)
