@@ -1,13 +1,14 @@
 """klat explain splits slow samples. The traces are made up, in the kernel's format."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import pytest
 
 from klat.base.errors import KlatError
-from klat.report.text.slow_samples_text import report
+from klat.report import slow_samples
+from klat.report.renderers import terminal
 from klat.stats.means import paired
 from klat.tracing import instance
 from klat.tracing.kept_traces import SlowSample, TracedRun, parse_events, parse_run
@@ -71,6 +72,10 @@ def parts_of(run: TracedRun, usual: int = 10**9) -> list[Part]:
 def split_of(run: TracedRun) -> SplitSample:
     (sample,) = run.samples
     return split_sample(sample, run.workers, 10**9)
+
+
+def report(traced: TracedSession, above_ns: int, longest: int) -> Iterator[str]:
+    return terminal.lines(slow_samples.document(traced, above_ns, longest), colour=False)
 
 
 def session_of(run: TracedRun, statuses: Sequence[tuple[str, str]] = ()) -> TracedSession:

@@ -354,3 +354,12 @@ def test_odd_labels_are_printed_harmlessly(new_session, klat, label):
         assert status == 0
         assert "\x1b" not in out
         out.encode("utf-8")
+
+
+def test_markdown_has_each_figure_of_the_text(writer, klat):
+    fill(writer)
+    writer.run(status="skipped", reason="needs 2|3 CPUs")
+    text = klat("summary", writer.path)[1]
+    lines = klat("summary", writer.path, "--format", "markdown")[1].splitlines()
+    assert f"| round\\_trip | ticks | {' | '.join(figures(text, 'round_trip', 'ticks'))} |" in lines
+    assert "- 1 skipped: needs 2\\|3 CPUs" in lines

@@ -77,7 +77,8 @@ def _run(arguments: argparse.Namespace) -> int:
         traceable_sets,
         traced_words,
     )
-    from klat.report.text.slow_samples_text import report
+    from klat.report import slow_samples
+    from klat.report.renderers import terminal
 
     arguments.sweep = []
     load = choices.checked_load(arguments.load)
@@ -106,7 +107,8 @@ def _run(arguments: argparse.Namespace) -> int:
             if background_load:
                 background_load.end()
         (explained,) = explain_session(session, schedule)
-    for line in report(explained.found, arguments.above, arguments.longest):
+    report = slow_samples.document(explained.found, arguments.above, arguments.longest)
+    for line in terminal.lines(report, colour=False):
         print(line)
     return _INVALID if explained.found.refuted else 0
 

@@ -56,7 +56,7 @@ def add_parser(subparsers: Any) -> None:
     )
     add("--quantile", metavar="Q", help="as of compare (default: median, and p99 where supported)")
     add_metric(add)
-    add("--format", choices=("text", "json"), default="text", help="default: text")
+    add("--format", choices=("text", "markdown", "json"), default="text", help="default: text")
     parser.set_defaults(func=run)
 
 
@@ -136,9 +136,11 @@ def run(args: argparse.Namespace) -> int:
         json.dump(_named(plain(plan), plan.noun), sys.stdout, indent=2, allow_nan=False)
         print()
     else:
-        from klat.report.text.plan_text import planning
+        from klat.report.plan import document
+        from klat.report.renderers import markdown, terminal
 
-        for line in planning(plan, boot_time):
+        filled, text = document(plan, boot_time), args.format == "text"
+        for line in terminal.lines(filled, False) if text else markdown.lines(filled):
             print(line)
     sys.stdout.flush()
     return 0 if plan.effort else 3

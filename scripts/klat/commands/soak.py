@@ -329,7 +329,8 @@ def _report(session: Path, limit: Any) -> int | None:
     from klat.compare.dataset import read_datasets
     from klat.compare.limits import label_limits
     from klat.compare.verdicts import Rules
-    from klat.report.text.summary_text import summary
+    from klat.report.renderers import terminal
+    from klat.report.summary import document
 
     try:
         labels, problems = read_datasets([session])
@@ -339,7 +340,7 @@ def _report(session: Path, limit: Any) -> int | None:
             limits, refusal = label_limits(labels, limit, Rules()) if limit else None, ""
         except KlatError as error:
             limits, refusal = None, str(error)
-        for line in summary(labels, say, limits):
+        for line in terminal.lines(document(labels, say, limits), False):
             say(line)
     except (KlatError, SessionError) as error:
         say(str(error))

@@ -46,7 +46,10 @@ def add_parser(subparsers: Any) -> None:
         help="a session, a label or a results directory",
     )
     parser.add_argument(
-        "--format", choices=("text", "csv", "json"), default="text", help="default: text"
+        "--format",
+        choices=("text", "markdown", "csv", "json"),
+        default="text",
+        help="default: text",
     )
     parser.add_argument(
         "--verify",
@@ -97,10 +100,13 @@ def run(args: argparse.Namespace) -> int:
     def failed(reason: str) -> None:
         failures.setdefault(reason)
 
-    if args.format == "text":
-        from klat.report.text.summary_text import summary
+    if args.format in ("text", "markdown"):
+        from klat.report.renderers import markdown, terminal
+        from klat.report.summary import document
 
-        for line in summary(labels, failed, limits, args.tail):
+        filled = document(labels, failed, limits, args.tail)
+        text = args.format == "text"
+        for line in terminal.lines(filled, False) if text else markdown.lines(filled):
             print(line)
     else:
         from klat.report.tables.summary_tables import write_csv, write_json

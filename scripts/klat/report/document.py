@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ class Word:
 class Column:
     """A column of a table. An overview has only the columns with `overview`, and that of a terminal only those with
     `brief`. `below`: in a form whose cells have two lines, the text is the second line of the column before.
+    `cut`: a terminal that is too narrow leaves out the end of the text, instead of writing a second table.
     """
 
     title: str
@@ -36,6 +37,7 @@ class Column:
     overview: bool = False
     brief: bool = False
     below: bool = False
+    cut: bool = False
 
     def heading(self, unit: str) -> str:
         """The title with the unit, for tables that have no other place for it."""
@@ -64,14 +66,40 @@ class Row:
 
 
 @dataclass(frozen=True)
+class Line:
+    """Text alone, or between the rows of a table. A terminal indents it by two columns for each level. An empty text
+    is a gap in a terminal."""
+
+    text: str
+    level: int = 0
+
+
+@dataclass(frozen=True)
 class Table:
     """`columns` are all but the first, which has the names of the rows. The title of the first column is `names`, or
-    in a terminal the unit."""
+    in a terminal the unit, if there is one. A terminal indents the table by two columns for each level. `right`: the
+    names are numbers. Tables that are among the rows have other columns."""
 
     unit: str
     columns: tuple[Column, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[Row | Line | Table, ...]
     names: str
+    level: int = 2
+    right: bool = False
+
+    def parts(self) -> Iterator[Line | Table]:
+        """For a form that has no text between rows: the text, and a table of the rows between."""
+        rows: list[Row] = []
+        for row in self.rows:
+            if isinstance(row, Row):
+                rows.append(row)
+                continue
+            if rows:
+                yield replace(self, rows=tuple(rows))
+            rows = []
+            yield from row.parts() if isinstance(row, Table) else [row]
+        if rows:
+            yield replace(self, rows=tuple(rows))
 
 
 @dataclass(frozen=True)
@@ -137,11 +165,13 @@ class Verdicts:
 @dataclass(frozen=True)
 class Facts:
     """Facts of two sides. `names` has (role, label) of each side. `rows` has (name, value of the first side, value of
-    the second). `sentences` says the same in short: (role, text)."""
+    the second). `sentences` says the same in short: (role, text). With a title, the sentences are (name, value).
+    """
 
     names: tuple[tuple[str, str], ...]
     rows: tuple[tuple[str, str, str], ...]
     sentences: tuple[tuple[str, str], ...]
+    title: str = ""
 
 
 @dataclass(frozen=True)
@@ -187,7 +217,7 @@ class Differences:
         return Table("", sides, tuple(Row(name, (a, b)) for name, a, b in self.rows), "name")
 
 
-Block = Facts | Notes | Paragraph | Listing | Verdicts | Differences
+Block = Facts | Notes | Paragraph | Line | Listing | Table | Verdicts | Differences
 
 
 @dataclass(frozen=True)
@@ -198,6 +228,11 @@ class Section:
     blocks: tuple[Block, ...]
     detail: bool = False
     refused: bool = False
+
+    def parts(self) -> Iterator[Block]:
+        """The blocks, for a form that has no text between the rows of a table."""
+        for block in self.blocks:
+            yield from block.parts() if isinstance(block, Table) else [block]
 
     def verdicts(self) -> Iterator[Verdicts]:
         yield from (block for block in self.blocks if isinstance(block, Verdicts))

@@ -10,10 +10,8 @@ from klat.compare.dataset import Dataset
 from klat.compare.limits import LabelLimits, Limit, Needed, SideLimit
 from klat.compare.verdicts import Rules, Verdict
 from klat.report.comparison_columns import word_of
-from klat.report.document import Column, Judged, Row, Table
-from klat.report.renderers.terminal import table_lines
+from klat.report.document import Column, Judged, Line, Row, Table
 from klat.report.text import wording
-from klat.report.text.columns import wrapped
 from klat.report.text.numbers import MISSING, confidence, duration, percent, plural
 from klat.report.text.parameters import title
 from klat.record.session import printable
@@ -70,14 +68,14 @@ def row(judged: CellLimit) -> Row:
     return Row("share above the limit", cells, Judged(word_of(judged.verdict)))
 
 
-def limit_table(sides: Sequence[tuple[str, SideLimit]]) -> Table:
-    """The figures of each side, with its name in front."""
+def limit_table(sides: Sequence[tuple[str, SideLimit]], names: str = "side") -> Table:
+    """The figures of each side, or of each metric of one side, with its name in front."""
     titles = ("samples", "above", "share", "bounds", "verdict")
     rows = []
     for name, side in sides:
         figures = (f"{side.samples:,}", f"{side.above:,}", share_text(side.share))
         rows.append(Row(name, (*figures, bounds_text(side), word_of(side.verdict))))
-    return Table("", tuple(map(Column, titles)), tuple(rows), "side")
+    return Table("", tuple(map(Column, titles)), tuple(rows), names)
 
 
 def sides_table(judged: CellLimit) -> Table | None:
@@ -180,31 +178,27 @@ def _amount(needed: Needed, side: SideLimit) -> str:
     return f"{amount} ({', '.join(inside)})"
 
 
-def label_lines(label: Dataset, limits: LabelLimits) -> Iterator[str]:
+def label_table(label: Dataset, limits: LabelLimits) -> Table:
     """The figures of every metric of a label."""
     limit, unit = limits.limit, label.figure_unit
-    yield f"limit {limit_text(limit, unit)}"
+    rows: list[Line | Table] = []
+    judged: list[SideLimit] = []
     for setting in label.settings:
-        rows = [(printable(m.metric), side) for m, side in limits.of_setting(setting)]
-        if not rows:
+        metrics = [(printable(m.metric), side) for m, side in limits.of_setting(setting)]
+        if not metrics:
             continue
-        yield from wrapped(title(setting), "  ", "    ")
-        yield from table_lines(limit_table(rows), "    ")
-        for metric, side in rows:
-            for sentence in side_sentences(side, printable(unit)):
-                yield from wrapped(f"{metric}: {sentence}", "    ", "      ")
-    judged = [side for s in label.settings for _, side in limits.of_setting(s)]
+        judged += [side for _, side in metrics]
+        rows += [Line(title(setting), 1), limit_table(metrics, "metric")]
+        for metric, side in metrics:
+            rows += [Line(f"{metric}: {text}", 2) for text in side_sentences(side, printable(unit))]
     if sentence := one_boot(judged):
-        yield from wrapped(sentence, "  ", "    ")
-    yield ""
-    yield from wrapped(limit_terms(limit, unit, limits.rules, limits.family))
+        rows.append(Line(sentence, 1))
+    return Table("", (), tuple(rows), f"limit {limit_text(limit, unit)}", 0)
 
 
-def limit_conclusion(limits: LabelLimits) -> str:
-    """`2 within, 1 exceeded (status 1)`."""
-    verdicts = limits.verdicts
-    counts = ", ".join(f"{verdicts[v]:,} {v.value}" for v in Verdict if verdicts[v])
-    return f"{counts} (status {limits.status})"
+def label_verdicts(limits: LabelLimits) -> str:
+    """`2 within, 1 exceeded`."""
+    return ", ".join(f"{limits.verdicts[v]:,} {v.value}" for v in Verdict if limits.verdicts[v])
 
 
 def cell_sentences(cell: Cell) -> Iterator[str]:

@@ -23,8 +23,9 @@ from klat.base.process import Signals
 from klat.record.plan_csv import PlannedRun
 from klat.record.rows import Row
 from klat.record.session import Session, plain_samples, read_session
+from klat.report import slow_samples
+from klat.report.renderers import terminal
 from klat.report.text.columns import wrapped
-from klat.report.text.slow_samples_text import report
 from klat.running.progress import Progress
 from klat.running.recording import take_lines
 from klat.tracing.instance import clock, switch_events, tracefs, tracing_instance
@@ -197,6 +198,10 @@ class SessionTraces:
             self._used = (self._used or 0) + len(content)
 
 
+def _report(found: TracedSession, above_ns: int) -> Iterator[str]:
+    return terminal.lines(slow_samples.document(found, above_ns, _LONGEST), colour=False)
+
+
 @dataclass(frozen=True)
 class ExplainedSet:
     """The explained runs of one parameter set. `arguments` are the arguments of its untraced runs."""
@@ -210,7 +215,7 @@ class ExplainedSet:
         """The report, for a terminal of 80 columns."""
         if self.arguments:
             yield from wrapped(f"{shlex.join([self.benchmark, *self.arguments])}:")
-        yield from report(self.found, self.above_ns, _LONGEST)
+        yield from _report(self.found, self.above_ns)
 
 
 @dataclass(frozen=True)
@@ -259,7 +264,7 @@ def explain_soak(session: Path, above_ns: int) -> Iterator[str]:
         rows = [r for r in record.rows if r.metric == run.metric and _is_on(r, threads)]
         if run.samples and rows:
             explained = _explained(record, (), rows[-1:], {rows[-1].run: path})
-            yield from report(explained, above_ns, _LONGEST)
+            yield from _report(explained, above_ns)
 
 
 def _is_on(row: Row, cpus: set[int]) -> bool:

@@ -31,7 +31,7 @@ from klat.report.plot.reduction import spread_out
 from klat.report.plot.series import curve_names, shortened
 from klat.report.text.columns import params_text
 from klat.report.text.parameters import parameters
-from klat.report.text.sweep_table import crossing_sentences, runs_text, title
+from klat.report.sweeps import crossing_sentences, runs_text, title
 from klat.stats.descriptive import Values
 
 

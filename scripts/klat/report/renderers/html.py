@@ -14,7 +14,7 @@ def page_of(environment: Any, document: Document) -> str:
         "document.html",
         document=document,
         several=len(document.sections) > 1,
-        blocks_of=lambda section: [(type(block).__name__, block) for block in section.blocks],
+        blocks_of=lambda section: [(type(part).__name__, part) for part in section.parts()],
         columns_of=lambda table, row: zip(table.columns, row.cells),
         shown_alone=_shown_alone,
         drawings=page.drawings,

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from klat.record.session import printable
-from klat.report.document import Block, Differences, Document, Facts, Item, Listing, Notes
-from klat.report.document import Paragraph, Row, Verdicts
+from klat.report.document import Block, Differences, Document, Facts, Item, Line, Listing, Notes
+from klat.report.document import Paragraph, Row, Table, Verdicts
 
 
 def lines(document: Document) -> Iterator[str]:
     for section in document.sections:
         yield f"## {_escaped(section.title)}"
         yield ""
-        blocks = [written for block in section.blocks if (written := list(_block(block)))]
+        blocks = [written for block in section.parts() if (written := list(_block(block)))]
         for block, after in zip(blocks, [*blocks[1:], [""]]):
             yield from block
             # A list that follows another continues it.
@@ -21,7 +21,8 @@ def lines(document: Document) -> Iterator[str]:
                 yield ""
     yield from document.terms
     yield ""
-    yield f"**{document.outcome.text}** (status {document.status})"
+    if document.outcome.text:
+        yield f"**{document.outcome.text}** (status {document.status})"
 
 
 def _block(block: Block) -> Iterator[str]:
@@ -34,6 +35,18 @@ def _block(block: Block) -> Iterator[str]:
                 yield f"- {label}: {_escaped(note.text)}"
         case Paragraph():
             yield _escaped(block.text)
+        case Line() if block.text:
+            yield f"- {_escaped(block.text)}" if block.level else f"**{_escaped(block.text)}**"
+        case Table():
+            titles = [
+                _escaped(block.names),
+                *(c.heading(_escaped(block.unit)) for c in block.columns),
+            ]
+            yield f"| {' | '.join(titles)} |"
+            yield f"|---|{''.join('---|' if c.left else '---:|' for c in block.columns)}"
+            for row in block.rows:
+                if isinstance(row, Row):
+                    yield f"| {' | '.join(_escaped(str(c)) for c in (row.name, *row.cells))} |"
         case Listing() if block.lines:
             yield from [f"{_escaped(block.title)}:", ""] if block.title else ()
             yield from (f"- {_escaped(line)}" for line in block.lines)

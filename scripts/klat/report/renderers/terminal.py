@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from klat.record.session import printable
-from klat.report.document import Block, Column, Differences, Document, Facts, Listing, Notes
-from klat.report.document import Paragraph, Table, Verdicts, Word
+from klat.report.document import Block, Column, Differences, Document, Facts, Line, Listing, Notes
+from klat.report.document import Paragraph, Row, Table, Verdicts, Word
 from klat.report.text.columns import WIDTH, column_widths, wrapped
 
 _COLOURS = {"same": "36", "faster": "32", "slower": "31", "open": "33", "refused": "35"}
@@ -20,14 +21,21 @@ def lines(document: Document, colour: bool) -> Iterator[str]:
                 yield from _block(block, colour)
     for term in document.terms:
         yield from wrapped(term)
-    yield from wrapped(f"{document.outcome.text} (status {document.status})", "", "    ")
+    if document.outcome.text:
+        yield from wrapped(f"{document.outcome.text} (status {document.status})", "", "    ")
 
 
 def _block(block: Block, colour: bool) -> Iterator[str]:
     match block:
         case Facts():
+            yield from wrapped(block.title)
             for name, text in block.sentences:
-                yield from wrapped(text, f"{name:4}  ")
+                yield from wrapped(text, f"  {name:<10}" if block.title else f"{name:4}  ")
+            yield ""
+        case Line():
+            yield from _line(block)
+        case Table():
+            yield from table_lines(block, colour=colour)
             yield ""
         case Notes():
             yield from _notes(block, colour)
@@ -128,29 +136,65 @@ def _items(verdicts: Verdicts, colour: bool) -> Iterator[str]:
             for remark in judged.remarks:
                 yield from wrapped(remark, "    ", "      ")
         if table:
-            yield from table_lines(table, "    ", [] if item.table else widths, colour)
+            yield from table_lines(table, [] if item.table else widths, colour)
         for text in (*item.sentences, *item.notes):
             yield from wrapped(text, "    ", "      ")
         yield ""
 
 
 def _cells(table: Table) -> list[list[str]]:
-    unit = f"[{printable(table.unit)}]" if table.unit else ""
+    unit = f"[{printable(table.unit)}]" if table.unit else table.names
     titles = [unit, *(column.title for column in table.columns)]
-    return [titles, *([row.name, *map(str, row.cells)] for row in table.rows)]
+    rows = [row for row in table.rows if isinstance(row, Row)]
+    return [titles, *([printable(row.name), *map(str, row.cells)] for row in rows)]
 
 
-def table_lines(
-    table: Table, indent: str, widths: Sequence[int] = (), colour: bool = False
-) -> Iterator[str]:
-    """`widths` of several tables that stand below each other; without them, the table's own."""
-    cells = _cells(table)
-    widths = widths or column_widths(cells)
+def table_lines(table: Table, widths: Sequence[int] = (), colour: bool = False) -> Iterator[str]:
+    """`widths` of several tables that stand below each other; without them, the table's own. A table that is too
+    wide is several, each with the names."""
+    last = len(table.columns)
+    own = column_widths(_cells(table))
+    while not widths and last > 1 and 2 * table.level + sum(own[: last + 1]) + last > WIDTH:
+        if table.columns[last - 1].cut:
+            break
+        last -= 1
+    if last == len(table.columns):
+        yield from _table_lines(table, widths or own, colour)
+        return
+    # The text below the last row is below the last part.
+    end = max(i for i, row in enumerate(table.rows, 1) if isinstance(row, Row))
+    part = _columns(replace(table, rows=table.rows[:end]), slice(last))
+    yield from _table_lines(part, own[: last + 1], colour)
+    yield from table_lines(_columns(table, slice(last, None)), (), colour)
+
+
+def _columns(table: Table, which: slice) -> Table:
+    rows = (
+        replace(row, cells=row.cells[which]) if isinstance(row, Row) else row for row in table.rows
+    )
+    return replace(table, columns=table.columns[which], rows=tuple(rows))
+
+
+def _table_lines(table: Table, widths: Sequence[int], colour: bool) -> Iterator[str]:
+    indent = "  " * table.level
     gap = "  " if len(indent) + sum(widths) + 2 * (len(widths) - 1) <= WIDTH else " "
-    columns = (Column("", left=True), *table.columns)
-    for texts, row in zip(cells, (None, *table.rows)):
-        placed = list(map(_placed, texts, widths, columns))
-        for i, cell in enumerate(row.cells if row else (), 1):
-            if isinstance(cell, Word):
-                placed[i] = placed[i].replace(cell.text, _painted(cell, colour))
-        yield f"{indent}{gap.join(placed)}".rstrip()
+    columns = (Column("", left=not table.right), *table.columns)
+    titles, *cells = _cells(table)
+    yield indent + gap.join(map(_placed, titles, widths, columns)).rstrip()
+    texts = iter(cells)
+    for row in table.rows:
+        if isinstance(row, Line):
+            yield from _line(row)
+        elif isinstance(row, Table):
+            yield from table_lines(row, (), colour)
+        else:
+            placed = list(map(_placed, next(texts), widths, columns))
+            for i, cell in enumerate(row.cells, 1):
+                if isinstance(cell, Word):
+                    placed[i] = placed[i].replace(cell.text, _painted(cell, colour))
+            line = f"{indent}{gap.join(placed)}".rstrip()
+            yield line[:WIDTH] if columns[-1].cut else line
+
+
+def _line(line: Line) -> list[str]:
+    return wrapped(line.text, "  " * line.level, "  " * (line.level + 1)) or [""]

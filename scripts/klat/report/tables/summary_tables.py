@@ -16,7 +16,7 @@ from klat.compare.sweeps import Sweep, SweepLine, SweepPoint, sweeps
 from klat.record.session import STATUSES
 from klat.report.tables.cells import cells
 from klat.report.tables.comparison_tables import plain
-from klat.report.text.summary_text import guarded_statistics
+from klat.report.summary import guarded_statistics
 
 
 _SAMPLES = ("min", "median", "p90", "p99", "p999", "max")

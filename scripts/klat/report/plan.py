@@ -1,40 +1,39 @@
-"""A plan of boots and runs as text for a terminal of 80 columns."""
+"""A plan of boots and runs as a Document."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from itertools import groupby
 
 from klat.compare.least_effort import CAUTION, TOO_COARSE, Effort, Metric
 from klat.compare.pilot import ONE_BOOT, ONE_RUN, Pilot
 from klat.compare.pilot_blocks import TurnsPilot
-from klat.report.text.columns import aligned, column_widths, wrapped
+from klat.report.document import Block, Column, Document, Line, Note, Notes, Row, Section, Table
+from klat.report.document import Word
 from klat.report.text.numbers import MISSING, boots, duration, percent, plural
 from klat.report.text.parameters import HIDDEN
 from klat.report.text.wording import FIXED_BEFOREHAND, setting
 
 
-def planning(pilot: Pilot | TurnsPilot, boot_time: str) -> Iterator[str]:
-    """The lines. `boot_time` says where the time of a boot comes from, for a pilot of whole boots."""
+def document(pilot: Pilot | TurnsPilot, boot_time: str) -> Document:
+    """`boot_time` says where the time of a boot comes from, for a pilot of whole boots."""
     noun = pilot.noun
-    yield from wrapped(_heading(pilot, boot_time), "", "  ")
-    yield from wrapped(_aim(pilot), "", "  ")
+    blocks: list[Block] = [Line(_heading(pilot, boot_time)), Line(_aim(pilot))]
     if pilot.effort:
-        yield f"  {effort(pilot.effort, pilot)}"
-        yield from _cautious(pilot.cautious, pilot)
-        yield from _same(pilot, noun)
+        blocks += [Line(effort(pilot.effort, pilot), 1), _cautious(pilot.cautious, pilot)]
+        blocks += _same(pilot, noun)
     assumed = pilot.assumed if isinstance(pilot, Pilot) else ()
     for deviation, effort_needed in assumed:
         needed = effort(effort_needed, pilot) if effort_needed else "no number of boots up to 1,000"
         text = f"if the variation between boots is {percent(deviation)}: {needed}"
-        yield from wrapped(text, "  ", "    ")
+        blocks.append(Line(text, 1))
     if not pilot.effort and not assumed:
-        yield from _none(pilot, noun)
-    yield ""
-    yield from _table(pilot)
-    yield ""
-    for line in (*_of_soak(pilot), *_reasons(pilot), *pilot.cannot_know, FIXED_BEFOREHAND, HIDDEN):
-        yield from wrapped(f"note: {line}", "", "  ")
+        blocks.append(_none(pilot, noun))
+    notes = (*_of_soak(pilot), *_reasons(pilot), *pilot.cannot_know)
+    blocks += [Line(""), *_table(pilot), Notes(tuple(map(Note, notes)))]
+    section = Section("Plan", tuple(blocks))
+    return Document("Plan", Word(""), 0, (section,), (FIXED_BEFOREHAND, HIDDEN))
 
 
 def _heading(pilot: Pilot | TurnsPilot, boot_time: str) -> str:
@@ -73,43 +72,45 @@ def _reasons(pilot: Pilot | TurnsPilot) -> Iterator[str]:
             yield f"{setting(metric.key, keys)}: {metric.key[3]}, {metric.estimand}: {rest}"
 
 
-def _cautious(least: Effort | None, pilot: Pilot | TurnsPilot) -> list[str]:
+def _cautious(least: Effort | None, pilot: Pilot | TurnsPilot) -> Line:
     noun = pilot.noun
     bound = f"the {noun}s' variation at its {percent(CAUTION)} bound"
     needed = effort(least, pilot) if least else f"none up to 1,000 {noun}s"
-    return wrapped(f"cautious: {needed} ({bound})", "  ", "    ")
+    return Line(f"cautious: {needed} ({bound})", 1)
 
 
-def _same(pilot: Pilot | TurnsPilot, noun: str) -> Iterator[str]:
+def _same(pilot: Pilot | TurnsPilot, noun: str) -> Iterator[Line]:
     """What exit status 0 takes if nothing has changed."""
     target = pilot.target
     if not target.margin:
-        yield "exit status 0 is impossible with a margin of 0: no figure can be shown to be the same"
+        yield Line(
+            "exit status 0 is impossible with a margin of 0: no figure can be shown to be the same"
+        )
         return
     aim = (
         f"to show that all are the same within {percent(target.margin)} where nothing has changed (exit"
         f" status 0), with a chance of {percent(target.power)}:"
     )
-    yield from wrapped(aim, "", "  ")
+    yield Line(aim)
     needed = (
         effort(pilot.same, pilot) if pilot.same else f"no number of {noun}s up to 1,000 is enough"
     )
-    yield f"  {needed}"
-    yield from _cautious(pilot.cautious_same, pilot)
+    yield Line(needed, 1)
+    yield _cautious(pilot.cautious_same, pilot)
 
 
-def _none(pilot: Pilot | TurnsPilot, noun: str) -> list[str]:
+def _none(pilot: Pilot | TurnsPilot, noun: str) -> Line:
     """Why there is no plan: no number is enough, or the pilot does not show how many are."""
     unknown = [m for m in pilot.metrics if m.reason and not m.reason.startswith(TOO_COARSE)]
     if pilot.planned or not unknown:
-        return [f"  no number of {noun}s up to 1,000 is enough"]
+        return Line(f"no number of {noun}s up to 1,000 is enough", 1)
     why = ", ".join(dict.fromkeys(metric.reason for metric in unknown))
     more = {
         ONE_RUN: f"measure at least 2 {pilot.run_noun}s in each of 2 boots",
         "one block is complete": "measure at least 2",
     }.get(why, "")
     text = f"the number of {noun}s is not known: {_reason(why, pilot)}{f'; {more}' if more else ''}"
-    return wrapped(text, "  ", "    ")
+    return Line(text, 1)
 
 
 def _aim(pilot: Pilot | TurnsPilot) -> str:
@@ -141,24 +142,22 @@ def effort(least: Effort, pilot: Pilot | TurnsPilot) -> str:
     return f"{needed} a turn{time}: --blocks {least.units} --runs-per-block {least.runs}"
 
 
-def _table(pilot: Pilot | TurnsPilot) -> Iterator[str]:
+def _table(pilot: Pilot | TurnsPilot) -> Iterator[Block]:
     """A row for each figure, named by its key and estimand, below its benchmark and parameters."""
     noun, metrics = pilot.noun, pilot.metrics
-    heads = ["", f"between {pilot.run_noun}s", f"between {noun}s", f"{noun}s for it alone"]
-    rows = [[f"  {m.key[3]}, {m.estimand}", *_cells(m, pilot)] for m in metrics]
+    titles = [f"between {pilot.run_noun}s", f"between {noun}s", f"{noun}s for it alone"]
     about = "variation, and what each figure needs by itself:"
     if all(metric.reason == ONE_BOOT for metric in metrics):
-        heads, rows, about = heads[:2], [row[:2] for row in rows], "variation:"
-    widths = column_widths([heads, *rows])
-    yield about
-    yield aligned(heads, widths, left=1)
+        titles, about = titles[:1], "variation:"
     keys = [metric.key for metric in metrics]
-    last = ""
-    for key, row in zip(keys, rows):
-        if (title := setting(key, keys)) != last:
-            yield from wrapped(title, "", "    ")
-            last = title
-        yield aligned(row, widths, left=1)
+    rows: list[Row | Line] = []
+    for name, of_setting in groupby(metrics, lambda metric: setting(metric.key, keys)):
+        rows.append(Line(name))
+        for m in of_setting:
+            cells = _cells(m, pilot)[: len(titles)]
+            rows.append(Row(f"{m.key[3]}, {m.estimand}", tuple(cells)))
+    yield Line(about)
+    yield Table("", tuple(map(Column, titles)), tuple(rows), "", 1)
 
 
 def _cells(metric: Metric, pilot: Pilot | TurnsPilot) -> list[str]:

@@ -1,4 +1,4 @@
-"""The report of `klat explain`, for a terminal of 80 columns."""
+"""The slow samples of a traced program, split by cause, as a Document."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from klat.report.text.columns import WIDTH, aligned, column_widths, wrapped
+from klat.report.document import Block, Column, Document, Line, Paragraph, Row, Section, Table
+from klat.report.document import Word
 from klat.report.text.numbers import plural
 from klat.tracing.kept_traces import MOST_MEGABYTES
 from klat.tracing.sample_split import Cause, SplitSample, TracedSession, causes
@@ -19,16 +20,14 @@ _SHORT = 0.02  # a part below this share of the sample is short
 _CONFIDENCE = 0.95
 
 
-def report(traced: TracedSession, above_ns: int, longest: int) -> Iterator[str]:
-    yield from _heading(traced, above_ns)
+def document(traced: TracedSession, above_ns: int, longest: int) -> Document:
+    blocks: list[Block] = [*_heading(traced, above_ns), Line("")]
     if traced.samples:
-        yield ""
-        yield from _sums(traced, above_ns)
+        blocks += _sums(traced, above_ns)
         for split in sorted(traced.samples, key=lambda s: -s.ticks)[:longest]:
-            yield ""
-            yield from _timeline(traced, split)
-    yield ""
-    yield from _surroundings(traced)
+            blocks += _timeline(traced, split)
+    section = Section("Slow samples", tuple(blocks))
+    return Document("Slow samples", Word(""), 0, (section,), tuple(_surroundings(traced)))
 
 
 def _us(traced: TracedSession, ticks: float) -> str:
@@ -42,79 +41,69 @@ def time_text(ns: int) -> str:
     return f"{ns:,} ns"
 
 
-def _heading(traced: TracedSession, above_ns: int) -> Iterator[str]:
+def _heading(traced: TracedSession, above_ns: int) -> Iterator[Line]:
     slow = sum(run.slow for run in traced.runs)
     checked = sum(run.checked for run in traced.runs)
-    yield from wrapped(
+    yield Line(
         f"{traced.benchmark}.{traced.metric}: {slow:,} of {checked:,} samples in"
         f" {plural(len(traced.runs), 'traced run')} took more than {time_text(above_ns)}"
     )
     after = sum(run.after_copy for run in traced.runs)
+    left = slow - after - len(traced.samples)
+    invalid = sum(split.run in traced.invalid for split in traced.samples)
+    overwritten = sum(split.overwritten for split in traced.samples)
     if after:
-        yield from wrapped(
+        yield Line(
             f"{after:,} came right after the copy of a trace and are not explained: the copy may have"
             " delayed them",
-            "  ",
+            1,
         )
     if not slow:
-        yield "  nothing to explain; a lower limit finds more samples"
-    left = slow - after - len(traced.samples)
+        yield Line("nothing to explain; a lower limit finds more samples", 1)
     if left:
-        yield from wrapped(
+        yield Line(
             f"{left:,} have no trace: klat keeps 100 traces of each run, and {MOST_MEGABYTES} MB of"
             " each session",
-            "  ",
+            1,
         )
-    invalid = sum(split.run in traced.invalid for split in traced.samples)
     if invalid:
-        yield from wrapped(
+        yield Line(
             f"{invalid:,} of the {len(traced.samples):,} explained are of invalid runs, which klat summary"
             " leaves out",
-            "  ",
+            1,
         )
-    overwritten = sum(split.overwritten for split in traced.samples)
     if overwritten:
-        yield from wrapped(
+        yield Line(
             f"the traces of {overwritten:,} have lost events: the buffer of a CPU was too small. The"
             " time without events counts as residual",
-            "  ",
+            1,
         )
 
 
-def _sums(traced: TracedSession, above_ns: int) -> Iterator[str]:
-    table = causes(traced.samples)
-    total = sum(cause.ticks for cause in table)
+def _sums(traced: TracedSession, above_ns: int) -> Iterator[Block]:
+    by_cause = causes(traced.samples)
+    total = sum(cause.ticks for cause in by_cause)
     count = len(traced.samples)
-    largest = table[0]
-    yield from wrapped(
+    largest = by_cause[0]
+    yield Paragraph(
         f"{_percent(largest.ticks, total)} of the time of {count:,} sample{'s' * (count > 1)} above"
         f" {time_text(above_ns)} is {largest.name}"
     )
-    yield ""
-    rows = [["cause", "share", "us", "samples", "longest, us"]]
-    shown = table if len(table) <= _CAUSES + 1 else table[:_CAUSES]
-    rows += [_row(traced, cause, total) for cause in shown]
-    if rest := table[len(shown) :]:
+    shown = by_cause if len(by_cause) <= _CAUSES + 1 else by_cause[:_CAUSES]
+    rows = [_row(traced, cause, total) for cause in shown]
+    if rest := by_cause[len(shown) :]:
         ticks = sum(cause.ticks for cause in rest)
-        name = f"{len(rest)} others"
-        rows.append([name, _percent(ticks, total), _us(traced, ticks), "", ""])
-    rows.append(["sum", "100.0 %", _us(traced, total), f"{count:,}", ""])
-    widths = column_widths(rows)
-    yield from (aligned(row, widths, 1) for row in rows)
+        cells = (_percent(ticks, total), _us(traced, ticks), "", "")
+        rows.append(Row(f"{len(rest)} others", cells))
+    rows.append(Row("sum", ("100.0 %", _us(traced, total), f"{count:,}", "")))
+    columns = tuple(map(Column, ("share", "us", "samples", "longest, us")))
+    yield Table("", columns, tuple(rows), "cause", 0)
 
 
-def _row(traced: TracedSession, cause: Cause, total: int) -> list[str]:
-    return [
-        _short(cause.name),
-        _percent(cause.ticks, total),
-        _us(traced, cause.ticks),
-        f"{cause.samples:,}",
-        _us(traced, cause.longest),
-    ]
-
-
-def _short(name: str) -> str:
-    return name if len(name) <= _NAME else f"{name[: _NAME - 3]}..."
+def _row(traced: TracedSession, cause: Cause, total: int) -> Row:
+    name = cause.name if len(cause.name) <= _NAME else f"{cause.name[: _NAME - 3]}..."
+    times = _us(traced, cause.ticks), f"{cause.samples:,}", _us(traced, cause.longest)
+    return Row(name, (_percent(cause.ticks, total), *times))
 
 
 def _percent(part: int, total: int) -> str:
@@ -155,7 +144,7 @@ def _lines(split: SplitSample) -> list[_Line]:
     return drawn
 
 
-def _timeline(traced: TracedSession, split: SplitSample) -> Iterator[str]:
+def _timeline(traced: TracedSession, split: SplitSample) -> Iterator[Block]:
     invalid = " (invalid)" if split.run in traced.invalid else ""
     faults, changes = split.page_faults, split.frequency_changes
     notes = [
@@ -164,27 +153,26 @@ def _timeline(traced: TracedSession, split: SplitSample) -> Iterator[str]:
         f"changes of CPU frequency: {changes}" if changes else "",
         "its trace has lost events" if split.overwritten else "",
     ]
-    yield from wrapped("; ".join(filter(None, notes)), "", "  ")
-    rows = [["from, us", "us", "CPU", "cause"]]
+    yield Line("; ".join(filter(None, notes)))
+    rows = []
     for line in _lines(split):
         start, time = line.begin - split.begin, line.end - line.begin
         more = f"; other causes took {_us(traced, line.others)} of it" if line.others else ""
-        rows.append([_us(traced, start), _us(traced, time), str(line.cpu), line.cause + more])
-    widths = column_widths(rows)
-    for row in rows:
-        numbers = [cell.rjust(width) for cell, width in zip(row[:3], widths)]
-        yield f"  {'  '.join(numbers)}  {row[3]}"[:WIDTH]
+        cells = (_us(traced, time), str(line.cpu), line.cause + more)
+        rows.append(Row(_us(traced, start), cells))
+    columns = (Column("us"), Column("CPU"), Column("cause", left=True, cut=True))
+    yield Table("", columns, tuple(rows), "from, us", 1, right=True)
 
 
 def _surroundings(traced: TracedSession) -> Iterator[str]:
     smi = "n/a" if traced.smi is None else f"{traced.smi:,}"
-    yield from wrapped(
+    yield (
         f"over all traced runs: {traced.steal_ms:,.0f} ms stolen by a hypervisor, on all CPUs of the"
         f" runs; system-management interrupts: {smi}"
     )
     if traced.overhead:
         low, high = (math.exp(end) for end in traced.overhead.interval(_CONFIDENCE))
-        yield from wrapped(
+        yield (
             f"tracing: the median of a traced run, without the samples right after a copy, is"
             f" {math.exp(traced.overhead.value):.2f} times that of an untraced one (95 % interval"
             f" {low:.2f} to {high:.2f}, {len(traced.runs):,} pairs)"
@@ -203,6 +191,6 @@ def _reasons(traced: TracedSession) -> Iterator[str]:
                 groups.setdefault((status, re.sub(r"\d+", "#", reason)), []).append(reason)
         for (status, _), reasons in sorted(groups.items(), key=lambda group: -len(group[1])):
             like = " (and similar)" if len(set(reasons)) > 1 else ""
-            yield from wrapped(
+            yield (
                 f"{status}, {len(reasons):,} of {len(statuses):,} {kind} runs: {reasons[0]}{like}"
             )

@@ -1,0 +1,201 @@
+"""The summary of labels as a Document."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
+
+from klat.compare.dataset import Dataset
+from klat.compare.environment_conditions import scheduling
+from klat.compare.limits import LabelLimits
+from klat.compare.settings import Measurement, Setting, Statistics, common_params
+from klat.record.evidence import other_work
+from klat.record.session import NOT_MEASURABLE, STATUSES, SessionError, printable
+from klat.report import limits as of_limits
+from klat.report.document import Block, Column, Document, Facts, Line, Listing, Row, Section, Table
+from klat.report.document import Word
+from klat.report.soak import TAIL, is_soak, soak_rows, tail_table, together_lines
+from klat.report.standouts import standout_lines
+from klat.report.sweeps import sweep_tables
+from klat.report.text.columns import params_text
+from klat.report.text.numbers import MISSING, nanoseconds, plural, whole, with_time
+from klat.report.text.parameters import HIDDEN, parameters
+
+_FOOTNOTE = (
+    "average, stdev: of the means of the runs. median, p99, max: over all samples of the runs that"
+    f" count (ok and disturbed). {HIDDEN}"
+)
+_SEGMENTS = " A segment of a soak is a run."
+_COLUMNS = (
+    Column("", left=True),
+    *map(Column, ("average", "stdev", "median", "p99", "max")),
+)
+Failed = Callable[[str], None]
+
+
+def document(
+    labels: Sequence[Dataset],
+    failed: Failed,
+    limits: LabelLimits | None = None,
+    tail: bool = False,
+) -> Document:
+    """`failed` gets a sentence on each figure that cannot be computed. The tail of a soak is always
+    shown."""
+    sections = []
+    tails = []
+    for label in labels:
+        blocks = list(_label(label, failed))
+        if (tail or is_soak(label)) and (of_tail := tail_table(label, failed)):
+            tails.append(of_tail)
+            blocks.append(of_tail)
+        if limits:
+            blocks.append(of_limits.label_table(label, limits))
+        sections.append(Section(f"label {label.name}", tuple(blocks)))
+    terms = [_FOOTNOTE + (_SEGMENTS if any(map(is_soak, labels)) else "")]
+    terms += [TAIL] if tails else []
+    outcome = Word("")
+    if limits:
+        unit = labels[0].figure_unit
+        terms.append(of_limits.limit_terms(limits.limit, unit, limits.rules, limits.family))
+        outcome = Word(of_limits.label_verdicts(limits))
+    title = f"Summary of {', '.join(dict.fromkeys(label.name for label in labels))}"
+    status = limits.status if limits else 0
+    return Document(title, outcome, status, tuple(sections), tuple(terms))
+
+
+def _label(label: Dataset, failed: Failed) -> Iterator[Block]:
+    yield Facts((), (), tuple(_about(label)), f"label {label.name}")
+    yield Table("", _COLUMNS, tuple(_rows(label, failed)), "")
+    yield Listing(tuple(together_lines(label, failed)))
+    yield from sweep_tables(label)
+
+
+def _about(label: Dataset) -> Iterator[tuple[str, str]]:
+    info = label.info
+    preemption = info.get("preemption") or "unknown"
+    if preemption == "unknown":
+        preemption += " (mount debugfs and record as root)"
+    kernel = f"Linux {label.kernel} {info.get('architecture') or ''}".rstrip()
+    yield "kernel", f"{kernel}, preemption: {preemption}"
+    if text := scheduling(label.sources[0].values):
+        yield "scheduler", text
+    machine = " ".join(str(info.get("cpu_model") or "unknown CPU").split())
+    cpus = info.get("cpus_online")
+    online = f", {plural(cpus, 'CPU')} online" if isinstance(cpus, int) else ""
+    yield "machine", f"{machine}{online}; mode: {label.mode}"
+    if label.khz:
+        granularity = with_time(label, label.quantum)
+        yield "counter", f"{label.khz:,.0f} kHz, granularity {granularity}"
+    elif label.mode == "emulated":
+        yield "counter", "ticks mean nothing in an emulator; event counts are still true"
+    elif label.mode == "counted":
+        yield (
+            "counter",
+            "counts the instructions of a guest with one CPU, and measures no time",
+        )
+    sessions = plural(len(label.sessions), "session")
+    recorded, planned = label.planned
+    unfinished = (
+        "" if recorded == planned else f"; {recorded:,} of {planned:,} planned runs recorded"
+    )
+    yield "measured", f"{sessions} in {plural(label.boots, 'boot')}{unfinished}"
+    if label.under:
+        yield "under", ", ".join(label.under)
+    if label.apart:
+        yield "apart", f"{label.apart_text}; the label's other sessions differ in this"
+    if disturbance := other_work(label.sessions):
+        yield "warning", disturbance
+
+
+def _rows(label: Dataset, failed: Failed) -> Iterator[Row | Line | Table]:
+    for benchmark, group in groupby(label.settings, key=lambda setting: setting.benchmark):
+        if benchmark != label.settings[0].benchmark:
+            yield Line("")
+        settings = list(group)
+        common = common_params(settings)
+        shown = params_text(parameters(benchmark, common))
+        yield Line(f"{printable(benchmark)}  {shown}")
+        for setting in settings:
+            params = {k: v for k, v in setting.params.items() if k not in common}
+            yield from _setting(label, setting, params)
+            yield from _figures(label, setting, failed)
+            yield from _unmeasurable(setting)
+            yield from soak_rows(label, setting, failed)
+            for line in standout_lines(setting, failed):
+                yield Line(f"warning: {line}", 2)
+
+
+def _setting(label: Dataset, setting: Setting, params: dict[str, str]) -> Iterator[Line]:
+    parts = [params_text(params)] if params else []
+    parts.append(printable(setting.placement) or "not placed")
+    if setting.floor is not None:
+        parts.append(f"floor {with_time(label, setting.floor)}")
+    yield Line(", ".join(parts), 1)
+    boots = max((m.boots for m in setting.measurements.values()), default=0)
+    few = f", in {boots} of {label.boots} boots" if 0 < boots < label.boots else ""
+    yield Line(counts(setting) + few, 1)
+    for status, reason, count in setting.grouped_reasons():
+        yield Line(f"{count:,} {status}: {reason}", 2)
+    if len(setting.reasons) > setting.statuses.total() - setting.statuses["ok"]:
+        yield Line(
+            "a run can have several reasons, so their counts add up to more than the runs", 2
+        )
+    if not setting.usable_runs:
+        yield Line("no run counts, so there are no figures", 2)
+
+
+def _unmeasurable(setting: Setting) -> Iterator[Line]:
+    """The metrics without a number, and what there is instead of one."""
+    for metric in setting.unmeasurable():
+        yield Line(f"{printable(metric)}  {NOT_MEASURABLE}", 2)
+    parts = [
+        f"{printable(name)} {low:,}" + (f" to {high:,}" if high != low else "")
+        for name, low, high in setting.evidence_ranges()
+    ]
+    if parts:
+        yield Line(f"evidence  {', '.join(parts)}", 2)
+
+
+def counts(setting: Setting) -> str:
+    """`500 runs of 1,000 samples: 498 ok, 2 disturbed`."""
+    runs = plural(sum(setting.statuses.values()), setting.noun)
+    sizes = {run.row.n or 0 for m in setting.measurements.values() for run in m.all_runs}
+    if sizes:
+        low, high = min(sizes), max(sizes)
+        runs += (
+            f" of {plural(high, 'sample')}" if low == high else f" of {low:,} to {high:,} samples"
+        )
+    parts = [f"{setting.statuses[s]:,} {s}" for s in STATUSES if setting.statuses[s]]
+    if len(parts) > 1:
+        return f"{runs}: {', '.join(parts)}"
+    only = parts[0].partition(" ")[2]
+    return f"{runs}, {only if setting.statuses.total() == 1 else f'all {only}'}"
+
+
+def _figures(label: Dataset, setting: Setting, failed: Failed) -> Iterator[Row]:
+    for measurement in setting.measurements.values():
+        if not measurement.runs:
+            continue
+        statistics = guarded_statistics(measurement, failed)
+        name = printable(measurement.metric)
+        if statistics is None:
+            yield Row(name, (label.unit, *[MISSING] * 5))
+            continue
+        averages, samples = (
+            (statistics.average, statistics.stdev),
+            (statistics.median, statistics.p99, statistics.max),
+        )
+        yield Row(name, (label.unit, *map(whole, (*averages, *samples))))
+        if label.khz:
+            few = statistics.runs != setting.usable_runs
+            times = [nanoseconds(label, value, False) for value in averages]
+            times += [nanoseconds(label, value, True) for value in samples]
+            yield Row(f"({statistics.runs:,} runs)" if few else "", ("ns", *times))
+
+
+def guarded_statistics(measurement: Measurement, failed: Failed) -> Statistics | None:
+    try:
+        return measurement.statistics
+    except SessionError as error:
+        failed(str(error))
+        return None
