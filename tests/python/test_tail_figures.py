@@ -10,12 +10,11 @@ from written_sessions import SOAK, SyntheticSession
 
 from klat.compare.dataset import read_datasets
 from klat.report.plot.axis import Axis, common_axis
-from klat.report.plot.drawn import Drawn
 from klat.report.plot.gnuplot import BLUE, Figure
 from klat.report.plot.reduction import Band, stepped
 from klat.report.plot.run_order import run_series
 from klat.report.plot.series import overlays
-from klat.report.plot.distribution_figures import LimitLine, tail
+from klat.report.plot.distribution_figures import Drawn, LimitLine, tail
 from klat.stats.distribution import Distribution
 
 BODY = np.arange(1000, 1990, dtype=np.uint64)
@@ -27,11 +26,11 @@ def drawn(*boots: np.ndarray) -> Drawn:
     return Drawn(Distribution.merged(counted), 1, 0.01, BLUE, "1", counted)
 
 
-def curves(figure: Figure, plot: list[str]) -> list[tuple[str, np.ndarray]]:
+def curves(figure: Figure) -> list[tuple[str, np.ndarray]]:
     """The style and the points of each curve."""
     text = "\n".join(figure.commands)
     found = []
-    for command in plot:
+    for command in figure.curves:
         if name := re.match(r"(\$block\d+) .* with fsteps (.*)", command):
             (block,) = re.findall(rf"\{name[1]} << EOD\n(.*?)\nEOD", text, re.S)
             rows = [[float(x) for x in row.split()] for row in block.splitlines()]
@@ -41,8 +40,8 @@ def curves(figure: Figure, plot: list[str]) -> list[tuple[str, np.ndarray]]:
 
 def test_a_curve_has_the_share_of_samples_at_or_above_each_value():
     figure = Figure("x")
-    plot, note = tail(figure, [drawn(BOOTS[0])], Axis("us"))
-    ((_, points),) = curves(figure, plot)
+    note = tail(figure, [drawn(BOOTS[0])], Axis("us"))
+    ((_, points),) = curves(figure)
     share = dict(points[:-1].tolist())
     assert share[10.0] == 0 and share[90.0] == pytest.approx(-2)
     assert points[-1, 0] == 90.0 and points[-1, 1] < -3, "no sample is longer"
@@ -51,8 +50,8 @@ def test_a_curve_has_the_share_of_samples_at_or_above_each_value():
 
 def test_each_boot_has_a_thin_line_to_its_own_maximum():
     figure = Figure("x")
-    plot, note = tail(figure, [drawn(*BOOTS)], Axis("us"))
-    *thin, (style, whole) = curves(figure, plot)
+    note = tail(figure, [drawn(*BOOTS)], Axis("us"))
+    *thin, (style, whole) = curves(figure)
     assert [points[-1, 0] for _, points in thin] == [90.0, 200.0] and whole[-1, 0] == 200.0
     assert all("linewidth 0.4" in one for one, _ in thin) and "linewidth 2" in style
     assert "thin: each boot" in note

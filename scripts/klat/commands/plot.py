@@ -75,9 +75,8 @@ def run(args: argparse.Namespace) -> int:
     from klat.report.plot.gnuplot import draw
     from klat.report.text.numbers import plural
     from klat.report.plot.run_order import run_series
-    from klat.report.plot.responder_figures import scaling
     from klat.report.plot.series import overlays
-    from klat.report.plot.sweep_figures import sweep_figures
+    from klat.report.plot.sweep_figures import scaling, sweep_figures
     from klat.record.session import SessionError, printable
 
     labels, problems = read_datasets(args.paths)

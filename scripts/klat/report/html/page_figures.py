@@ -9,42 +9,21 @@ from dataclasses import dataclass
 import numpy as np
 
 from klat.compare.comparison import Against, Cell, Options, OverMachines
+from klat.compare.figure_data import CellFigures, Shift, SideFigures, UnitRuns
+from klat.compare.figure_data import maxima_of, medians_of
 from klat.compare.limits import Limit
-from klat.report.plot.reduction import Band, thinned
-from klat.compare.figure_data import (
-    CellFigures,
-    Shift,
-    SideFigures,
-    UnitRuns,
-    maxima_of,
-    medians_of,
-)
-from klat.report.plot.axis import Axis, apart, linear_tics, logarithmic_tics, whole_tics
-from klat.report.plot.distribution_figures import histogram
-from klat.report.plot.drawn import Drawn
-from klat.report.plot.distribution_figures import LIMIT, LimitLine, tail
-from klat.report.plot.gnuplot import (
-    BLUE,
-    CIRCLE,
-    DASHES,
-    GREY,
-    INK,
-    SQUARE,
-    VERMILLION,
-    Figure,
-    line,
-    point_size,
-    points,
-    quoted,
-    tics,
-)
-from klat.stats.descriptive import Values
 from klat.compare.verdicts import Interval, Judgement, Rules
+from klat.report.plot.axis import Axis, apart, is_wide, linear_tics, logarithmic_tics, padded_axis
+from klat.report.plot.axis import whole_tics
+from klat.report.plot.distribution_figures import LIMIT, Drawn, LimitLine, histogram, tail
+from klat.report.plot.gnuplot import BLUE, CIRCLE, DASHES, GREY, INK, SQUARE, VERMILLION
+from klat.report.plot.gnuplot import Figure, line, point_size, points, quoted, tics
+from klat.report.plot.reduction import Band, thinned
+from klat.stats.descriptive import Values
 
 WIDTH, _LEFT, _RIGHT, _TOP = 440, 62, 428, 10
 _BELOW = 52  # tics and the name of the axis
 _TICS = 5
-_WIDE = 8.0  # a range from a value to this many times the value needs a logarithmic axis
 # The colour of the margin. A page replaces it, as it replaces the others.
 BAND = "#E8E4D8"
 _SEPARATOR = "(4,4)"
@@ -91,8 +70,10 @@ def _figure(name: str, height: int) -> Figure:
     return Figure(name, WIDTH, height, font=9.5)
 
 
-def _panel(figure: Figure, plot: Sequence[str], bottom: float | None = None) -> None:
-    figure.panel(_LEFT, _RIGHT, _TOP, bottom or figure.height - _BELOW, plot)
+def _captioned(figure: Figure, title: str, note: str) -> Captioned:
+    """A figure with one panel."""
+    figure.panel(_LEFT, _RIGHT, _TOP, figure.height - _BELOW)
+    return Captioned(figure, title, note)
 
 
 def _rectangle(figure: Figure, x: tuple[str, str], y: tuple[str, str], colour: str) -> None:
@@ -100,14 +81,6 @@ def _rectangle(figure: Figure, x: tuple[str, str], y: tuple[str, str], colour: s
         f"set object rectangle from {x[0]}, {y[0]} to {x[1]}, {y[1]} behind fillstyle solid 1"
         f" noborder fillcolor rgb '{colour}'"
     )
-
-
-def _segments(figure: Figure, x: Sequence[float], low: Sequence[float], high: Sequence[float],
-              style: str, across: bool = False) -> str:  # fmt: skip
-    """Lines from low to high at each x; at each y where they lie across."""
-    block = figure.data(np.array(x), np.array(low), np.array(high))
-    using = "2:1:($3-$2):(0)" if across else "1:2:(0):($3-$2)"
-    return f"{block} using {using} with vectors nohead {style}"
 
 
 @dataclass(frozen=True)
@@ -163,26 +136,22 @@ def _ratios(name: str, rows: Sequence[_RatioRow], rules: Rules, left: int) -> Fi
     room = (high / low) ** 0.06
     low, high = low / room, high * room
     wide = high / low > 4
-    if wide:
-        figure.add("set logscale x")
-    marks = logarithmic_tics(low, high, _TICS) if wide else linear_tics(low, high, _TICS)
-    figure.add(f"set xtics {marks}", f"set xrange [{low:.10g}:{high:.10g}]")
+    figure.axis("x", low, high, (logarithmic_tics if wide else linear_tics)(low, high, _TICS), wide)
     names = tics((float(-i), row.name) for i, row in enumerate(rows))
-    figure.add(f"set ytics {names}", f"set yrange [{-len(rows) + 0.4:g}:0.6]")
+    figure.axis("y", -len(rows) + 0.4, 0.6, names)
     figure.add(f"set xlabel {quoted('NEW/BASE')}")
     _rectangle(figure, (f"first {least:.10g}", f"first {most:.10g}"), ("graph 0", "graph 1"), BAND)
-    figure.add(f"set arrow from 1, graph 0 to 1, graph 1 nohead {line(GREY, 1)}")
-    plot = []
+    figure.upright(1, line(GREY, 1))
     for i, row in enumerate(rows):
+        y = np.array([float(-i)])
         if row.interval:
-            first, last = (min(max(end, low), high) for end in row.interval)
-            style = line(row.colour, row.width)
-            plot.append(_segments(figure, [-i], [first], [last], style, True))
+            first, last = (np.array([min(max(end, low), high)]) for end in row.interval)
+            figure.segments(y, first, last, line(row.colour, row.width), across=True)
         if row.ratio is not None:
-            at = figure.data(np.array([min(max(row.ratio, low), high)]), np.array([float(-i)]))
+            ratio = np.array([min(max(row.ratio, low), high)])
             size = 1.4 if row.width > 2 else 1.0
-            plot.append(f"{at} using 1:2 with points {points(CIRCLE, size, row.colour)}")
-    figure.panel(left, _RIGHT, _TOP, figure.height - _BELOW, plot)
+            figure.points(ratio, y, points(CIRCLE, size, row.colour))
+    figure.panel(left, _RIGHT, _TOP, figure.height - _BELOW)
     return figure
 
 
@@ -203,29 +172,28 @@ def _shift(name: str, shifts: Sequence[Shift], rules: Rules) -> Captioned | None
     low, high = apart(min(ends), max(ends))
     room = 0.08 * (high - low)
     low, high = low - room, high + room
-    figure.add("set xrange [0:100]", f"set yrange [{low:.10g}:{high:.10g}]")
     places = ((float(p), f"{p}") for p in (5, 25, 50, 75, 90, 99))
-    figure.add(f"set xtics {tics(places)}", f"set ytics {linear_tics(low, high, 6)}")
+    figure.axis("x", 0, 100, tics(places))
+    figure.axis("y", low, high, linear_tics(low, high, 6))
     figure.add(f"set xlabel {quoted('percentile')}")
     least = 100 * (1 / (1 + rules.margin) - 1)
     band = (f"first {least:.10g}", f"first {100 * rules.margin:.10g}")
     _rectangle(figure, ("graph 0", "graph 1"), band, BAND)
-    figure.add(f"set arrow from graph 0, first 0 to graph 1, first 0 nohead {line(GREY, 1)}")
-    plot = []
+    figure.level(0, line(GREY, 1))
     if len(with_interval) == len(shifts):
-        bottom = np.array([100 * (s.interval[0] - 1) for s in with_interval if s.interval])
-        top = np.array([100 * (s.interval[1] - 1) for s in with_interval if s.interval])
-        block = figure.data(x, bottom.clip(low, high), top.clip(low, high))
+        ends_of = (
+            np.array([100 * (s.interval[k] - 1) for s in with_interval if s.interval])
+            for k in (0, 1)
+        )
+        bottom, top = (values.clip(low, high) for values in ends_of)
         fill = f"fillstyle transparent solid 0.25 noborder linecolor rgb '{VERMILLION}'"
-        plot.append(f"{block} using 1:2:3 with filledcurves {fill}")
-    block = figure.data(x, middle)
-    plot.append(f"{block} using 1:2 with lines {line(VERMILLION, 2)}")
-    plot.append(f"{block} using 1:2 with points {points(SQUARE, 0.5, VERMILLION)}")
-    _panel(figure, plot)
+        figure.curve("filledcurves", fill, figure.data(x, bottom, top), "1:2:3")
+    figure.lines(x, middle, line(VERMILLION, 2))
+    figure.points(x, middle, points(SQUARE, 0.5, VERMILLION))
     interval = (
         f", with an interval of {100 * (1 - rules.alpha):g} % at each" if with_interval else ""
     )
-    return Captioned(figure, "Shift at every quantile", f"NEW/BASE - 1 in %{interval}")
+    return _captioned(figure, "Shift at every quantile", f"NEW/BASE - 1 in %{interval}")
 
 
 def _drawn(curves: CellFigures, per: float) -> list[Drawn]:
@@ -241,9 +209,8 @@ def _distribution(name: str, curves: CellFigures, axis: Axis, per: float) -> Cap
     if len(drawn) < 2:
         return None
     figure = _figure(name, 270)
-    plot, note = histogram(figure, drawn, axis, _TICS)
-    _panel(figure, plot)
-    return Captioned(figure, "Distribution of the samples", f"% of samples, by bin; {note}")
+    note = histogram(figure, drawn, axis, _TICS)
+    return _captioned(figure, "Distribution of the samples", f"% of samples, by bin; {note}")
 
 
 def _limit_line(limit: Limit | None, per: float) -> LimitLine | None:
@@ -257,16 +224,8 @@ def _tail(
     if len(drawn) < 2:
         return None
     figure = _figure(name, 270)
-    plot, note = tail(figure, drawn, axis, _TICS, _limit_line(limit, per))
-    _panel(figure, plot)
-    return Captioned(figure, "Tail", f"share of samples that are at least as long; {note}")
-
-
-def _y_axis(figure: Figure, values: Sequence[float], most: int) -> None:
-    low, high = apart(min(values), max(values))
-    room = 0.08 * (high - low)
-    low, high = max(0.0, low - room), high + room
-    figure.add(f"set yrange [{low:.10g}:{high:.10g}]", f"set ytics {linear_tics(low, high, most)}")
+    note = tail(figure, drawn, axis, _TICS, _limit_line(limit, per))
+    return _captioned(figure, "Tail", f"share of samples that are at least as long; {note}")
 
 
 def _units(
@@ -298,22 +257,19 @@ def _units(
         figure.add(f"set xlabel {quoted(f'{noun}s in order')}")
     figure.add(f"set xrange [0.4:{last + 0.6:g}]")
     values = [m * per for side in sides for unit in side for m in unit.medians]
-    _y_axis(figure, values, 6)
-    plot = []
+    padded_axis(figure, "y", min(values), max(values), 0.08, False, 6)
     for side, place, (colour, shape, _) in zip(sides, places, _SIDES):
-        low, high = ([f(unit.medians) * per for unit in side] for f in (min, max))
-        plot.append(_segments(figure, place, low, high, line(colour, 1)))
-        block = figure.data(np.array(place), np.array([unit.centre * per for unit in side]))
+        low, high = (np.array([f(unit.medians) * per for unit in side]) for f in (min, max))
+        figure.segments(np.array(place), low, high, line(colour, 1))
         size = 1.3 if len(place) <= 30 else 0.7
-        plot.append(f"{block} using 1:2 with points {points(shape, size, colour)}")
+        centres = np.array([unit.centre * per for unit in side])
+        figure.points(np.array(place), centres, points(shape, size, colour))
         if not paired:
             middle = math.exp(float(np.mean([math.log(unit.centre) for unit in side]))) * per
             ends = np.array([place[0] - 0.4, place[-1] + 0.4])
-            block = figure.data(ends, np.array([middle, middle]))
-            plot.append(f"{block} using 1:2 with lines {line(colour, 1, _SEPARATOR)}")
-    _panel(figure, plot)
+            figure.lines(ends, np.array([middle, middle]), line(colour, 1, _SEPARATOR))
     note = f"median in {axis.unit}, averaged over {run}s; the line spans the {run}s of the {noun}"
-    return Captioned(figure, f"{noun.capitalize()} by {noun}", note)
+    return _captioned(figure, f"{noun.capitalize()} by {noun}", note)
 
 
 def _runs(
@@ -338,39 +294,24 @@ def _runs(
     every = [float(value) for values in both for value in values]
     every += [mark.value] if mark else []
     top = float(_TOP)
+    low, high = min(every), max(every)
     for number, (side, values) in enumerate(zip(sides, both)):
-        _run_y_axis(figure, every)
+        padded_axis(figure, "y", low, high, 0.08, is_wide(low, high), 4)
         count = len(values)
-        figure.add(f"set xrange [0.5:{count + 0.5}]")
-        figure.add(f"set xtics {whole_tics(0.5, count + 0.5, 6)}")
+        figure.axis("x", 0.5, count + 0.5, whole_tics(0.5, count + 0.5, 6))
         for start in _starts(side)[1:]:
-            style = line(GREY, 0.6, _SEPARATOR)
-            x = f"{start + 0.5:g}"
-            figure.add(f"set arrow from {x}, graph 0 to {x}, graph 1 nohead {style}")
+            figure.upright(start + 0.5, line(GREY, 0.6, _SEPARATOR))
         if mark:
-            y = f"first {mark.value:.10g}"
-            figure.add(f"set arrow from graph 0, {y} to graph 1, {y} nohead front {LIMIT}")
+            figure.level(mark.value, f"front {LIMIT}")
         if number:
             figure.add(f"set xlabel {quoted(f'{run}, {noun} by {noun}')}")
-        plot = _series(figure, values, number)
-        figure.panel(_LEFT, _RIGHT, top, top + tall, plot)
+        _series(figure, values, number)
+        figure.panel(_LEFT, _RIGHT, top, top + tall)
         top += tall + 26
     what = "Median" if of is medians_of else "Maximum"
     drawn = f"; the line is the limit, {mark.text}" if mark else ""
     note = f"BASE above NEW, in {axis.unit}, one scale; dashes separate the {noun}s{drawn}"
     return Captioned(figure, f"{what} of each {run}", note)
-
-
-def _run_y_axis(figure: Figure, values: Sequence[float]) -> None:
-    """Logarithmic if the range is wide."""
-    low, high = min(values), max(values)
-    if not 0 < low < high / _WIDE:
-        _y_axis(figure, values, 4)
-        return
-    room = (high / low) ** 0.08
-    low, high = low / room, high * room
-    figure.add("set logscale y", f"set yrange [{low:.10g}:{high:.10g}]")
-    figure.add(f"set ytics {logarithmic_tics(low, high, 4)}")
 
 
 def _starts(side: SideFigures) -> list[int]:
@@ -379,12 +320,9 @@ def _starts(side: SideFigures) -> list[int]:
     return [0, *np.cumsum(counts).tolist()][:-1] if len(counts) <= 60 else [0]
 
 
-def _series(figure: Figure, values: Values, number: int) -> list[str]:
+def _series(figure: Figure, values: Values, number: int) -> None:
     colour, shape, _ = _SIDES[number]
     band = thinned(Band(np.arange(1.0, len(values) + 1), values, values, values), 600)
-    block = figure.data(band.position, band.middle)
-    plot = [f"{block} using 1:2 with points {points(shape, point_size(len(values)), colour)}"]
+    figure.points(band.position, band.middle, points(shape, point_size(len(values)), colour))
     if len(band.position) < len(values):  # a point stands for several, the line for their range
-        block = figure.data(band.position, band.low, band.high)
-        plot.append(f"{block} using 1:2:(0):($3-$2) with vectors nohead {line(colour, 1)}")
-    return plot
+        figure.segments(band.position, band.low, band.high, line(colour, 1))

@@ -106,18 +106,36 @@ def logarithmic_tics(low: float, high: float, most: int = 9) -> str:
     return tics((p, plain(p)) for p in places if low <= p <= high)
 
 
+# A range from a value to this many times the value needs a logarithmic axis.
+_WIDE = 8.0
+
+
+def is_wide(low: float, high: float) -> bool:
+    return high > _WIDE * low > 0
+
+
+def padded(low: float, high: float, room: float, logarithmic: bool = False) -> tuple[float, float]:
+    """The ends of an axis with this share of room at each. A linear axis does not go below 0."""
+    if logarithmic:
+        margin = (high / low) ** room
+        return low / margin, high * margin
+    low, high = apart(low, high)
+    margin = (high - low) * room
+    return max(0.0, low - margin), high + margin
+
+
+def padded_axis(
+    figure: Figure, name: str, low: float, high: float, room: float, logarithmic: bool, most: int
+) -> None:
+    """An axis with room at its ends, and at most about `most` tics."""
+    low, high = padded(low, high, room, logarithmic)
+    places = (logarithmic_tics if logarithmic else linear_tics)(low, high, most)
+    figure.axis(name, low, high, places, logarithmic)
+
+
 def sample_axis(
     figure: Figure, axis: Axis, low: float, high: float, logarithmic: bool, most: int
 ) -> None:
-    """The axis of samples, from low to high with a margin, with at most about `most` tics."""
-    low, high = apart(low, high)
-    if logarithmic:
-        margin = (high / low) ** 0.02
-        low, high = low / margin, high * margin
-        figure.add("set logscale x", f"set xtics {logarithmic_tics(low, high, most)}")
-    else:
-        margin = (high - low) * 0.02
-        low, high = max(0.0, low - margin), high + margin
-        figure.add(f"set xtics {linear_tics(low, high, most)}")
-    figure.add(f"set xrange [{low:.10g}:{high:.10g}]")
+    """The axis of samples, with at most about `most` tics."""
+    padded_axis(figure, "x", *apart(low, high), 0.02, logarithmic, most)
     figure.add(f"set xlabel {quoted(axis.samples)}")

@@ -10,9 +10,8 @@ import numpy as np
 
 from klat.report.plot import reduction as reduce
 from klat.report.plot.axis import Axis, sample_axis
-from klat.report.plot.drawn import Drawn
-from klat.report.plot.gnuplot import COLOURS, DASHES, INK, Figure, line, points, quoted, tics
-from klat.report.plot.layout import EDGE, LEFT, LINE, RIGHT, caption, head
+from klat.report.plot.gnuplot import COLOURS, DASHES, EDGE, INK, LEFT, LINE, RIGHT
+from klat.report.plot.gnuplot import Figure, line, points, quoted, tics
 from klat.report.plot.series import Curve, Overlay, describe
 from klat.report.text.numbers import one_in, plural
 from klat.stats.descriptive import Values
@@ -21,6 +20,52 @@ from klat.stats.distribution import Distribution
 
 # As many characters as fit into a line, with a gap to spare.
 _SIDE_BY_SIDE = 112
+# The body of the samples: up to this share, and this many interquartile ranges around the middle.
+_BODY = 0.995
+_REACH = 4
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """Samples as recorded, at least `quantum` apart. `scale` converts them to the unit of the axis.
+    `boots` has those of each boot."""
+
+    ordered: Distribution
+    quantum: int
+    scale: float
+    colour: str
+    dash: str
+    boots: tuple[Distribution, ...] = ()
+
+    def at(self, share: float) -> float:
+        index = min(self.ordered.n - 1, math.floor(share * self.ordered.n))
+        return self.ordered.at(index) * self.scale
+
+    @property
+    def body(self) -> tuple[float, float]:
+        """The range of nearly all samples, so that a few long ones do not squeeze the others into
+        one bin. At most 5 % are beyond either end."""
+        low, high = self.at(0.25), self.at(0.75)
+        reach = _REACH * max(high - low, self.quantum * self.scale)
+        return (
+            max(self.at(0), min(low - reach, self.at(0.05))),
+            min(self.at(_BODY), max(high + reach, self.at(0.95))),
+        )
+
+    def outside(self, low: float, high: float) -> float:
+        """The share of samples that are not between two places of the axis."""
+        values = self.ordered.times(self.scale).values
+        outside = (values < low * 0.999999) | (values > high * 1.000001)
+        return float(np.sum(self.ordered.counts[outside]) / self.ordered.n)
+
+    @property
+    def smallest_positive(self) -> float:
+        first = min(int(self.ordered.below(1)), self.ordered.n - 1)
+        return max(1.0, self.ordered.at(first)) * self.scale
+
+    @property
+    def largest(self) -> float:
+        return float(self.ordered.values[-1]) * self.scale
 
 
 def distribution(overlay: Overlay, axis: Axis, limit: LimitLine | None = None) -> Figure | None:
@@ -39,7 +84,7 @@ def distribution(overlay: Overlay, axis: Axis, limit: LimitLine | None = None) -
     if not drawn:
         return None
     figure = Figure(f"{overlay.slug}-distribution")
-    top = head(figure, f"{overlay.title}: distribution", overlay.subtitle)
+    top = figure.head(f"{overlay.title}: distribution", overlay.subtitle)
     for side, curve in zip(drawn, shown):
         figure.swatch(EDGE, top, line(side.colour, 2.5, side.dash))
         name = describe(curve, len(curve.measurement.runs))
@@ -50,12 +95,12 @@ def distribution(overlay: Overlay, axis: Axis, limit: LimitLine | None = None) -
         figure.text(figures, RIGHT, top, align="right")
         top += LINE
     top += 36
-    plot, note = histogram(figure, drawn, axis)
-    caption(figure, top, "% of samples, by bin", note)
-    figure.panel(LEFT, RIGHT, top, top + 200, plot)
-    plot, note = tail(figure, drawn, axis, limit=limit)
-    caption(figure, top + 294, "share of samples that are at least as long", note)
-    figure.panel(LEFT, RIGHT, top + 294, top + 548, plot)
+    note = histogram(figure, drawn, axis)
+    figure.caption(top, "% of samples, by bin", note)
+    figure.panel(LEFT, RIGHT, top, top + 200)
+    note = tail(figure, drawn, axis, limit=limit)
+    figure.caption(top + 294, "share of samples that are at least as long", note)
+    figure.panel(LEFT, RIGHT, top + 294, top + 548)
     figure.height = round(top + 606)
     return figure
 
@@ -67,15 +112,13 @@ def _key_figures(side: Drawn, curve: Curve, axis: Axis) -> str:
     return f"{plural(side.ordered.n, 'sample')}: {', '.join(shown)} {axis.unit}"
 
 
-def histogram(
-    figure: Figure, drawn: Sequence[Drawn], axis: Axis, most: int = 9
-) -> tuple[list[str], str]:
-    """The histogram of the body, for a panel that the caller places: the plot commands, and the
-    share of samples outside. At most about `most` tics."""
+def histogram(figure: Figure, drawn: Sequence[Drawn], axis: Axis, most: int = 9) -> str:
+    """The histogram of the body, for a panel that the caller places. Returns the share of samples
+    outside. At most about `most` tics."""
     low = min(side.body[0] for side in drawn)
     high = max(side.body[1] for side in drawn)
     logarithmic = low > 0 and high > 3 * LONG * low
-    plot, ends = [], [low, high]
+    ends = [low, high]
     for side in drawn:
         step = max(side.quantum, reduce.granularity(side.ordered))
         bounds = reduce.edges(low / side.scale, high / side.scale, step, logarithmic)
@@ -86,18 +129,17 @@ def histogram(
         x = np.repeat(bounds, 2) * side.scale
         block = figure.data(x, np.concatenate([[0.0], np.repeat(share, 2), [0.0]]))
         if len(drawn) <= 3:
-            fill = f"fillstyle transparent solid {0.35 if len(drawn) == 1 else 0.2} noborder"
-            plot.append(
-                f"{block} using 1:2 with filledcurves y1=0 {fill} linecolor rgb '{side.colour}'"
-            )
-        plot.append(f"{block} using 1:2 with lines {line(side.colour, 1.5, side.dash)}")
+            solid = 0.35 if len(drawn) == 1 else 0.2
+            fill = f"fillstyle transparent solid {solid} noborder linecolor rgb '{side.colour}'"
+            figure.curve("filledcurves y1=0", fill, block)
+        figure.curve("lines", line(side.colour, 1.5, side.dash), block)
     # All of each bin: a bin may be wider than the body.
     sample_axis(figure, axis, min(ends), max(ends), logarithmic, most)
     outside = max(100 * side.outside(low, high) for side in drawn)
     upto = "up to " if len(drawn) > 1 else ""
     note = f"{upto}{outside:.2g} % of the samples are outside" if outside else "all samples"
     figure.add("set yrange [0:*]")
-    return plot, note
+    return note
 
 
 # A tail longer than this many medians needs a logarithmic axis to be seen beside them.
@@ -122,55 +164,53 @@ def tail(
     axis: Axis,
     most: int = 9,
     limit: LimitLine | None = None,
-) -> tuple[list[str], str]:
+) -> str:
     """The share of samples at or above each value, both on a logarithmic scale, with a thin line for
-    each boot: the plot commands, and a note. At most about `most` tics."""
+    each boot. Returns a note. At most about `most` tics."""
     low = min(side.smallest_positive for side in drawn)
     high = max(side.largest for side in drawn)
     reached = max(high, limit.value) if limit else high
     logarithmic = reached > LONG * min(side.at(0.5) for side in drawn)
     reach = math.log10(max(side.ordered.n for side in drawn))
     bottom = -max(1.0, reach) * 1.05
-    boots = [_thin(figure, side, bottom) for side in drawn]
-    plot = [command for commands in boots for command in commands]
+    thin = [_thin(figure, side, bottom) for side in drawn]
     for side in drawn:
         curve = reduce.cumulative(side.ordered)
         x, y = curve.values * side.scale, -curve.nines
-        plot.append(_curve(figure, x, y, bottom, line(side.colour, 2, side.dash)))
-        last = figure.data(x[-1:], y[-1:])
-        plot.append(f"{last} using 1:2 with points {points(7, 0.7, side.colour)}")
+        _curve(figure, x, y, bottom, line(side.colour, 2, side.dash))
+        figure.points(x[-1:], y[-1:], points(7, 0.7, side.colour))
     first = low if logarithmic else min(side.at(0) for side in drawn)
     if limit:
         first = min(first, limit.value)
         _draw_limit(figure, limit, beyond_middle=limit.value > math.sqrt(first * reached))
     sample_axis(figure, axis, first, reached, logarithmic, most)
     places = ((float(-power), one_in(power)) for power in range(math.floor(reach) + 1))
-    figure.add(f"set yrange [{bottom:.6g}:0]", f"set ytics {tics(places)}")
+    figure.axis("y", bottom, 0, tics(places))
     zeros = sum(int(side.ordered.below(1)) for side in drawn) if logarithmic else 0
     note = f"without {plural(zeros, 'sample')} of 0" if zeros else "all samples"
-    return plot, f"{note}, to the maximum{'; thin: each boot' if any(boots) else ''}"
+    return f"{note}, to the maximum{'; thin: each boot' if any(thin) else ''}"
 
 
-def _curve(figure: Figure, x: Values, y: Values, bottom: float, style: str) -> str:
+def _curve(figure: Figure, x: Values, y: Values, bottom: float, style: str) -> None:
     # No sample is above the largest one: a share that lies infinitely far down.
     block = figure.data(np.append(x, x[-1]), np.append(y, bottom))
-    return f"{block} using 1:2 with fsteps {style}"
+    figure.curve("fsteps", style, block)
 
 
-def _thin(figure: Figure, side: Drawn, bottom: float) -> list[str]:
+def _thin(figure: Figure, side: Drawn, bottom: float) -> bool:
+    """Draws the boots if there are several, and says so."""
     if len(side.boots) < 2:
-        return []
+        return False
     most = max(_FEWEST, min(_MOST, _POINTS // len(side.boots)))
-    curves = (reduce.cumulative(boot, most) for boot in side.boots)
-    return [
+    for boot in side.boots:
+        curve = reduce.cumulative(boot, most)
         _curve(figure, curve.values * side.scale, -curve.nines, bottom, line(side.colour, 0.4))
-        for curve in curves
-    ]
+    return True
 
 
 def _draw_limit(figure: Figure, limit: LimitLine, beyond_middle: bool) -> None:
-    x = f"first {limit.value:.10g}"
-    figure.add(f"set arrow from {x}, graph 0 to {x}, graph 1 nohead {LIMIT}")
+    figure.upright(limit.value, LIMIT)
     side, shift = ("right", "-0.6") if beyond_middle else ("left", "0.6")
     text = quoted(f"limit {limit.text}")
+    x = f"first {limit.value:.10g}"
     figure.add(f"set label {text} at {x}, graph 0.95 {side} offset character {shift}, 0")

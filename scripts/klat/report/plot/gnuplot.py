@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import tempfile
+import textwrap
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
@@ -30,6 +31,9 @@ COLOURS = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY, INDIGO, BROWN)
 # Dashes distinguish the curves without colours.
 DASHES = ("1", "(18,5)", "(5,4)", "(16,4,4,4)", "(2,3)", "(16,3,2,3,2,3)", "(9,3)", "(9,3,2,3)")
 GREY, PALE, INK = "#767676", "#DDDDDD", "#222222"
+# Places that all figures share, in pixels.
+EDGE, LEFT, RIGHT = 24, 84, 976
+LINE = 20
 
 
 @dataclass(frozen=True)
@@ -79,6 +83,7 @@ class Figure:
     height: int = 700
     font: float = 11
     commands: list[str] = field(default_factory=list)
+    curves: list[str] = field(default_factory=list)  # of the next panel
     _blocks: int = 0
 
     def add(self, *commands: str) -> None:
@@ -116,19 +121,68 @@ class Figure:
         """A point of a curve, for a legend."""
         self.add(f"set label '' at {_screen(x, y)} point {style}")
 
-    def panel(
-        self, left: float, right: float, top: float, bottom: float, plot: Sequence[str]
+    def head(self, title: str, subtitle: str) -> float:
+        """Title and subtitle; where the next line goes."""
+        self.text(title, EDGE, 28, size=16)
+        y = 54
+        for text in textwrap.wrap(subtitle, 112, break_on_hyphens=False):
+            self.text(text, EDGE, y, colour=GREY)
+            y += LINE
+        return y + 4
+
+    def caption(self, top: float, left: str, right: str = "") -> None:
+        """The title of the panel's y axis, and a note. Horizontal, so that no tic can overlap it."""
+        self.text(left, EDGE, top - 20)
+        if right:
+            self.text(right, RIGHT, top - 20, colour=GREY, align="right")
+
+    def curve(self, kind: str, style: str, block: str, using: str = "1:2") -> None:
+        """A curve of the next panel, in one of gnuplot's kinds, of these columns of a block."""
+        self.curves.append(f"{block} using {using} with {kind} {style}")
+
+    def points(self, x: Values, y: Values, style: str) -> None:
+        self.curve("points", style, self.data(x, y))
+
+    def lines(self, x: Values, y: Values, style: str) -> None:
+        self.curve("lines", style, self.data(x, y))
+
+    def segments(
+        self, x: Values, low: Values, high: Values, style: str, across: bool = False
     ) -> None:
-        """Draw the `plot` commands into a rectangle. Commands added before are drawn with it, and
+        """Lines from low to high at each x; at each y where they lie across."""
+        using = "2:1:($3-$2):(0)" if across else "1:2:(0):($3-$2)"
+        self.curve("vectors nohead", style, self.data(x, low, high), using)
+
+    def upright(self, x: float, style: str) -> None:
+        """A line across the next panel at x."""
+        place = f"first {x:.10g}"
+        self.add(f"set arrow from {place}, graph 0 to {place}, graph 1 nohead {style}")
+
+    def level(self, y: float, style: str) -> None:
+        """A line across the next panel at y."""
+        place = f"first {y:.10g}"
+        self.add(f"set arrow from graph 0, {place} to graph 1, {place} nohead {style}")
+
+    def axis(
+        self, name: str, low: float, high: float, places: str, logarithmic: bool = False
+    ) -> None:
+        """The x or y axis of the next panel, with tics at these places."""
+        if logarithmic:
+            self.add(f"set logscale {name}")
+        self.add(f"set {name}range [{low:.10g}:{high:.10g}]", f"set {name}tics {places}")
+
+    def panel(self, left: float, right: float, top: float, bottom: float) -> None:
+        """Draw the curves into a rectangle. Commands and curves added before are drawn with it, and
         then forgotten."""
         self.add(
             f"set lmargin at screen {left:g}/W",
             f"set rmargin at screen {right:g}/W",
             f"set tmargin at screen 1-{top:g}/H",
             f"set bmargin at screen 1-{bottom:g}/H",
-            "plot " + ", \\\n  ".join(plot),
+            "plot " + ", \\\n  ".join(self.curves),
             *_FORGET,
         )
+        self.curves.clear()
 
 
 _FORGET = (

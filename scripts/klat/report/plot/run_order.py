@@ -9,21 +9,10 @@ from statistics import median
 
 import numpy as np
 
+from klat.report.plot.axis import Axis, is_wide, padded_axis, whole_tics
+from klat.report.plot.gnuplot import BLUE, EDGE, INK, LEFT, LINE, ORANGE, PURPLE, RIGHT, VERMILLION
+from klat.report.plot.gnuplot import Figure, line, point_size, points, quoted
 from klat.report.plot.reduction import Band, stepped, thinned
-from klat.report.plot.axis import Axis, apart, linear_tics, logarithmic_tics, whole_tics
-from klat.report.plot.gnuplot import (
-    BLUE,
-    INK,
-    ORANGE,
-    PURPLE,
-    VERMILLION,
-    Figure,
-    line,
-    point_size,
-    points,
-    quoted,
-)
-from klat.report.plot.layout import EDGE, LEFT, LINE, RIGHT, caption, head
 from klat.report.plot.series import Curve, Overlay, describe
 from klat.report.plot.distribution_figures import LIMIT, LimitLine
 from klat.report.text.numbers import duration
@@ -32,8 +21,6 @@ from klat.compare.sources import Run
 from klat.record.session import USABLE, Row
 from klat.stats.descriptive import Values, supports
 
-# A range wider than this many times its lowest value needs a logarithmic axis.
-_WIDE = 8.0
 _BAND = "#B7DDF5"  # the palette's sky blue, lighter
 _BOOT = "(4,4)"
 # The mean width of a letter of the legend, and the space between two entries.
@@ -87,26 +74,26 @@ def run_series(overlay: Overlay, axis: Axis, limit: LimitLine | None = None) -> 
     noun = overlay.curves[0].setting.noun
     seconds = overlay.curves[0].setting.params.get("soak") if soak else None
     figure = Figure(f"{overlay.slug}-{noun}s")
-    top = head(figure, f"{overlay.title}: {noun} by {noun}", overlay.subtitle)
+    top = figure.head(f"{overlay.title}: {noun} by {noun}", overlay.subtitle)
     top = _legend(figure, tracks, upper.name, noun, top)
     low, high = min(t.lowest for t in tracks), max(t.highest for t in tracks)
     if limit:
         high = max(high, limit.value)
-    if high > _WIDE * low:
+    if low <= 0 < high or is_wide(low, high):
         # On a logarithmic axis, the band of a run with a sample of 0 goes down to the edge.
         low = min(high / 2, *(t.lowest_positive for t in tracks))
     tall = {1: 340, 2: 230}.get(len(tracks), 180)
     for track in tracks:
         top += 40
-        caption(figure, top, axis.samples, describe(track.curve, track.count))
-        _y_axis(figure, axis, low, high)
+        figure.caption(top, axis.samples, describe(track.curve, track.count))
+        wide = is_wide(low, high)
+        padded_axis(figure, "y", low, high, 0.04 if wide else 0.06, wide, 9 if wide else 8)
         if track is tracks[-1]:
             length = f" of {duration(float(seconds))}" if seconds else ""
             figure.add(f"set xlabel '{noun}{length}, in order of start'")
         if limit:
-            y = f"first {limit.value:.10g}"
-            figure.add(f"set arrow from graph 0, {y} to graph 1, {y} nohead front {LIMIT}")
-            text = quoted(f"limit {limit.text}")
+            figure.level(limit.value, f"front {LIMIT}")
+            text, y = quoted(f"limit {limit.text}"), f"first {limit.value:.10g}"
             figure.add(f"set label {text} at graph 0.01, {y} left offset 0, character 0.6 front")
         _draw(figure, track, top, top + tall)
         top += tall + 34
@@ -198,60 +185,30 @@ def _legend(figure: Figure, tracks: Sequence[_Track], upper: str, noun: str, y: 
     return y + LINE
 
 
-def _y_axis(figure: Figure, axis: Axis, low: float, high: float) -> None:
-    if high > _WIDE * low:
-        margin = (high / low) ** 0.04
-        low, high = low / margin, high * margin
-        figure.add("set logscale y", f"set ytics {logarithmic_tics(low, high)}")
-    else:
-        low, high = apart(low, high)
-        margin = (high - low) * 0.06
-        low, high = max(0.0, low - margin), high + margin
-        figure.add(f"set ytics {linear_tics(low, high, 8)}")
-    figure.add(f"set yrange [{low:.10g}:{high:.10g}]")
-
-
-def _steps(figure: Figure, band: Band) -> list[str]:
-    """A step for each segment, with a gap where segments do not count."""
-    columns = [stepped(piece, len(band.position)) for piece in band.pieces()]
-    if not columns:
-        return []
-    block = figure.data(*np.hstack(columns))
-    return [
-        f"{block} using 1:2:4 with filledcurves fillstyle solid 1 noborder linecolor rgb '{_BAND}'",
-        f"{block} using 1:3 with lines {line(BLUE, 2)}",
-    ]
-
-
 def _draw(figure: Figure, track: _Track, top: float, bottom: float) -> None:
-    plot = []
+    fill = f"fillstyle solid 1 noborder linecolor rgb '{_BAND}'"
     band = thinned(track.band)
-    if track.soak:
-        plot += _steps(figure, track.band)
-    elif len(band.position):
+    # A step for each segment, with a gap where segments do not count.
+    steps = [stepped(piece, len(track.band.position)) for piece in track.band.pieces()]
+    if track.soak and steps:
+        block = figure.data(*np.hstack(steps))
+        figure.curve("filledcurves", fill, block, "1:2:4")
+        figure.curve("lines", line(BLUE, 2), block, "1:3")
+    elif not track.soak and len(band.position):
         block = figure.data(band.position, band.low, band.middle, band.high)
         if len(band.position) > 1:
-            plot.append(
-                f"{block} using 1:2:4 with filledcurves fillstyle solid 1 noborder"
-                f" linecolor rgb '{_BAND}'"
-            )
+            figure.curve("filledcurves", fill, block, "1:2:4")
         else:  # a single run has no area
-            plot.append(f"{block} using 1:2:(0):($4-$2) with vectors nohead {line(_BAND, 10)}")
-        plot.append(f"{block} using 1:3 with lines {line(BLUE, 1)}")
-        size = point_size(len(band.position))
-        plot.append(f"{block} using 1:3 with points {points(7, size, BLUE)}")
+            figure.curve("vectors nohead", line(_BAND, 10), block, "1:2:(0):($4-$2)")
+        figure.curve("lines", line(BLUE, 1), block, "1:3")
+        figure.curve("points", points(7, point_size(len(band.position)), BLUE), block, "1:3")
     if len(track.longest):
         top_line = thinned(Band(track.band.position, *[track.longest] * 3))
-        block = figure.data(top_line.position, top_line.high)
-        plot.append(f"{block} using 1:2 with points {_LONGEST}")
+        figure.points(top_line.position, top_line.high, _LONGEST)
     for (number, middle), style in ((track.disturbed, _DISTURBED), (track.invalid, _INVALID)):
         if len(number):
-            plot.append(f"{figure.data(number, middle)} using 1:2 with points {style}")
+            figure.points(number, middle, style)
     for start in track.boots:
-        x = start - 0.5
-        figure.add(
-            f"set arrow from {x:g}, graph 0 to {x:g}, graph 1 nohead front {line(INK, 1, _BOOT)}"
-        )
-    figure.add(f"set xrange [0.5:{track.count + 0.5}]")
-    figure.add(f"set xtics {whole_tics(0.5, track.count + 0.5)}")
-    figure.panel(LEFT, RIGHT, top, bottom, plot)
+        figure.upright(start - 0.5, f"front {line(INK, 1, _BOOT)}")
+    figure.axis("x", 0.5, track.count + 0.5, whole_tics(0.5, track.count + 0.5))
+    figure.panel(LEFT, RIGHT, top, bottom)

@@ -1,4 +1,5 @@
-"""Sweeps as figures: the option along x, a line for each metric or combination."""
+"""Sweeps as figures: the option along x, a line for each metric or combination; and a shootdown's cost over its
+responders."""
 
 from __future__ import annotations
 
@@ -11,22 +12,12 @@ import numpy as np
 
 from klat.base.errors import unique_file_name
 from klat.compare.dataset import Dataset
+from klat.compare.sweep_shapes import BENCHMARK, Shootdown, shootdowns
 from klat.compare.sweeps import Sweep, SweepLine, sweeps
 from klat.record.session import printable
-from klat.report.plot.axis import Axis, linear_tics, logarithmic_tics, whole_tics
-from klat.report.plot.gnuplot import (
-    COLOURS,
-    DASHES,
-    INK,
-    SHAPES,
-    Figure,
-    faint,
-    line,
-    points,
-    quoted,
-    tics,
-)
-from klat.report.plot.layout import EDGE, LEFT, LINE, RIGHT, caption, head
+from klat.report.plot.axis import Axis, linear_tics, logarithmic_tics, padded, whole_tics
+from klat.report.plot.gnuplot import COLOURS, DASHES, EDGE, INK, LEFT, LINE, RIGHT, SHAPES
+from klat.report.plot.gnuplot import Figure, faint, line, points, quoted, tics
 from klat.report.plot.reduction import spread_out
 from klat.report.plot.series import curve_names, shortened
 from klat.report.text.columns import params_text
@@ -125,6 +116,13 @@ def _published(line: SweepLine, axis: Axis) -> list[tuple[float, float]]:
     return [(x, (p.nanoseconds or 0.0) / 1e3) for x, p in line.published]
 
 
+def _entry(figure: Figure, x: float, y: float, style: _Style, text: str) -> None:
+    """A line of a legend."""
+    figure.swatch(x, y, style.line)
+    figure.mark(x + 14, y, style.mark)
+    figure.text(text, x + 38, y)
+
+
 def _legend(
     figure: Figure, lines: Sequence[SweepLine], styles: Sequence[_Style], axis: Axis, top: float
 ) -> float:
@@ -135,9 +133,7 @@ def _legend(
     wide = (RIGHT - EDGE) / columns
     for i, (name, style) in enumerate(zip(names, styles)):
         x, y = EDGE + i % columns * wide, top + i // columns * LINE
-        figure.swatch(x, y, style.line)
-        figure.mark(x + 14, y, style.mark)
-        figure.text(name, x + 38, y)
+        _entry(figure, x, y, style, name)
     top += math.ceil(len(names) / columns) * LINE
     if any(_published(line, axis) for line in lines):
         figure.mark(EDGE + 14, top, points(4, 1.3, INK))
@@ -147,7 +143,7 @@ def _legend(
 
 
 def _draw(figure: Figure, sweep: Sweep, lines: Sequence[SweepLine], axis: Axis) -> None:
-    top = head(figure, title(sweep), params_text(parameters(sweep.benchmark, sweep.params)))
+    top = figure.head(title(sweep), params_text(parameters(sweep.benchmark, sweep.params)))
     scaled = [axis.scale(line.label) if sweep.is_time else 1.0 for line in lines]
     x_scale = _scale_of(np.array(sweep.values))
     y_scale = _scale_of(
@@ -157,28 +153,25 @@ def _draw(figure: Figure, sweep: Sweep, lines: Sequence[SweepLine], axis: Axis) 
     )
     styles = [_Style.of(i) for i in range(len(lines))]
     top = _legend(figure, lines, styles, axis, top)
-    plot = []
     for style, line, by in zip(styles, lines, scaled):
         x, y = _runs(line)
         kept = y > 0 if y_scale.logarithmic else np.full(len(y), True)
         if kept.any():
-            block = figure.data(x_scale.place(x[kept]), y[kept] * by)
-            plot.append(f"{block} using 1:2 with points {faint(style.colour)}")
+            figure.points(x_scale.place(x[kept]), y[kept] * by, faint(style.colour))
         at = x_scale.place(np.array([point.x for point in line.points]))
         values = y_scale.place(np.array([point.value for point in line.points]) * by)
         block = figure.data(at, values)
-        plot.append(f"{block} using 1:2 with lines {style.line}")
-        plot.append(f"{block} using 1:2 with points {style.mark}")
+        figure.curve("lines", style.line, block)
+        figure.curve("points", style.mark, block)
         if beside := _published(line, axis):
             there = np.array(beside)
-            block = figure.data(x_scale.place(there[:, 0]), there[:, 1])
-            plot.append(f"{block} using 1:2 with points {points(4, 1.3, style.colour)}")
-    top = _crossings(figure, sweep, top)
-    top += 36
+            mark = points(4, 1.3, style.colour)
+            figure.points(x_scale.place(there[:, 0]), there[:, 1], mark)
+    top = _crossings(figure, sweep, top) + 36
     note = "small points: medians of runs; large points: their mean" if sweep.is_time else ""
-    caption(figure, top, axis.figure_title(sweep.name, sweep.is_time), note)
+    figure.caption(top, axis.figure_title(sweep.name, sweep.is_time), note)
     _axes(figure, sweep, x_scale, y_scale)
-    figure.panel(LEFT, RIGHT, top, top + 400, plot)
+    figure.panel(LEFT, RIGHT, top, top + 400)
     figure.height = round(top + 460)
 
 
@@ -208,14 +201,11 @@ def _axes(figure: Figure, sweep: Sweep, x: _Scale, y: _Scale) -> None:
         margin = 0.03 * (x.high - x.low)
         figure.add(f"set xrange [{x.low - margin:g}:{x.high + margin:g}]")
     if y.logarithmic:
-        room = (y.high / (y.zero or y.low)) ** 0.04
-        low, high = (y.zero or y.low) / room, y.high * room
-        figure.add("set logscale y", f"set yrange [{low:g}:{high:g}]")
-        figure.add(f"set ytics {y.tics(9)}")
+        low, high = padded(y.zero or y.low, y.high, 0.04, True)
+        figure.axis("y", low, high, y.tics(9), True)
     else:
         high = y.high * 1.05
-        figure.add(f"set yrange [{y.low:.10g}:{high:.10g}]")
-        figure.add(f"set ytics {linear_tics(y.low, high, 8)}")
+        figure.axis("y", y.low, high, linear_tics(y.low, high, 8))
     unit = _UNITS.get(sweep.option, "")
     title = f"{sweep.option} ({unit})" if unit not in ("", sweep.option) else sweep.option
     figure.add(f"set xtics {x.tics(12)}", f"set xlabel {quoted(title)}")
@@ -239,7 +229,7 @@ _ROW = 22
 
 def draw_choices(figure: Figure, sweep: Sweep, lines: Sequence[SweepLine], axis: Axis) -> None:
     """A panel for each metric; one for all lines where these are of one metric."""
-    top = head(figure, title(sweep), params_text(parameters(sweep.benchmark, sweep.params)))
+    top = figure.head(title(sweep), params_text(parameters(sweep.benchmark, sweep.params)))
     if sweep.by:
         for i, line in enumerate(lines):
             figure.mark(EDGE + 14, top, points(_shape(i), 1, _colour(i)))
@@ -253,29 +243,24 @@ def draw_choices(figure: Figure, sweep: Sweep, lines: Sequence[SweepLine], axis:
     note = "small: medians of runs; large: their mean, with its 95 % interval"
     for name, together in panels:
         top += 36
-        caption(figure, top, axis.figure_title(name, sweep.is_time), note if sweep.is_time else "")
+        figure.caption(top, axis.figure_title(name, sweep.is_time), note if sweep.is_time else "")
         note = ""  # once is enough
-        plot, highest = _plot(figure, sweep, together, shown, axis)
+        high = 1.05 * _plot(figure, sweep, together, shown, axis)
         names = (
             (float(-i), shortened(printable(sweep.text(x)), _NAME_LENGTH))
             for i, x in enumerate(shown)
         )
-        figure.add(
-            f"set yrange [{0.6 - len(shown):g}:0.6]",
-            f"set ytics {tics(names)}",
-            f"set xrange [0:{1.05 * highest:.10g}]",
-            f"set xtics {linear_tics(0, 1.05 * highest, 8)}",
-        )
-        figure.panel(_LEFT, RIGHT, top, top + tall, plot)
+        figure.axis("y", 0.6 - len(shown), 0.6, tics(names))
+        figure.axis("x", 0, high, linear_tics(0, high, 8))
+        figure.panel(_LEFT, RIGHT, top, top + tall)
         top += tall + 34
     figure.height = round(top + 12)
 
 
 def _plot(
     figure: Figure, sweep: Sweep, lines: Sequence[SweepLine], shown: Sequence[float], axis: Axis
-) -> tuple[list[str], float]:
-    """The plot commands, and the largest value. Zero is the left end, so that lengths compare."""
-    plot: list[str] = []
+) -> float:
+    """Returns the largest value. Zero is the left end, so that lengths compare."""
     highest = 0.0
     for i, sweep_line in enumerate(lines):
         colour = _colour(i)
@@ -286,17 +271,16 @@ def _plot(
         ]
         runs = [spread_out(point.runs, _MARKS) * scale for _, point in there]
         rows = np.concatenate([np.full(len(r), y) for r, (y, _) in zip(runs, there)])
-        block = figure.data(np.concatenate(runs), rows)
-        plot.append(f"{block} using 1:2 with points {faint(colour)}")
+        figure.points(np.concatenate(runs), rows, faint(colour))
         y = np.array([y for y, _ in there])
         mean = np.array([point.value for _, point in there]) * scale
         ends = [sweep_line.interval(point) or (point.value, point.value) for _, point in there]
         low, high = (np.array([end[k] for end in ends]) * scale for k in (0, 1))
         block = figure.data(mean, y, low, high)
-        plot.append(f"{block} using 3:2:($4-$3):(0) with vectors nohead {line(colour, 3)}")
-        plot.append(f"{block} using 1:2 with points {points(_shape(i), 1, colour)}")
+        figure.curve("vectors nohead", line(colour, 3), block, "3:2:($4-$3):(0)")
+        figure.curve("points", points(_shape(i), 1, colour), block)
         highest = max(highest, _most(high), *(_most(r) for r in runs))
-    return plot, highest or 1.0
+    return highest or 1.0
 
 
 def _most(values: Values) -> float:
@@ -309,3 +293,82 @@ def _colour(i: int) -> str:
 
 def _shape(i: int) -> int:
     return SHAPES[(i + i // len(COLOURS)) % len(SHAPES)]
+
+
+_MARKS_A_COUNT = 60
+
+
+def scaling(labels: Sequence[Dataset], axis: Axis) -> list[Figure]:
+    """One figure for each metric and set of parameters swept; labels are laid over each other."""
+    groups: dict[tuple[str, tuple[tuple[str, str], ...]], list[tuple[str, Dataset, Shootdown]]] = {}
+    for label, name in zip(labels, curve_names(labels)):
+        for sweep in shootdowns(label.settings):
+            key = (sweep.metric, tuple(sweep.params.items()))
+            groups.setdefault(key, []).append((name, label, sweep))
+    metrics = [metric for metric, _ in groups]
+    figures: list[Figure] = []
+    for (metric, params), sweeps in groups.items():
+        number = sum(figure.name.startswith(f"{BENCHMARK}-{metric}") for figure in figures)
+        several = f"-{number + 1}" if metrics.count(metric) > 1 else ""
+        figure = Figure(f"{BENCHMARK}-{metric}{several}-scaling")
+        _draw_scaling(figure, dict(params), sweeps, axis)
+        figures.append(figure)
+    return figures
+
+
+def _draw_scaling(
+    figure: Figure,
+    params: dict[str, str],
+    sweeps: Sequence[tuple[str, Dataset, Shootdown]],
+    axis: Axis,
+) -> None:
+    metric = sweeps[0][2].metric
+    shown = params_text(parameters(BENCHMARK, params))
+    top = figure.head(f"{BENCHMARK} {metric}: scaling with responders", shown)
+    furthest = max(int(sweep.points[-1].x) for _, _, sweep in sweeps)
+    for i, (name, label, sweep) in enumerate(sweeps):
+        style, scale = _Style.of(i), axis.scale(label)
+        slope = _slope(sweep, axis, scale)
+        _entry(figure, EDGE, top, style, f"{name}: Linux {shortened(label.kernel, 36)}, {slope}")
+        top += LINE
+        x, y = _spread_runs(sweep, furthest)
+        figure.points(x, y * scale, faint(style.colour))
+        if sweep.fit:
+            ends = np.array([sweep.points[0].x, sweep.points[-1].x])
+            fitted = (sweep.fit.intercept + sweep.fit.slope * ends) * scale
+            figure.lines(ends, fitted, style.line)
+        at = np.array([point.x for point in sweep.points])
+        times = np.array([point.value for point in sweep.points])
+        figure.points(at, times * scale, style.mark)
+    top += 36
+    note = "small points: medians of runs; large points: their mean, T(k); line: fit"
+    figure.caption(top, axis.title("T(k)"), note)
+    margin = max(0.3, 0.02 * furthest)
+    low, high = -margin, furthest + margin
+    figure.axis("x", low, high, whole_tics(low, high, 12))
+    figure.add("set yrange [0:*]", "set xlabel 'responders'")
+    figure.panel(LEFT, RIGHT, top, top + 400)
+    figure.height = round(top + 460)
+
+
+def _slope(sweep: Shootdown, axis: Axis, scale: float) -> str:
+    if sweep.fit is None:
+        return "one count of responders only"
+    text = f"slope {axis.figure(sweep.fit.slope * scale)} {axis.unit} per responder"
+    if sweep.fit.interval is None:
+        return text
+    low, high = (axis.figure(end * scale) for end in sweep.fit.interval)
+    return f"{text} (95 %: {low} to {high})"
+
+
+def _spread_runs(sweep: Shootdown, furthest: int) -> tuple[Values, Values]:
+    """Each run's median beside its count of responders, spread a little so that they do not hide
+    each other."""
+    x, y = [], []
+    for point in sweep.points:
+        medians = spread_out(point.runs, _MARKS_A_COUNT)
+        # The same figure every time: the spread is not random.
+        beside = ((np.arange(len(medians)) * 0.6180339887) % 1 - 0.5) * 0.02 * max(0.6, furthest)
+        x.append(point.x + beside)
+        y.append(medians)
+    return np.concatenate(x), np.concatenate(y)
