@@ -15,7 +15,8 @@ from klat.explain.symbols import Function, Symbols
 from klat.explain.trace import Block, Executed
 from klat.explain.windows import Content
 from klat.lab import elf
-from klat.report.text import explanation_text
+from klat.report import explanation as report
+from klat.report.renderers import terminal
 
 SOURCE = """\
 	.globl work
@@ -127,10 +128,10 @@ def test_the_table_has_the_lines_below_their_function():
     new = replace(explained.NEW, lines={"read": {"fs/read.c:7": 75, "fs/read.c:8": 45}})
     shown = [
         re.split(r"  +", line.strip())
-        for line in explanation_text.table(explained.explanation(base, new), 20)
+        for line in terminal.lines(report.document(explained.explanation(base, new), 20), False)
     ]
     at = [line[0] for line in shown].index("read")
     assert shown[at + 1] == ["fs/read.c:7", "60", "75", "+15"]
     assert shown[at + 2] == ["fs/read.c:8", "40", "45", "+5"]
-    alone = "\n".join(explanation_text.table(explained.explanation(base), 20))
+    alone = "\n".join(terminal.lines(report.document(explained.explanation(base), 20), False))
     assert re.search(r"\nread .*\n  fs/read.c:7 +60 +12.1 %\n  fs/read.c:8 +40 ", alone)

@@ -10,6 +10,7 @@ from explained import BASE, NEW, explanation, side
 from test_page import HOSTILE, Page, browse
 
 from klat.explain.explanation import Side, differences
+from klat.report.document import Line
 from klat.report.html import icicle, page
 
 pytest.importorskip("jinja2")
@@ -124,7 +125,7 @@ def test_what_is_not_explained_is_said_first():
 def test_what_ran_is_told_as_in_the_text():
     from klat.report.html.explanation_page import explanation_page
 
-    story = ["", "what ran, in order:", f"  600  {HOSTILE}"]
+    story = [Line("what ran, in order:"), Line(f"600  {HOSTILE}", 1)]
     found = Page(explanation_page(page.templates(), explanation(BASE, NEW), story))
     assert f"What ran what ran, in order: 600 {HOSTILE} By call chain" in found.text
 

@@ -6,7 +6,8 @@ import pytest
 from explained import BASE, NEW, explanation, side
 
 from klat.explain.explanation import Side
-from klat.report.text import explanation_text
+from klat.report import explanation as report
+from klat.report.renderers import terminal
 from klat.report.text.columns import WIDTH
 
 LONG = side(
@@ -14,22 +15,21 @@ LONG = side(
 )
 
 
-def heading(*sides: Side) -> list[str]:
-    return list(explanation_text.heading(explanation(*sides)))
+def lines(least: int | None, *sides: Side) -> list[str]:
+    return list(terminal.lines(report.document(explanation(*sides), least), colour=False))
 
 
 def table(least: int | None, *sides: Side) -> list[list[str]]:
-    """The words of each line that has numbers."""
-    lines = explanation_text.table(explanation(*sides), least)
-    return [line.split() for line in lines if line]
+    """The words of each line of the table, which follows the second empty line."""
+    text = lines(least, *sides)
+    start = text.index("", text.index("") + 1)
+    return [line.split() for line in text[start:] if line]
 
 
 @pytest.mark.parametrize("sides", [(LONG,), (LONG, NEW), (BASE, LONG), (BASE, NEW)])
 def test_lines_fit_80_columns(sides):
-    found = explanation(*sides)
-    lines = [*explanation_text.heading(found), *explanation_text.table(found, 20)]
-    lines += explanation_text.path(found)
-    assert max(map(len, lines)) <= WIDTH == 80
+    text = [*lines(20, *sides), *report.path(explanation(*sides))]
+    assert max(map(len, text)) <= WIDTH == 80
 
 
 def test_one_side_has_its_functions_by_size_and_the_sum():
@@ -72,12 +72,14 @@ def test_the_lines_of_a_difference_add_up_to_the_sum(least):
 @pytest.mark.parametrize("missing", [-3, 1])
 def test_a_residual_is_shown_and_makes_it_invalid(missing):
     wrong = side("rt", {"read": 100}, missing=missing)
-    assert f"      NOT EXPLAINED: {missing:+,} instructions belong to no function" in heading(wrong)
+    assert f"      NOT EXPLAINED: {missing:+,} instructions belong to no function" in lines(
+        20, wrong
+    )
     assert not explanation(BASE, wrong).valid
-    assert explanation(BASE, NEW).valid and not any("NOT" in line for line in heading(BASE, NEW))
+    assert explanation(BASE, NEW).valid and not any("NOT" in line for line in lines(20, BASE, NEW))
 
 
 def test_a_doubt_is_shown_and_makes_it_invalid():
     doubtful = replace(NEW, sample=replace(NEW.sample, doubt="it may be another sample"))
-    assert "      NOT EXPLAINED: it may be another sample" in heading(BASE, doubtful)
+    assert "      NOT EXPLAINED: it may be another sample" in lines(20, BASE, doubtful)
     assert not explanation(BASE, doubtful).valid

@@ -128,7 +128,8 @@ def _explain(arguments: argparse.Namespace) -> None:
     from klat.base.process import Stopped
     from klat.lab import explaining
     from klat.lab.choosing import Wanted
-    from klat.report.text import explanation_text
+    from klat.report.explanation import document
+    from klat.report.renderers import terminal
 
     benchmark, _, metric = arguments.metric.partition(".")
     wanted = Wanted(benchmark, metric)
@@ -140,5 +141,5 @@ def _explain(arguments: argparse.Namespace) -> None:
     except Stopped:
         raise KlatError("stopped") from None
     print()
-    for line in (*explanation_text.heading(explanation), *explanation_text.table(explanation)):
+    for line in terminal.lines(document(explanation), colour=False):
         print(line, flush=True)

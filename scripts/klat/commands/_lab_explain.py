@@ -250,8 +250,9 @@ def _wanted(arguments: argparse.Namespace) -> Wanted:
 
 def _explain_one(paths: list[Path], wanted: Wanted, arguments: argparse.Namespace) -> int:
     from klat.lab import choosing, explaining
+    from klat.report import explanation
     from klat.report.html import page
-    from klat.report.text import explanation_text
+    from klat.report.renderers import terminal
 
     environment = page.templates() if arguments.html else None
     debug = dict(arguments.vmlinux)
@@ -259,16 +260,11 @@ def _explain_one(paths: list[Path], wanted: Wanted, arguments: argparse.Namespac
         raise KlatError("--vmlinux NEW=FILE: NEW is not given")
     kernels = [debug.get(side) for side in _SIDES[: len(paths)]]
     result = explaining.explain(paths, wanted, say, kernels, arguments.least)
-    typical = wanted.quantile == choosing.TYPICAL
-    story = [] if typical else list(explanation_text.story_lines(result))
+    story = [] if wanted.quantile == choosing.TYPICAL else list(explanation.story_blocks(result))
     if arguments.format == "text":
-        lines = [
-            *explanation_text.heading(result),
-            *explanation_text.table(result, arguments.least),
-        ]
-        if arguments.path:
-            lines += ["", *explanation_text.path(result)]
-        for line in [*lines, *story]:
+        report = explanation.document(result, arguments.least, story=story)
+        path = explanation.path(result) if arguments.path else ()
+        for line in (*terminal.lines(report, colour=False), *path):
             print(line)
     else:
         for side in result.sides:
@@ -288,11 +284,12 @@ def _explain_one(paths: list[Path], wanted: Wanted, arguments: argparse.Namespac
 
 
 def _print_each(explanations: Sequence[Explanation]) -> int:
-    from klat.report.text import explanation_text
+    from klat.report.explanation import document
+    from klat.report.renderers import terminal
 
     for number, e in enumerate(explanations):
         if number:
             print()
-        for line in (*explanation_text.heading(e), *explanation_text.largest(e, _LARGEST)):
+        for line in terminal.lines(document(e, most=_LARGEST), colour=False):
             print(line)
     return 0 if all(e.valid for e in explanations) else 3

@@ -37,7 +37,7 @@ class Column:
     overview: bool = False
     brief: bool = False
     below: bool = False
-    cut: bool = False
+    wraps: bool = False
 
     def heading(self, unit: str) -> str:
         """The title with the unit, for tables that have no other place for it."""

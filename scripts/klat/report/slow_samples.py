@@ -160,7 +160,7 @@ def _timeline(traced: TracedSession, split: SplitSample) -> Iterator[Block]:
         more = f"; other causes took {_us(traced, line.others)} of it" if line.others else ""
         cells = (_us(traced, time), str(line.cpu), line.cause + more)
         rows.append(Row(_us(traced, start), cells))
-    columns = (Column("us"), Column("CPU"), Column("cause", left=True, cut=True))
+    columns = (Column("us"), Column("CPU"), Column("cause", left=True, wraps=True))
     yield Table("", columns, tuple(rows), "from, us", 1, right=True)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -12,9 +12,11 @@ from typing import Any
 from klat.explain.explanation import calls_in_order
 from klat.explain.explanation import Explanation, FunctionDifference, Side, differences
 from klat.base.errors import printable
+from klat.report.document import Block
 from klat.report.html import page
 from klat.report.html.icicle import Box, Icicle, Shades, icicles
-from klat.report.text import explanation_text
+from klat.report import explanation as words
+from klat.report.renderers import terminal
 
 _SCRIPT = "explanation.js"
 _MOST_CALLS = 4000
@@ -27,8 +29,10 @@ class SidePart:
     icicle: Icicle
 
 
-def explanation_page(environment: Any, explanation: Explanation, story: Sequence[str] = ()) -> str:
-    """The page. `story` has the lines of the text report on what ran during the sample, if there are any."""
+def explanation_page(
+    environment: Any, explanation: Explanation, story: Iterable[Block] = ()
+) -> str:
+    """The page. `story` is what ran during the sample."""
     sides = explanation.sides
     two = len(sides) > 1
     differing = differences(sides[0], sides[-1])
@@ -51,8 +55,8 @@ def explanation_page(environment: Any, explanation: Explanation, story: Sequence
         tip=lambda part, box: _tip(part, box, by_name, two),
         calls=list(islice(calls, _MOST_CALLS)),
         more_calls=sum(1 for _ in calls),
-        story=story,
-        words=explanation_text,
+        story=[line for block in story for line in terminal.block_lines(block)],
+        words=words,
         script=script,
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
     )

@@ -15,17 +15,22 @@ _COLOURS = {"same": "36", "faster": "32", "slower": "31", "open": "33", "refused
 
 def lines(document: Document, colour: bool) -> Iterator[str]:
     """`colour` only for a terminal."""
-    for section in document.sections:
-        for block in () if section.detail else section.blocks:
-            if not (section.refused and isinstance(block, Verdicts)):
-                yield from _block(block, colour)
-    for term in document.terms:
-        yield from wrapped(term)
+    body = [
+        line
+        for section in document.sections
+        for block in (() if section.detail else section.blocks)
+        if not (section.refused and isinstance(block, Verdicts))
+        for line in block_lines(block, colour)
+    ]
+    end = [line for term in document.terms for line in wrapped(term)]
     if document.outcome.text:
-        yield from wrapped(f"{document.outcome.text} (status {document.status})", "", "    ")
+        end += wrapped(f"{document.outcome.text} (status {document.status})", "", "    ")
+    while body and not body[-1] and not end:
+        body.pop()
+    yield from (*body, *end)
 
 
-def _block(block: Block, colour: bool) -> Iterator[str]:
+def block_lines(block: Block, colour: bool = False) -> Iterator[str]:
     match block:
         case Facts():
             yield from wrapped(block.title)
@@ -155,7 +160,7 @@ def table_lines(table: Table, widths: Sequence[int] = (), colour: bool = False) 
     last = len(table.columns)
     own = column_widths(_cells(table))
     while not widths and last > 1 and 2 * table.level + sum(own[: last + 1]) + last > WIDTH:
-        if table.columns[last - 1].cut:
+        if table.columns[last - 1].wraps:
             break
         last -= 1
     if last == len(table.columns):
@@ -180,7 +185,8 @@ def _table_lines(table: Table, widths: Sequence[int], colour: bool) -> Iterator[
     gap = "  " if len(indent) + sum(widths) + 2 * (len(widths) - 1) <= WIDTH else " "
     columns = (Column("", left=not table.right), *table.columns)
     titles, *cells = _cells(table)
-    yield indent + gap.join(map(_placed, titles, widths, columns)).rstrip()
+    if any(titles):
+        yield indent + gap.join(map(_placed, titles, widths, columns)).rstrip()
     texts = iter(cells)
     for row in table.rows:
         if isinstance(row, Line):
@@ -192,8 +198,11 @@ def _table_lines(table: Table, widths: Sequence[int], colour: bool) -> Iterator[
             for i, cell in enumerate(row.cells, 1):
                 if isinstance(cell, Word):
                     placed[i] = placed[i].replace(cell.text, _painted(cell, colour))
-            line = f"{indent}{gap.join(placed)}".rstrip()
-            yield line[:WIDTH] if columns[-1].cut else line
+            if columns[-1].wraps:
+                first = indent + gap.join([*placed[:-1], ""])
+                yield from wrapped(placed[-1], first, " " * len(first))
+            else:
+                yield f"{indent}{gap.join(placed)}".rstrip()
 
 
 def _line(line: Line) -> list[str]:

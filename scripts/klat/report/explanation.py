@@ -1,9 +1,9 @@
-"""An explanation as text for a terminal of 80 columns."""
+"""An explanation as a Document, and the words that its page shares."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from klat.explain import story
 from klat.explain.explanation import (
@@ -15,7 +15,9 @@ from klat.explain.explanation import (
     usual_least,
 )
 from klat.explain.story import Holdup, Stretch
-from klat.report.text.columns import WIDTH, aligned, column_widths, params_text, wrapped
+from klat.report.document import Block, Column, Document, Line, Paragraph, Row, Section, Table
+from klat.report.document import Word
+from klat.report.text.columns import WIDTH, params_text
 
 
 _NAME = 30
@@ -29,21 +31,38 @@ BY_NAME = (
 )
 
 
-def heading(explanation: Explanation) -> Iterator[str]:
+def document(
+    explanation: Explanation,
+    least: int | None = None,
+    most: int | None = None,
+    story: Iterable[Block] = (),
+) -> Document:
+    """The functions. Those below `least` instructions (default: usual_least()) share a line. With `most`, only so
+    many of one side, whatever their instructions. `story` is what ran during the sample."""
+    base, *new = explanation.sides
+    if least is None and most is None:
+        least = usual_least(explanation.sides)
+    tables = _differences(base, new[0], least or 0) if new else [_one_side(base, least or 0, most)]
+    blocks = (*_heading(explanation), *tables, *story)
+    section = Section("Functions", blocks)
+    return Document(explanation.metric, Word(""), 0, (section,), ())
+
+
+def _heading(explanation: Explanation) -> Iterator[Block]:
     params = params_text(dict(explanation.params))
     metric = " ".join([explanation.metric, params]).strip()
-    yield from wrapped(f"{metric}, {explanation.which}, in instructions", "")
-    yield ""
+    yield Paragraph(f"{metric}, {explanation.which}, in instructions")
     for side, name in zip(explanation.sides, ("BASE", "NEW")):
         start = f"{name:4}  " if len(explanation.sides) > 1 else ""
-        yield from wrapped(f"{side.label}, {side.release}: {size(side.sample)}", start, "      ")
+        yield Line(f"{start}{side.label}, {side.release}: {size(side.sample)}")
         if side.kinds:
-            yield from wrapped(kinds(side), "      ")
+            yield Line(kinds(side), 3)
         if side.sample.residual:
-            yield f"      NOT EXPLAINED: {side.sample.residual:+,} instructions belong to no function"
+            residual = f"{side.sample.residual:+,} instructions belong to no function"
+            yield Line(f"NOT EXPLAINED: {residual}", 3)
         if side.sample.doubt:
-            yield from wrapped(f"NOT EXPLAINED: {side.sample.doubt}", "      ")
-    yield ""
+            yield Line(f"NOT EXPLAINED: {side.sample.doubt}", 3)
+    yield Line("")
 
 
 def size(sample: ExplainedSample) -> str:
@@ -76,72 +95,52 @@ def _paths(count: int) -> str:
     return f" ({count} paths)" if count > 1 else ""
 
 
-def table(explanation: Explanation, least: int | None = None) -> Iterator[str]:
-    """The table by function. Functions below `least` instructions (default: usual_least()) share a line."""
-    if least is None:
-        least = usual_least(explanation.sides)
-    if len(explanation.sides) > 1:
-        yield from _differences(explanation.sides[0], explanation.sides[1], least)
-    else:
-        yield from _one_side(explanation.sides[0], least)
-
-
-def largest(explanation: Explanation, most: int) -> Iterator[str]:
-    """The `most` largest functions of one side, and a line for the others."""
-    yield from _one_side(explanation.sides[0], 0, most)
-
-
-def _one_side(side: Side, least: int, most: int | None = None) -> Iterator[str]:
+def _one_side(side: Side, least: int, most: int | None = None) -> Table:
     sample, functions = side.sample, side.sample.functions
     ordered = [(name, count) for name, count in functions.own.most_common() if count]
     shown = [(name, count) for name, count in ordered if count >= least][:most]
-    rows = [["function", "own", "share", "calls", "with callees"]]
+    rows: list[Row] = []
+
+    def add(name: str, count: int, *more: int) -> None:
+        share = f"{100 * count / sample.ticks:.1f} %"
+        rows.append(Row(name, (f"{count:,}", share, *(f"{number:,}" for number in more))))
+
     for name, count in shown:
-        numbers = [functions.calls[name], functions.with_callees[name]]
-        rows.append(
-            [name, f"{count:,}", _share(count, sample), *(f"{number:,}" for number in numbers)]
-        )
-        for line, (count, _) in _top_lines([side], name):
-            rows.append([_INDENT + line, f"{count:,}", _share(count, sample), "", ""])
-    rest = ordered[len(shown) :]
-    if rest:
-        count = sum(count for _, count in rest)
-        others = _others(len(rest), least if most is None else 0)
-        rows.append([others, f"{count:,}", _share(count, sample), "", ""])
+        add(name, count, functions.calls[name], functions.with_callees[name])
+        for line, (of_line, _) in _top_lines([side], name):
+            add(_INDENT + line, of_line)
+    if rest := ordered[len(shown) :]:
+        add(_others(len(rest), least), sum(count for _, count in rest))
     if sample.idle:
-        rows.append(["idle time, skipped", f"{sample.idle:,}", _share(sample.idle, sample), "", ""])
-    rows.append(["sum", f"{sample.ticks:,}", "", "", ""])
-    yield from _lines(rows)
+        add("idle time, skipped", sample.idle)
+    rows.append(Row("sum", (f"{sample.ticks:,}",)))
+    return _table(("own", "share", "calls", "with callees"), rows)
 
 
-def _differences(base: Side, new: Side, least: int) -> Iterator[str]:
+def _differences(base: Side, new: Side, least: int) -> Iterator[Block]:
     differing = differences(base, new)
     shown = [f for f in differing if abs(f.difference) >= least]
     rest = [f for f in differing if abs(f.difference) < least]
-    rows = [
-        ["", "own", "", "", "calls", "", "with callees", ""],
-        ["function", "BASE", "NEW", "NEW-BASE", "BASE", "NEW", "BASE", "NEW"],
-    ]
+    rows = [Row("function", ("BASE", "NEW", "NEW-BASE", "BASE", "NEW", "BASE", "NEW"))]
     for f in shown:
         numbers = [*f.calls, *f.with_callees]
         name = f.name if all(f.exists) else f.name + _MARK
-        rows.append([name, *_pair(f.own), *(f"{number:,}" for number in numbers)])
+        rows.append(Row(name, (*_pair(f.own), *(f"{number:,}" for number in numbers))))
         for line, counts in _top_lines([base, new], f.name):
             cells = _pair(counts)
             if not (base.lines and new.lines):
                 cells = [cells[0] if base.lines else "", cells[1] if new.lines else "", ""]
-            rows.append([_INDENT + line, *cells, *[""] * 4])
+            rows.append(Row(_INDENT + line, tuple(cells)))
     if rest:
         totals = (sum(f.own[0] for f in rest), sum(f.own[1] for f in rest))
-        rows.append([_others(len(rest), least), *_pair(totals), *[""] * 4])
+        rows.append(Row(_others(len(rest), least), tuple(_pair(totals))))
     idle = (base.sample.idle, new.sample.idle)
     if any(idle):
-        rows.append(["idle time, skipped", *_pair(idle), *[""] * 4])
-    rows.append(["sum", *_pair((base.sample.ticks, new.sample.ticks)), *[""] * 4])
-    yield from _lines(rows)
+        rows.append(Row("idle time, skipped", tuple(_pair(idle))))
+    rows.append(Row("sum", tuple(_pair((base.sample.ticks, new.sample.ticks)))))
+    yield _table(("own", "", "", "calls", "", "with callees", ""), rows, "")
     if not all(all(f.exists) for f in shown):
-        yield ""
-        yield from wrapped(f"* {BY_NAME}", "", "  ")
+        yield Line(f"* {BY_NAME}")
 
 
 def _top_lines(sides: Sequence[Side], name: str) -> list[tuple[str, tuple[int, int]]]:
@@ -157,22 +156,21 @@ def _top_lines(sides: Sequence[Side], name: str) -> list[tuple[str, tuple[int, i
     return counted[:_SOURCE_LINES]
 
 
-def _lines(rows: list[list[str]]) -> Iterator[str]:
-    _, *numbers = column_widths(rows)
+def _table(titles: Sequence[str], rows: Sequence[Row], names: str = "function") -> Table:
+    """Long names are cut, to leave room for the numbers in a terminal."""
+    numbers = [
+        max(len(title), *(len(str(cell)) for row in rows for cell in row.cells[i : i + 1]))
+        for i, title in enumerate(titles)
+    ]
     # len(numbers): a space before each number.
     room = min(_NAME, WIDTH - sum(numbers) - len(numbers))
-    rows = [[_cut(name, room), *cells] for name, *cells in rows]
-    widths = column_widths(rows)
-    for row in rows:
-        yield aligned(row, widths, left=1)
+    gap = [""] * len(titles)
+    cut = (Row(_cut(row.name, room), (*row.cells, *gap[len(row.cells) :])) for row in rows)
+    return Table("", tuple(map(Column, titles)), tuple(cut), names, 0)
 
 
 def _others(count: int, least: int) -> str:
     return f"{count} other{'s' * (count > 1)}" + (f", each below {least:,}" if least else "")
-
-
-def _share(count: int, sample: ExplainedSample) -> str:
-    return f"{100 * count / sample.ticks:.1f} %"
 
 
 def _cut(name: str, room: int) -> str:
@@ -201,38 +199,34 @@ _HELD = 3
 _A_TASK = "a task"
 
 
-def story_lines(explanation: Explanation) -> Iterator[str]:
+def story_blocks(explanation: Explanation) -> Iterator[Block]:
     for side in explanation.sides:
-        yield ""
         if len(explanation.sides) > 1:
-            yield f"{side.label}"
-        yield from _side(side, explanation.from_deadline)
+            yield Line(side.label)
+        yield from _story(side, explanation.from_deadline)
 
 
-def _side(side: Side, from_deadline: bool) -> Iterator[str]:
+def _story(side: Side, from_deadline: bool) -> Iterator[Block]:
     stretches = story.tell(side.symbols, side.sample.contents)
-    room = len(f"{side.sample.ticks:,}")
     waits = story.holdups(stretches, from_deadline)
-    if waits:
-        yield "held up, longest first:"
-        for holdup in waits[:_HELD]:
-            yield from _counted(holdup.instructions, _holdup(holdup), room)
-    if len(waits) > _HELD:
-        count = sum(holdup.instructions for holdup in waits[_HELD:])
-        yield from _counted(count, f"{len(waits) - _HELD} more", room)
-    yield "what ran, in order:"
-    for stretch in stretches[:_STRETCHES]:
-        yield from _counted(stretch.instructions, _stretch(stretch), room)
-    left = stretches[_STRETCHES:]
-    if left:
+    counted = [(holdup.instructions, _holdup(holdup)) for holdup in waits[:_HELD]]
+    if rest := waits[_HELD:]:
+        counted.append((sum(holdup.instructions for holdup in rest), f"{len(rest)} more"))
+    rows: list[Line | Row] = []
+    if counted:
+        rows += [Line("held up, longest first:"), *map(_counted, counted)]
+    counted = [(stretch.instructions, _stretch(stretch)) for stretch in stretches[:_STRETCHES]]
+    if left := stretches[_STRETCHES:]:
         count = sum(stretch.instructions for stretch in left)
-        yield from _counted(count, f"{len(left)} further stretches", room)
+        counted.append((count, f"{len(left)} further stretches"))
     if side.sample.idle:
-        yield from _counted(side.sample.idle, "idle time, skipped", room)
+        counted.append((side.sample.idle, "idle time, skipped"))
+    rows += [Line("what ran, in order:"), *map(_counted, counted)]
+    yield Table("", (Column("", left=True, wraps=True),), tuple(rows), "", 1, right=True)
 
 
-def _counted(count: int, text: str, room: int) -> list[str]:
-    return wrapped(text, "  " + f"{count:,}".rjust(room) + "  ", " " * (room + 6))
+def _counted(counted: tuple[int, str]) -> Row:
+    return Row(f"{counted[0]:,}", (counted[1],))
 
 
 def _holdup(holdup: Holdup) -> str:
