@@ -5,14 +5,16 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from harness import ROOT, Done, command
+from harness import FOLDERS, ROOT, Done, command
 
-# Without the settings of a make above this one. Not optimised, which compiles in half of the time.
+# Without the settings of a make above this one.
 ENVIRONMENT = {
     name: value
     for name, value in os.environ.items()
     if name not in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS", "RUNS", "LABEL", "SUDO_UID", "SUDO_GID")
-} | {"CFLAGS": "-O0"}
+}
+# Compiles in half of the time.
+NOT_OPTIMISED = "CFLAGS=-O0"
 
 
 def make(
@@ -35,8 +37,20 @@ def copy_tree(target: Path) -> Path:
     for name in filter(None, listed.out.split("\0")):
         if (ROOT / name).is_file():
             (target / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(ROOT / name, target / name)
+            shutil.copy2(ROOT / name, target / name)
     return target
+
+
+def add_objects(tree: Path) -> None:
+    """What `make` has compiled here, with its times: in the copy it compiles what differs, and links."""
+    here, there = ROOT / "build", tree / "build"
+    there.mkdir()
+    for folder in {"lib", "depend", *(folder.parts[0] for folder in FOLDERS.values())}:
+        shutil.copytree(here / folder, there / folder)
+    shutil.copy2(here / "prerequisites", there)
+    # The compiler is given the name of the tree, so that it can leave that out.
+    (there / "flags").write_text((here / "flags").read_text().replace(str(ROOT), str(tree)))
+    shutil.copystat(here / "flags", there / "flags")
 
 
 def files_below(path: Path) -> set[str]:

@@ -2,17 +2,22 @@
 
 from pathlib import Path
 
+import pytest
 from harness import command
-from source_copies import copy_tree, files_below, make
+from source_copies import ENVIRONMENT, add_objects, copy_tree, files_below, make
+
+# Older than what is built here, and so are the files of the tarball: see add_objects().
+COMMITTED = ENVIRONMENT | {"GIT_COMMITTER_DATE": "2001-01-01T00:00:00Z"}
 
 
-def committed(target: Path) -> tuple[Path, str]:
-    """A copy of the tree with a commit, and that commit."""
-    copy = copy_tree(target)
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the tree with a commit."""
+    copy = copy_tree(tmp_path_factory.mktemp("tree"))
     author = ["-c", "user.name=x", "-c", "user.email=x@example.org"]
     for words in (["init", "-q"], ["add", "-A"], [*author, "commit", "-qm", "x"]):
-        assert command(["git", *words], cwd=copy).status == 0
-    return copy, command(["git", "rev-parse", "--short=12", "HEAD"], cwd=copy).out.strip()
+        assert command(["git", *words], cwd=copy, env=COMMITTED).status == 0
+    return copy
 
 
 def tarball_of(tree: Path) -> Path:
@@ -22,8 +27,8 @@ def tarball_of(tree: Path) -> Path:
     return tarball
 
 
-def test_a_tarball_builds_without_git_and_says_its_commit(tmp_path):
-    tree, commit = committed(tmp_path / "tree")
+def test_a_tarball_builds_without_git_and_says_its_commit(tree, tmp_path):
+    commit = command(["git", "rev-parse", "--short=12", "HEAD"], cwd=tree).out.strip()
     tarball = tarball_of(tree)
     assert command(["tar", "-xzf", tarball, "-C", tmp_path]).status == 0
     unpacked = tmp_path / tarball.name.removesuffix(".tar.gz")
@@ -32,6 +37,7 @@ def test_a_tarball_builds_without_git_and_says_its_commit(tmp_path):
     }
     done = command(["./klat", "--version"], cwd=unpacked)
     assert commit in done.out, str(done)
+    add_objects(unpacked)
     done = make(unpacked, "pipes/pipes")
     assert (done.status, done.err) == (0, ""), str(done)
     for words in (["pipes/pipes", "--version"], ["./klat", "--version"]):
@@ -39,8 +45,7 @@ def test_a_tarball_builds_without_git_and_says_its_commit(tmp_path):
         assert done.status == 0 and commit in done.out, str(done)
 
 
-def test_tarballs_of_a_commit_are_equal(tmp_path):
-    tree, _ = committed(tmp_path / "tree")
+def test_tarballs_of_a_commit_are_equal(tree, tmp_path):
     clone = tmp_path / "clone"
     words = ["sh", "-c", 'umask 077 && git clone -q "$0" "$1"', tree, clone]
     assert command(words).status == 0

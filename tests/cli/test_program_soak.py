@@ -40,14 +40,14 @@ def evidence(row: dict[str, str]) -> dict[str, int]:
 
 
 def test_every_period_is_a_sample(tmp_path, real_time):
-    session = soak("timer", tmp_path, 3, *CYCLIC, "--segment", "1")
-    assert [int(row["run"]) for row in session.rows] == [1, 2, 3]
+    session = soak("timer", tmp_path, 2, *CYCLIC, "--segment", "1")
+    assert [int(row["run"]) for row in session.rows] == [1, 2]
     assert all("soak=1" in row["params"].split(";") for row in session.rows)
     for row in session.rows:
         assert abs(int(row["n"]) - int(row["elapsed_ns"]) / PERIOD_NS) <= 2, row
         assert abs(evidence(row)["periods"] - int(row["n"])) <= 2, row
     total = sum(int(row["elapsed_ns"]) for row in session.rows)
-    assert 3e9 <= total < 4e9
+    assert 2e9 <= total < 3e9
 
 
 # A lap has LAP_BYTES of sample buffers: see lib/run/soak.c.
@@ -101,7 +101,7 @@ def test_injected_delays_are_in_the_iterations_that_have_them(
     program, metric, options, tmp_path, two_cpus, real_time
 ):
     limit_ns = 150_000
-    session = soak(program, tmp_path, 2, *options, "--inject", "200000", "--limit", str(limit_ns))
+    session = soak(program, tmp_path, 1, *options, "--inject", "200000", "--limit", str(limit_ns))
     (row,) = [row for row in session.rows if row["metric"] == metric]
     above = {
         int(kept["index"])
@@ -183,7 +183,7 @@ def test_every_injected_interruption_is_kept_with_its_time(tmp_path, two_cpus, r
     limit_ns, slack_ns = 300_000, 100_000
     options = (*CYCLIC, "--cpus", "1", "--limit", str(limit_ns))
     with interrupting(1, 1_500_000, 50_000_000) as spins:
-        session = soak("timer", tmp_path, 3, *options)
+        session = soak("timer", tmp_path, 2, *options)
     kept = {int(row["index"]): row for row in longest(session) if int(row["time_ns"])}
     late = {i: row for i, row in kept.items() if ticks_to_ns(session, int(row["value"])) > limit_ns}
     assert sum(evidence(row)["above_limit"] for row in session.rows) == len(late)
