@@ -9,7 +9,7 @@ from pathlib import Path
 
 import harness
 import pytest
-from harness import ROOT, SKIPPED, UNTRUSTED, USAGE, Done, assert_one_line, combined, command
+from harness import ROOT, SKIPPED, UNTRUSTED, Done, assert_one_line, combined, command
 from harness import json_of, refusing, run, works
 
 # A run of few iterations has to be ok: a preemption can be in its only sample of `teardown`.
@@ -165,24 +165,6 @@ def test_every_call_costs_something():
     assert writes["loop"] > 2 * small["loop"]
     for each in (small, pairs, writes):
         assert each["total"] >= 0.8 * (each["registration"] + each["loop"])
-
-
-@pytest.mark.parametrize(
-    "words, about",
-    [
-        (["--pairs", "0"], "from 1 to "),
-        (["--pairs", "10", "--active", "11"], "must not exceed --pairs 10"),
-        (["--active", "20", "--writes", "19"], "must not be below --active 20"),
-        (["--active", "0"], "from 1 to "),
-        (["--writes", "0"], "from 1 to "),
-        (["--backend", "kqueue"], "epoll|epoll-oneshot|"),
-    ],
-    ids=str,
-)
-def test_numbers_that_do_not_fit_are_refused(words, about):
-    done = run("eventloop", *words)
-    assert_one_line(done, "eventloop", USAGE)
-    assert about in done.err
 
 
 def test_select_says_how_many_it_can_watch():

@@ -75,11 +75,6 @@ def test_what_is_no_load_is_refused_with_the_list(words):
     assert done.err.rstrip().endswith(", ".join(NAMES)), str(done)
 
 
-@pytest.mark.parametrize("cpu", ["-1", "x", "", "1x", "4096", "100000"])
-def test_a_cpu_that_is_none_is_refused(cpu):
-    harness.assert_one_line(command([LOAD, "zero", "--cpu", cpu]), "load", USAGE)
-
-
 def test_populate_fills_memory_and_gives_it_back():
     with running("populate") as process:
         last, risen, fallen, deadline = 0, 0, 0, time.monotonic() + 10

@@ -7,7 +7,7 @@ from typing import Any
 
 import harness
 import pytest
-from harness import SKIPPED, UNTRUSTED, USAGE, Session, assert_one_line, command, json_of, measured
+from harness import SKIPPED, UNTRUSTED, Session, assert_one_line, command, json_of, measured
 from harness import path_of, run, until, works
 
 pytestmark = pytest.mark.alone
@@ -152,23 +152,6 @@ def test_a_lost_wake_up_would_hang_and_none_does(two_cpus):
 
 
 # What is refused
-
-
-@pytest.mark.parametrize(
-    "words, said",
-    [
-        (("--threads", "2"), "--mode star"),
-        (("--mode", "call", "--wake", "futex"), "--wake needs"),
-        (("--mode", "pass-epoll", "--wake", "spin"), "--wake needs"),
-        (("--wake", "spin", *ONE_CPU), "needs its own CPU"),
-        (("--mode", "call", *ONE_CPU), "takes 1 CPU"),
-        (("--mode", "star", "--cpus", "1"), "takes 2 CPUs"),
-    ],
-)
-def test_contradictions_are_one_line(words, said):
-    done = run("messages", *words)
-    assert_one_line(done, "messages", USAGE)
-    assert said in done.err
 
 
 def test_too_many_spinning_threads_for_the_cpus_are_skipped():

@@ -6,7 +6,7 @@ from typing import Any
 
 import harness
 import pytest
-from harness import UNTRUSTED, USAGE, Running, Session, assert_one_line, json_of, measured, run
+from harness import UNTRUSTED, Running, Session, json_of, measured, run
 from harness import until, works
 
 pytestmark = pytest.mark.alone
@@ -169,9 +169,3 @@ def test_system_v_semaphores_are_not_left_behind(root):
         running.process.wait(timeout=60)
         assert harness.gone(running.children) == set()
     assert sets() == before
-
-
-def test_no_time_to_sleep_is_a_contradiction():
-    done = run("semaphore", "--idle", "0")
-    assert_one_line(done, "semaphore", USAGE)
-    assert "--sleeps any" in done.err

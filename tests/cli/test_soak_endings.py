@@ -111,29 +111,6 @@ def test_stop_above_ends_at_the_first(tmp_path, real_time):
     assert evidence(session.rows[-1])["above_limit"] == 1
 
 
-@pytest.mark.parametrize(
-    "program, words, fault",
-    [
-        ("timer", (), "--soak needs --record"),
-        ("timer", ("--record", "x", "--iterations", "5"), "--soak needs --record, and excludes"),
-        ("timer", ("--record", "x", "--mode", "periodic"), "needs --method nanosleep"),
-        ("timer", ("--record", "x", "--stop-above"), "--stop-above needs --limit"),
-        ("timer", ("--record", "x", "--limit", "0"), "--limit takes a whole number"),
-        ("pipes", ("--record", "x", "--mode", "one-way"), "cannot soak with these options"),
-        ("tlbflush", ("--record", "x", "--iterations", "5"), "--soak needs --record, and excludes"),
-        ("messages", ("--record", "x", "--mode", "call"), "between two threads that sleep"),
-        ("messages", ("--record", "x", "--wake", "spin"), "between two threads that sleep"),
-        ("transport", ("--record", "x", "--wait", "spin"), "--wait block, or with --rate"),
-        ("transport", ("--record", "x", "--listen", "9999"), "--listen or --connect"),
-    ],
-)
-def test_what_cannot_soak_is_refused(program, words, fault, tmp_path):
-    done = command([path_of(program), "--soak", "5", *words], cwd=tmp_path)
-    assert_one_line(done, program, USAGE)
-    assert fault in done.err
-    assert not os.listdir(tmp_path)
-
-
 @pytest.mark.parametrize("program", sorted({*PROGRAMS} - {*SOAKING}))
 def test_a_program_that_cannot_soak_names_those_that_can(program, tmp_path):
     done = command([path_of(program), "--soak", "5", "--record", "x"], cwd=tmp_path)
@@ -147,12 +124,6 @@ def test_a_limit_below_the_floor_is_refused_at_once(tmp_path):
     assert_one_line(done, "timer", FAILED)
     assert "--limit: 1 ns must be above the floor" in done.err
     assert done.seconds < 20
-
-
-def test_a_limit_alone_is_refused():
-    done = run("timer", "--limit", "5")
-    assert_one_line(done, "timer", USAGE)
-    assert "--limit needs --soak" in done.err
 
 
 def test_a_segment_whose_longest_samples_cannot_be_written_keeps_its_figures(tmp_path, real_time):

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import SKIPPED, UNTRUSTED, USAGE, Session, assert_one_line, command, json_of, path_of
+from harness import SKIPPED, UNTRUSTED, Session, assert_one_line, command, json_of, path_of
 from harness import run, until, works
 
 from klat.record.session import read_session
@@ -65,14 +65,6 @@ def test_the_negative_control_of_the_help_needs_interrupts_on_each_isa(two_cpus)
     (example,) = re.findall(r"tlbflush (.*)\n.*negative control", works("tlbflush", "--help").out)
     assert "--operation membarrier" in example
     assert run("tlbflush", *example.split()).status == UNTRUSTED
-
-
-@pytest.mark.parametrize(
-    "options", [("--pages", "2"), ("--initiators", "2"), ("--page-table", "freed")]
-)
-def test_membarrier_has_no_pages(options):
-    done = run("tlbflush", "--operation", "membarrier", *options)
-    assert_one_line(done, "tlbflush", USAGE)
 
 
 @pytest.mark.parametrize("operation, flushes", [("munmap", 1), ("mprotect", 2), ("madvise", 1)])
@@ -204,16 +196,6 @@ def test_meeting_another_costs_more_than_being_alone(two_cpus):
         return "" if met > alone else f"{met} when two meet, {alone} alone"
 
     until(attempt)
-
-
-def test_initiators_and_responders_exclude_each_other():
-    for more in (
-        ("--responders", "1"),
-        ("--responder-state", "sleeping"),
-        ("--cpus", "0,0"),
-        ("--cpus", "0"),
-    ):
-        assert_one_line(run("tlbflush", "--initiators", "2", *more), "tlbflush", USAGE)
 
 
 def test_more_initiators_than_cpus_is_a_skip():

@@ -16,7 +16,7 @@ from typing import Any
 
 import harness
 import pytest
-from harness import UNTRUSTED, USAGE, Session, assert_one_line, combined, command, injected, json_of
+from harness import UNTRUSTED, Session, assert_one_line, combined, command, injected, json_of
 from harness import path_of, run, until, works
 
 pytestmark = pytest.mark.usefixtures("two_cpus")
@@ -206,46 +206,6 @@ def test_rests_do_not_lower_a_rate():
         return "" if 0.95 < seconds < 1.06 else f"{seconds} s"
 
     until(attempt)
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["--peer", "process"],
-        ["--wait", "spin", "--cpus", "0,0"],
-        ["--rate", "49"],
-        ["--wait", "block", "--plant", "sleep"],
-        ["--bytes", "31"],
-        ["--bytes", "16777217"],
-        ["--cpus", "0"],
-        ["--peer", "netns"],
-        ["--peer", "remote", "--transport", "tcp"],
-        ["--listen", "7718"],
-        ["--listen", "7718", "--transport", "pipe"],
-        ["--listen", "7718", "--transport", "tcp", "--peer", "process"],
-        ["--listen", "7718", "--transport", "tcp", "--connect", "127.0.0.1:7718"],
-        ["--listen", "7718", "--transport", "tcp", "--rate", "100"],
-        ["--listen", "7718", "--transport", "tcp", "--cpus", "0,1"],
-        ["--transport", "tcp", "--connect", "127.0.0.1"],
-        ["--transport", "tcp", "--connect", "127.0.0.1:"],
-        ["--transport", "tcp", "--connect", "127.0.0.1:0"],
-        ["--transport", "tcp", "--connect", "127.0.0.1:65536"],
-        ["--transport", "tcp", "--connect", "127.0.0.1:1x"],
-        ["--transport", "tcp", "--connect", "localhost:80"],
-        ["--transport", "tcp", "--connect", "1" * 300 + ":80"],
-        ["--transport", "tcp", "--drop-every", "5"],
-        ["--transport", "udp", "--drop-every", "1"],
-        ["--transport", "udp", "--reorder-every", "1"],
-        ["--transport", "unix", "--reorder-every", "5"],
-        ["--transport", "tcp", "--duplicate-every", "5"],
-        ["--transport", "udp", "--datagram", "255"],
-        ["--transport", "tcp", "--interface", "lo"],
-        ["--transport", "multicast", "--interface", "a" * 16],
-    ],
-    ids=" ".join,
-)
-def test_what_cannot_be_is_one_line_and_status_2(words):
-    assert_one_line(run("transport", *words), "transport", USAGE)
 
 
 def test_a_peer_that_vanishes_ends_the_run():
