@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import made_tools
 from labs import ROOT
 
 # GRUB's default is the first kernel in the menu: the one with the highest version.
@@ -80,14 +81,7 @@ _BUILD_SECONDS = 900
 
 
 def _run(*words: str | Path) -> str:
-    done = subprocess.run(
-        [str(word) for word in words],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=_BUILD_SECONDS,
-        check=False,
-    )
+    done = made_tools.run(*words, seconds=_BUILD_SECONDS)
     assert done.returncode == 0, f"{words}: {done.stdout[-2000:]}{done.stderr[-4000:]}"
     return done.stdout.strip()
 

@@ -10,6 +10,7 @@ import tarfile
 from pathlib import Path
 from typing import Any
 
+import made_tools
 from written_sessions import SyntheticSession
 
 from klat.lab.experiment import Experiment
@@ -116,16 +117,8 @@ class Lab:
     def __call__(
         self, *words: str | Path, seconds: float = 120, **environment: str
     ) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            self.words(*words),
-            cwd=self.directory,
-            env=self.environment | environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=seconds,
-            check=False,
-        )
+        own = self.environment | environment
+        return made_tools.run(*self.words(*words), cwd=self.directory, env=own, seconds=seconds)
 
     def boot(
         self, kernel: Path, *more: str, **environment: Any

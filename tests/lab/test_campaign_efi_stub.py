@@ -6,6 +6,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import made_grub
+import made_tools
 import planted
 import pytest
 from made_kernels import unified, write
@@ -20,7 +21,7 @@ from klat.lab.architectures import AMD64
 STOCK, RT = "6.1.0-56-amd64", "6.1.0-56-rt-amd64"
 LINE = "root=/dev/sda1 ro initrd=\\initrd-{}"
 PARTITION = uuid.UUID("0ad95b2c-07c3-4f9b-8f42-32cbd05c0b6c")
-FINDMNT = f'#!/bin/sh\n[ "$4" = PARTUUID={PARTITION} ] && echo /efi\n'
+FINDMNT = f'[ "$4" = PARTUUID={PARTITION} ] && echo /efi'
 # The path of a file on the partition, as the firmware writes it.
 NODE = struct.pack("<IQQ16sBB", 2, 2048, 524288, PARTITION.bytes_le, 2, 2)
 
@@ -37,11 +38,10 @@ def option(title: str, file: str, line: str) -> bytes:
 
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    for name in ("sys/firmware/efi/efivars", "efi", "proc", "tools"):
+    for name in ("sys/firmware/efi/efivars", "efi", "proc"):
         (tmp_path / name).mkdir(parents=True)
     (tmp_path / "proc/cmdline").write_text(f"{LINE.format('stock')}\n")
-    (tmp_path / "tools/findmnt").write_text(FINDMNT)
-    (tmp_path / "tools/findmnt").chmod(0o755)
+    made_tools.script(tmp_path / "tools/findmnt", FINDMNT)
     for name, release in (("stock", STOCK), ("rt", RT)):
         planted.kernel(tmp_path / f"efi/vmlinuz-{name}", release=release)
     (tmp_path / "efi/shim").write_bytes(b"MZ")

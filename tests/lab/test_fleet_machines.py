@@ -12,6 +12,7 @@ from pathlib import Path
 
 import fleet_guests
 import harness
+import made_tools
 import pytest
 from campaign_image import DISK, opened
 from fleet_guests import Machine
@@ -53,15 +54,8 @@ def kernels(disk: Path) -> tuple[str, ...]:
 
 
 def ssh(machine: Machine, key: Path, command: str) -> subprocess.CompletedProcess[str]:
-    options = shlex.split(fleet_guests.SSH_OPTIONS)
-    return subprocess.run(
-        ["ssh", "-i", key, "-p", str(machine.port), *options, "root@127.0.0.1", command],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    options = ("-i", str(key), "-p", str(machine.port), *shlex.split(fleet_guests.SSH_OPTIONS))
+    return made_tools.run("ssh", *options, "root@127.0.0.1", command)
 
 
 def wait_for(machine: Machine, key: Path) -> None:

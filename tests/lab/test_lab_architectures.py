@@ -6,6 +6,7 @@ import shutil
 import struct
 from pathlib import Path
 
+import made_tools
 import planted
 import pytest
 
@@ -186,11 +187,8 @@ def test_a_missing_emulator_is_named_with_its_package(tmp_path, monkeypatch):
 
 
 def planted_emulator(directory: Path) -> None:
-    emulator = directory / RISCV64.emulator
-    emulator.write_text(
-        f"#!/bin/sh\n[ $1 = -L ] && echo {directory} || echo QEMU emulator version 7.2.1\n"
-    )
-    emulator.chmod(0o755)
+    says = f"[ $1 = -L ] && echo {directory} || echo QEMU emulator version 7.2.1"
+    made_tools.script(directory / RISCV64.emulator, says)
 
 
 def test_the_firmware_is_a_part_of_the_emulated_machine(tmp_path, monkeypatch):

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import explained
+import made_tools
 import planted
 import pytest
 from labs import ROOT, Lab, experiment, hash_of, write_session
@@ -150,14 +151,9 @@ def test_a_verdict_that_cannot_be_printed_ends_the_bisection(lab):
     )
     kept = {k: v for k, v in os.environ.items() if k != "PYTHONUNBUFFERED"}
     with open("/dev/full", "w") as full:
-        done = subprocess.run(
-            [sys.executable, "-B", "-c", program, *words],
-            env=kept | {"PYTHONPATH": str(ROOT / "scripts")},
-            stdout=full,
-            stderr=subprocess.PIPE,
-            text=True,
-            check=False,
-        )
+        environment = kept | {"PYTHONPATH": str(ROOT / "scripts")}
+        python = (sys.executable, "-B", "-c", program)
+        done = made_tools.run(*python, *words, env=environment, stdout=full, stderr=subprocess.PIPE)
     assert done.returncode == 255, done.stderr
 
 

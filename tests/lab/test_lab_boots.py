@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import harness
+import made_tools
 import planted
 import pytest
 from labs import ROOT
@@ -32,16 +33,8 @@ ARCHIVE = ("apt-get", "apt-cache", "cannot fetch", "Debian's keys")
 def klat(*words: str | Path, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     # With the user's own cache: kernels are fetched once.
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("SUDO_", "KLAT_PROGRAMS"))}
-    return subprocess.run(
-        [sys.executable, "-B", ROOT / "klat", *words],
-        cwd=cwd,
-        env=kept | environment,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=900,
-        check=False,
-    )
+    program = (sys.executable, "-B", ROOT / "klat")
+    return made_tools.run(*program, *words, cwd=cwd, env=kept | environment, seconds=900)
 
 
 def lab_run(*words: str | Path, cwd: Path, status: int = 0, **environment: str) -> list[str]:

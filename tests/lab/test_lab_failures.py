@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import harness
+import made_tools
 import planted
 import pytest
 from labs import ROOT, Lab, experiment, hash_of, header, tar_of, write_session
@@ -111,11 +112,8 @@ def test_an_emulator_that_fails_is_told_from_a_kernel(lab, tmp_path):
 
 
 def fake_qemu(directory: Path, text: str) -> str:
-    path = directory / "bin"
-    path.mkdir()
-    (path / "qemu-system-x86_64").write_text(f"#!/bin/sh\n{text}\n")
-    (path / "qemu-system-x86_64").chmod(0o755)
-    return f"{path}:{os.environ['PATH']}"
+    emulator = made_tools.script(directory / "bin/qemu-system-x86_64", text)
+    return f"{emulator.parent}:{os.environ['PATH']}"
 
 
 def test_without_qemu_the_package_is_named(lab, tmp_path):
@@ -272,10 +270,8 @@ def test_a_request_to_stop_ends_a_download(lab, tmp_path):
     apt = lab.cache / "klat/lab/apt"
     apt.mkdir(parents=True)
     (apt / "index.json").write_text(json.dumps([["busybox-static", "1", 1]]))
-    tools = tmp_path / "bin"
-    tools.mkdir()
-    (tools / "apt-get").write_text(f"#!/bin/sh\necho $$ >{tmp_path}/fetching\nexec sleep 60\n")
-    (tools / "apt-get").chmod(0o755)
+    fetches = f"echo $$ >{tmp_path}/fetching\nexec sleep 60"
+    tools = made_tools.script(tmp_path / "bin/apt-get", fetches).parent
     kernel = planted.kernel(tmp_path / "k")
     words = lab.words("run", "--kernel", f"a={kernel}", "--mode", "counted", "pipes")[3:]
     fetching = tmp_path / "fetching"

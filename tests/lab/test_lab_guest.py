@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import harness
+import made_tools
 import pytest
 from labs import experiment, header, tar_of_directory
 from written_sessions import SyntheticSession
@@ -126,17 +127,14 @@ def follow(
     (guest_root / "dev/zero").write_bytes(bytes(512))
     statuses = statuses or {"pipes": 0}
     for name, status in statuses.items():
-        program = guest_root / "bin" / name
-        program.write_text(PROGRAM)
-        program.chmod(0o755)
+        made_tools.script(guest_root / "bin" / name, PROGRAM)
         (guest_root / f"status.{name}").write_text(f"{status}\n")
     # Functions, for busybox's shell asks no file for what it has built in.
     stubs = [
         f"{name}() {{ :; }}" for name in ("mount", "insmod", "stty", "sync", "mknod", "reboot")
     ]
-    script = ["#!/bin/sh", *stubs, "poweroff() { exit 0; }", (ROOT / "lab/init").read_text()]
-    (guest_root / "init").write_text("\n".join(script))
-    (guest_root / "init").chmod(0o755)
+    lines = ["#!/bin/sh", *stubs, "poweroff() { exit 0; }", (ROOT / "lab/init").read_text()]
+    made_tools.script(guest_root / "init", "\n".join(lines))
     (guest_root / "klat/modules").write_text("")
     (guest_root / "klat/modules.last").write_text("")
     planned = plan_csv.to_csv(plan_csv.make([(name, arguments) for name in statuses], runs, 1))

@@ -3,13 +3,13 @@
 import hashlib
 import json
 import os
-import subprocess
 import sys
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import made_tools
 import planted
 import pytest
 from labs import Lab, experiment, member, tar_of, tar_of_directory
@@ -156,11 +156,10 @@ def a_record(directory: Path, boot: int) -> bytes:
 
 def delivering(lab: Lab, directory: Path, *tars: bytes) -> tuple[list[str], dict[str, Any]]:
     """Words and environment of a lab whose emulator is a script that puts these on the boots' disks."""
-    deliveries, emulator = directory / "deliveries", directory / "bin/qemu-system-x86_64"
+    deliveries = directory / "deliveries"
     deliveries.mkdir()
-    emulator.parent.mkdir()
-    emulator.write_text(FAKE.format(python=sys.executable, deliveries=str(deliveries)))
-    emulator.chmod(0o755)
+    text = FAKE.format(python=sys.executable, deliveries=str(deliveries))
+    emulator = made_tools.script(directory / "bin/qemu-system-x86_64", text)
     for boot, data in enumerate(tars, start=1):
         (deliveries / f"boot-{boot}").write_bytes(delivery_of(data))
     kernel = planted.kernel(directory / "k")
@@ -193,15 +192,8 @@ def test_the_lab_goes_on_after_a_hostile_guest(lab, tmp_path, name):
 @pytest.mark.parametrize("streams", ["2>&-", "2>/dev/full", "1>/dev/full", "0<&- 1>&- 2>&-"])
 def test_boots_are_recorded_whatever_the_streams_are(lab, tmp_path, streams):
     words, environment = delivering(lab, tmp_path, a_record(tmp_path, 1))
-    done = subprocess.run(
-        ["sh", "-c", f'"$@" {streams}', "sh", *lab.words(*words)],
-        cwd=lab.directory,
-        env=lab.environment | environment,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    own = {"cwd": lab.directory, "env": lab.environment | environment, "seconds": 120}
+    done = made_tools.run("sh", "-c", f'"$@" {streams}', "sh", *lab.words(*words), **own)
     assert done.returncode == 0, done.stderr
     (held,) = (lab.results / "planted").iterdir()
     record = read_session(held)

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import harness
+import made_tools
 import planted
 import pytest
 
@@ -30,6 +31,10 @@ RELEASE = "6.6.6-planted"
 def test_a_kernel_tells_its_release(tmp_path):
     found = image.inspect(planted.kernel(tmp_path / "k"), AMD64.format)
     assert found.release == RELEASE
+
+
+def zstd(data: bytes) -> bytes:
+    return subprocess.run(["zstd", "-qc"], input=data, capture_output=True, check=True).stdout
 
 
 def arm64(path: Path) -> None:
@@ -76,9 +81,7 @@ def test_what_is_no_kernel_for_here_is_refused_by_what_it_is(tmp_path, make, wha
         gzip.compress,
         bz2.compress,
         lzma.compress,
-        lambda data: subprocess.run(
-            ["zstd", "-c"], input=data, capture_output=True, check=True
-        ).stdout,
+        zstd,
     ],
 )
 def test_packed_data_is_unpacked_up_to_a_limit(pack):
@@ -134,10 +137,6 @@ def test_modules_of_another_kernel_are_refused(tmp_path):
 def test_modules_that_need_each_other_are_refused(tmp_path):
     with pytest.raises(KlatError, match="needs itself"):
         names(tree(tmp_path, a="b", b="a"), "a")
-
-
-def zstd(data: bytes) -> bytes:
-    return subprocess.run(["zstd", "-qc"], input=data, capture_output=True, check=True).stdout
 
 
 @pytest.mark.parametrize(
@@ -413,12 +412,9 @@ def test_a_build_that_is_kept_can_be_had_after_the_archive_has_a_newer_one(tmp_p
 
 def with_commands(directory: Path, **scripts: str) -> str:
     """A PATH on which these shell scripts come first."""
-    path = directory / "bin"
-    path.mkdir()
-    for name, script in scripts.items():
-        (path / name).write_text(f"#!/bin/sh\n{script}\n")
-        (path / name).chmod(0o755)
-    return f"{path}:{os.environ['PATH']}"
+    for name, text in scripts.items():
+        made_tools.script(directory / "bin" / name, text)
+    return f"{directory / 'bin'}:{os.environ['PATH']}"
 
 
 def test_a_package_that_cannot_be_unpacked_tells_why(lab, tmp_path, qemu):

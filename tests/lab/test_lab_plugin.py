@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import made_tools
 import pytest
 
 from klat.base.errors import KlatError
@@ -18,9 +19,7 @@ def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def emulator(directory: Path, says: str) -> qemu.Emulator:
-    path = directory / "qemu"
-    path.write_text(f"#!/bin/sh\necho 'qemu: {says}' >&2\nexit 1\n")
-    path.chmod(0o755)
+    path = made_tools.script(directory / "qemu", f"echo 'qemu: {says}' >&2\nexit 1")
     return qemu.Emulator(str(path), (9, 9), "9.9", AMD64)
 
 

@@ -5,6 +5,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import made_tools
 import pytest
 from labs import experiment, tar_of
 
@@ -118,9 +119,8 @@ def test_a_file_of_a_repeated_boot_that_is_too_large(tmp_path, monkeypatch, file
     """The plugin still writes after the guest has delivered its results."""
     if delivered:
         monkeypatch.setattr("klat.lab.boots.guest.receive", lambda *_: Delivery("complete", b""))
-    emulator = tmp_path / "qemu"
-    emulator.write_text(FILLS.format(python=sys.executable, file=file))
-    emulator.chmod(0o755)
+    text = FILLS.format(python=sys.executable, file=file)
+    emulator = made_tools.script(tmp_path / "qemu", text)
     planned = experiment(boots=1)
     again = boots.Booting(
         planned,

@@ -12,7 +12,9 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
+import made_tools
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -54,18 +56,18 @@ class Klat:
         patience: float = PATIENCE,
     ) -> subprocess.CompletedProcess[str]:
         """Runs klat to its end, which must have the status if one is given."""
-        done = subprocess.run(
-            [sys.executable, str(KLAT), *words],
-            cwd=self.directory,
-            env=self.environment(more),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=patience,
-            check=False,
-        )
+        done = self.run(sys.executable, KLAT, *words, env=self.environment(more), seconds=patience)
         assert status in (None, done.returncode), done.stderr
         return done
+
+    def run(self, *words: str | Path, **more: Any) -> subprocess.CompletedProcess[str]:
+        """Runs a program as the test would run klat."""
+        usual: dict[str, Any] = {
+            "cwd": self.directory,
+            "env": self.environment(),
+            "seconds": PATIENCE,
+        }
+        return made_tools.run(*words, **usual | more)
 
     def start(self, *words: str, more: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
         return subprocess.Popen(

@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+import made_tools
 import pytest
 
 # The parts of a grub.cfg of Debian 12 that matter.
@@ -123,9 +124,7 @@ def make(root: Path, patch: pytest.MonkeyPatch, name: str = "grub", config: str 
     (directory / "grubenv").write_text("saved_entry=other\n")
     reboot = f'echo "$*" > {root}/reboot\necho next_entry=$2 >> {directory}/grubenv'
     for tool_name, script in (("reboot", reboot), ("editenv", EDITENV), ("probe", "echo ext2")):
-        tool = tools / f"{name}-{tool_name}"
-        tool.write_text(f"#!/bin/sh\n{script}\n")
-        tool.chmod(0o755)
+        made_tools.script(tools / f"{name}-{tool_name}", script)
     patch.setenv("PATH", f"{tools}:/usr/bin:/bin")
 
 

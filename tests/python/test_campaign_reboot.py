@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import made_tools
 import pytest
 
 from klat.base.errors import KlatError
@@ -28,9 +29,8 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def reboot(directory: Path, failures: int, state: str = "running") -> int:
     """How often the reboot was requested."""
-    tool = directory / "systemctl"
-    tool.write_text(SYSTEMCTL.format(directory=directory, failures=failures, state=state))
-    tool.chmod(0o755)
+    text = SYSTEMCTL.format(directory=directory, failures=failures, state=state)
+    made_tools.script(directory / "systemctl", text)
     ThisMachine().reboot()
     return (directory / "asked").read_text().count("--no-block reboot")
 

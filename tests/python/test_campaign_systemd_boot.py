@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import made_kernels
+import made_tools
 import pytest
 from made_kernels import bzimage, write
 
@@ -72,11 +73,8 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / VARIABLES).mkdir(parents=True)
     variable(tmp_path, "LoaderInfo", "systemd-boot 252\0".encode("utf-16-le"))
     variable(tmp_path, "LoaderFeatures", (0x1FFF).to_bytes(8, "little"))
-    tool = tmp_path / "tools/bootctl"
-    tool.parent.mkdir()
     facts = {"root": tmp_path, "variables": VARIABLES, "vendor": systemd_boot._VENDOR}
-    tool.write_text(BOOTCTL.format(**facts))
-    tool.chmod(0o755)
+    tool = made_tools.script(tmp_path / "tools/bootctl", BOOTCTL.format(**facts))
     monkeypatch.setenv("PATH", f"{tool.parent}:/usr/bin:/bin")
     monkeypatch.setenv("SYSTEMD_COLORS", "1")
     return tmp_path

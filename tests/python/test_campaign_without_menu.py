@@ -5,6 +5,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import made_kernels
+import made_tools
 import pytest
 from test_campaign_engine import planned
 
@@ -38,8 +39,7 @@ def write(root: Path, name: str, text: str) -> None:
 
 
 def tool(root: Path, name: str, text: str) -> None:
-    write(root, f"tools/{name}", f"#!/bin/sh\n{text.replace('{root}', str(root))}")
-    (root / "tools" / name).chmod(0o755)
+    made_tools.script(root / "tools" / name, text.replace("{root}", str(root)))
 
 
 @pytest.fixture

@@ -8,13 +8,13 @@ import json
 import os
 import re
 import struct
-import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import fakes
+import made_tools
 import pytest
 from written_sessions import CPU
 
@@ -386,7 +386,8 @@ def test_each_refused_permission_is_found_alone(machine, check, severity, tried)
 def test_no_finding_is_without_a_test():
     planted = {check for check, *_ in PLANTED} | {check for check, *_ in TRIED}
     sources = Path(checks.__file__).parent.glob("*checks.py")
-    named = (re.findall(r'Finding\(\s+"([a-z-]+)"', source.read_text()) for source in sources)
+    begin = r'(?:Finding|spoils|distorts|note)\(\s+"([a-z-]+)"'
+    named = (re.findall(begin, source.read_text()) for source in sources)
     assert planted == {name for names in named for name in names}
 
 
@@ -546,14 +547,7 @@ def test_an_unwritable_results_directory_is_found(tmp_path):
 
 
 def test_doctor_answers_on_this_machine(tmp_path):
-    done = subprocess.run(
-        [sys.executable, fakes.KLAT, "doctor", "--format", "json"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=fakes.PATIENCE,
-        check=False,
-    )
+    done = made_tools.run(sys.executable, fakes.KLAT, "doctor", "--format", "json", cwd=tmp_path)
     assert done.stderr == ""
     assert done.returncode == int(json.loads(done.stdout)["spoiled"])
 

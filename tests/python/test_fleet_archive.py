@@ -5,6 +5,7 @@ import tarfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import made_tools
 import pytest
 
 from klat.base import programs
@@ -59,9 +60,7 @@ class Root:
             file.chmod(mode)
 
     def make(self, script: str) -> None:
-        (self.path / "tools").mkdir(exist_ok=True)
-        (self.path / "tools/make").write_text(f"#!/bin/sh\n{script}\n")
-        (self.path / "tools/make").chmod(0o755)
+        made_tools.script(self.path / "tools/make", script)
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+import made_tools
 import pytest
 from written_sessions import SyntheticSession
 
@@ -37,7 +38,6 @@ class Fleet:
     def __init__(self, root: Path, patch: pytest.MonkeyPatch, capture: pytest.CaptureFixture[str]):
         self.root, self._patch, self._capture = root, patch, capture
         self.tools = root / "tools"
-        self.tools.mkdir()
         self.tool("ansible", LIST)
         self.tool("ansible-playbook", PLAYBOOK)
         (root / "hosts.ini").write_text("m1\nm2\n")
@@ -46,8 +46,7 @@ class Fleet:
         patch.setattr(_fleet_playbook, "build_archive", lambda archive: None)
 
     def tool(self, name: str, text: str) -> None:
-        (self.tools / name).write_text(text)
-        (self.tools / name).chmod(0o755)
+        made_tools.script(self.tools / name, text)
 
     def __call__(self, *words: str, status: int = 0, action: str = "run") -> str:
         """What `klat fleet` prints."""

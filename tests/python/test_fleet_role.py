@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import made_tools
 import pytest
 from ansible.errors import AnsibleConnectionFailure, AnsibleError
 from written_sessions import SyntheticSession
@@ -63,7 +64,7 @@ class WatchedMachine(klat_watch.ActionModule):
 
 def test_the_syntax_is_ansibles():
     words = ("ansible-playbook", "--syntax-check", "-i", "localhost,", "ansible/fleet.yml")
-    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    done = made_tools.run(*words, cwd=ROOT)
     assert done.returncode == 0, done.stderr
 
 
@@ -124,11 +125,8 @@ READ = """\
 )
 def test_only_a_campaign_of_the_same_run_goes_on(tmp_path, status, answer, text):
     (tmp_path / "answer").write_text(json.dumps(answer) if status == 0 else answer)
-    write(
-        tmp_path / "bin/klat",
-        f"#!/bin/sh\ncat {tmp_path}/answer >&{1 + status // 2}; exit {status}\n",
-    )
-    (tmp_path / "bin/klat").chmod(0o755)
+    answers = f"cat {tmp_path}/answer >&{1 + status // 2}; exit {status}"
+    made_tools.script(tmp_path / "bin/klat", answers)
     done = play(tmp_path, READ, klat_prefix=tmp_path, klat_run="this")
     assert text in done.stdout, done
     assert (done.returncode == 0) == text.startswith("so "), done
@@ -161,15 +159,9 @@ def test_an_archive_is_refused_by_its_size_before_it_is_fetched(tmp_path, most, 
 
 def play(tmp_path: Path, book: str, **variables: object) -> subprocess.CompletedProcess[str]:
     (tmp_path / "book.yml").write_text(book)
-    return subprocess.run(
-        ("ansible-playbook", "-i", "m1,", "-e", json.dumps(variables, default=str), "book.yml"),
-        cwd=tmp_path,
-        env=os.environ | {"ANSIBLE_ROLES_PATH": str(ROLE.parent), "HOME": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    words = ("ansible-playbook", "-i", "m1,", "-e", json.dumps(variables, default=str), "book.yml")
+    own = {"ANSIBLE_ROLES_PATH": str(ROLE.parent), "HOME": str(tmp_path)}
+    return made_tools.run(*words, cwd=tmp_path, env=os.environ | own, seconds=120)
 
 
 def take_in(
@@ -184,15 +176,9 @@ def take_in(
     write(tmp_path / "cwd/tarfile.py", "raise SystemExit(9)")
     words = re.search(r"'(\S+python3)', '(-\S+)', '(klat\S+)'", FETCH.read_text())
     assert words
-    return subprocess.run(
-        [*words.groups(), archive, tmp_path / "results", host, *labels],
-        cwd=tmp_path / "cwd",
-        env=os.environ | {"PYTHONPATH": str(ROOT / "scripts")},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "scripts")}
+    arguments = (archive, tmp_path / "results", host, *labels)
+    return made_tools.run(*words.groups(), *arguments, cwd=tmp_path / "cwd", env=environment)
 
 
 def write(path: Path, text: str) -> None:

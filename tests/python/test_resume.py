@@ -47,16 +47,7 @@ def test_a_stopped_session_is_valid_and_its_own_advice_completes_it(klat, number
     kept = (session / "runs.csv").read_bytes()
 
     (advice,) = re.findall(r"to complete it: (.*)", err)
-    resumed = subprocess.run(
-        advice,
-        shell=True,
-        cwd=klat.directory,
-        env=klat.environment(),
-        capture_output=True,
-        text=True,
-        timeout=fakes.PATIENCE,
-        check=False,
-    )
+    resumed = klat.run("sh", "-c", advice)
     assert resumed.returncode == 0, resumed.stderr
     assert recorded_orders(session) == each_once(40)
     assert (session / "runs.csv").read_bytes().startswith(kept)

@@ -13,6 +13,7 @@ import sys
 from collections import Counter
 
 import fakes
+import made_tools
 import pytest
 from fakes import SLOW, each_once, processes_of, recorded_orders, wait_for, klat
 
@@ -95,15 +96,8 @@ def test_the_runner_needs_the_standard_library_only(klat):
         "from klat.cli import main; status = main(sys.argv[1:]);"
         "print(sorted({'numpy', 'scipy'} & set(sys.modules))); sys.exit(status)"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", loaded, fakes.ROOT / "scripts", "run", "pipes", "--runs", "1"],
-        cwd=klat.directory,
-        env=klat.environment(),
-        capture_output=True,
-        text=True,
-        timeout=fakes.PATIENCE,
-        check=False,
-    )
+    words = (fakes.ROOT / "scripts", "run", "pipes", "--runs", "1")
+    done = klat.run(sys.executable, "-c", loaded, *words)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "[]"
 
@@ -169,25 +163,9 @@ def test_a_parameter_set_that_cannot_work_stops_a_session_in_which_others_do(kla
 
 
 def test_the_end_has_the_result_then_the_place_then_the_next_commands(klat):
-    done = subprocess.run(
-        [
-            sys.executable,
-            fakes.KLAT,
-            "run",
-            "pipes",
-            "--seed",
-            "1",
-            "--sweep",
-            "pipes.behave=ok,fail",
-        ],
-        cwd=klat.directory,
-        env=klat.environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=fakes.PATIENCE,
-        check=False,
-    )
+    words = ("run", "pipes", "--seed", "1", "--sweep", "pipes.behave=ok,fail")
+    both = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    done = klat.run(sys.executable, fakes.KLAT, *words, **both)
     parts = ("runs recorded: ", "stopped: ", "results/", "to complete it: ", "next: ")
     assert re.search(".*\n(.*\n)*".join(parts), done.stdout), done.stdout
 
@@ -197,11 +175,11 @@ def test_a_failure_now_and_then_does_not_stop_a_session(klat):
     program = klat.programs / "pipes/pipes"
     real = program.with_name("real")
     program.rename(real)
-    program.write_text(
-        '#!/bin/sh\ncase "$*" in *--order=[369]*) echo "pipes: no luck" >&2; exit 1;; esac\n'
-        f'exec -a pipes {shlex.quote(str(real))} "$@"\n'.replace("exec -a pipes", "exec")
+    made_tools.script(
+        program,
+        'case "$*" in *--order=[369]*) echo "pipes: no luck" >&2; exit 1;; esac\n'
+        f'exec {shlex.quote(str(real))} "$@"',
     )
-    program.chmod(0o755)
     done = klat("run", "pipes", "--runs", "9", status=1)
     assert "3 x pipes: no luck" in done.stderr
     assert "6 of 9 runs recorded" in done.stderr
@@ -263,26 +241,10 @@ def test_a_disk_too_full_for_the_plan_is_one_line(klat):
     small = klat.directory / "small"
     small.mkdir()
     script = 'mount -t tmpfs -o size=16k klat "$1" && shift && exec "$@"'
-    possible = (
-        shutil.which("unshare")
-        and not subprocess.run(
-            ["unshare", "-m", "sh", "-c", script, "sh", small, "true"],
-            capture_output=True,
-            check=False,
-        ).returncode
-    )
-    if not possible:
+    mounted = ("unshare", "-m", "sh", "-c", script, "sh", small)
+    if not shutil.which("unshare") or klat.run(*mounted, "true").returncode:
         pytest.skip("needs to mount a file system of its own")
-    done = subprocess.run(
-        ["unshare", "-m", "sh", "-c", script, "sh", small, sys.executable, fakes.KLAT]
-        + ["run", "--output", small],
-        cwd=klat.directory,
-        env=klat.environment(),
-        capture_output=True,
-        text=True,
-        timeout=fakes.PATIENCE,
-        check=False,
-    )
+    done = klat.run(*mounted, sys.executable, fakes.KLAT, "run", "--output", small)
     assert done.returncode == 2
     assert len(done.stderr.splitlines()) == 1
     assert "No space left on device" in done.stderr
@@ -306,13 +268,12 @@ def test_a_setting_that_changes_during_a_session_is_recorded_said_and_a_conditio
     (before,) = (klat.directory / "results/before").glob("*")
     (before / file).parent.mkdir(parents=True)
     (before / file).write_text("777777\n")
-    script = tmp_path / "daemon"
-    script.write_text(
-        "#!/bin/sh\ncd results/during/*\nuntil test -f runs.csv; do sleep 0.01; done\n"
-        f"mkdir -p ${{PWD}}/{file.rpartition('/')[0]}\necho 777777 >{file}\nexec sleep 60\n"
+    daemon = made_tools.script(
+        tmp_path / "daemon",
+        "cd results/during/*\nuntil test -f runs.csv; do sleep 0.01; done\n"
+        f"mkdir -p ${{PWD}}/{file.rpartition('/')[0]}\necho 777777 >{file}\nexec sleep 60",
     )
-    script.chmod(0o755)
-    words = ("pipes", "--runs", "5", "--label", "during", "--load", str(script), *SLOW)
+    words = ("pipes", "--runs", "5", "--label", "during", "--load", str(daemon), *SLOW)
     done = klat("run", *words, status=0)
     (session,) = (klat.directory / "results/during").iterdir()
     said = "the machine changed during the session, so its runs are not of one setting"
