@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import time
-from collections.abc import Callable, Iterable, Sequence
-from types import TracebackType
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
 
 from klat.base.errors import KlatError
 
@@ -51,12 +53,7 @@ class Signals:
         self._before = signal.pthread_sigmask(signal.SIG_BLOCK, self._waited)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         signal.pthread_sigmask(signal.SIG_SETMASK, self._before)
 
     def wait(self, seconds: float) -> bool:
@@ -209,6 +206,23 @@ def run(
     if status < 0:  # killed: its children may still run
         process.signal_group(signal.SIGKILL)
     return status
+
+
+def answer(
+    words: Sequence[str | Path], seconds: float | None = None, **more: Any
+) -> subprocess.CompletedProcess[str]:
+    """Run a program that needs no input. Returns its status and what it printed. `more` is for subprocess.run().
+    Raises OSError, and subprocess.TimeoutExpired after `seconds`."""
+    return subprocess.run(
+        words,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        timeout=seconds,
+        check=False,
+        **more,
+    )
 
 
 def ending(status: int, lines: Sequence[str]) -> str:

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from klat.base.errors import KlatError, did_you_mean
+from klat.base.process import answer
 
 # The core programs, in the order of every report. A session runs these by default.
 CORE = ("pipes", "cv", "tlbflush", "timer", "network")
@@ -103,20 +104,13 @@ def _is_benchmark(path: Path) -> bool:
     """Whether the executable is a benchmark: its help names --record. Other executables can be in the same
     directories, for example a background load."""
     try:
-        answer = subprocess.run(
-            [str(path), "--help"],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            timeout=_PROBE_SECONDS,
-            check=False,
-        )
+        done = answer([path, "--help"], _PROBE_SECONDS)
     except OSError as error:
         _check_limits(path, error)
         return False
     except subprocess.TimeoutExpired:
         return False
-    return answer.returncode == 0 and b"--record" in answer.stdout
+    return done.returncode == 0 and "--record" in done.stdout
 
 
 def _check_limits(path: Path, error: OSError) -> None:
@@ -195,16 +189,8 @@ def check_options(
     Returns its exit status, and its message if that is not 0. KlatError if the program does not end.
     """
     try:
-        done = subprocess.run(
-            [path, *words, f"--check-for={mode}" + (f":{cpus}" if cpus else "")],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-            errors="replace",
-            timeout=_CHECK_SECONDS,
-            check=False,
-        )
+        machine = f"--check-for={mode}" + (f":{cpus}" if cpus else "")
+        done = answer([path, *words, machine], _CHECK_SECONDS)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise KlatError(f"{path} cannot check its options: {error}") from None
     said = done.stderr.strip().splitlines() or [f"status {done.returncode}"]

@@ -26,6 +26,7 @@ import klat
 from klat.base import files, owners, programs
 from klat.base.bounded_read import read_json
 from klat.base.errors import KlatError, SessionError, printable
+from klat.base.process import answer
 from klat.base.fields import ListOf, Object, OneOf, Text
 from klat.machine.findings import Severity
 from klat.record import session_directory
@@ -56,10 +57,7 @@ def hosts(inventory: Path, limit: str | None) -> list[str]:
         raise KlatError("ansible-playbook is not installed: apt install ansible-core")
     _check_settings(inventory)
     limited = ("--limit", limit) if limit else ()
-    words = ("ansible", "all", "-i", str(inventory), "--list-hosts", *limited)
-    done = subprocess.run(
-        words, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
-    )
+    done = answer(("ansible", "all", "-i", str(inventory), "--list-hosts", *limited))
     names = [line.strip() for line in done.stdout.splitlines()[1:]]
     if done.returncode or not names:
         said = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
@@ -255,9 +253,7 @@ def build_archive(archive: Path) -> None:
 
 
 def _make(*words: str) -> None:
-    done = subprocess.run(
-        ["make", *words], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
-    )
+    done = answer(["make", *words])
     if done.returncode:
         said = (done.stderr or done.stdout).strip().splitlines() or ["no message"]
         raise KlatError(f"make ended with status {done.returncode}: {said[-1]}")

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from klat.base import files
 from klat.base.errors import KlatError
+from klat.base.process import answer
 from klat.lab import cache
 
 _KEYS = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
@@ -234,9 +235,7 @@ class Archive:
             kind = Gone if gone else KlatError
             raise kind(f"cannot fetch {names}: {error}") from None
         for deb in sorted(draft.glob("*.deb")):
-            done = subprocess.run(
-                ["dpkg-deb", "-x", deb, draft / "tree"], capture_output=True, text=True, check=False
-            )
+            done = answer(["dpkg-deb", "-x", deb, draft / "tree"])
             if done.returncode:
                 # The first line names the cause, for example a full disk; the last says that tar has failed.
                 first = (done.stderr.strip().splitlines() or ["dpkg-deb failed"])[0]
@@ -271,17 +270,8 @@ class Archive:
                     " --kernel NAME=path/to/KERNEL"
                 )
         try:
-            done = subprocess.run(
-                [*program, *words],
-                cwd=cwd,
-                env=os.environ | {"LC_ALL": "C"},
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                errors="replace",
-                timeout=seconds,
-                check=False,
-            )
+            environment = os.environ | {"LC_ALL": "C"}
+            done = answer([*program, *words], seconds, cwd=cwd, env=environment)
         except subprocess.TimeoutExpired:
             # On a full disk apt never ends.
             full = shutil.disk_usage(self._base).free < _LITTLE_ROOM

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from klat.base.errors import KlatError
+from klat.base.process import answer
 from klat.lab.architectures import Architecture
 from klat.lab.guest import EmulatorFailed
 
@@ -90,7 +91,7 @@ def find(architecture: Architecture) -> Emulator:
 
 def _ask(path: str, *words: str) -> subprocess.CompletedProcess[str]:
     try:
-        return subprocess.run([path, *words], capture_output=True, text=True, timeout=30)
+        return answer([path, *words], seconds=30)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise EmulatorFailed(f"{path} {' '.join(words)}: {error}") from None
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from klat.base import files
 from klat.base.errors import KlatError
-from klat.base.process import Signals
+from klat.base.process import Signals, answer
 from klat.lab import cache, experiment, guest, initramfs, kernel_formats, qemu, suite
 from klat.lab.boots import Booting, Ready
 from klat.lab.experiment import KernelUnderLoad
@@ -96,17 +96,10 @@ def _newest_api(emulator: qemu.Emulator, file: Path) -> int:
     """The newest version that QEMU supports. QEMU names this version when it refuses a plugin that
     declares a newer one."""
     words = [emulator.path, *("-machine", "none", "-nodefaults", "-display", "none")]
+    words += ["-plugin", qemu.quoted(file)]
+    environment = {**os.environ, VERSION_VARIABLE: _NONE_SUPPORTS}
     try:
-        done = subprocess.run(
-            [*words, "-plugin", qemu.quoted(file)],
-            env={**os.environ, VERSION_VARIABLE: _NONE_SUPPORTS},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_SECONDS,
-        )
-        said = done.stderr.strip()
+        said = answer(words, _SECONDS, env=environment).stderr.strip()
     except (OSError, subprocess.TimeoutExpired) as error:
         said = str(error)
     match = re.search(r"supports only up to version (\d+)", said)

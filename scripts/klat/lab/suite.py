@@ -11,6 +11,7 @@ from pathlib import Path
 
 from klat.base import programs
 from klat.base.errors import KlatError
+from klat.base.process import answer
 from klat.lab import elf
 from klat.lab.architectures import Architecture
 from klat.record.plan_csv import ProgramOption
@@ -157,15 +158,7 @@ def _installing(architecture: Architecture) -> str:
 def _make(arguments: Sequence[str]) -> None:
     words = ["make", "-s", "-C", str(programs.root())]
     try:
-        done = subprocess.run(
-            [*words, *arguments],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_BUILD_SECONDS,
-            check=False,
-        )
+        done = answer([*words, *arguments], _BUILD_SECONDS)
     except FileNotFoundError:
         raise KlatError("what a guest needs cannot be built: there is no make") from None
     except subprocess.TimeoutExpired:

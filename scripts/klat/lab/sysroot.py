@@ -11,13 +11,13 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from klat.base import files
 from klat.base.errors import KlatError
+from klat.base.process import answer
 from klat.lab.apt import LINKER, SYSROOT, Archive
 from klat.lab.architectures import ARCHITECTURES, RISCV64
 
@@ -79,12 +79,9 @@ def _unpack(
 
 
 def _describe(packages: Sequence[Path], tree: Path) -> None:
-    def asked(*words: str | Path) -> str:
-        return subprocess.run(words, capture_output=True, text=True, check=False).stdout
-
-    fields = [asked("dpkg-deb", "--field", package) for package in packages]
+    fields = [answer(["dpkg-deb", "--field", package]).stdout for package in packages]
     # Not every package has this file.
-    symbols = [asked("dpkg-deb", "--info", package, "symbols") for package in packages]
+    symbols = [answer(["dpkg-deb", "--info", package, "symbols"]).stdout for package in packages]
     installed = [f"{text}Status: install ok installed\n" for text in fields]
     for name, texts in (("DEBIAN/symbols", symbols), (_STATUS, installed)):
         (tree / name).parent.mkdir(parents=True)
@@ -96,9 +93,7 @@ def _linker_is_old() -> bool:
     if os.uname().machine != "x86_64":
         return False
     try:
-        done = subprocess.run(
-            ["riscv64-linux-gnu-ld", "--version"], capture_output=True, text=True, check=False
-        )
+        done = answer(["riscv64-linux-gnu-ld", "--version"])
     except FileNotFoundError:
         return True
     version = re.search(r" (\d+)\.(\d+)", done.stdout)

@@ -16,7 +16,7 @@ from pathlib import Path
 from klat.base import files, programs
 from klat.base.bounded_read import open_to_read
 from klat.base.errors import KlatError, SessionError, did_you_mean
-from klat.base.process import Process, Signals, Stopped, ending
+from klat.base.process import Process, Signals, Stopped, answer, ending
 from klat.record import session_directory
 
 IDLE = "none"  # the name of no load
@@ -41,14 +41,7 @@ def names() -> list[str]:
     if load_program is None:
         return []
     try:
-        output = subprocess.run(
-            [load_program, "--list"],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=_LIST_SECONDS,
-            check=False,
-        ).stdout
+        output = answer([load_program, "--list"], _LIST_SECONDS).stdout
     except (OSError, subprocess.TimeoutExpired):
         return []
     return [line.split()[0] for line in output.splitlines() if line.strip()]
