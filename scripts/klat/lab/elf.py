@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
 
@@ -64,7 +65,18 @@ def _table(data: Data, entry: struct.Struct, offset_at: int, size_at: int) -> li
 
 
 _NOTE = struct.Struct("<III")
-_BUILD_ID, _OWNER = 3, b"GNU\0"
+_BUILD_ID = 3
+
+
+def notes(data: bytes) -> Iterator[tuple[bytes, int, bytes]]:
+    """The owner, the type and the contents of each note."""
+    at = 0
+    while at + _NOTE.size <= len(data):
+        name_size, size, kind = _NOTE.unpack_from(data, at)
+        name = at + _NOTE.size
+        content = name + (name_size + 3 & ~3)
+        yield data[name : name + name_size], kind, data[content : content + size]
+        at = content + (size + 3 & ~3)
 
 
 def check_vmlinux(vmlinux: Path, booted: Path) -> None:
@@ -105,15 +117,8 @@ def _mapped(path: Path) -> mmap:
 def build_id(data: Data) -> bytes:
     """The build ID of an unpacked kernel; empty if it has none."""
     try:
-        notes = section(data, b".notes")
+        all_notes = notes(section(data, b".notes"))
     except ValueError:
         return b""
-    at = 0
-    while at + _NOTE.size <= len(notes):
-        name_size, size, kind = _NOTE.unpack_from(notes, at)
-        name = at + _NOTE.size
-        content = name + (name_size + 3 & ~3)
-        if kind == _BUILD_ID and notes[name : name + name_size] == _OWNER:
-            return notes[content : content + size]
-        at = content + (size + 3 & ~3)
-    return b""
+    ids = (content for owner, kind, content in all_notes if (owner, kind) == (b"GNU\0", _BUILD_ID))
+    return next(ids, b"")

@@ -182,25 +182,16 @@ class BzImage:
 
     def bootable(self, kernel: bytes) -> bool:
         try:
-            notes = [data for kind, data in elf.segments(kernel) if kind == elf.NOTE]
+            segments = [data for kind, data in elf.segments(kernel) if kind == elf.NOTE]
         except ValueError:
             return False
-        return any(map(self._names_pvh, notes))
+        notes = (note for data in segments for note in elf.notes(data))
+        return any((owner, kind) == (b"Xen\0", self._PVH_ENTRY) for owner, kind, _ in notes)
 
     def _payload(self, data: bytes) -> tuple[int, int]:
         """Offset and size of the packed kernel."""
         start, size = struct.unpack_from("<II", data, self._PAYLOAD)
         return start + ((data[self._SETUP_SECTORS] or 4) + 1) * 512, size
-
-    def _names_pvh(self, notes: bytes) -> bool:
-        offset = 0
-        while offset + 12 <= len(notes):
-            name_size, size, kind = struct.unpack_from("<III", notes, offset)
-            name = notes[offset + 12 : offset + 12 + name_size]
-            if name == b"Xen\0" and kind == self._PVH_ENTRY:
-                return True
-            offset += 12 + (name_size + 3 & ~3) + (size + 3 & ~3)
-        return False
 
 
 @dataclass(frozen=True)
