@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -42,9 +43,7 @@ def store(
     output: Path, experiment: Experiment, boot: PlannedBoot, delivery: Delivery, evidence: Evidence
 ) -> Path:
     """The new session. ProgramsFailed or ResultsIncomplete if the delivery is no valid record."""
-    parent = output / boot.label
-    draft = _draft(parent)
-    try:
+    with _draft(output / boot.label) as draft:
         _add_files(draft, evidence)
         if delivery.tar:
             guest.unpack(delivery.tar, draft)
@@ -53,9 +52,6 @@ def store(
         _add_facts(draft, experiment, boot, evidence, left_out=left_out)
         session = session_directory.create(output, boot.label)
         files.rename(draft, session)
-    except BaseException:
-        files.remove_tree(draft)
-        raise
     return session
 
 
@@ -69,34 +65,38 @@ def keep_failed(
 ) -> Path:
     """A directory below SET_ASIDE with the results of the boot. It is not a session. Its run.json
     holds the reason. Results that cannot be unpacked are kept as a tar."""
-    parent = output / boot.label / SET_ASIDE
-    draft = _draft(parent)
-    try:
+    with _draft(output / boot.label / SET_ASIDE) as draft:
         _add_files(draft, evidence)
         if delivery and delivery.tar:
             try:
                 guest.unpack(delivery.tar, draft)
             except ResultsIncomplete:
                 files.remove_tree(draft)
-                draft = _draft(parent)
+                _make(draft)
                 _add_files(draft, evidence)
                 files.create(draft / HOST_FILES / _RESULTS, delivery.tar)
         facts = {"failure": failure.kind, "reason": str(failure)}
         _add_facts(draft, experiment, boot, evidence, facts)
         final = session_directory.create(output / boot.label, SET_ASIDE)
         files.rename(draft, final)
-    except BaseException:
-        files.remove_tree(draft)
-        raise
     return final
 
 
-def _draft(parent: Path) -> Path:
-    """Make a directory that a rename turns into a session."""
-    name = f".boot-{secrets.token_hex(8)}"
-    with files.directory(parent, make=True) as descriptor:
-        files.make_directory(descriptor, name, 0o755)
-    return parent / name
+@contextmanager
+def _draft(parent: Path) -> Iterator[Path]:
+    """A new directory that a rename turns into a session. Removes it after an error."""
+    draft = parent / f".boot-{secrets.token_hex(8)}"
+    _make(draft)
+    try:
+        yield draft
+    except BaseException:
+        files.remove_tree(draft)
+        raise
+
+
+def _make(draft: Path) -> None:
+    with files.directory(draft.parent, make=True) as descriptor:
+        files.make_directory(descriptor, draft.name, 0o755)
 
 
 def _add_files(draft: Path, evidence: Evidence) -> None:
