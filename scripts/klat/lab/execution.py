@@ -6,7 +6,6 @@ import os
 import secrets
 import sys
 import time
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,15 +24,13 @@ from klat.lab.kernels import Kernel, Spec
 from klat.lab.qemu import Machine, GuestSize
 from klat.base.process import Signals, Stopped
 from klat.running.progress import Progress, duration
-from klat.running.recording import say_reasons
+from klat.running.recording import Outcome, count_statuses, say_reasons, status_of
 from klat.running.runner import command_line
 from klat.report.text.columns import wrapped
 from klat.report.text.look_text import too_few_units
 from klat.report.text.numbers import plural
 from klat.record.session import STATUSES, read_session
 from klat.record.session_directory import SET_ASIDE
-
-MEASURED, FAILED, _, INVALID, SKIPPED = range(5)
 
 # Until the first program runs. An emulated kernel of many CPUs takes its time.
 _BOOT_LIMIT_S = {"kvm": 60, "counted": 600, "emulated": 600}
@@ -251,24 +248,14 @@ class Attempt:
             boots.run(there, signals)
         except (KlatError, Stopped) as error:
             failure = error
-        return self._tell(planned, begun, boots, time.monotonic() - started, failure)
+        return self._tell(begun, boots, time.monotonic() - started, failure)
 
     def _tell(
-        self,
-        planned: Experiment,
-        begun: Begun,
-        boots: Boots,
-        elapsed: float,
-        failure: KlatError | Stopped | None,
+        self, begun: Begun, boots: Boots, elapsed: float, failure: KlatError | Stopped | None
     ) -> int:
+        planned = begun.experiment
         schedule = planned.schedule()
-        statuses: Counter[str] = Counter()
-        reasons: Counter[tuple[str, str, str]] = Counter()
-        for path in boots.sessions.values():
-            for worst in read_session(path).worst_rows():
-                statuses[worst.status] += 1
-                if worst.status != "ok":
-                    reasons[worst.status, worst.benchmark, worst.reason] += 1
+        statuses, reasons = count_statuses(map(read_session, boots.sessions.values()))
         for label in dict.fromkeys(boot.label for boot in schedule):
             boots_of_label = [
                 b for b in schedule if b.label == label and b.number in boots.sessions
@@ -298,15 +285,11 @@ class Attempt:
             return failure.status
         if failure:
             raise failure
-        if labels and not self._quiet and begun.experiment.mode != "emulated":
+        if labels and not self._quiet and planned.mode != "emulated":
             paths = [begun.output / label for label in labels]
             word = "compare" if len(labels) == max(2, len(planned.labels)) else "summary"
             self.say(f"next: {command_line(word, *paths)}")
-        if len(boots.sessions) < len(schedule) or statuses["error"] or missing:
-            return FAILED
-        if statuses["invalid"]:
-            return INVALID
-        return MEASURED if statuses["ok"] + statuses["disturbed"] else SKIPPED
+        return status_of([Outcome(statuses, reasons, len(schedule) * planned.runs_of_boot, ())])
 
 
 def _check_output(output: Path, labels: Iterable[str]) -> None:

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from klat.base.errors import KlatError
+from klat.base.errors import INVALID, KlatError, MEASURED
 from klat.lab import experiment, kernels, qemu, replay, suite
 from klat.lab.apt import Archive
-from klat.lab.execution import INVALID, MEASURED, Attempt, Request
+from klat.lab.execution import Attempt, Request
 from klat.lab.experiment import Experiment, PlannedBoot
 from klat.lab.kernels import Kernel
 from klat.running.loads import IDLE

@@ -48,9 +48,6 @@ class Settings:
     prefix: str | None = None
     restore: str | None = None
 
-    def facts(self) -> dict[str, Any]:
-        return asdict(self)
-
     @staticmethod
     def of(facts: Mapping[str, Any]) -> Settings:
         known = Settings.__dataclass_fields__
@@ -75,7 +72,7 @@ def write(
     """Write plan.csv and run.json of a new session directory, before the first run."""
     facts: dict[str, Any] = {
         **session_directory.new_facts(command),
-        **settings.facts(),
+        **asdict(settings),
         **(more or {}),
         "resumed": [],
     }
@@ -291,14 +288,7 @@ class Recording:
     def outcome(self) -> Outcome:
         """Read back from the record."""
         record = None if self.empty else read_session(self.path)
-        statuses: Counter[str] = Counter()
-        reasons: Counter[tuple[str, str, str]] = Counter()
-        for worst in record.worst_rows() if record else ():
-            if not worst.order:
-                continue
-            statuses[worst.status] += 1
-            if worst.status != "ok":
-                reasons[worst.status, worst.benchmark, worst.reason] += 1
+        statuses, reasons = count_statuses([record] if record else ())
         problems = [printable(problem) for problem in record.problems] if record else []
         problems += changed({self.path: self.facts})
         disturbance = other_work([record]) if record else ""
@@ -326,6 +316,17 @@ class Recording:
             }
         )
         _say_counted(unsaid, say)
+
+
+def count_statuses(
+    records: Iterable[Session],
+) -> tuple[Counter[str], Counter[tuple[str, str, str]]]:
+    """How many planned runs of the records have each status. How many runs that are not ok have each (status,
+    benchmark, reason)."""
+    rows = [row for record in records for row in record.worst_rows() if row.order]
+    others = (row for row in rows if row.status != "ok")
+    reasons = Counter((row.status, row.benchmark, row.reason) for row in others)
+    return Counter(row.status for row in rows), reasons
 
 
 def prefix_words(prefix: str | None) -> list[str]:
