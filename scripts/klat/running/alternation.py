@@ -59,39 +59,33 @@ def begin(
     each setting alone."""
     for side in settings:
         recording.prefix_words(side.prefix)
+    experiment = secrets.token_hex(8)
     with ExitStack() as unbegun:
         sessions = []
         for side in settings:
             sessions.append(session_directory.create(output, side.label))
             unbegun.enter_context(session_directory.removed_unless_begun(sessions[-1]))
-        _write(sessions, settings, plans, options, command)
+        for session, other, side, (schedule, turns), own in zip(
+            sessions, reversed(sessions), settings, plans, options
+        ):
+            more = {
+                "first": session is sessions[0],
+                "partner": os.path.relpath(other.resolve(), session.resolve()),
+                "options": list(own),
+                "turns": [[turn.first, turn.last, turn.place] for turn in turns],
+                "pairing": {"experiment": experiment, "pairs": _pairs(turns)},
+            }
+            recording.write(session, side, schedule, command, more)
     return sessions
 
 
-def _write(
-    sessions: Sequence[Path],
-    settings: Sequence[Settings],
-    plans: Sequence[tuple[list[PlannedRun], list[plan_csv.Turn]]],
-    options: Sequence[Sequence[str]],
-    command: Sequence[str],
-) -> None:
-    experiment = secrets.token_hex(8)
-    for index, (side, (schedule, turns)) in enumerate(zip(settings, plans)):
-        blocks: dict[int, list[int]] = {}
-        for turn in turns:
-            span = blocks.setdefault(turn.block, [turn.first, turn.last])
-            span[1] = turn.last
-        more = {
-            "first": index == 0,
-            "partner": os.path.relpath(sessions[1 - index].resolve(), sessions[index].resolve()),
-            "options": list(options[index]),
-            "turns": [[turn.first, turn.last, turn.place] for turn in turns],
-            "pairing": {
-                "experiment": experiment,
-                "pairs": [[*span, str(block)] for block, span in blocks.items()],
-            },
-        }
-        recording.write(sessions[index], side, schedule, command, more)
+def _pairs(turns: Sequence[plan_csv.Turn]) -> list[list[object]]:
+    """The first order, the last order and the name of each block."""
+    blocks: dict[int, list[int]] = {}
+    for turn in turns:
+        span = blocks.setdefault(turn.block, [turn.first, turn.last])
+        span[1] = turn.last
+    return [[*span, str(block)] for block, span in blocks.items()]
 
 
 def both(session: Path, trust: bool) -> list[Path]:

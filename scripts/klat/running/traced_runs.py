@@ -14,7 +14,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 from klat.base import files, process, programs
@@ -150,25 +149,15 @@ def _refusal(benchmark: str, words: Sequence[str]) -> tuple[int, str]:
     return programs.check_options(programs.require(benchmark), words, "virtual")
 
 
-class SessionTraces:
-    """Traces the traced runs of a session. Makes the tracing instance before the first traced run."""
+class SessionTraces(ExitStack):
+    """Traces the traced runs of a session. Makes the tracing instance before the first traced run, and removes it at
+    the end of the context."""
 
     def __init__(self) -> None:
-        self._open = ExitStack()
+        super().__init__()
         self._instance: Path | None = None
         self._kept = Path()
         self._used: int | None = None
-
-    def __enter__(self) -> SessionTraces:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._open.close()
 
     def complete(self, run: PlannedRun, session: Path) -> PlannedRun:
         """Adds the tracing options that the plan lacks. Switches the events on or off for this run."""
@@ -178,8 +167,8 @@ class SessionTraces:
         if not traced:
             return run
         if self._instance is None:
-            self._kept = Path(self._open.enter_context(_private_directory())) / "kept"
-            self._instance = self._open.enter_context(tracing_instance())
+            self._kept = Path(self.enter_context(_private_directory())) / "kept"
+            self._instance = self.enter_context(tracing_instance())
             switch_events(self._instance, True)
         self._kept.unlink(missing_ok=True)
         if self._used is None:
