@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 from klat.base.errors import printable
 from klat.machine import hardware_checks, kernel_checks
-from klat.machine.findings import Finding, Severity
+from klat.machine.findings import Finding, Severity, distorts, note, spoils
 from klat.machine.machine_state import MachineState
 from klat.machine.probes import ProbeResults
 
@@ -26,18 +26,16 @@ def cpu_limits(machine: MachineState, _: ProbeResults) -> Iterator[Finding]:
     """The CPUs and the CPU time that klat may use."""
     title = "fewer than two CPUs"
     if len(machine.cpus_online) == 1:
-        yield Finding(
+        yield spoils(
             "cpus",
-            Severity.SPOILS,
             title,
             "There is one CPU only: nothing that passes between two CPUs can be measured.",
             "measure on two CPUs or more; pipes, cv and timer still run on one"
             f" (--cpus {machine.cpus_online[0]},{machine.cpus_online[0]})",
         )
     elif machine.cpus_online and len(machine.cpus_allowed) < 2:
-        yield Finding(
+        yield spoils(
             "cpus",
-            Severity.SPOILS,
             title,
             f"{len(machine.cpus_online)} CPUs are online and this process may use CPU"
             f" {','.join(map(str, machine.cpus_allowed))} only (affinity, cpuset or container).",
@@ -53,9 +51,8 @@ def cpu_limits(machine: MachineState, _: ProbeResults) -> Iterator[Finding]:
             "start klat outside the container, or lift the quota (cpu.max, docker run --cpus)",
         )
     if machine.hides_tasks:
-        yield Finding(
+        yield note(
             "hidden-tasks",
-            Severity.NOTE,
             "klat does not see the tasks outside its PID namespace",
             "Real-time tasks of the host that run on the CPUs of a run are not named as its neighbours. The time"
             " that they take is in other_busy_us.",
@@ -71,9 +68,8 @@ def privileges(machine: MachineState, probes: ProbeResults) -> Iterator[Finding]
             cure += (
                 "; this kernel has RT_GROUP_SCHED: also give the control group a cpu.rt_runtime_us"
             )
-        yield Finding(
+        yield spoils(
             "realtime",
-            Severity.SPOILS,
             "real-time scheduling is refused",
             f"Asking for SCHED_FIFO priority 98 failed ({probes.realtime}). The programs fall back"
             " to SCHED_OTHER, where any other task delays them and preemption is not what is timed.",
@@ -81,9 +77,8 @@ def privileges(machine: MachineState, probes: ProbeResults) -> Iterator[Finding]
         )
     if probes.memory_lock:
         swaps = ". That is likelier as this machine swaps" if machine.swap_total_kib else ""
-        yield Finding(
+        yield distorts(
             "memory-lock",
-            Severity.DISTORTS,
             "locking memory is refused",
             f"mlock of 8 MiB failed ({probes.memory_lock}). Page faults may fall into the"
             f" samples{swaps}. Runs with one are marked invalid.",
@@ -91,9 +86,8 @@ def privileges(machine: MachineState, probes: ProbeResults) -> Iterator[Finding]
         )
     wanted = (("/dev/net/tun", probes.tun), ("a namespace", probes.namespace))
     if refused := [f"{what} ({why})" for what, why in wanted if why]:
-        yield Finding(
+        yield spoils(
             "network",
-            Severity.SPOILS,
             "network will be skipped",
             "It makes a tun device in a network namespace of its own, and is refused"
             f" {' and '.join(refused)}.",
@@ -106,9 +100,8 @@ def sessions(_: MachineState, probes: ProbeResults) -> Iterator[Finding]:
     """Where sessions go, and what reads them."""
     free = probes.results_free
     if probes.results_refused:
-        yield Finding(
+        yield spoils(
             "results",
-            Severity.SPOILS,
             "sessions cannot be written",
             f"{probes.results}: {probes.results_refused}.",
             "give klat run another directory with --output",
@@ -124,9 +117,8 @@ def sessions(_: MachineState, probes: ProbeResults) -> Iterator[Finding]:
         )
     if probes.missing:
         packages = [n if n == "gnuplot" else f"python3-{n}" for n in probes.missing]
-        yield Finding(
+        yield note(
             "tools",
-            Severity.NOTE,
             f"{', '.join(probes.missing)} not found",
             "Sessions can be run, but not all can be summarised, compared or drawn here.",
             f"apt install {' '.join(packages)}",
@@ -155,9 +147,8 @@ def other_work(machine: MachineState, probes: ProbeResults) -> Iterator[Finding]
             "stop them, or keep them off the measured CPUs (taskset, cpuset, isolcpus=)",
         )
     elif average >= _QUEUE_PER_CPU * max(1, cpus):
-        yield Finding(
+        yield note(
             "load",
-            Severity.NOTE,
             f"the load average is {average:.2f}"
             + (", though the CPUs are idle now" if machine.cpu_time_counts else ""),
             "Something was busy within the last minute and may be again.",
@@ -168,9 +159,8 @@ def other_work(machine: MachineState, probes: ProbeResults) -> Iterator[Finding]
         seen = "; ".join(
             f"CPU {g.cpu}: {g.count}, longest {g.longest_us:,.0f} us" for g in probes.gaps
         )
-        yield Finding(
+        yield distorts(
             "gaps",
-            Severity.DISTORTS,
             f"a spinning process stood still for {longest:,.0f} us",
             f"Seen within a tenth of a second on each CPU ({seen}). The cause is another task, an"
             " interrupt, the firmware or the hypervisor, also where it reports no stolen time.",
@@ -181,9 +171,8 @@ def other_work(machine: MachineState, probes: ProbeResults) -> Iterator[Finding]
 def counts(machine: MachineState, _: ProbeResults) -> Iterator[Finding]:
     """Whether the kernel shows the counts that the evidence needs."""
     if machine.interrupts_fault:
-        yield Finding(
+        yield spoils(
             "interrupts",
-            Severity.SPOILS,
             machine.interrupts_fault,
             "Without these counts klat cannot prove that a TLB shootdown or a membarrier reached another CPU: runs"
             " of tlbflush are invalid, except where the hardware broadcasts shootdowns. klat also does not know"
@@ -192,9 +181,8 @@ def counts(machine: MachineState, _: ProbeResults) -> Iterator[Finding]:
             " podman --security-opt unmask=/proc/interrupts, Kubernetes procMount: Unmasked",
         )
     if not machine.cpu_time_counts:
-        yield Finding(
+        yield distorts(
             "cpu-time",
-            Severity.DISTORTS,
             "/proc/stat does not count the time of this machine's CPUs",
             "It is absent or stands still, or a container's own view covers it (lxcfs). Other work on the"
             " CPUs and time that a hypervisor takes are unknown, here and in the record.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import textwrap
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import Enum
 
@@ -27,6 +27,14 @@ class Finding:
     title: str
     detail: str
     cure: str
+
+
+def _of(severity: Severity) -> Callable[[str, str, str, str], Finding]:
+    """A finding of this severity, from its check, title, detail and cure."""
+    return lambda check, *texts: Finding(check, severity, *texts)
+
+
+spoils, distorts, note = map(_of, Severity)
 
 
 def spoiled(findings: Sequence[Finding]) -> bool:

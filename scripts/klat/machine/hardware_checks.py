@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from klat.machine.findings import Finding, Severity
+from klat.machine.findings import Finding, Severity, distorts, note, spoils
 from klat.machine.machine_state import MachineState
 from klat.machine.probes import ProbeResults
 
@@ -32,18 +32,16 @@ def is_emulated(machine: MachineState) -> bool:
 def hypervisor(machine: MachineState, _: ProbeResults) -> Iterator[Finding]:
     """What this kernel runs on."""
     if is_emulated(machine):
-        yield Finding(
+        yield spoils(
             "emulated",
-            Severity.SPOILS,
             "this machine is emulated in software",
             "Its counter follows the host's clock, but its instructions do not run at the speed of"
             " any hardware. So no time measured here means anything. Counts of events are true.",
             "measure on hardware or under KVM, or count instructions: qemu -icount with one CPU",
         )
     elif "hypervisor" in machine.flags:
-        yield Finding(
+        yield distorts(
             "virtual",
-            Severity.DISTORTS,
             "this is a virtual machine"
             + (f" of {machine.hypervisor}" if machine.hypervisor else ""),
             "Interrupts between CPUs, timers and idle exits pass through the hypervisor. So those"
@@ -65,9 +63,8 @@ def hypervisor(machine: MachineState, _: ProbeResults) -> Iterator[Finding]:
 def clocks(machine: MachineState, _: ProbeResults) -> Iterator[Finding]:
     """The time-stamp counter, and the kernel's clock."""
     if machine.clocksource and not machine.flags:
-        yield Finding(
+        yield note(
             "not-checked",
-            Severity.NOTE,
             "emulation, hypervisor and counter are not checked on this architecture",
             "doctor checks them only on x86. A program recognises most emulators, and then prints no"
             " times.",
@@ -75,9 +72,8 @@ def clocks(machine: MachineState, _: ProbeResults) -> Iterator[Finding]:
         )
     missing = [flag for flag in ("constant_tsc", "nonstop_tsc") if flag not in machine.flags]
     if "tsc" in machine.flags and missing:
-        yield Finding(
+        yield spoils(
             "counter",
-            Severity.SPOILS,
             "the time-stamp counter is not invariant",
             f"/proc/cpuinfo does not show {' and '.join(missing)}. The counter may change its rate"
             " with the CPU's clock or stop when idle. Then ticks are no measure of time.",
@@ -92,9 +88,8 @@ def _clock_source(machine: MachineState) -> Finding:
     source, offered = machine.clocksource, "tsc" in machine.clocksources
     title = f"the kernel's clock is {source}, not the counter"
     if source in _FROM_COUNTER:
-        return Finding(
+        return note(
             "clocksource",
-            Severity.NOTE,
             f"the kernel's clock is {source}",
             "The hypervisor makes this clock from the counter, so it is as steady as the counter. The"
             " kernel prefers it in this guest. To read it costs some nanoseconds more.",
@@ -103,24 +98,21 @@ def _clock_source(machine: MachineState) -> Finding:
             else "none needed",
         )
     if source not in _OTHER_CLOCKS:
-        return Finding(
+        return note(
             "clocksource",
-            Severity.NOTE,
             title,
             "klat does not know how this clock source relates to the counter.",
             "run klat timer and read the floor and the step",
         )
     if offered:
-        return Finding(
+        return distorts(
             "clocksource",
-            Severity.DISTORTS,
             title,
             "Timers and sleeps use that clock, which costs more to read.",
             _CHOOSE,
         )
-    return Finding(
+    return spoils(
         "clocksource",
-        Severity.SPOILS,
         title,
         "The kernel does not offer the CPU's counter as a clock, and klat measures with that counter. The"
         " usual causes: the CPUs' counters disagree, or the hypervisor does not declare the counter invariant.",
@@ -133,9 +125,8 @@ def cpu_speed(machine: MachineState, probes: ProbeResults) -> Iterator[Finding]:
     deepest = machine.idle_states[-1] if machine.idle_states else None
     if deepest and deepest.latency_us >= _DEEP_IDLE_US:
         refused = f" (as this user: {probes.dma_latency})" if probes.dma_latency else ""
-        yield Finding(
+        yield distorts(
             "idle-states",
-            Severity.DISTORTS,
             f"idle CPUs sleep as deep as {deepest.name}, {deepest.latency_us} us to wake",
             f"Driver {machine.idle_driver or 'unknown'}, governor"
             f" {machine.idle_governor or 'unknown'}: a wakeup on an idle CPU includes the idle exit,"
@@ -143,44 +134,39 @@ def cpu_speed(machine: MachineState, probes: ProbeResults) -> Iterator[Finding]:
             f"klat run --option all.dma-latency=0{refused}",
         )
     if machine.latency_requests:
-        yield Finding(
+        yield distorts(
             "latency-request",
-            Severity.DISTORTS,
             "a program or driver limits how deep idle CPUs sleep",
             f"{'; '.join(machine.latency_requests)}. Idle exits are then shorter than on a machine without the"
             " request. compare refuses sides with different requests.",
             "sudo fuser /dev/cpu_dma_latency names the program; write 0 to the files in /sys",
         )
     if others := sorted(machine.governors - {"performance"}):
-        yield Finding(
+        yield distorts(
             "governor",
-            Severity.DISTORTS,
             f"the frequency governor is {', '.join(others)}",
             "CPUs change their clock with load, and a short benchmark that sleeps looks like no"
             " load. Ticks are time, not cycles: at half the clock everything takes twice as many.",
             "cpupower frequency-set -g performance",
         )
     if machine.turbo:
-        yield Finding(
+        yield distorts(
             "turbo",
-            Severity.DISTORTS,
             "turbo is on",
             "The clock depends on temperature and on the other cores: it drifts over a session.",
             f"echo {'1' if machine.turbo.endswith('no_turbo') else '0'} | sudo tee {machine.turbo}",
         )
     if machine.smt:
-        yield Finding(
+        yield distorts(
             "siblings",
-            Severity.DISTORTS,
             "two CPUs share each core (SMT)",
             "klat places its threads on distinct cores, but work on a sibling takes half of the core"
             " from them.",
             "echo off | sudo tee /sys/devices/system/cpu/smt/control",
         )
     if machine.throttled:
-        yield Finding(
+        yield note(
             "heat",
-            Severity.NOTE,
             f"thermal throttling slowed CPUs {machine.throttled} times since boot",
             "A session that is long enough to heat the machine drifts with its temperature.",
             "better cooling, or turbo off; see the run-by-run plot",

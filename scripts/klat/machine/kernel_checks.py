@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from klat.machine.findings import Finding, Severity
+from klat.machine.findings import Finding, Severity, distorts, note
 from klat.machine.kernel_files import ranges
 from klat.machine.machine_state import MachineState
 from klat.machine.probes import ProbeResults
@@ -31,43 +31,38 @@ def instrumentation(machine: MachineState, _: ProbeResults) -> Iterator[Finding]
             "build the kernel without them, or compare with kernels that have the same ones only",
         )
     if machine.tracer not in ("", "nop"):
-        yield Finding(
+        yield distorts(
             "tracing",
-            Severity.DISTORTS,
             f"the tracer '{machine.tracer}' is on",
             "It records on the timed paths.",
             "echo nop | sudo tee /sys/kernel/tracing/current_tracer",
         )
     if machine.traced_event:
-        yield Finding(
+        yield distorts(
             "traced-events",
-            Severity.DISTORTS,
             f"the kernel traces events, for example {machine.traced_event}",
             "Each event on a timed path takes the time to record it, and the run is then disturbed.",
             "end the tracer; or: echo | sudo tee /sys/kernel/tracing/set_event",
         )
     if machine.hides_debugfs and machine.kernel >= _SCHED_IN_DEBUGFS:
-        yield Finding(
+        yield note(
             "debugfs",
-            Severity.NOTE,
             "debugfs is not mounted, or this user cannot read it",
             "A record then lacks what only /sys/kernel/debug/sched shows: the preemption model in effect,"
             " the fair server and base_slice_ns.",
             "run klat with sudo; if debugfs is not mounted: sudo mount -t debugfs none /sys/kernel/debug",
         )
     if machine.watchdog_s:
-        yield Finding(
+        yield note(
             "watchdog",
-            Severity.NOTE,
             f"the soft-lockup watchdog runs on each CPU every {machine.watchdog_s:g} s",
             "It preempts a thread of any real-time priority for about 20 us. The run is then"
             " disturbed.",
             "sysctl kernel.watchdog=0 for the session",
         )
     if machine.mitigations:
-        yield Finding(
+        yield note(
             "mitigations",
-            Severity.NOTE,
             f"this kernel works around {len(machine.mitigations)} CPU vulnerabilities",
             f"{', '.join(machine.mitigations)}: most cost time on each entry to the kernel. That is"
             " part of its latency, if both kernels of a comparison do it.",
@@ -97,9 +92,8 @@ def _throttling(machine: MachineState) -> Iterator[Finding]:
     # Since Linux 6.12 the limit holds for real-time tasks only with RT_GROUP_SCHED.
     limits = not has_server or not machine.config or "RT_GROUP_SCHED" in machine.config
     if machine.rt_limit_is_damaged:
-        yield Finding(
+        yield note(
             "throttling",
-            Severity.NOTE,
             "the limit of real-time tasks is unknown",
             "kernel.sched_rt_runtime_us or kernel.sched_rt_period_us is no number of microseconds. The kernel may"
             " stop real-time tasks that do not sleep.",
@@ -123,18 +117,16 @@ def _throttling(machine: MachineState) -> Iterator[Finding]:
             else "sysctl kernel.sched_rt_runtime_us=950000 kernel.sched_rt_period_us=1000000",
         )
     elif is_served:
-        yield Finding(
+        yield note(
             "throttling",
-            Severity.NOTE,
             "the fair server takes time from real-time tasks that do not sleep",
             f"{_server(machine)} klat's programs spin in bursts and flag a sample that long, but the bursts of"
             " adjacent runs add up.",
             "klat run --pause 20 if runs are flagged as that long",
         )
     else:
-        yield Finding(
+        yield note(
             "throttling",
-            Severity.NOTE,
             "throttling of real-time tasks is switched off",
             f"kernel.sched_rt_runtime_us is {runtime}"
             + (", and the fair server is switched off" if has_server else "")
@@ -149,9 +141,8 @@ def _throttling(machine: MachineState) -> Iterator[Finding]:
 def scheduler(machine: MachineState, _: ProbeResults) -> Iterator[Finding]:
     """Whether a BPF program schedules."""
     if machine.scheduler:
-        yield Finding(
+        yield distorts(
             "scheduler",
-            Severity.DISTORTS,
             f"the sched_ext scheduler '{machine.scheduler}' is loaded",
             "It schedules ordinary tasks in place of the kernel's own scheduler, so the times contain its work. compare"
             " refuses sides with different schedulers, unless klat ab has the scheduler under test.",
@@ -163,9 +154,8 @@ def realtime_limits(machine: MachineState, probes: ProbeResults) -> Iterator[Fin
     """How much CPU time real-time tasks get."""
     yield from _throttling(machine)
     if "RT_GROUP_SCHED" in machine.config and not probes.realtime:
-        yield Finding(
+        yield note(
             "rt-groups",
-            Severity.NOTE,
             "control groups limit real-time CPU time (RT_GROUP_SCHED)",
             "The kernel grants it here. It may refuse in another group, a service or a container.",
             "start klat from the same shell or service each time",
@@ -175,26 +165,23 @@ def realtime_limits(machine: MachineState, probes: ProbeResults) -> Iterator[Fin
 def memory(machine: MachineState, _: ProbeResults) -> Iterator[Finding]:
     """What the kernel does to pages in the background."""
     if machine.numa_balancing and machine.nodes >= 2:
-        yield Finding(
+        yield distorts(
             "numa-balancing",
-            Severity.DISTORTS,
             "automatic NUMA balancing is on",
             "The kernel unmaps pages now and then to see who touches them, which causes page faults"
             " and TLB shootdowns.",
             "sysctl kernel.numa_balancing=0",
         )
     if machine.huge_pages == "always":
-        yield Finding(
+        yield note(
             "huge-pages",
-            Severity.NOTE,
             "transparent huge pages are always on",
             "khugepaged copies and remaps memory of running programs in the background.",
             "echo madvise | sudo tee /sys/kernel/mm/transparent_hugepage/enabled",
         )
     if machine.swap_used_kib:
-        yield Finding(
+        yield note(
             "swap",
-            Severity.NOTE,
             f"{machine.swap_used_kib >> 10} MiB are swapped out",
             "The machine was short of memory. klat locks its own; the rest of the system may stall.",
             "free some memory, or swapoff -a for the session",
@@ -204,26 +191,23 @@ def memory(machine: MachineState, _: ProbeResults) -> Iterator[Finding]:
 def cpu_sets(machine: MachineState, _: ProbeResults) -> Iterator[Finding]:
     """Which CPUs get interrupts and programs."""
     if machine.irqbalance:
-        yield Finding(
+        yield distorts(
             "irqbalance",
-            Severity.DISTORTS,
             "irqbalance is running",
             "It moves device interrupts between CPUs every few seconds, onto the measured ones too.",
             "systemctl stop irqbalance for the session, or ban the measured CPUs in its settings",
         )
     unused = sorted(set(machine.cpus_isolated) & set(machine.cpus_online or machine.cpus_isolated))
     if unused:
-        yield Finding(
+        yield note(
             "isolated",
-            Severity.NOTE,
             f"CPUs {','.join(map(str, unused))} are isolated and not used by default",
             "isolcpus= keeps other work off them. A program uses them only if --cpus names them.",
             f"klat run --cpus {','.join(map(str, (unused * 2)[:2]))}",
         )
     if machine.cpus_of_unknown_nodes:
-        yield Finding(
+        yield note(
             "unknown-nodes",
-            Severity.NOTE,
             f"the NUMA nodes of CPUs {ranges(machine.cpus_of_unknown_nodes)} are unknown",
             "/sys/devices/system/node does not list these CPUs. Placements with these CPUs"
             " end in unknown-node: a pair can be on one node or on two.",
@@ -232,9 +216,8 @@ def cpu_sets(machine: MachineState, _: ProbeResults) -> Iterator[Finding]:
     if machine.core_types:
         usable = {n: sorted({*c} & {*machine.cpus_allowed}) for n, c in machine.core_types.items()}
         other = next((name for name in reversed(usable) if len(usable[name]) > 1), "")
-        yield Finding(
+        yield note(
             "core-types",
-            Severity.NOTE,
             f"this machine has {len(usable)} types of cores",
             f"{'; '.join(f'{n}: CPUs {ranges(c)}' for n, c in machine.core_types.items())}. A program"
             " takes CPUs of one type, the fastest that has enough. The placement names the type:"
