@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 from importlib import import_module
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -53,6 +54,11 @@ def add_command(
         allow_abbrev=False,
     )
     return parser
+
+
+def add_paths(parser: argparse.ArgumentParser) -> None:
+    what = "a session, a label or a results directory"
+    parser.add_argument("paths", nargs="+", metavar="PATH", type=Path, help=what)
 
 
 def add_metric(add: Any) -> None:

@@ -61,13 +61,8 @@ class _Parser(argparse.ArgumentParser):
 
 def add_parser(actions: Any) -> None:
     actions._parser_class, usual = _Parser, actions._parser_class
-    parser = add_command(
-        actions,
-        "bisect-check",
-        "say whether a kernel is like the good or the bad one",
-        _DESCRIPTION,
-        _EPILOG,
-    )
+    summary = "say whether a kernel is like the good or the bad one"
+    parser = add_command(actions, "bisect-check", summary, _DESCRIPTION, _EPILOG)
     actions._parser_class = usual
     add = parser.add_argument
     add("--good", type=Path, required=True, metavar="PATH", help="label or session of the lab")

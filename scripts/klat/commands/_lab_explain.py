@@ -13,7 +13,7 @@ from klat import export
 from klat.base import files
 from klat.base.errors import KlatError
 from klat.base.streams import say
-from klat.commands import _lab_options, _session_options
+from klat.commands import _lab_options, _session_options, add_command
 from klat.commands._types import checked, number, real
 
 if TYPE_CHECKING:
@@ -51,14 +51,8 @@ examples:
 
 
 def add_parser(actions: Any) -> None:
-    parser = actions.add_parser(
-        "explain",
-        help="count the instructions of a sample by function",
-        description=_DESCRIPTION,
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    summary = "count the instructions of a sample by function"
+    parser = add_command(actions, "explain", summary, _DESCRIPTION, _EPILOG)
     add = parser.add_argument
     add(
         "sides",

@@ -73,12 +73,8 @@ def add_kernel(parser: argparse._ActionsContainer, kernels: str) -> None:
         metavar="SPEC",
         help=kernels,
     )
-    parser.add_argument(
-        "--time-limit",
-        type=number(1, 86_400, "number of seconds"),
-        metavar="S",
-        help="stop a boot after this time and count it as failed (default: 3600)",
-    )
+    limit = {"help": "stop a boot after this time and count it as failed (default: 3600)"}
+    _session_options.add_measure(parser, "time-limit", **{"time-limit": limit})
 
 
 def add_guest(parser: argparse.ArgumentParser, kernels: str, cpus: int, nodes: int) -> None:

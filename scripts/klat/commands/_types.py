@@ -101,6 +101,17 @@ def _time(text: str, units: dict[str, int]) -> Fraction | None:
     return Fraction(match[1]) * units[match[2]] if match else None
 
 
+def estimand(text: str) -> Any:
+    """The klat.compare.estimands.Estimand that --quantile names. KlatError for another text."""
+    from klat.base.errors import KlatError
+    from klat.compare.estimands import parse
+
+    try:
+        return parse(text)
+    except ValueError as error:
+        raise KlatError(f"--quantile: {error}") from None
+
+
 _DEFAULT = 1e-3
 
 

@@ -68,13 +68,7 @@ examples:
 
 
 def add_parser(subparsers: Any) -> None:
-    parser = add_command(
-        subparsers,
-        "ab",
-        SUMMARIES["ab"],
-        _DESCRIPTION,
-        _EPILOG,
-    )
+    parser = add_command(subparsers, "ab", SUMMARIES["ab"], _DESCRIPTION, _EPILOG)
     _session_options.add_benchmarks(parser)
     add = parser.add_argument
     for side in ("a", "b"):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from klat.commands import SUMMARIES, add_command, add_metric
-from klat.commands._types import add_limit, limit_of, margin, share
+from klat.commands._types import add_limit, estimand, limit_of, margin, share
 
 _DESCRIPTION = """\
 Compares each benchmark, metric, placement and parameter set that BASE and NEW
@@ -62,11 +62,7 @@ delivered: as 0, but NEW did not deliver what BASE delivered.
 
 def add_parser(subparsers: Any) -> None:
     parser = add_command(
-        subparsers,
-        "compare",
-        SUMMARIES["compare"],
-        _DESCRIPTION,
-        _EPILOG.format(keys=_keys()),
+        subparsers, "compare", SUMMARIES["compare"], _DESCRIPTION, _EPILOG.format(keys=_keys())
     )
     add = parser.add_argument
     add("base", metavar="BASE", type=Path, help="a session, or a label with its sessions")
@@ -117,17 +113,13 @@ def options(args: argparse.Namespace) -> Any:
     from klat.compare.conditions import ALLOWABLE, is_allowable
     from klat.compare.comparison import Options
     from klat.base.errors import KlatError, did_you_mean
-    from klat.compare.estimands import parse
     from klat.compare.verdicts import Rules
 
     for key in args.allow:
         if not is_allowable(key):
             meant = did_you_mean(key, ALLOWABLE) or "; klat compare --help lists them"
             raise KlatError(f"--allow {key}: is no condition that can be allowed{meant}")
-    try:
-        tested = tuple(dict.fromkeys(parse(text) for text in args.quantile or ()))
-    except ValueError as error:
-        raise KlatError(f"--quantile: {error}") from None
+    tested = tuple(dict.fromkeys(map(estimand, args.quantile or ())))
     limit = limit_of(args)
     for name, given in (("--quantile", args.quantile), ("--within-runs", args.within_runs)):
         if limit and given:

@@ -31,13 +31,7 @@ output.
 
 
 def add_parser(subparsers: Any) -> None:
-    parser = add_command(
-        subparsers,
-        "doctor",
-        SUMMARIES["doctor"],
-        _DESCRIPTION,
-        _EPILOG,
-    )
+    parser = add_command(subparsers, "doctor", SUMMARIES["doctor"], _DESCRIPTION, _EPILOG)
     parser.add_argument("--format", choices=("text", "json"), default="text", help="default: text")
     parser.add_argument(
         "--output",

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from klat.commands._types import number, share
+from klat.commands._types import estimand, number, share
 
 from klat.commands import SUMMARIES, add_command, add_metric
 
@@ -33,13 +33,7 @@ order of the boots is not known; 3 too few boots for any statement.
 
 
 def add_parser(subparsers: Any) -> None:
-    parser = add_command(
-        subparsers,
-        "history",
-        SUMMARIES["history"],
-        _DESCRIPTION,
-        _EPILOG,
-    )
+    parser = add_command(subparsers, "history", SUMMARIES["history"], _DESCRIPTION, _EPILOG)
     add = parser.add_argument
     add("path", metavar="DIR", type=Path, help="a label with its sessions")
     add_metric(add)
@@ -58,22 +52,17 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from klat.base.errors import KlatError
-    from klat.compare.estimands import parse
     from klat.compare.label_history import HistoryOptions, history
     from klat.report.text.history_text import history_lines
     from klat.compare.dataset import read_dataset
 
-    try:
-        estimand = parse(args.quantile)
-    except ValueError as error:
-        raise KlatError(f"--quantile: {error}") from None
+    tested = estimand(args.quantile)
     environment = None
     if args.html:
         from klat.report.html import page
 
         environment = page.require()
-    options = HistoryOptions(args.alpha, estimand, tuple(dict.fromkeys(args.metric)), args.seed)
+    options = HistoryOptions(args.alpha, tested, tuple(dict.fromkeys(args.metric)), args.seed)
     timeline = history(read_dataset(args.path), options)
     for problem in timeline.problems:
         print(f"klat history: {problem}", file=sys.stderr)

@@ -85,21 +85,13 @@ def add_parser(subparsers: Any) -> None:
     _add_shootdown(actions)
     _lab_explain.add_parser(actions)
     _lab_bisect.add_parser(actions)
-    listed = add_command(
-        actions,
-        "kernels",
-        "list the kernels of Debian's archive",
-        "Lists the kernels that --kernel debian:NAME can have.",
-    )
+    about = "Lists the kernels that --kernel debian:NAME can have."
+    listed = add_command(actions, "kernels", "list the kernels of Debian's archive", about)
     listed.add_argument("--update", action="store_true", help="fetch the package lists again")
     _lab_options.add_architecture(listed)
     listed.set_defaults(func=_kernels)
-    cleared = add_command(
-        actions,
-        "clear",
-        "remove the cache of kernels",
-        "Removes everything that the lab keeps: packages, kernels, package lists.",
-    )
+    about = "Removes everything that the lab keeps: packages, kernels, package lists."
+    cleared = add_command(actions, "clear", "remove the cache of kernels", about)
     cleared.set_defaults(func=_clear)
 
 
@@ -188,13 +180,8 @@ SIGINT, SIGTERM, SIGHUP.
 
 
 def _add_shootdown(actions: Any) -> None:
-    parser = add_command(
-        actions,
-        "shootdown",
-        "show that a shootdown reaches all of many CPUs",
-        _SHOOTDOWN_DESCRIPTION,
-        _SHOOTDOWN_EPILOG,
-    )
+    summary = "show that a shootdown reaches all of many CPUs"
+    parser = add_command(actions, "shootdown", summary, _SHOOTDOWN_DESCRIPTION, _SHOOTDOWN_EPILOG)
     add = parser.add_argument
     kernels = "as for run (default: debian:stock and, if Debian has it, debian:rt)"
     _lab_options.add_guest(parser, kernels, 80, 2)
@@ -211,12 +198,8 @@ def _add_shootdown(actions: Any) -> None:
         metavar="N",
         help="operations (default: 50)",
     )
-    add(
-        "--seed",
-        type=number(0, 2**63 - 1),
-        metavar="N",
-        help="seed of the guest (default: drawn)",
-    )
+    seed = {"help": "seed of the guest (default: drawn)"}
+    _session_options.add_measure(parser, "seed", seed=seed)
     parser.set_defaults(func=_shootdown)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from klat.commands import SUMMARIES, add_command, add_metric
-from klat.commands._types import margin, real, share
+from klat.commands._types import estimand, margin, real, share
 
 _DESCRIPTION = """\
 Reads a pilot of a few boots of one kernel. Computes how many boots, and runs in
@@ -104,15 +104,11 @@ def _named(value: Any, noun: str) -> Any:
 
 def run(args: argparse.Namespace) -> int:
     from klat.base.errors import KlatError
-    from klat.compare.estimands import parse
     from klat.compare.least_effort import Target
     from klat.compare.pilot import Pilot, plan_path
     from klat.compare.pilot_blocks import TurnsPilot, plan_turns
 
-    try:
-        estimands = (parse(args.quantile),) if args.quantile else ()
-    except ValueError as error:
-        raise KlatError(f"--quantile: {error}") from None
+    estimands = (estimand(args.quantile),) if args.quantile else ()
     boot_seconds, boot_time = _boot_seconds(args)
     metrics = tuple(dict.fromkeys(args.metric))
     change = args.change or 2 * args.margin or 0.02

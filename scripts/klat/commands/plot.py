@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from klat.commands import SUMMARIES, add_command
+from klat.commands import SUMMARIES, add_command, add_paths
 from klat.commands._types import add_limit_alone, limit_of
 
 if TYPE_CHECKING:
@@ -33,13 +33,7 @@ Exit status: 0 done; 2 usage, or something could not be read or drawn."""
 
 def add_parser(subparsers: Any) -> None:
     parser = add_command(subparsers, "plot", SUMMARIES["plot"], _DESCRIPTION, _EPILOG)
-    parser.add_argument(
-        "paths",
-        nargs="+",
-        metavar="PATH",
-        type=Path,
-        help="a session, a label or a results directory",
-    )
+    add_paths(parser)
     parser.add_argument(
         "-o", "--output", metavar="DIR", type=Path, default=Path("plots"), help="default: plots"
     )

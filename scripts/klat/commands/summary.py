@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from klat.commands import SUMMARIES, add_command, add_metric
+from klat.commands import SUMMARIES, add_command, add_metric, add_paths
 from klat.commands._types import add_limit, limit_of
 
 _MISMATCH = 1
@@ -38,13 +38,7 @@ exceeded, but one is cannot tell."""
 
 def add_parser(subparsers: Any) -> None:
     parser = add_command(subparsers, "summary", SUMMARIES["summary"], _DESCRIPTION, _EPILOG)
-    parser.add_argument(
-        "paths",
-        nargs="+",
-        metavar="PATH",
-        type=Path,
-        help="a session, a label or a results directory",
-    )
+    add_paths(parser)
     parser.add_argument(
         "--format",
         choices=("text", "markdown", "csv", "json"),
