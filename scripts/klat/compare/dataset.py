@@ -9,7 +9,7 @@ a side are never pooled: `Dataset.pools` separates them.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from operator import attrgetter
@@ -29,8 +29,8 @@ from klat.compare.conditions import (
 )
 from klat.compare.machines import one_machine_a_boot
 from klat.compare.session_problems import frequency_errors, frequency_problems, same_samples
-from klat.compare.settings import Setting, by_value, grouped_settings, program_order
-from klat.compare.sources import Run, Source, read_sources
+from klat.compare.settings import Setting, grouped_settings, order_of_metric
+from klat.compare.sources import Run, Source, place_of, read_sources
 from klat.record import profiles, renamed_metrics
 from klat.record.json_files import LARGEST_PLAN
 from klat.record.plan_csv import from_csv
@@ -47,6 +47,7 @@ from klat.record.session_directory import PLAN
 # Benchmark, params, placement, metric.
 Key = tuple[str, str, str, str]
 key_of = attrgetter("benchmark", "params", "placement", "metric")
+_status_of = attrgetter("status")
 UnitKey = tuple[str, str]  # boot, pair
 Kind = TypeVar("Kind")
 
@@ -103,13 +104,15 @@ class CellRuns:
         """The parts whose runs may be in one figure."""
         return self.parts(lambda run: run.conditions)
 
-    def _add(self, row: Row, source: Source) -> None:
-        self.statuses[row.status] += 1
-        if not row.usable:
-            self.reasons[row.reason or "no reason was recorded"] += 1
-            return
-        pair = source.pairing.of_order(row.order) if source.pairing else ""
-        self.units.setdefault((row.boot, pair), []).append(Run(row, source))
+    def _add(self, rows: Sequence[Row], source: Source) -> None:
+        """The rows of one session."""
+        self.statuses.update(map(_status_of, rows))
+        for row in rows:
+            if row.usable:
+                pair = source.pairing.of_order(row.order) if source.pairing else ""
+                self.units.setdefault((row.boot, pair), []).append(Run(row, source))
+            else:
+                self.reasons[row.reason or "no reason was recorded"] += 1
 
     def _complete(self, benchmark: str, params: str) -> None:
         """After the last run."""
@@ -120,7 +123,7 @@ class CellRuns:
         self.values |= {(name, f"the option {name}"): {value: None} for name, value in opts.items()}
         self.units = dict(map(_whole_pair, self.units.items()))
         for runs in self.units.values():
-            runs.sort(key=lambda run: run.place)
+            runs.sort(key=place_of)
 
 
 @dataclass
@@ -265,16 +268,19 @@ class Dataset:
         failed: dict[Key, CellRuns] = defaultdict(CellRuns)
         unmeasurable = set()
         for source in self.sources:
+            by_key: dict[Key, list[Row]] = {}
             for row in source.session.rows:
-                key = key_of(row)
-                if not (row.n or source.session.measurable(row)):
+                by_key.setdefault(key_of(row), []).append(row)
+            for key, rows in by_key.items():
+                measured = [row for row in rows if row.n or source.session.measurable(row)]
+                if len(measured) < len(rows):
                     unmeasurable.add(key)
-                    continue
-                (cells if row.metric else failed)[key]._add(row, source)
+                if measured:
+                    (cells if key[3] else failed)[key]._add(measured, source)
         for key, cell in cells.items():
             cell._complete(key[0], key[1])
         first = profiles.first_metrics(source.profile for source in self.sources)
-        by_order = partial(_order, first)
+        by_order = partial(order_of_metric, first)
         ordered = [
             {key: keyed[key] for key in sorted(keyed, key=by_order)} for keyed in (cells, failed)
         ]
@@ -391,10 +397,3 @@ def split_params(params: str) -> tuple[str, dict[str, str]]:
         else:
             kept.append(item)
     return ";".join(kept), conditions
-
-
-def _order(first: Mapping[str, str], key: Key) -> tuple[object, ...]:
-    """`first` has the metric before all others, by benchmark."""
-    benchmark, params, placement, metric = key
-    values = [by_value(item.partition("=")[2]) for item in params.split(";")]
-    return (program_order(benchmark), values, placement, metric != first.get(benchmark), metric)

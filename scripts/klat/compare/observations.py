@@ -180,19 +180,15 @@ def observe_sides(
     paired = len(cells) > 1 and all(
         key in u.pairs for cell, u in zip(cells, units) for key in u.of(cell)
     )
+    samples = [{name: _samples(runs) for name, runs in side.items()} for side in sides]
     on_both = [name for name in sides[0] if paired and name in sides[1]]
     needed = fewest(q) if grouped else 0
-    groups = _groups_of_neighbours(
-        on_both, lambda name: min(_samples(side[name]) for side in sides), needed
-    )
+    groups = _groups_of_neighbours({name: min(s[name] for s in samples) for name in on_both}, needed)
     chosen = []
-    for side in sides:
-        rest = [name for name in side if name not in on_both]
+    for of_side in samples:
+        rest = {name: count for name, count in of_side.items() if name not in on_both}
         # Pairs need both sides, so a unit without partner stays alone. It is left out later, and counted.
-        alone = _groups_of_neighbours(
-            rest, lambda name: _samples(side[name]), 0 if paired else needed
-        )
-        chosen.append([*groups, *alone])
+        chosen.append([*groups, *_groups_of_neighbours(rest, 0 if paired else needed)])
     noun = units[0].noun
     if any(len(names) > 1 for side_groups in chosen for names in side_groups):
         noun = f"{noun} group"
@@ -211,17 +207,16 @@ def _samples(runs: Sequence[Run]) -> int:
     return sum(run.row.n or 0 for run in runs)
 
 
-def _groups_of_neighbours(
-    names: Sequence[str], samples: Callable[[str], int], needed: int
-) -> list[tuple[str, ...]]:
+def _groups_of_neighbours(samples: Mapping[str, int], needed: int) -> list[tuple[str, ...]]:
     """Groups of neighbours, each with at least `needed` samples. The last group takes the rest."""
     groups: list[tuple[str, ...]] = []
     pending: tuple[str, ...] = ()
-    for name in names:
-        pending += (name,)
-        if sum(map(samples, pending)) >= needed:
+    total = 0
+    for name, count in samples.items():
+        pending, total = (*pending, name), total + count
+        if total >= needed:
             groups.append(pending)
-            pending = ()
+            pending, total = (), 0
     return [*groups[:-1], groups[-1] + pending] if groups else [pending] if pending else []
 
 
@@ -232,9 +227,10 @@ def _observed_in_groups(
     for names in groups:
         runs = [run for name in names for run in side[name]]
         scale = mean([run.source.scale for run in runs])
-        places, share = log_quantile_places(_samples(runs), q)
+        count = _samples(runs)
+        places, share = log_quantile_places(count, q)
         least, *nearest = ranked_at(runs, scale, [0, *places])  # also shows whether all can be read
-        if not supports(_samples(runs), q):
+        if not supports(count, q):
             continue
         if least <= 0:
             raise NoLogarithm("is 0")

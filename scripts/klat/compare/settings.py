@@ -12,7 +12,7 @@ import numpy as np
 
 from klat.base.programs import CORE
 from klat.compare.conditions import OBTAINED, RunConditions
-from klat.compare.sources import Run, Source, by_boot, merged_distribution
+from klat.compare.sources import Run, Source, by_boot, merged_distribution, place_of
 from klat.record import profiles
 from klat.record.evidence import MIXED, STRAY, WAYS
 from klat.record.rows import run_noun
@@ -192,6 +192,13 @@ def by_value(text: str) -> tuple[int, float, str]:
     return (0, float(text), "") if NUMBER.fullmatch(text) else (1, 0.0, text)
 
 
+def order_of_metric(first: Mapping[str, str], key: tuple[str, str, str, str]) -> tuple[object, ...]:
+    """Sorts benchmark, params, placement and metric. `first` has the metric before all others, by benchmark."""
+    benchmark, params, placement, metric = key
+    values = [by_value(item.partition("=")[2]) for item in params.split(";")]
+    return (program_order(benchmark), values, placement, metric != first.get(benchmark), metric)
+
+
 def common_params(settings: Iterable[Setting]) -> dict[str, str]:
     """What all the settings have in common."""
     common: dict[str, str] | None = None
@@ -231,7 +238,7 @@ def grouped_settings(sources: Sequence[Source]) -> list[Setting]:
             setting.measurements = {name: setting.measurements[name], **setting.measurements}
         for measurement in setting.measurements.values():
             # Clocks of different boots may have been set to one time.
-            measurement.all_runs.sort(key=lambda run: (boots[run.row.boot], run.place))
+            measurement.all_runs.sort(key=lambda run: (boots[run.row.boot], place_of(run)))
     _tell_apart(settings)
     return _placed(sorted(settings.values(), key=_sort_key))
 

@@ -28,6 +28,7 @@ from klat.compare.environment_conditions import Values
 from klat.stats.distribution import Distribution
 from klat.record.environment import changed
 from klat.record.json_files import read_run_json
+from klat.record.rows import is_soak
 from klat.record.samples import PART, PIECE, KeptDistributions, SampleFiles, Samples, is_counted
 from klat.record.session import Row, Session, SessionError, find_sessions, printable, read_session
 from klat.record.verification import believed
@@ -190,11 +191,6 @@ class Run:
     source: Source
 
     @property
-    def place(self) -> tuple[int, int]:
-        """Sorts the runs of one boot in the order taken, even if the clock was set in a session."""
-        return self.source.first_start, self.row.line
-
-    @property
     def conditions(self) -> RunConditions:
         return self.source.run_conditions(self.row)
 
@@ -233,15 +229,19 @@ class Run:
         return quantile_of(first[:STRETCH], self.row.n or 0, self.ranked, q)
 
 
-def figures_of(runs: Iterable[Run], estimand: Estimand) -> list[float]:
+# Sorts the runs of one boot in the order taken, even if the clock was set in a session.
+place_of = attrgetter("source.first_start", "row.line")
+
+
+def figures_of(runs: Sequence[Run], estimand: Estimand) -> list[float]:
     """The figure of each run that supports it, in the unit of figures."""
     if not estimand.column:
         assert estimand.q is not None
         ticks = [(run.quantiles([estimand.q])[0], run) for run in runs]
         return [tick * run.source.scale for tick, run in ticks if tick is not None]
-    recorded = attrgetter(estimand.column)
+    recorded = map(attrgetter(f"row.{estimand.column}"), runs)
     return [
-        float(value) * run.source.scale for run in runs if (value := recorded(run.row)) is not None
+        float(value) * run.source.scale for run, value in zip(runs, recorded) if value is not None
     ]
 
 
@@ -294,7 +294,8 @@ def distribution_at(runs: Sequence[Run], scale: float) -> Distribution:
 def ranked_at(runs: Sequence[Run], scale: float, places: Sequence[int]) -> Figures:
     """Of all samples of the runs, those at these places, from 0, in ascending order. They are rounded to ticks
     of `scale` ns, and given in the unit of figures. Raises SessionError."""
-    if sum(run.row.n or 0 for run in runs) > PIECE or any(run.is_counted for run in runs):
+    is_long = sum(run.row.n or 0 for run in runs) > PIECE
+    if is_long or any(map(is_soak, {run.row.params for run in runs})):
         return distribution_at(runs, scale).times(scale).take(np.array(places))
     parts = [
         _in_ticks(part, _factor(source, scale))

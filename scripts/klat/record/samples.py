@@ -26,6 +26,8 @@ PIECE = 1 << 17
 _WHOLE = 1 << 17
 # Distributions are kept up to this many values in total.
 _KEPT_VALUES = 1 << 22
+# Small files are kept up to this many samples in total.
+_KEPT_SAMPLES = 1 << 21
 # A soak of 32 MiB cannot hold more pairs of one row.
 MOST_PAIRS = 1 << 21
 _PAIRS = 1 << 16  # read at once
@@ -39,13 +41,14 @@ def is_counted(row: Row) -> bool:
 def adjacent(rows: Iterable[Row]) -> Iterator[list[Row]]:
     """Groups of rows with adjacent samples and equal numbers of samples, each group at most one piece."""
     group: list[Row] = []
-    size = end = 0
+    size = end = most = 0
     for row in rows:
-        n = row.n or 0
-        if n != size or row.first_sample != end or (len(group) + 1) * n > PIECE:
+        n, first = row.n or 0, row.first_sample
+        if first != end or n != size or end + n > most:
             if group:
                 yield group
-            group, size, end = [], n, row.first_sample or 0
+            group, size, end = [], n, first or 0
+            most = end + PIECE
         group.append(row)
         end += n
     if group:
@@ -58,20 +61,23 @@ class DamagedPairs(SessionError):
 
 @dataclass
 class KeptDistributions:
-    """How many values of distributions several SampleFiles may still keep together."""
+    """How many values of distributions, and samples of small files, several SampleFiles may still keep
+    together."""
 
     values_left: int = _KEPT_VALUES
+    samples_left: int = _KEPT_SAMPLES
 
 
 class SampleFiles:
     """The files below samples/ of one session. A file is open only while it is read, because a
-    session may have more files than a process may open. The last small file stays in memory, and so do
-    distributions of few values: a row is verified, and then read for its figures."""
+    session may have more files than a process may open. Small files and distributions of few values
+    stay in memory, up to a limit: a row is verified, and then read for its figures."""
 
     def __init__(self, session: Session, kept: KeptDistributions | None = None) -> None:
         self.session = session
         self._paths: dict[tuple[str, str], Path] = {}
-        self._small: tuple[Path, Samples] | None = None
+        self._small: dict[Path, Samples] = {}
+        self._last_small = Path()  # the only one that is kept beyond the budget
         self._kept: dict[int, Distribution] = {}  # by line of runs.csv
         self._budget = kept or KeptDistributions()
         self._last: tuple[int, Distribution] | None = None
@@ -129,8 +135,9 @@ class SampleFiles:
         return counted
 
     def release(self) -> None:
-        """Forget the last file and the last row. Distributions that are kept stay."""
-        self._small = self._last = None
+        """Forget what is kept beyond the budget."""
+        self._small.pop(self._last_small, None)
+        self._last = None
 
     def span(self, row: Row, start: int, count: int, buffer: Samples | None = None) -> Samples:
         """`count` samples of a row, which may be in `buffer`. `start` 0 is its first sample. SessionError as read()."""
@@ -144,14 +151,19 @@ class SampleFiles:
                 " those of a soak, which are counted by value and have no order"
             )
         first = row.first_sample + start
-        if self._small and self._small[0] is path:
-            samples = self._small[1][first : first + count]
+        if (small := self._small.get(path)) is not None:
+            samples = small[first : first + count]
             if len(samples) == count:
                 return samples
         samples, length = _words(path, row, first, count, _WHOLE, buffer)
         if length <= _WHOLE:
             samples.setflags(write=False)
-            self._small = path, samples
+            self._small.pop(self._last_small, None)
+            self._small[path] = samples
+            if self._budget.samples_left >= length:
+                self._budget.samples_left -= length
+            else:
+                self._last_small = path
             samples = samples[first : first + count]
         if len(samples) == count:
             return samples

@@ -11,20 +11,30 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from decimal import Decimal
 from functools import lru_cache
-from operator import attrgetter
+from itertools import repeat
+from operator import attrgetter, mul
+from typing import Any
 
 import numpy as np
 
 from klat.record.samples import DamagedPairs, SampleFiles, Samples, adjacent, is_counted
-from klat.record.rows import batch_of
+from klat.record.rows import batch_of, is_soak
 from klat.record.session import FIGURES, Row, Session, SessionError, printable
 from klat.stats.distribution import Distribution
-from klat.stats.descriptive import P50, P90, P99, ExactRow, exact_row, exact_sums, rank, supports
+from klat.stats.descriptive import (
+    P50,
+    P90,
+    P99,
+    ExactRow,
+    exact_moments,
+    exact_row,
+    exact_sums,
+    rank,
+    supports,
+)
 
-_QUANTILES = {"p50": P50, "p90": P90, "p99": P99}
-_figures_of = attrgetter(*FIGURES)
+_recorded_of = attrgetter("min", "max", "p50", "p90", "p99", "mean", "stddev")
 _place_of = attrgetter("first_sample", "line")
 
 
@@ -43,9 +53,11 @@ def verify(session: Session, files: SampleFiles | None = None) -> Verification:
     result = Verification()
     files = files or SampleFiles(session)
     by_file: dict[tuple[str, bool], list[Row]] = {}
+    short: list[Row] = []
+    figures: list[tuple[int | None, ...]] = []
     for row in session.rows:
         if row.n:
-            by_file.setdefault((row.benchmark, row.soak), []).append(row)
+            by_file.setdefault((row.benchmark, is_soak(row.params)), []).append(row)
     for (_, soak), rows in by_file.items():
         rows.sort(key=_place_of)
         if soak:
@@ -59,12 +71,13 @@ def verify(session: Session, files: SampleFiles | None = None) -> Verification:
                 if isinstance(samples, SessionError):
                     result.unread[part[0].line] = str(samples)
                     continue
-                result.rows += len(part)
-                for row in _refuted(part, samples):
-                    differences = list(_differences(files, row))
-                    result.refuted[row.line] = differences or [
-                        "its samples changed while they were read"
-                    ]
+                short += part
+                figures += _figures(samples)
+    result.rows += len(short)
+    for row, recorded, computed in zip(short, _recorded(short), figures):
+        if recorded != computed:
+            differences = list(_differing(row, exact_row(files.read(row))))
+            result.refuted[row.line] = differences or ["its samples changed while they were read"]
     return result
 
 
@@ -158,56 +171,33 @@ def failures(session: Session) -> tuple[int, list[str]]:
     return result.rows, sentences
 
 
-def _refuted(rows: Sequence[Row], samples: Samples) -> list[Row]:
-    """The rows that contradict their samples. `samples` has one line per row."""
+def _figures(samples: Samples) -> Iterator[tuple[int | None, ...]]:
+    """The figures of each line of samples, as _recorded() has them."""
     n = samples.shape[1]
-    recorded = dict(zip(FIGURES, zip(*map(_figures_of, rows))))
-
-    def whole(name: str) -> Samples:
-        """The values in the rows; 0 for an empty field."""
-        return np.array([value or 0 for value in recorded[name]], dtype=np.uint64)
-
-    high = samples.max(axis=1)
-    stands = (whole("min") == samples.min(axis=1)) & (whole("max") == high)
+    low, high = samples.min(axis=1), samples.max(axis=1)
     ranks = _ranks(n)
-    if places := [rank - 1 for rank in ranks.values() if rank]:
+    if places := [rank - 1 for rank in ranks if rank]:
         ordered = np.partition(samples, places, axis=1)
-    for name, rank in ranks.items():
-        if rank:
-            stands &= ordered[:, rank - 1] == whole(name)
-        if recorded[name].count(None) != (0 if rank else len(rows)):
-            stands &= [(value is not None) == bool(rank) for value in recorded[name]]
+    quantiles = (ordered[:, rank - 1].tolist() if rank else repeat(None) for rank in ranks)
     if int(high.max()) <= math.isqrt((2**64 - 1) // n):  # each sum fits 64 bits
         totals = samples.sum(axis=1, dtype=np.uint64).tolist()
         squares = np.einsum("ij,ij->i", samples, samples).tolist()
     else:
         totals, squares = zip(*map(exact_sums, samples))
-    figures = zip(recorded["mean"], recorded["stddev"], totals, squares)
-    return [
-        row
-        for row, is_right, with_sums in zip(rows, stands.tolist(), figures)
-        if not (is_right and _has_mean(n, *with_sums))
-    ]
+    moments = zip(*map(exact_moments, repeat(n), totals, squares))
+    return zip(low.tolist(), high.tolist(), *quantiles, *moments)
 
 
-def _has_mean(
-    n: int, mean: Decimal | None, stddev: Decimal | None, total: int, squares: int
-) -> bool:
-    """Whether these are the mean and the deviation of n samples with these sums."""
-    if mean is None or stddev is None:
-        return False
-    spread = 10**6 * (n * squares - total * total) // (n * (n - 1)) if n > 1 else 0
-    return mean * 1000 == 1000 * total // n and stddev * 1000 == math.isqrt(spread)
+def _recorded(rows: Sequence[Row]) -> Iterator[tuple[Any, ...]]:
+    """The figures in the rows: integers, with the mean and the deviation in thousandths."""
+    *whole, means, deviations = zip(*map(_recorded_of, rows)) if rows else [()] * 7
+    return zip(*whole, map(mul, means, repeat(1000)), map(mul, deviations, repeat(1000)))
 
 
 @lru_cache(maxsize=64)
-def _ranks(n: int) -> dict[str, int]:
+def _ranks(n: int) -> list[int]:
     """The rank, from 1, of each quantile that a row can hold; 0 if n does not support it."""
-    return {name: rank(n, q) if supports(n, q) else 0 for name, q in _QUANTILES.items()}
-
-
-def _differences(files: SampleFiles, row: Row) -> Iterator[str]:
-    yield from _differing(row, exact_row(files.read(row)))
+    return [rank(n, q) if supports(n, q) else 0 for q in (P50, P90, P99)]
 
 
 def _differing(row: Row, exact: ExactRow) -> Iterator[str]:

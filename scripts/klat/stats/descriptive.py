@@ -92,6 +92,12 @@ def thousandths(value: int) -> Decimal:
     return Decimal((0, tuple(int(digit) for digit in str(value)), -3))
 
 
+def exact_moments(n: int, total: int, squares: int) -> tuple[int, int]:
+    """The mean and the standard deviation in thousandths, rounded down, from the sums of n samples."""
+    spread = 10**6 * (n * squares - total * total) // (n * (n - 1)) if n > 1 else 0
+    return 1000 * total // n, math.isqrt(spread)
+
+
 def exact_statistics(
     n: int,
     total: int,
@@ -100,11 +106,11 @@ def exact_statistics(
     ends: tuple[int, int],
 ) -> ExactRow:
     """From the sum, the sum of squares, and the smallest and the largest sample."""
-    spread = 10**6 * (n * squares - total * total) // (n * (n - 1)) if n > 1 else 0
+    mean, deviation = exact_moments(n, total, squares)
     return ExactRow(
         n=n,
-        mean=thousandths(1000 * total // n),
-        stddev=thousandths(math.isqrt(spread)),
+        mean=thousandths(mean),
+        stddev=thousandths(deviation),
         min=ends[0],
         p50=quantile(P50),
         p90=quantile(P90),
