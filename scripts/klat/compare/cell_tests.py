@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 
 from klat.compare import estimands, refusals
-from klat.compare.comparison import Against, Cell, Options, Result, Worst
+from klat.compare.comparison import Against, Cell, Options, Worst
 from klat.compare.conditions import Condition, disagreements
 from klat.compare.environment_conditions import Values
 from klat.compare.estimands import Estimand
@@ -33,18 +33,22 @@ from klat.record.rows import status_counts
 from klat.record.session import SessionError
 
 
+CellPlace = tuple[int, int]
+
+
 @dataclass(frozen=True, eq=False)
 class Test:
     """One estimand of one metric, BASE and NEW.
 
-    - `cell`: its place, as the number in Comparison.against and the number among the cells there.
+    - `cell`: its place, as the number in Comparison.against and the number among the cells there. None for a
+      test over machines.
     - `tested`: whether it gets a verdict.
     - `described`: its judgement, if there is nothing to judge. Otherwise it is judged with all others.
     - `obstacle`: why its units do not represent the subject of the verdict.
-    - `included`: the tests of single machines that a test over machines includes.
+    - `included`: the cells of single machines whose tests a test over machines includes.
     """
 
-    cell: tuple[int, int]
+    cell: CellPlace | None
     estimand: Estimand
     tested: bool
     sides: tuple[Observed, Observed]
@@ -52,17 +56,7 @@ class Test:
     described: Judgement | None = None
     within: tuple[Within | None, Within | None] = (None, None)
     over_boots: Judgement | None = None
-    included: tuple[Test, ...] = ()
-
-    def result(self, judgement: Judgement, decided_over_machines: bool) -> Result:
-        return Result(
-            self.estimand.name,
-            self.tested,
-            judgement,
-            *self.within,
-            self.over_boots,
-            decided_over_machines,
-        )
+    included: tuple[CellPlace, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -118,7 +112,7 @@ def cell_tests_of(number: int, matched: MatchedSides, options: Options) -> Itera
 
 
 def _tests_of_cell(
-    place: tuple[int, int], pair: MatchedCell, cell: Cell, units: SideUnits, options: Options
+    place: CellPlace, pair: MatchedCell, cell: Cell, units: SideUnits, options: Options
 ) -> Iterator[Test]:
     base, new = pair.base, pair.new
     has_figures = bool(base.units and new.units)
@@ -149,7 +143,7 @@ def _tests_of_cell(
 
 
 def _without_ratio(
-    place: tuple[int, int], estimand: Estimand, tested: bool, error: str, rules: Rules
+    place: CellPlace, estimand: Estimand, tested: bool, error: str, rules: Rules
 ) -> Test:
     nothing = Observed(()), Observed(())
     described = replace(

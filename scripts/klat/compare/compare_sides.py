@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import replace
 
 from klat.base.errors import KlatError
 from klat.compare import refusals
 from klat.compare.refusals import cautions
-from klat.compare.cell_tests import MatchedSides, Test, cell_tests_of, cell_without_results
+from klat.compare.cell_tests import (
+    CellPlace,
+    MatchedSides,
+    Test,
+    cell_tests_of,
+    cell_without_results,
+)
 from klat.compare.comparison import (
     Against,
     Comparison,
@@ -22,6 +28,7 @@ from klat.compare.comparison import (
 from klat.compare.session_problems import run_of, same_samples
 from klat.compare.dataset import Dataset
 from klat.compare.environment_conditions import scheduling
+from klat.compare.estimands import Estimand
 from klat.compare.judged_limits import with_limits
 from klat.compare.limits import check
 from klat.compare.machines import one_machine_a_boot
@@ -80,34 +87,50 @@ def compare_with_runs(
         limited, family = with_limits(matched, options.limit, options.rules)
         alone = tuple(left_out)
         return Comparison(options, limited, family, problems, left_out_machines=alone), matched
-    judged = _judge_all([*tests, *(test for _, test in over if test)], options.rules)
+    tests_over = [test for _, test in over if test]
+    judgements, family = _judge_all([*tests, *tests_over], options.rules)
+    judged_over = iter(judgements[len(tests) :])
+    decided = {(cell, test.estimand) for test in tests_over for cell in test.included}
     comparison = Comparison(
         options,
-        _with_results(matched, judged),
-        sum(judgement.p is not None for test, judgement in judged.items() if not test.described),
+        _with_results(matched, zip(tests, judgements), decided),
+        family,
         problems,
-        tuple(replace(result, judgement=judged[test] if test else None) for result, test in over),
+        tuple(
+            replace(result, judgement=next(judged_over) if test else None) for result, test in over
+        ),
         tuple(left_out),
     )
     return comparison, matched
 
 
-def _judge_all(tests: Sequence[Test], rules: Rules) -> dict[Test, Judgement]:
-    """All tests of the report, of machines and over machines, are one family. So the chance of any false change
-    in the report is at most alpha."""
+def _judge_all(tests: Sequence[Test], rules: Rules) -> tuple[list[Judgement], int]:
+    """The judgement of each test, and the number of tests in the correction. All tests of the report, of machines
+    and over machines, are one family. So the chance of any false change in the report is at most alpha.
+    """
     undecided = [test for test in tests if not test.described]
     sides = [test.sides for test in undecided]
-    judged = iter(settled(judge(sides, rules, [t.obstacle for t in undecided]), sides, rules))
-    return {test: test.described or next(judged) for test in tests}
+    judged = settled(judge(sides, rules, [t.obstacle for t in undecided]), sides, rules)
+    in_order = iter(judged)
+    family = sum(judgement.p is not None for judgement in judged)
+    return [test.described or next(in_order) for test in tests], family
 
 
 def _with_results(
-    matched: Sequence[MatchedSides], judged: Mapping[Test, Judgement]
+    matched: Sequence[MatchedSides],
+    judged: Iterable[tuple[Test, Judgement]],
+    decided_over_machines: Container[tuple[CellPlace | None, Estimand]],
 ) -> tuple[Against, ...]:
-    included = {test for over in judged for test in over.included}
-    results: dict[tuple[int, int], list[Result]] = {}
-    for test, judgement in judged.items():
-        result = test.result(judgement, decided_over_machines=test in included)
+    results: dict[CellPlace | None, list[Result]] = {}
+    for test, judgement in judged:
+        result = Result(
+            test.estimand.name,
+            test.tested,
+            judgement,
+            *test.within,
+            over_boots=test.over_boots,
+            decided_over_machines=(test.cell, test.estimand) in decided_over_machines,
+        )
         results.setdefault(test.cell, []).append(result)
     return tuple(
         replace(

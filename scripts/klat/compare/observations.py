@@ -183,7 +183,9 @@ def observe_sides(
     samples = [{name: _samples(runs) for name, runs in side.items()} for side in sides]
     on_both = [name for name in sides[0] if paired and name in sides[1]]
     needed = fewest(q) if grouped else 0
-    groups = _groups_of_neighbours({name: min(s[name] for s in samples) for name in on_both}, needed)
+    groups = _groups_of_neighbours(
+        {name: min(s[name] for s in samples) for name in on_both}, needed
+    )
     chosen = []
     for of_side in samples:
         rest = {name: count for name, count in of_side.items() if name not in on_both}

@@ -60,7 +60,7 @@ def _by_estimand(
 ) -> dict[tuple[_Key, Estimand], _Members]:
     by_estimand: dict[tuple[_Key, Estimand], _Members] = {}
     for test in tests:
-        if not test.tested:
+        if not test.tested or test.cell is None:
             continue
         number, place = test.cell
         sides = matched[number - first_number]
@@ -111,8 +111,8 @@ def _over_machines(
     )
     if reason:
         return result, None
-    included = tuple(members.tests[machine] for machine in usable)
-    return result, Test((-1, -1), estimand, True, machines_as_pairs(usable), included=included)
+    included = tuple(cell for m in usable if (cell := members.tests[m].cell))
+    return result, Test(None, estimand, True, machines_as_pairs(usable), included=included)
 
 
 def _has_error(judgement: Judgement) -> bool:
