@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from written_sessions import RT, write_label
 
-from klat.report.tables.cells import cells, text
+from klat.report.text.cells import cells, text
 
 
 @pytest.mark.parametrize(

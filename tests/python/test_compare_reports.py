@@ -14,7 +14,7 @@ from klat.record import samples
 from klat.report import comparison_columns
 from klat.report.document import Column, Document, Item, Judged, Row, Verdicts, Word
 from klat.report.renderers import terminal
-from klat.report.sharing import shared_remarks
+from klat.report.notes import shared_remarks
 from written_sessions import CPU, RT, SideWriter, words
 
 

@@ -11,16 +11,15 @@ from test_page import HOSTILE, Page, browse
 
 from klat.explain.explanation import Side, differences
 from klat.report.document import Line
-from klat.report.html import icicle, page
+from klat.report.html import explanation_page as pages
+from klat.report.html import page
 
 pytest.importorskip("jinja2")
 TEMPLATES = Path(page.__file__).parent / "templates"
 
 
 def page_of(*sides: Side) -> Page:
-    from klat.report.html.explanation_page import explanation_page
-
-    found = Page(explanation_page(page.templates(), explanation(*sides)))
+    found = Page(pages.explanation_page(page.templates(), explanation(*sides)))
     assert found.open == []
     return found
 
@@ -74,7 +73,7 @@ def test_one_side_has_a_neutral_picture_and_no_difference():
 
 
 def test_a_box_is_coloured_by_the_sign_and_the_size_of_the_difference():
-    shades = icicle.Shades(differences(BASE, NEW))
+    shades = pages.Shades(differences(BASE, NEW))
     assert [shades.of(name) for name in ("migrate", "rt_lock", "read", "exit", "lock")] == [
         "more3", "more2", "more1", "equal", "less1",
     ]  # fmt: skip
@@ -85,8 +84,8 @@ def test_a_box_is_coloured_by_the_sign_and_the_size_of_the_difference():
 
 def test_a_large_sample_folds_the_narrowest_boxes_and_keeps_its_sums():
     many = side("many", {f"f{n % 50}_{'x' * 20};g{n}_{'y' * 20};h{n}": n for n in range(1, 1500)})
-    drawn = icicle.icicles([many])[0]
-    assert len(drawn.boxes) <= icicle.MOST_BOXES
+    drawn = pages.icicles([many])[0]
+    assert len(drawn.boxes) <= pages.MOST_BOXES
     assert len(drawn.boxes) + drawn.folded == 1 + 50 + 2 * 1499
     kept = {box.chain: box.here.with_callees for box in drawn.boxes}
     assert kept == {
@@ -123,10 +122,8 @@ def test_what_is_not_explained_is_said_first():
 
 
 def test_what_ran_is_told_as_in_the_text():
-    from klat.report.html.explanation_page import explanation_page
-
     story = [Line("what ran, in order:"), Line(f"600  {HOSTILE}", 1)]
-    found = Page(explanation_page(page.templates(), explanation(BASE, NEW), story))
+    found = Page(pages.explanation_page(page.templates(), explanation(BASE, NEW), story))
     assert f"What ran what ran, in order: 600 {HOSTILE} By call chain" in found.text
 
 

@@ -163,7 +163,7 @@ def run(args: argparse.Namespace) -> int:
         for line in terminal.lines(filled, colour) if text else markdown.lines(filled):
             print(line)
     else:
-        from klat.report.tables.comparison_tables import write_csv, write_json
+        from klat.report.comparison_columns import write_csv, write_json
 
         (write_csv if args.format == "csv" else write_json)(comparison, sys.stdout)
     sys.stdout.flush()

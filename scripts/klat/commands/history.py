@@ -53,7 +53,7 @@ def add_parser(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from klat.compare.label_history import HistoryOptions, history
-    from klat.report.text.history_text import history_lines
+    from klat.report.history import history_lines
     from klat.compare.dataset import read_dataset
 
     tested = estimand(args.quantile)
@@ -84,7 +84,9 @@ def run(args: argparse.Namespace) -> int:
         draw([figure.figure for figure in shown if figure], args.output)
     if environment:
         from klat.report.history import document
+        from klat.report.plot.history_figures import series_figure
         from klat.report.renderers import html
 
-        page.write(args.html, html.page_of(environment, document(timeline)))
+        drawn = [series_figure("series", series, timeline, False) for series in timeline.series]
+        page.write(args.html, html.page_of(environment, document(timeline, drawn)))
     return 0 if timeline.telling else _TOO_FEW

@@ -127,7 +127,7 @@ def run(args: argparse.Namespace) -> int:
     for problem in plan.problems:
         print(f"klat plan: {problem}", file=sys.stderr)
     if args.format == "json":
-        from klat.report.tables.comparison_tables import plain
+        from klat.report.comparison_columns import plain
 
         json.dump(_named(plain(plan), plan.noun), sys.stdout, indent=2, allow_nan=False)
         print()

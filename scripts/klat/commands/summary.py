@@ -103,7 +103,7 @@ def run(args: argparse.Namespace) -> int:
         for line in terminal.lines(filled, False) if text else markdown.lines(filled):
             print(line)
     else:
-        from klat.report.tables.summary_tables import write_csv, write_json
+        from klat.report.summary_tables import write_csv, write_json
 
         if args.format == "csv":
             write_csv(labels, sys.stdout, failed, limits)

@@ -9,11 +9,17 @@ from klat.compare.figure_data import CellFigures
 from klat.compare.verdicts import Verdict
 from klat.report import limits, over_machines
 from klat.report.comparison_columns import in_tables, texts, word_of
-from klat.report.document import Block, Document, Facts, Item, Judged, Listing, Note
-from klat.report.document import Notes, Paragraph, Row, Section, Verdicts, Word
+from klat.report.document import Block, Document, Facts, Item, Judged, Listing, Notes
+from klat.report.document import Paragraph, Row, Section, Verdicts, Word
 from klat.report.html.page_figures import Captioned, figures
-from klat.report.notes import differences, left_lines, nothing_shared, side_notes
-from klat.report.sharing import shared_remarks
+from klat.report.notes import (
+    cell_notes,
+    differences,
+    left_lines,
+    nothing_shared,
+    shared_remarks,
+    side_notes,
+)
 from klat.report.text import wording
 from klat.report.text.look_text import look_sentence
 from klat.report.text.numbers import percent
@@ -109,7 +115,7 @@ def _verdicts(against: Against, comparison: Comparison, curves: Curves) -> Verdi
             limits.sides_table(cell.limit) if cell.limit else None,
             Row("max", maxima) if cell.results else None,
             tuple(limits.cell_sentences(cell)),
-            tuple(wording.notes(cell, against)),
+            tuple(cell_notes(cell, against)),
             tuple(drawn),
             curve if isinstance(curve, str) else "",
         )

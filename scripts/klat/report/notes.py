@@ -1,15 +1,23 @@
-"""What a report says of BASE and one NEW beside the table."""
+"""What a report says of BASE and one NEW beside the table. A remark that verdicts share is said once, above it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
-from klat.compare.comparison import Against
+from klat.compare.comparison import Against, Cell, Result
 from klat.compare.dataset import Key
-from klat.compare.verdicts import Verdict
+from klat.compare.verdicts import Judgement, Spread, Verdict
 from klat.record.session import NOT_MEASURABLE
-from klat.report.document import Differences, Note
+from klat.report.document import Differences, Judged, Note, Verdicts, Word
 from klat.report.text import wording
+from klat.report.text.numbers import MISSING, percent
+
+
+# A remark on this number of verdicts becomes a numbered note.
+_MANY = 3
 
 
 def side_notes(against: Against) -> Iterator[Note]:
@@ -66,3 +74,118 @@ def _words(benchmark: str, keys: list[Key]) -> list[str]:
         for word in (*params.split(";"), placement, metric)
     )
     return list(dict.fromkeys(words))
+
+
+def shared_remarks(verdicts: Verdicts) -> tuple[list[Note], Verdicts]:
+    """The notes, and the verdicts without the remarks that became notes. A note without a number is on all verdicts
+    with the words that it begins with, or on all. The number of a numbered note marks the verdicts that it is on.
+    """
+    by_word: dict[Word, list[tuple[str, ...]]] = {}
+    for item in verdicts.items:
+        for row, judged in item.judged:
+            if row.cells and not judged.reason:
+                by_word.setdefault(judged.word, []).append(judged.remarks)
+    general: dict[str, list[Word]] = {}  # the words whose verdicts all have the remark
+    for word, remarks in by_word.items():
+        if len(remarks) > 1 and (len(by_word) == 1 or word.tone != "same"):
+            for remark in remarks[0]:
+                if all(remark in others for others in remarks):
+                    general.setdefault(remark, []).append(word)
+    counts = Counter(
+        remark
+        for word, remarks in by_word.items()
+        for some in remarks
+        for remark in some
+        if word not in general.get(remark, ())
+    )
+    many = (remark for remark, count in counts.items() if count >= _MANY)
+    marks = {remark: f" [{number}]" for number, remark in enumerate(many, 1)}
+    notes = [
+        remark if len(words) == len(by_word) else f"{', '.join(map(str, words))}: {remark}"
+        for remark, words in general.items()
+    ]
+    notes += [f"{mark[1:]} ({counts[r]} results) {r}" for r, mark in marks.items()]
+
+    def marked(judged: Judged) -> Judged:
+        own = [r for r in judged.remarks if judged.word not in general.get(r, ())]
+        rest = tuple(remark for remark in own if remark not in marks)
+        return replace(judged, remarks=rest, marks="".join(marks.get(r, "") for r in own))
+
+    items = []
+    for item in verdicts.items:
+        rows = (replace(r, judged=marked(r.judged)) if r.judged else r for r in item.rows)
+        items.append(replace(item, rows=tuple(rows)))
+    return list(map(Note, notes)), replace(verdicts, items=tuple(items))
+
+
+def cell_notes(cell: Cell, against: Against) -> Iterator[str]:
+    """What a report says below the figures of a cell."""
+    if cell.results:
+        yield from _figure_notes(cell, against)
+    if not cell.results and not cell.limit:
+        return
+    for condition in cell.accepted:
+        if condition not in against.accepted:
+            yield f"allowed, though it differs: {condition.sentence()}"
+    for name, runs in (("BASE", cell.base_runs), ("NEW", cell.new_runs)):
+        if not wording.all_ok(runs):
+            yield f"{cell.run_noun}s of {name}: {runs}"
+
+
+def _figure_notes(cell: Cell, against: Against) -> Iterator[str]:
+    base, new = cell.base_worst, cell.new_worst
+    yield f"max of {base.samples:,} and {new.samples:,} samples"
+    first = cell.results[0].judgement
+    if first.base.units and first.new.units and not first.pooled:
+        yield from _spreads(first, against.unit_noun, cell.run_noun)
+    for result in cell.results:
+        if result.tested and (text := wording.method(result.judgement, result.judgement.noun)):
+            yield f"{result.estimand}: {text}"
+        if text := wording.single_run(result, cell.run_noun):
+            yield text
+    yield from _pooled(cell.results)
+
+
+def _pooled(results: Iterable[Result]) -> Iterator[str]:
+    by_noun: dict[str, list[str]] = {}
+    for result in results:
+        if result.judgement.pooled and result.judgement.ratio is not None:
+            by_noun.setdefault(result.judgement.noun, []).append(result.estimand)
+    for noun, sides in by_noun.items():
+        short = (
+            f"single runs{f' and {noun[:-6]}s' if noun.endswith(' group') else ''} are too short"
+        )
+        yield f"pooled: {', '.join(sides)} of all samples of a {noun} together, because {short}"
+
+
+def _spreads(j: Judgement, noun: str, run: str) -> list[str]:
+    """T and S of Kalibera and Jones. T is the variation that a level adds. S is the variation seen at
+    a level, with all levels below. Standard deviations of logs, so they are relative. The two are
+    equal for runs, which have no level below. `run` is the
+    word for a run."""
+    sides = (("BASE", j.base), ("NEW", j.new))
+    runs = [(name, _deviation(spread.run.own if spread.run else None)) for name, spread in sides]
+    units = [(name, _unit_deviation(spread, run)) for name, spread in sides]
+    return [
+        f"variation between {level}s: {_of_sides(parts)}"
+        for level, parts in ((run, runs), (noun, units))
+        if any(text != MISSING for _, text in parts)
+    ]
+
+
+def _unit_deviation(spread: Spread, run: str) -> str:
+    if spread.unit is None or spread.unit.own is None:
+        return MISSING
+    without, observed = _deviation(spread.unit.own), _deviation(spread.unit.observed)
+    return without if without == observed else f"{without} ({observed} with the {run}s' own)"
+
+
+def _of_sides(parts: Sequence[tuple[str, str]]) -> str:
+    texts = {text for _, text in parts}
+    return texts.pop() if len(texts) == 1 else ", ".join(f"{name} {text}" for name, text in parts)
+
+
+def _deviation(value: float | None) -> str:
+    if value is None:
+        return MISSING
+    return percent(math.sqrt(value)) if value > 0 else "none"

@@ -11,7 +11,7 @@ from klat.report.html.page_figures import WIDTH, Captioned, page_axis
 from klat.report.plot.axis import padded_axis, whole_tics
 from klat.report.plot.gnuplot import BLUE, CIRCLE, GREY, LEFT, RIGHT, VERMILLION
 from klat.report.plot.gnuplot import Figure, line, points, quoted, tics
-from klat.report.text.history_text import setting, total
+from klat.report.history import setting, total
 
 _HEIGHT = 270
 

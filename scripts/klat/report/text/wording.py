@@ -16,7 +16,6 @@ from klat.compare.comparison import (
     Uncompared,
 )
 from klat.compare.pilot_blocks import TURNS
-from klat.report.text.variation import spreads
 from klat.report.text.parameters import HIDDEN, parameters
 from klat.report.text.look_text import look_sentence
 from klat.report.text.numbers import MISSING, boots, confidence, percent, plural
@@ -283,49 +282,9 @@ def about_sides(against: Against) -> Iterator[tuple[str, str, str]]:
     yield f"{base.run_noun if same else 'run'}s", base.runs, new.runs
 
 
-def notes(cell: Cell, against: Against) -> Iterator[str]:
-    """What a report says below the figures of a cell."""
-    if cell.results:
-        yield from _figure_notes(cell, against)
-    if not cell.results and not cell.limit:
-        return
-    for condition in cell.accepted:
-        if condition not in against.accepted:
-            yield f"allowed, though it differs: {condition.sentence()}"
-    for name, runs in (("BASE", cell.base_runs), ("NEW", cell.new_runs)):
-        if not all_ok(runs):
-            yield f"{cell.run_noun}s of {name}: {runs}"
-
-
 def all_ok(runs: str) -> bool:
     """Whether these counts of runs by status name no other status."""
     return not any(status in runs for status in ("disturbed", "invalid", "error", "skipped"))
-
-
-def _figure_notes(cell: Cell, against: Against) -> Iterator[str]:
-    base, new = cell.base_worst, cell.new_worst
-    yield f"max of {base.samples:,} and {new.samples:,} samples"
-    first = cell.results[0].judgement
-    if first.base.units and first.new.units and not first.pooled:
-        yield from spreads(first, against.unit_noun, cell.run_noun)
-    for result in cell.results:
-        if result.tested and (text := method(result.judgement, result.judgement.noun)):
-            yield f"{result.estimand}: {text}"
-        if text := single_run(result, cell.run_noun):
-            yield text
-    yield from _pooled(cell.results)
-
-
-def _pooled(results: Iterable[Result]) -> Iterator[str]:
-    by_noun: dict[str, list[str]] = {}
-    for result in results:
-        if result.judgement.pooled and result.judgement.ratio is not None:
-            by_noun.setdefault(result.judgement.noun, []).append(result.estimand)
-    for noun, sides in by_noun.items():
-        short = (
-            f"single runs{f' and {noun[:-6]}s' if noun.endswith(' group') else ''} are too short"
-        )
-        yield f"pooled: {', '.join(sides)} of all samples of a {noun} together, because {short}"
 
 
 def single_run(result: Result, run: str) -> str:

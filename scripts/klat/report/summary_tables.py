@@ -14,8 +14,8 @@ from klat.compare.settings import Measurement, Setting
 from klat.compare.soaks import Delay, SoakReport, soak_reports, soaks_together
 from klat.compare.sweeps import Sweep, SweepLine, SweepPoint, sweeps
 from klat.record.session import STATUSES
-from klat.report.tables.cells import cells
-from klat.report.tables.comparison_tables import plain
+from klat.report.comparison_columns import plain
+from klat.report.text.cells import cells
 from klat.report.summary import guarded_statistics
 
 
@@ -246,22 +246,15 @@ def soak_cells(
     label: Dataset, measurement: Measurement, failed: Callable[[str], None]
 ) -> dict[str, Any]:
     """Empty if the line is of no soak, or of several."""
-    reports = list(soak_reports(measurement, failed))
-    if len(reports) != 1:
+    soaks = soaks_json(label, measurement, failed)
+    if len(soaks) != 1:
         return {}
-    (report,) = reports
-    row: dict[str, Any] = {
-        "soaked_s": report.seconds,
-        "asked_s": report.asked_s,
-        "segments": report.segments,
-    }
-    for drift in _drifts(label, report):
+    (soak,) = soaks
+    row = {column: soak[column] for column in ("soaked_s", "asked_s", "segments")}
+    for drift in soak["drift"]:
         name = _DRIFTS[drift.pop("figure")]
-        for key, value in drift.items():
-            end, _, unit = key.partition("_")
-            row["_".join(filter(None, (name, end, unit)))] = value
-    for delay in (report.delays or ())[:1]:
-        longest = _delay(label, delay)
+        row |= {f"{name}_{end}": value for end, value in drift.items()}
+    for longest in (soak["longest"] or ())[:1]:
         for column in ("time_ns", "cpu", "segment", "samples"):
             row[f"longest_{column}"] = longest[column]
     return row

@@ -1,1 +1,0 @@
-"""Reports for other programs: CSV, JSON, Markdown."""
