@@ -356,10 +356,15 @@ def test_odd_labels_are_printed_harmlessly(new_session, klat, label):
         out.encode("utf-8")
 
 
-def test_markdown_has_each_figure_of_the_text(writer, klat):
+def test_markdown_and_the_page_have_each_figure_of_the_text(writer, klat, tmp_path):
+    pytest.importorskip("jinja2")
     fill(writer)
     writer.run(status="skipped", reason="needs 2|3 CPUs")
-    text = klat("summary", writer.path)[1]
+    page = tmp_path / "page.html"
+    text = klat("summary", writer.path, "--html", page)[1]
+    cells = re.findall(r"<span>(.*)</span>", page.read_text())
+    assert cells[:6] == ["ticks", *figures(text, "round_trip", "ticks")]
+    assert "1 skipped: needs 2|3 CPUs</p>" in page.read_text()
     lines = klat("summary", writer.path, "--format", "markdown")[1].splitlines()
     assert f"| round\\_trip | ticks | {' | '.join(figures(text, 'round_trip', 'ticks'))} |" in lines
     assert "- 1 skipped: needs 2\\|3 CPUs" in lines

@@ -46,6 +46,12 @@ def add_parser(subparsers: Any) -> None:
         help="default: text",
     )
     parser.add_argument(
+        "--html",
+        metavar="FILE",
+        type=Path,
+        help="also write a page, as one file that needs no other",
+    )
+    parser.add_argument(
         "--verify",
         action="store_true",
         help="list each row that contradicts its samples, is damaged or cannot be "
@@ -69,7 +75,15 @@ def _say(line: str) -> None:
 def run(args: argparse.Namespace) -> int:
     from klat.compare.dataset import read_datasets, with_metrics
     from klat.record.session import SessionError
+    from klat.report.renderers import markdown, terminal
+    from klat.report.summary import document
 
+    environment = None
+    if args.html:
+        from klat.report.html import page
+        from klat.report.renderers import html
+
+        environment = page.templates()
     limit = limit_of(args)
     verified = not args.verify or _verify(args.paths)
     try:
@@ -94,12 +108,10 @@ def run(args: argparse.Namespace) -> int:
     def failed(reason: str) -> None:
         failures.setdefault(reason)
 
-    if args.format in ("text", "markdown"):
-        from klat.report.renderers import markdown, terminal
-        from klat.report.summary import document
-
-        filled = document(labels, failed, limits, args.tail)
-        text = args.format == "text"
+    text = args.format == "text"
+    if text or args.format == "markdown" or environment:
+        filled = document(labels, failed, limits, args.tail, problems)
+    if text or args.format == "markdown":
         for line in terminal.lines(filled, False) if text else markdown.lines(filled):
             print(line)
     else:
@@ -110,6 +122,8 @@ def run(args: argparse.Namespace) -> int:
         else:
             write_json(labels, problems, sys.stdout, failed, limits)
     sys.stdout.flush()
+    if environment:
+        page.write(args.html, html.page_of(environment, filled))
     for reason in failures:
         _say(reason)
     if not verified:

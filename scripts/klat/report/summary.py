@@ -30,6 +30,7 @@ _COLUMNS = (
     Column("", left=True),
     *map(Column, ("average", "stdev", "median", "p99", "max")),
 )
+_TONES = {0: "faster", 1: "slower", 3: "open"}
 Failed = Callable[[str], None]
 
 
@@ -38,6 +39,7 @@ def document(
     failed: Failed,
     limits: LabelLimits | None = None,
     tail: bool = False,
+    problems: Sequence[str] = (),
 ) -> Document:
     """`failed` gets a sentence on each figure that cannot be computed. The tail of a soak is always
     shown."""
@@ -57,10 +59,10 @@ def document(
     if limits:
         unit = labels[0].figure_unit
         terms.append(of_limits.limit_terms(limits.limit, unit, limits.rules, limits.family))
-        outcome = Word(of_limits.label_verdicts(limits))
+        outcome = Word(of_limits.label_verdicts(limits), _TONES[limits.status])
     title = f"Summary of {', '.join(dict.fromkeys(label.name for label in labels))}"
     status = limits.status if limits else 0
-    return Document(title, outcome, status, tuple(sections), tuple(terms))
+    return Document(title, outcome, status, tuple(sections), tuple(terms), tuple(problems))
 
 
 def _label(label: Dataset, failed: Failed) -> Iterator[Block]:

@@ -66,51 +66,42 @@ def write_csv(
     limits: LabelLimits | None = None,
 ) -> None:
     soaked = any(setting.is_soak for label in labels for setting in label.settings)
-    columns = [
-        *COLUMNS,
-        *(SOAK_COLUMNS if soaked else ()),
-        *(LIMIT_COLUMNS if limits else ()),
-    ]
-    writer = csv.DictWriter(out, columns, restval="", lineterminator="\n")
+    columns = (*COLUMNS, *(SOAK_COLUMNS if soaked else ()), *(LIMIT_COLUMNS if limits else ()))
+    writer = csv.DictWriter(out, columns, restval="", extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
     for label in labels:
+        of_label = {
+            "label": label.name,
+            "conditions": label.apart_text,
+            "kernel_release": label.kernel,
+            "mode": label.mode,
+            "tsc_khz": label.khz,
+            "sessions": len(label.sessions),
+            "boots": label.boots,
+            "unit": label.unit,
+        }
         for setting in label.settings:
-            shared = {
-                "label": label.name,
-                "conditions": label.apart_text,
-                "kernel_release": label.kernel,
-                "mode": label.mode,
-                "tsc_khz": label.khz,
-                "sessions": len(label.sessions),
-                "boots": label.boots,
-                "benchmark": setting.benchmark,
-                "params": ";".join(f"{k}={v}" for k, v in setting.params.items()),
-                "placement": setting.placement,
-                "unit": label.unit,
-                "runs": sum(setting.statuses.values()),
-                "floor": setting.floor,
-            } | {status: setting.statuses[status] for status in STATUSES}
-            measured = [m for m in setting.measurements.values() if m.runs or m.unmeasurable]
-            for measurement in measured:
-                row = figures(label, setting, measurement, failed)
-                named = {
-                    "metric": measurement.metric,
-                    "boots": measurement.boots,
-                    "measurable": int(not measurement.unmeasurable),
-                }
-                row |= soak_cells(label, measurement, failed)
-                row |= _limit_cells(measurement, limits)
-                writer.writerow(cells(shared | named | row))
-            if not measured:
+            values = _setting(label, setting, failed, limits)
+            params = ";".join(f"{k}={v}" for k, v in setting.params.items())
+            runs = sum(setting.statuses.values())
+            shared = of_label | values | values["runs"] | {"params": params, "runs": runs}
+            shared |= {"floor": setting.floor}
+            for metric in values["metrics"]:
+                flat = {"measurable": int(metric["measurable"])}
+                flat |= _soak_cells(metric.get("soaks", ())) | _limit_cells(
+                    metric.get("limit"), limits
+                )
+                writer.writerow(cells(shared | metric | flat))
+            if not values["metrics"]:
                 writer.writerow(cells(shared))
 
 
-def _limit_cells(measurement: Measurement, limits: LabelLimits | None) -> dict[str, Any]:
-    if not limits or measurement not in limits.sides:
+def _limit_cells(side: dict[str, Any] | None, limits: LabelLimits | None) -> dict[str, Any]:
+    if not limits or not side:
         return {}
-    side = limits.sides[measurement]
-    values = (limits.limit.value, side.above, side.share, side.low, side.high)
-    return dict(zip(LIMIT_COLUMNS, (*values, side.verdict.value)))
+    row = {"limit": limits.limit.value, "verdict": side["verdict"]}
+    row |= {name: side[name] for name in ("above", "share")}
+    return row | {"share_low": side["low"], "share_high": side["high"]}
 
 
 def write_json(
@@ -135,13 +126,6 @@ def _label(
     failed: Callable[[str], None],
     limits: LabelLimits | None,
 ) -> dict[str, Any]:
-    def extra(measurement: Measurement) -> dict[str, Any]:
-        soaks = soaks_json(label, measurement, failed)
-        of_soaks = {"soaks": soaks} if soaks else {}
-        side = limits.sides.get(measurement) if limits else None
-        of_limit = {"limit": plain(side) | {"share": side.share}} if side else {}
-        return of_soaks | of_limit
-
     return {
         "label": label.sessions[0].label,
         "conditions": dict(label.apart),
@@ -152,32 +136,50 @@ def _label(
         "quantum": label.quantum,
         "sessions": [str(session.path) for session in label.sessions],
         "boots": label.boots,
-        "settings": [
-            {
-                "benchmark": setting.benchmark,
-                "params": setting.params,
-                "placement": setting.placement,
-                "runs": {status: setting.statuses[status] for status in STATUSES},
-                "reasons": [
-                    {"status": status, "reason": reason, "count": count}
-                    for status, reason, count in setting.grouped_reasons()
-                ],
-                "metrics": [
-                    {"metric": m.metric, "measurable": not m.unmeasurable, "boots": m.boots}
-                    | figures(label, setting, m, failed)
-                    | {"tail": _tail(m, failed)}
-                    | extra(m)
-                    for m in setting.measurements.values()
-                    if m.runs or m.unmeasurable
-                ],
-                "evidence": {name: [low, high] for name, low, high in setting.evidence_ranges()},
-            }
-            for setting in label.settings
-        ],
+        "settings": [_setting(label, setting, failed, limits) for setting in label.settings],
         "shootdowns": [_shootdown(sweep) for sweep in shootdowns(label.settings)],
         "sweeps": [_sweep(sweep) for sweep in sweeps([label], [label.name])],
         "together": together_json(label, failed),
     }
+
+
+def _setting(
+    label: Dataset, setting: Setting, failed: Callable[[str], None], limits: LabelLimits | None
+) -> dict[str, Any]:
+    metrics = [m for m in setting.measurements.values() if m.runs or m.unmeasurable]
+    return {
+        "benchmark": setting.benchmark,
+        "params": setting.params,
+        "placement": setting.placement,
+        "runs": {status: setting.statuses[status] for status in STATUSES},
+        "reasons": [
+            {"status": status, "reason": reason, "count": count}
+            for status, reason, count in setting.grouped_reasons()
+        ],
+        "metrics": [_metric(label, setting, m, failed, limits) for m in metrics],
+        "evidence": {name: [low, high] for name, low, high in setting.evidence_ranges()},
+    }
+
+
+def _metric(
+    label: Dataset,
+    setting: Setting,
+    measurement: Measurement,
+    failed: Callable[[str], None],
+    limits: LabelLimits | None,
+) -> dict[str, Any]:
+    metric = {
+        "metric": measurement.metric,
+        "measurable": not measurement.unmeasurable,
+        "boots": measurement.boots,
+        **figures(label, setting, measurement, failed),
+        "tail": _tail(measurement, failed),
+    }
+    if soaks := soaks_json(label, measurement, failed):
+        metric["soaks"] = soaks
+    if side := limits.sides.get(measurement) if limits else None:
+        metric["limit"] = plain(side) | {"share": side.share}
+    return metric
 
 
 def _tail(measurement: Measurement, failed: Callable[[str], None]) -> list[list[float]]:
@@ -242,17 +244,14 @@ SOAK_COLUMNS = (
 )
 
 
-def soak_cells(
-    label: Dataset, measurement: Measurement, failed: Callable[[str], None]
-) -> dict[str, Any]:
+def _soak_cells(soaks: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Empty if the line is of no soak, or of several."""
-    soaks = soaks_json(label, measurement, failed)
     if len(soaks) != 1:
         return {}
     (soak,) = soaks
     row = {column: soak[column] for column in ("soaked_s", "asked_s", "segments")}
     for drift in soak["drift"]:
-        name = _DRIFTS[drift.pop("figure")]
+        name = _DRIFTS[drift["figure"]]
         row |= {f"{name}_{end}": value for end, value in drift.items()}
     for longest in (soak["longest"] or ())[:1]:
         for column in ("time_ns", "cpu", "segment", "samples"):
