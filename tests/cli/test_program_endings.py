@@ -1,5 +1,6 @@
 """However a run is ended, nothing of it is recorded, nobody is left behind, and the machine is as it was."""
 
+import contextlib
 import ctypes
 import fcntl
 import os
@@ -19,13 +20,13 @@ from harness import gone, path_of
 
 pytestmark = pytest.mark.alone
 
-LATENCY = "/dev/cpu_dma_latency"
+LATENCY = Path("/dev/cpu_dma_latency")
 PR_CAPBSET_DROP, CAP_SYS_RESOURCE = 24, 24
 
 
 def knobs() -> dict[str, bytes]:
     """Everything of the machine that a program could have touched."""
-    found: dict[str, bytes] = {}
+    found = {str(LATENCY): latency()}
     for pattern in (
         "proc/sys/kernel/sched_*",
         "proc/sys/kernel/timer_migration",
@@ -34,6 +35,8 @@ def knobs() -> dict[str, bytes]:
         "proc/sys/vm/*",
         "proc/sys/net/ipv4/ip_forward",
         "proc/sys/net/ipv4/conf/*/*",
+        "proc/mounts",
+        "proc/modules",
         "proc/irq/*/smp_affinity",
         "sys/devices/system/cpu/cpu*/online",
         "sys/devices/system/cpu/cpu*/cpufreq/scaling_*_freq",
@@ -47,25 +50,19 @@ def knobs() -> dict[str, bytes]:
                 found[str(path)] = path.read_bytes()
             except OSError:
                 pass
-    for path in ("/proc/mounts", "/proc/modules", LATENCY):
-        try:
-            with open(path, "rb", buffering=0) as file:
-                found[path] = file.read(4) if path.startswith("/dev") else file.read(1 << 20)
-        except OSError:
-            pass
-    if "/proc/modules" in found:
-        # Which there are; their use counts are other people's affair.
-        lines = found["/proc/modules"].splitlines()
-        found["/proc/modules"] = b" ".join(sorted(line.split()[0] for line in lines))
-    for words in (
-        "ip -o link",
-        "ip -o address",
-        "ip route show table all",
-        "ip -6 route",
-        "ip netns list",
-    ):
-        found[words] = subprocess.run(words.split(), stdout=subprocess.PIPE, check=False).stdout
+    # Which there are; their use counts are other people's affair.
+    modules = found.pop("/proc/modules", b"").splitlines()
+    found["modules"] = b" ".join(sorted(line.split()[0] for line in modules))
+    for words in ("link", "address", "route show table all", "-6 route", "netns list"):
+        found[words] = command(["ip", "-o", *words.split()]).out.encode()
     return found
+
+
+def latency() -> bytes:
+    """What programs request; empty where none can."""
+    with contextlib.suppress(OSError), LATENCY.open("rb", buffering=0) as file:
+        return file.read(4)
+    return b""
 
 
 def sent(number: signal.Signals) -> Callable[[Running], None]:
@@ -100,8 +97,8 @@ def test_a_run_that_is_ended_leaves_nothing(ending, program, tmp_path, root, rea
     end, status, said = ENDINGS[ending]
     before = knobs()
     with Running(program, "--record", tmp_path, "--dma-latency", "20") as running:
-        if LATENCY in before:
-            assert struct.unpack("i", knobs()[LATENCY]) == (20,), "the test would see it"
+        if before[str(LATENCY)]:
+            assert struct.unpack("i", latency()) == (20,), "the test would see it"
         begun = time.monotonic()
         end(running)
         done = running.end()
@@ -136,21 +133,19 @@ def test_a_peer_process_that_is_killed_is_named_with_the_signal(number, two_cpus
 
 
 # Without CAP_SYS_RESOURCE, klat cannot raise the hard limit on CPU time of real-time threads.
-@pytest.mark.parametrize("words", [(), ("--record",)], ids=["run", "soak"])
-def test_a_limit_that_ends_a_run_is_named(words, tmp_path, root, real_time):
+@pytest.mark.parametrize(
+    "program, options",
+    [("syscall", ("--iterations", "2000000")), ("tlbflush", ("--soak", "5", "--record", "x"))],
+)
+def test_a_limit_that_ends_a_run_is_named(program, options, tmp_path, root, real_time):
     def limit() -> None:
         assert ctypes.CDLL(None).prctl(PR_CAPBSET_DROP, CAP_SYS_RESOURCE, 0, 0, 0) == 0
         resource.setrlimit(resource.RLIMIT_RTTIME, (10_000, 10_000))
 
-    program, *options = (
-        ("tlbflush", "--soak", "5") if words else ("syscall", "--iterations", "2000000")
-    )
-    record = (words[0], tmp_path / "session") if words else ()
-    done = command([path_of(program), *options, *record], preexec_fn=limit)
+    done = command([path_of(program), *options], cwd=tmp_path, preexec_fn=limit)
     assert_one_line(done, program, FAILED)
-    assert (
-        "the cause may be the hard limit RLIMIT_RTTIME (10000 us without a sleep)" in done.err
-    ), str(done)
+    said = "the cause may be the hard limit RLIMIT_RTTIME (10000 us without a sleep)"
+    assert said in done.err, str(done)
 
 
 def test_a_limit_that_klat_can_lift_ends_no_run(root, real_time):
@@ -173,17 +168,7 @@ def test_a_peer_process_that_is_stopped_and_goes_on_has_not_ended(two_cpus):
 @pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGINT])
 def test_a_signal_that_the_caller_ignores_stays_ignored(number):
     ignore = f'trap "" {number.name[3:]}; exec "$@"'
-    words = [
-        "sh",
-        "-c",
-        ignore,
-        "sh",
-        str(path_of("pipes")),
-        "--iterations",
-        "20000",
-        "--cpus",
-        "1,1",
-    ]
+    words = ["sh", "-c", ignore, "sh", path_of("pipes"), "--iterations", "20000", "--cpus", "1,1"]
     process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     time.sleep(0.05)
     for _ in range(5):
