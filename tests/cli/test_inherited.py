@@ -9,21 +9,14 @@ import resource
 import socket
 import struct
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
-from harness import (
-    FAILED,
-    MEASURED,
-    ROOT,
-    UNTRUSTED,
-    Running,
-    assert_one_line,
-    command,
-    json_of,
-    lacking,
-)
-from harness import path_of, run, works
+from harness import FAILED, MEASURED, ROOT, UNTRUSTED, Running, assert_one_line, command, json_of
+from harness import lacking, path_of, run, works
 
 PR_SET_TIMERSLACK, PR_SET_THP_DISABLE, PR_SET_MEMORY_MERGE = 29, 41, 67
 SET_ATTRIBUTES, SET_MEMORY_POLICY = (314, 238) if platform.machine() == "x86_64" else (274, 237)
@@ -32,11 +25,42 @@ NETLINK_AUDIT = 9
 ADDR_NO_RANDOMIZE = 0x40000
 LINKER = "ld-linux-x86-64.so.2" if platform.machine() == "x86_64" else "ld-linux-aarch64.so.1"
 LIBC = ctypes.CDLL(None)
+SHORT = ("--iterations", "20", "--quiet")
+
+
+def session_of(directory: Path) -> dict[str, Any]:
+    return dict(json.loads((directory / "session.json").read_text()))
 
 
 def inherited(directory: Path) -> dict[str, str]:
-    found: dict[str, str] = json.loads((directory / "session.json").read_text())["inherited"]
-    return found
+    return dict(session_of(directory)["inherited"])
+
+
+def recorded(directory: Path, *before: str | Path, group: Path | None = None) -> dict[str, str]:
+    """What a run of syscall inherits after these words, in this cgroup."""
+
+    def join() -> None:
+        if group:
+            (group / "cgroup.procs").write_text(str(os.getpid()))
+
+    command([*before, path_of("syscall"), *SHORT, "--record", directory], preexec_fn=join)
+    return inherited(directory)
+
+
+@contextmanager
+def made(group: Path) -> Iterator[None]:
+    """The cgroup, unless it was there before."""
+    try:
+        group.mkdir()
+    except FileExistsError:
+        yield
+    except OSError as error:
+        lacking(f"no cgroup can be made: {error}")
+    else:
+        try:
+            yield
+        finally:
+            group.rmdir()
 
 
 def set_slice(ns: int, thread: int = 0) -> None:
@@ -84,12 +108,9 @@ def test_every_thread_has_the_default_timer_slack(program, policy, two_cpus, rea
     ],
 )
 def test_it_is_recorded_and_another_process_cannot_join(name, prepare, value, tmp_path, real_time):
-    words = ("--policy", "other", "--iterations", "20", "--record", tmp_path, "--quiet")
+    words = ("--policy", "other", *SHORT, "--record", tmp_path)
     environment = os.environ if prepare else os.environ | {name: value}
-    assert run("syscall", *words, env=environment, preexec_fn=prepare).status in (
-        MEASURED,
-        UNTRUSTED,
-    )
+    works("syscall", *words, env=environment, preexec_fn=prepare)
     assert inherited(tmp_path)[name] == value
     done = run("syscall", *words)
     assert_one_line(done, "syscall", FAILED)
@@ -100,26 +121,17 @@ def test_it_is_recorded_and_another_process_cannot_join(name, prepare, value, tm
 
 
 def test_a_load_that_the_user_started_is_recorded(tmp_path):
-    words = ("--iterations", "20", "--record", tmp_path, "--quiet")
-    assert run("syscall", *words, "--under-load").status in (MEASURED, UNTRUSTED)
-    assert json.loads((tmp_path / "session.json").read_text())["under_load"] is True
-    assert run("syscall", *words, "--under-load").status in (MEASURED, UNTRUSTED)
+    words = (*SHORT, "--record", tmp_path)
+    works("syscall", *words, "--under-load")
+    assert session_of(tmp_path)["under_load"] is True
+    works("syscall", *words, "--under-load")
     done = run("syscall", *words)
     assert_one_line(done, "syscall", FAILED)
     assert "has runs with --under-load, but this run is without" in done.err
 
 
 def test_no_variable_chooses_another_backend_of_libevent():
-    words = (
-        "--backend",
-        "libevent",
-        "--pairs",
-        "50",
-        "--iterations",
-        "4",
-        "--count-syscalls",
-        "--json",
-    )
+    words = "--backend libevent --pairs 50 --iterations 4 --count-syscalls --json".split()
     done = works("eventloop", *words, env=os.environ | {"EVENT_NOEPOLL": "1"})
     assert json_of(done)["evidence"]["counts"]["calls_registration"] == 50 + 1
 
@@ -128,11 +140,9 @@ def test_no_variable_chooses_another_backend_of_libevent():
 def test_a_preloaded_library_is_recorded_by_its_name(name, tmp_path):
     library = tmp_path / name
     library.symlink_to(next(Path("/lib").glob("*/librt.so.1")).resolve())
-    words = ("--iterations", "20", "--quiet", "--record", tmp_path / "record")
-    preloaded = os.environ | {"LD_PRELOAD": str(library)}
-    assert run("syscall", *words, env=preloaded).status in (MEASURED, UNTRUSTED)
-    session = json.loads((tmp_path / "record/session.json").read_text())
-    loaded = session["libraries"]["syscall"].split(", ")
+    words = (*SHORT, "--record", tmp_path / "record")
+    works("syscall", *words, env=os.environ | {"LD_PRELOAD": str(library)})
+    loaded = session_of(tmp_path / "record")["libraries"]["syscall"].split(", ")
     assert [part.split()[0] for part in loaded] == [name, "libc.so.6"]
     assert all(len(part.split()[1]) == 16 for part in loaded)
     assert "syscall with other libraries" in run("syscall", *words).err
@@ -141,7 +151,7 @@ def test_a_preloaded_library_is_recorded_by_its_name(name, tmp_path):
 def test_libraries_without_a_build_id_differ_by_their_files(tmp_path):
     library = tmp_path / "libshim.so"
     preloaded = os.environ | {"LD_PRELOAD": str(library)}
-    words = ("--iterations", "20", "--quiet", "--record", tmp_path / "record")
+    words = (*SHORT, "--record", tmp_path / "record")
     build = ["cc", "-shared", "-Wl,--build-id=none", "-o", library, "-x", "c", "-"]
     for text, status in (("int a;", (MEASURED, UNTRUSTED)), ("int b;", (FAILED,))):
         subprocess.run(build, input=text, text=True, check=True)
@@ -152,7 +162,7 @@ MOVE = 'mount --bind /sys/fs/cgroup/cpu "$1" && umount /sys/fs/cgroup/cpu && shi
 
 
 @pytest.mark.parametrize(
-    ("moved", "file", "value", "name", "recorded"),
+    ("moved", "file", "value", "name", "kept"),
     [
         (False, "cpu.cfs_quota_us", "50000", "cpu.max", "50000 100000"),
         (True, "cpu.cfs_quota_us", "50000", "cpu.max", "50000 100000"),
@@ -160,30 +170,17 @@ MOVE = 'mount --bind /sys/fs/cgroup/cpu "$1" && umount /sys/fs/cgroup/cpu && shi
         (False, "cpu.idle", "1", "cpu.weight", "3"),
     ],
 )
-def test_what_an_ancestor_sets_is_recorded(moved, file, value, name, recorded, tmp_path, root):
+def test_what_an_ancestor_sets_is_recorded(moved, file, value, name, kept, tmp_path, root):
     group = Path("/sys/fs/cgroup/cpu/klat-test-quota")
-    try:
-        (group / "below").mkdir(parents=True)
-    except OSError:
-        lacking("no cgroup of version 1 with the CPU controller can be made")
-    try:
+    with made(group), made(group / "below"):
         if not (group / file).exists():
             lacking(f"this kernel has no {file}")
         (group / file).write_text(value)
         (point := tmp_path / "point").mkdir()
         elsewhere = ("unshare", "-m", "sh", "-c", MOVE, "sh", point) if moved else ()
-        words = ("--iterations", "20", "--quiet", "--policy", "other", "--record", tmp_path / "s")
-        join = (group / "below/cgroup.procs").write_text
-        joined = {"preexec_fn": lambda: join(str(os.getpid())) and None}
-        command([*elsewhere, path_of("syscall"), *words], **joined)
-        values = inherited(tmp_path / "s")
-        names = ("cpu.max", "cpu.weight", "cpu.uclamp.min", "cpu.uclamp.max")
-        assert {key: values[key] for key in names} == dict.fromkeys(names, "none") | {
-            name: recorded
-        }
-    finally:
-        (group / "below").rmdir()
-        group.rmdir()
+        values = recorded(tmp_path / "s", *elsewhere, group=group / "below")
+    names = ("cpu.max", "cpu.weight", "cpu.uclamp.min", "cpu.uclamp.max")
+    assert {key: values[key] for key in names} == dict.fromkeys(names, "none") | {name: kept}
 
 
 CGROUP_NAMESPACE = "0 below the root of a cgroup namespace"
@@ -217,30 +214,17 @@ def test_the_depth_of_the_cgroup_is_recorded(kind, prefix, written, depths, tmp_
     group = Path(points[0] if points else tmp_path) / "klat-test-depth"
     if not points or (kind == "cgroup2" and not Path("/proc/pressure/cpu").exists()):
         lacking(f"no {kind} with the cpu controller is mounted, or the kernel has no PSI")
-    try:
-        (group / "below").mkdir(parents=True)
+    with made(group), made(group / "below"):
         file, _, value = written.partition(" ")
         for level in (group, group / "below")[: None if file.startswith("cpu") or prefix else 1]:
             if file and not (level / file).exists():
                 lacking(f"this kernel has no {file}")
             if file:
                 (level / file).write_text(value)
-        join = (group / "below/cgroup.procs").write_text
-        words = [
-            *(word.replace("{point}", points[0]) for word in prefix),
-            *(["sh"] if prefix[:-1] == SHELL else []),
-            str(path_of("syscall")),
-            "--iterations",
-            "20",
-            "--record",
-            str(tmp_path / "s"),
-        ]
-        command(words, preexec_fn=lambda: join(str(os.getpid())) and None)
-        recorded = inherited(tmp_path / "s")
-        assert {name: recorded[name] for name in depths} == depths
-    finally:
-        (group / "below").rmdir()
-        group.rmdir()
+        before = [word.replace("{point}", points[0]) for word in prefix]
+        before += ["sh"] if prefix[:-1] == SHELL else []
+        values = recorded(tmp_path / "s", *before, group=group / "below")
+    assert {name: values[name] for name in depths} == depths
 
 
 @pytest.mark.parametrize(
@@ -255,21 +239,10 @@ def test_the_cgroup_that_is_charged_and_one_that_is_hidden(file, covering, value
     group = (Path("/sys/fs/cgroup") / file).parent
     if not group.parent.is_dir():
         lacking("no cgroups of version 1 are mounted")
-    if is_new := not group.is_dir():
-        group.mkdir()
-    try:
-        hide = ["unshare", "-m", "sh", "-c", f'mount -t tmpfs none {covering} && exec "$@"', "sh"]
-        words = [path_of("syscall"), "--iterations", "20", "--quiet", "--record", tmp_path / "s"]
-        join = (group / "cgroup.procs").write_text
-        command(
-            [*(hide if covering else []), *words],
-            preexec_fn=lambda: join(str(os.getpid())) and None,
-        )
-        recorded = inherited(tmp_path / "s")
-        assert {name: recorded[name] for name in values} == values
-    finally:
-        if is_new:
-            group.rmdir()
+    hide = ["unshare", "-m", "sh", "-c", f'mount -t tmpfs none {covering} && exec "$@"', "sh"]
+    with made(group):
+        found = recorded(tmp_path / "s", *(hide if covering else []), group=group)
+    assert {name: found[name] for name in values} == values
 
 
 # With lxcfs, /proc/stat is a container's, too.
@@ -282,23 +255,14 @@ COVER = 'mount --bind "$1" "$2" && mount --bind "$1" /proc/stat && shift 2 && ex
 def test_a_file_that_covers_the_kernels_is_not_taken_for_it(file, tmp_path, root):
     """systemd-nspawn and LXC give each container a boot id of its own."""
     (other := tmp_path / "other").write_text("5eed5eed-5eed-45ee-85ee-5eed5eed5eed\n")
-    amount = ["--iterations", "20"]
-    by_hand = [path_of("syscall"), *amount, "--record", tmp_path / "by-hand"]
-    by_klat = [
-        ROOT / "klat",
-        "run",
-        "syscall",
-        *amount,
-        "--runs",
-        "1",
-        "--output",
-        tmp_path / "by-klat",
-    ]
+    by_hand = [path_of("syscall"), *SHORT, "--record", tmp_path / "by-hand"]
+    by_klat = [ROOT / "klat", *"run syscall --iterations 20 --runs 1 --output".split()]
+    by_klat.append(tmp_path / "by-klat")
     boots = set()
     for tool in (by_hand, by_klat):
         command(["unshare", "-m", "sh", "-c", COVER, "sh", other, file, *tool])
         (session,) = (place.parent for place in tool[-1].rglob("session.json"))
-        boot = json.loads((session / "session.json").read_text())["boot_id"]
+        boot = session_of(session)["boot_id"]
         assert boot.startswith("00000000-0000-4000-8000-") == file.endswith("boot_id")
         assert not boot.endswith("-000000000000")
         boots.add(boot)
@@ -313,29 +277,25 @@ def test_a_boot_is_one_in_another_time_namespace(tmp_path, root):
     (other := tmp_path / "other").write_text("5eed5eed-5eed-45ee-85ee-5eed5eed5eed\n")
     boots = set()
     for number, namespace in enumerate(([], ["unshare", "--time", "--boottime", "5000", "--fork"])):
-        tool = [path_of("syscall"), "--iterations", "20", "--record", tmp_path / str(number)]
         cover = ["sh", "-c", COVER, "sh", other, "/proc/sys/kernel/random/boot_id"]
-        command([*namespace, "unshare", "-m", *cover, *tool])
-        info = json.loads((tmp_path / str(number) / "session.json").read_text())
-        boots.add(info["boot_id"])
+        recorded(tmp_path / str(number), *namespace, "unshare", "-m", *cover)
+        boots.add(session_of(tmp_path / str(number))["boot_id"])
     assert len(boots) == 1
 
 
 def test_the_latency_that_others_request_is_recorded(tmp_path, root):
     if not Path("/dev/cpu_dma_latency").exists():
         lacking("there is no /dev/cpu_dma_latency")
-    words = ("--iterations", "20", "--record", tmp_path, "--quiet")
     with open("/dev/cpu_dma_latency", "r+b", buffering=0) as device:
         device.write(struct.pack("i", 0))
-        assert run("syscall", *words).status in (MEASURED, UNTRUSTED)
-    assert inherited(tmp_path)["dma_latency"] == "0"
-    assert "/dev/cpu_dma_latency is none, and was 0" in run("syscall", *words).err
+        assert recorded(tmp_path)["dma_latency"] == "0"
+    done = run("syscall", *SHORT, "--record", tmp_path)
+    assert "/dev/cpu_dma_latency is none, and was 0" in done.err
 
 
 def test_the_mtu_of_the_loopback_device_is_recorded(tmp_path, root):
-    words = ("sh", "-c", 'ip link set lo mtu 1500 && exec "$@"', "sh", path_of("syscall"))
-    command(["unshare", "-n", *words, "--iterations", "20", "--record", tmp_path / "s"])
-    assert inherited(tmp_path / "s")["lo_mtu"] == "1500"
+    words = ("unshare", "-n", "sh", "-c", 'ip link set lo mtu 1500 && exec "$@"', "sh")
+    assert recorded(tmp_path / "s", *words)["lo_mtu"] == "1500"
 
 
 @pytest.mark.parametrize("is_capable", [True, False])
@@ -345,8 +305,7 @@ def test_the_state_of_audit_is_recorded_where_the_kernel_shows_it(is_capable, tm
     except OSError:
         lacking("this kernel has no audit")
     prefix = [] if is_capable else ["setpriv", "--bounding-set=-audit_control"]
-    command([*prefix, path_of("syscall"), "--iterations", "20", "--record", tmp_path / "s"])
-    audit = inherited(tmp_path / "s")["audit"]
+    audit = recorded(tmp_path / "s", *prefix)["audit"]
     assert re.fullmatch(r"off|on(, \d+ rules?)?" if is_capable else "unknown", audit)
 
 
@@ -355,6 +314,5 @@ def test_the_livepatches_of_the_kernel_are_recorded(patches, tmp_path, root):
     for name in ("", *patches):
         (tmp_path / "kernel/livepatch" / name).mkdir(parents=True)
     cover = ["unshare", "-m", "sh", "-c", 'mount --bind "$1" /sys/kernel && shift && exec "$@"']
-    words = [path_of("syscall"), "--iterations", "20", "--record", tmp_path / "s"]
-    command([*cover, "sh", tmp_path / "kernel", *words])
-    assert inherited(tmp_path / "s")["livepatch"] == (", ".join(patches) or "none")
+    found = recorded(tmp_path / "s", *cover, "sh", tmp_path / "kernel")["livepatch"]
+    assert found == (", ".join(patches) or "none")
