@@ -162,8 +162,9 @@ static int setup(struct klat_run *run)
 
 	/* The waiter of a priority-inheritance lock spins in the kernel while the owner runs on
 	 * another CPU, since Linux 5.15. */
-	for (int i = 0; i < run->worker_count && kind == SYNC_PI_MUTEX && !run->one_cpu; i++)
-		run->workers[i].sleeps = KLAT_COUNTED;
+	klat_for_each_worker(worker, run)
+		if (kind == SYNC_PI_MUTEX && !run->one_cpu)
+			worker->sleeps = KLAT_COUNTED;
 	return sync_pair_init(&state->pair, kind, !options.released);
 }
 

@@ -80,6 +80,10 @@ void klat_use_table(struct klat_run *run, const struct klat_worker *table, int c
 #define KLAT_WORKER(...) (&(const struct klat_worker){ __VA_ARGS__ })
 struct klat_worker *klat_worker_add(struct klat_run *run, const struct klat_worker *row);
 
+#define klat_for_each_worker(worker, run)                                                          \
+	for (struct klat_worker *worker = (run)->workers;                                          \
+	     worker < (run)->workers + (run)->worker_count; worker++)
+
 /* For verify(): the worker of that role and index. */
 struct klat_worker *klat_worker_find(struct klat_run *run, const char *role, int index);
 

@@ -118,8 +118,7 @@ static int pass(struct loop *loop)
 	if (loop->batch && ready > (unsigned)loop->batch)
 		ready = loop->batch;
 	dispatch_begin(loop);
-	io_uring_for_each_cqe(ring, head, cqe)
-	{
+	io_uring_for_each_cqe(ring, head, cqe) {
 		if (count == ready)
 			break;
 		count++;

@@ -425,8 +425,8 @@ static void verify(struct klat_run *run)
 	klat_count_mean(run, "cpu_ticks", klat_ns_to_ticks(run, state->counts.cpu_ns), handled);
 	klat_count(run, "messages_per_second",
 		   state->ticks ? timed * 1e9 / klat_ticks_to_ns(run, state->ticks) : 0);
-	for (int i = 0; i < run->worker_count; i++)
-		slept += run->workers[i].voluntary;
+	klat_for_each_worker(worker, run)
+		slept += worker->voluntary;
 	if (!is_alone())
 		klat_count(run, "sleeps_per_1000_messages", slept * 1000 / handled);
 }

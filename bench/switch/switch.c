@@ -191,8 +191,8 @@ static void verify(struct klat_run *run)
 	const int64_t wanted = klat_observed(run);
 	int64_t switches = 0, least = INT64_MAX;
 
-	for (int i = 0; i < run->worker_count; i++) {
-		int64_t own = run->workers[i].voluntary + run->workers[i].involuntary;
+	klat_for_each_worker(worker, run) {
+		const int64_t own = worker->voluntary + worker->involuntary;
 
 		switches += own;
 		least = own < least ? own : least;

@@ -334,19 +334,18 @@ static int setup(struct klat_run *run)
 	if (!options.connect)
 		klat_worker_add(run, KLAT_WORKER(names[RESPONDER], .body = pong,
 						 .place = run->cpu_count - 1));
-	for (int i = 0; i < run->worker_count; i++) {
+	klat_for_each_worker(worker, run) {
 		/* In a process with several threads, each call counts references to its file. */
-		run->workers[i].process = options.peer != THREAD;
-		run->workers[i].woken = options.peer != REMOTE;
+		worker->process = options.peer != THREAD;
+		worker->woken = options.peer != REMOTE;
 		/* A spinner sometimes sleeps on a lock of the kernel, for example of a pipe. */
-		run->workers[i].sleeps = options.wait == BLOCK ? KLAT_MOSTLY : KLAT_RARELY;
+		worker->sleeps = options.wait == BLOCK ? KLAT_MOSTLY : KLAT_RARELY;
 		/* Each part of a long message, and each repair, can end a sleep. On a unix socket,
 		 * each read also wakes the peer: there is space to write again. */
-		run->workers[i].most_sleeps =
-			1 + options.bytes / 16384 +
-			(options.drop_every || options.reorder_every ? 3 : 0) +
-			(options.transport == UNIX);
-		run->workers[i].kernel_threads = options.transport >= TCP;
+		worker->most_sleeps = 1 + options.bytes / 16384 +
+				      (options.drop_every || options.reorder_every ? 3 : 0) +
+				      (options.transport == UNIX);
+		worker->kernel_threads = options.transport >= TCP;
 	}
 	return 0;
 }

@@ -34,6 +34,10 @@ void klat_disturbed(struct klat_run *run, const char *format, ...) KLAT_PRINTF(2
 void klat_warn(const struct klat_run *run, const char *format, ...) KLAT_PRINTF(2, 3);
 
 /* proc.c */
+/* A path, made as by printf(), that lasts until the end of the block. */
+enum { KLAT_PATH_SIZE = 4352 };
+#define klat_path(...) klat_print_path((char[KLAT_PATH_SIZE]){ "" }, __VA_ARGS__)
+const char *klat_print_path(char path[KLAT_PATH_SIZE], const char *format, ...) KLAT_PRINTF(2, 3);
 /* A whole file, for example of /proc or /sys, malloc'ed; NULL if it cannot be read. */
 char *klat_read_file(const char *path);
 /* The first line of a file, without newline. False, with an empty line, if it cannot be read. */

@@ -48,15 +48,14 @@ static int find_holder(const struct stat *status)
 void klat_lock_holder(int file, char *text, size_t size)
 {
 	struct stat status;
-	char path[64], name[32];
+	char name[32];
 	int pid = fstat(file, &status) ? 0 : find_holder(&status);
 
-	snprintf(path, sizeof(path), "/proc/%d/comm", pid);
 	if (pid <= 0) {
 		snprintf(text, size, "another process");
 		return;
 	}
-	if (!klat_read_line(path, name, sizeof(name)))
+	if (!klat_read_line(klat_path("/proc/%d/comm", pid), name, sizeof(name)))
 		strcpy(name, "name unknown");
 	for (char *c = name; *c; c++)
 		if (*c < ' ' || *c > '~')

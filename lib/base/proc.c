@@ -6,10 +6,21 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/magic.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/vfs.h>
 #include <unistd.h>
+
+const char *klat_print_path(char path[KLAT_PATH_SIZE], const char *format, ...)
+{
+	va_list arguments;
+
+	va_start(arguments, format);
+	vsnprintf(path, KLAT_PATH_SIZE, format, arguments);
+	va_end(arguments);
+	return path;
+}
 
 char *klat_read_file(const char *path)
 {

@@ -73,8 +73,8 @@ static json_t *evidence_object(struct klat_run *run)
 	json_t *evidence = json_object(), *workers = json_array(), *counts = json_object(),
 	       *interrupts = json_object();
 
-	for (int i = 0; i < run->worker_count; i++)
-		json_array_append_new(workers, worker_object(&run->workers[i]));
+	klat_for_each_worker(worker, run)
+		json_array_append_new(workers, worker_object(worker));
 	for (int i = 0; i < library->count_count; i++)
 		json_object_set_new(counts, library->counts[i].name,
 				    json_integer(library->counts[i].value));
@@ -109,8 +109,8 @@ int klat_json_run(struct klat_run *run, FILE *out)
 	bool measured = klat_has_result(run);
 	json_t *metrics = json_array(), *cpus = json_array(), *object;
 
-	for (int m = 0; m < run->benchmark->metric_count && measured; m++)
-		if (library->metrics[m].used)
+	klat_for_each_metric(m, run)
+		if (measured)
 			json_array_append_new(metrics, metric_object(run, m));
 	for (int i = 0; i < run->cpu_count && run->cpus; i++)
 		json_array_append_new(cpus, json_integer(run->cpus[i]));

@@ -48,12 +48,11 @@ void klat_soak_progress_text(const struct klat_run *run, int64_t seconds)
 	print_time(stderr, seconds);
 	fputs(" of ", stderr);
 	print_time(stderr, common->soak_s);
-	for (int m = 0; m < run->benchmark->metric_count; m++)
-		if (run->library->metrics[m].used) {
-			fputs("  ", stderr);
-			print_metric(run, m, "%H:%M:%S", stderr);
-			break;
-		}
+	klat_for_each_metric(m, run) {
+		fputs("  ", stderr);
+		print_metric(run, m, "%H:%M:%S", stderr);
+		break;
+	}
 	fputs("\033[K\033[?7h", stderr);
 }
 
@@ -74,8 +73,8 @@ void klat_soak_text(const struct klat_run *run, FILE *out)
 	print_time(out, common->soak_s);
 	fprintf(out, ", %" PRId64 " segment%s in %s\n", soak->segments,
 		soak->segments == 1 ? "" : "s", common->record);
-	for (int m = 0; m < run->benchmark->metric_count; m++)
-		if (run->library->metrics[m].used && soak->histograms[m].totals.n) {
+	klat_for_each_metric(m, run)
+		if (soak->histograms[m].totals.n) {
 			fputs("  ", out);
 			print_metric(run, m, "%F %T", out);
 			fputc('\n', out);

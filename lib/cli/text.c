@@ -28,14 +28,12 @@ static void print_policies(const struct klat_run *run, FILE *out)
 	const char *last = "";
 	int priority = -1;
 
-	for (int i = 0; i < run->worker_count; i++) {
-		const struct klat_worker *worker = &run->workers[i];
-
+	klat_for_each_worker(worker, run) {
 		if (!strcmp(worker->role, last) && worker->priority_obtained == priority)
 			continue;
 		last = worker->role;
 		priority = worker->priority_obtained;
-		fprintf(out, "%s%s %s:%d", i ? ", " : "", worker->role,
+		fprintf(out, "%s%s %s:%d", worker > run->workers ? ", " : "", worker->role,
 			klat_policy_name(worker->policy_obtained), priority);
 	}
 }
@@ -140,9 +138,7 @@ static void print_evidence(const struct klat_run *run, FILE *out)
 	int column = fprintf(out, "evidence: %s", klat_status_name(run->outcome->status));
 	char text[96];
 
-	for (int i = 0; i < run->worker_count; i++) {
-		const struct klat_worker *worker = &run->workers[i];
-
+	klat_for_each_worker(worker, run) {
 		/* The first of a role stands for all. The record has them all. */
 		if (worker->index)
 			continue;
@@ -190,9 +186,8 @@ static bool find_value(const struct klat_run *run, const struct klat_published *
 
 	if (published->params && !has_params(library->params, published->params))
 		return false;
-	for (int m = 0; m < run->benchmark->metric_count; m++)
-		if (library->metrics[m].used &&
-		    !strcmp(run->benchmark->metrics[m].name, published->metric)) {
+	klat_for_each_metric(m, run)
+		if (!strcmp(run->benchmark->metrics[m].name, published->metric)) {
 			*value = klat_measurable(run, m)
 					 ? (double)library->summaries[m].mean_milli / 1e3
 					 : NAN;
@@ -305,9 +300,8 @@ void klat_text(struct klat_run *run, FILE *out)
 	print_policies(run, out);
 	fputc('\n', out);
 	print_params(library->params, out);
-	for (int m = 0; m < run->benchmark->metric_count; m++)
-		if (library->metrics[m].used)
-			print_metric(run, m, out);
+	klat_for_each_metric(m, run)
+		print_metric(run, m, out);
 	if (library->common.published)
 		print_published(run, out);
 	print_floor(run, out);

@@ -86,10 +86,7 @@ bool klat_cgroup_is_namespaced(void)
 
 bool klat_cgroup_is_root(const char *directory)
 {
-	char path[PATH_SIZE + 16];
-
-	snprintf(path, sizeof(path), "%s/release_agent", directory);
-	return !access(path, F_OK);
+	return !access(klat_path("%s/release_agent", directory), F_OK);
 }
 
 bool klat_cgroup_is_hidden(void)
@@ -111,18 +108,14 @@ bool klat_cgroup_is_hidden(void)
  * sched_rt_runtime_us. */
 static void add_stop(const char *directory, void *argument)
 {
-	int64_t us[2], *const shortest = argument;
-	const char *const names[] = { "cpu.rt_period_us", "cpu.rt_runtime_us" };
-	char path[PATH_SIZE + 32];
+	const int64_t period = klat_read_count(klat_path("%s/cpu.rt_period_us", directory)),
+		      runtime = klat_read_count(klat_path("%s/cpu.rt_runtime_us", directory));
+	int64_t *const shortest = argument;
 
-	for (int i = 0; i < 2; i++) {
-		snprintf(path, sizeof(path), "%s/%s", directory, names[i]);
-		us[i] = klat_read_count(path);
-	}
-	if (us[1] < 0 || us[1] >= us[0] || klat_cgroup_is_root(directory))
+	if (runtime < 0 || runtime >= period || klat_cgroup_is_root(directory))
 		return;
-	if (!*shortest || us[0] - us[1] < *shortest)
-		*shortest = us[0] - us[1];
+	if (!*shortest || period - runtime < *shortest)
+		*shortest = period - runtime;
 }
 
 int64_t klat_cgroup_stop_us(void)
@@ -136,11 +129,10 @@ int64_t klat_cgroup_stop_us(void)
 /* A cgroup without the CPU controller counts nothing. */
 static void add_throttled(const char *directory, void *sum)
 {
-	char path[PATH_SIZE + 16], text[1024];
+	char text[1024];
 	int64_t count = -1;
 
-	snprintf(path, sizeof(path), "%s/cpu.stat", directory);
-	if (klat_read_small(path, text, sizeof(text)) > 0)
+	if (klat_read_small(klat_path("%s/cpu.stat", directory), text, sizeof(text)) > 0)
 		count = klat_count_after(text, "nr_throttled");
 	*(int64_t *)sum += count > 0 ? count : 0;
 }

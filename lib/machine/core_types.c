@@ -29,10 +29,7 @@ int klat_core_type(const struct klat_core_types *types, int cpu)
 
 static bool read_cpu_file(int cpu, const char *file, char *line, size_t size)
 {
-	char path[128];
-
-	snprintf(path, sizeof(path), CPU "%s", cpu, file);
-	return klat_read_line(path, line, size);
+	return klat_read_line(klat_path(CPU "%s", cpu, file), line, size);
 }
 
 static int cache_levels(int cpu)
@@ -66,12 +63,10 @@ static bool read_intel_types(struct klat_core_types *types)
 {
 	klat_cpu_set sets[INTEL_TYPES];
 	bool listed = false;
-	char path[64];
 
-	for (int i = 0; i < INTEL_TYPES; i++) {
-		snprintf(path, sizeof(path), "/sys/devices/cpu_%s/cpus", intel_names[i]);
-		listed |= !klat_cpus_read(path, &sets[i]);
-	}
+	for (int i = 0; i < INTEL_TYPES; i++)
+		listed |= !klat_cpus_read(klat_path("/sys/devices/cpu_%s/cpus", intel_names[i]),
+					  &sets[i]);
 	if (!listed)
 		return false;
 	separate_low_power(sets);

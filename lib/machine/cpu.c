@@ -182,12 +182,9 @@ static int last_level_cache(int cpu, int otherwise)
 	int cache = -1, first = otherwise;
 
 	for (int index = 0; first >= 0 || !index; index++) {
-		char path[128];
-
 		cache = first;
-		snprintf(path, sizeof(path), SYSFS "/cpu%d/cache/index%d/shared_cpu_list", cpu,
-			 index);
-		first = first_of_list(path, -1);
+		first = first_of_list(
+			klat_path(SYSFS "/cpu%d/cache/index%d/shared_cpu_list", cpu, index), -1);
 	}
 	return cache;
 }
@@ -199,12 +196,10 @@ static int node_of_path(const char *path)
 
 int klat_cpu_node(int cpu)
 {
-	char pattern[64];
 	glob_t paths;
 	int node = -1;
 
-	snprintf(pattern, sizeof(pattern), SYSFS "/cpu%d/node[0-9]*", cpu);
-	if (!glob(pattern, 0, NULL, &paths)) {
+	if (!glob(klat_path(SYSFS "/cpu%d/node[0-9]*", cpu), 0, NULL, &paths)) {
 		node = node_of_path(paths.gl_pathv[0]);
 		globfree(&paths);
 		return node;
@@ -228,11 +223,11 @@ int klat_cpu_node(int cpu)
 static struct place place_of(int cpu, const struct klat_core_types *types)
 {
 	struct place place = { .cpu = cpu, .core = cpu, .node = klat_cpu_node(cpu) };
-	char path[128], line[4096];
+	char line[4096];
 	int *siblings, count;
 
-	snprintf(path, sizeof(path), SYSFS "/cpu%d/topology/thread_siblings_list", cpu);
-	if (klat_read_line(path, line, sizeof(line)) &&
+	if (klat_read_line(klat_path(SYSFS "/cpu%d/topology/thread_siblings_list", cpu), line,
+			   sizeof(line)) &&
 	    (count = klat_cpus_parse(line, &siblings)) > 0) {
 		place.core = siblings[0];
 		for (int i = 0; i < count; i++)
@@ -241,8 +236,8 @@ static struct place place_of(int cpu, const struct klat_core_types *types)
 		free(siblings);
 	}
 	/* Some hypervisors show no caches: then the package takes their place. */
-	snprintf(path, sizeof(path), SYSFS "/cpu%d/topology/core_siblings_list", cpu);
-	place.cache = last_level_cache(cpu, first_of_list(path, -1));
+	place.cache = last_level_cache(
+		cpu, first_of_list(klat_path(SYSFS "/cpu%d/topology/core_siblings_list", cpu), -1));
 	place.type = klat_core_type(types, cpu);
 	return place;
 }

@@ -153,7 +153,6 @@ static int copy(struct klat_run *run, int session, const char *session_name, con
 int klat_environment_capture(struct klat_run *run, int session, const char *name)
 {
 	struct utsname names;
-	char config[128];
 	int err = 0;
 
 	for (size_t i = 0; i < KLAT_ARRAY_SIZE(patterns) && !err; i++) {
@@ -168,6 +167,5 @@ int klat_environment_capture(struct klat_run *run, int session, const char *name
 	if (err)
 		return err;
 	uname(&names);
-	snprintf(config, sizeof(config), "/boot/config-%.100s", names.release);
-	return copy(run, session, name, config);
+	return copy(run, session, name, klat_path("/boot/config-%.100s", names.release));
 }

@@ -27,6 +27,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#define STATE "/sys/devices/system/cpu/cpu%d/cpuidle/state%d"
 #define CPUIDLE "/sys/devices/system/cpu/cpuidle"
 #define PARAMETERS "/sys/module/haltpoll/parameters"
 #define VALUE PARAMETERS "/guest_halt_poll_ns"
@@ -49,18 +50,15 @@ int64_t klat_halt_poll_ns(void)
 
 bool klat_idle_entries(int cpu, int64_t *polls, int64_t *halts)
 {
-	char path[96], name[64];
+	char name[64];
 
-	snprintf(path, sizeof(path), "/sys/devices/system/cpu/cpu%d/cpuidle/state0/name", cpu);
-	if (!klat_read_line(path, name, sizeof(name)) || strncmp(name, "POLL", 4))
+	if (!klat_read_line(klat_path(STATE "/name", cpu, 0), name, sizeof(name)) ||
+	    strncmp(name, "POLL", 4))
 		return false;
 	*polls = *halts = 0;
 	for (int state = 0;; state++) {
-		int64_t usage;
+		const int64_t usage = klat_read_count(klat_path(STATE "/usage", cpu, state));
 
-		snprintf(path, sizeof(path), "/sys/devices/system/cpu/cpu%d/cpuidle/state%d/usage",
-			 cpu, state);
-		usage = klat_read_count(path);
 		if (usage < 0)
 			return state > 1;
 		*(state ? halts : polls) += usage;

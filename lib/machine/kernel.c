@@ -63,10 +63,7 @@ const char *klat_shown_preemption(void)
 
 static int64_t server_file(const char *server, int cpu, const char *file)
 {
-	char path[128], line[32];
-
-	snprintf(path, sizeof(path), "/sys/kernel/debug/sched/%s/cpu%d/%s", server, cpu, file);
-	return klat_read_line(path, line, sizeof(line)) ? strtoll(line, NULL, 10) : 0;
+	return klat_read_count(klat_path("/sys/kernel/debug/sched/%s/cpu%d/%s", server, cpu, file));
 }
 
 int64_t klat_server_ns(int cpu)
@@ -124,14 +121,12 @@ static const char *chosen_preemption(const struct utsname *names)
 const char *klat_preemption(const struct utsname *names)
 {
 	const char *shown = klat_shown_preemption();
-	char path[128];
 
 	if (klat_is_rt(names->version))
 		return strcmp(shown ? shown : chosen_preemption(names), "lazy") ? "rt" : "rt-lazy";
 	if (shown)
 		return shown;
-	snprintf(path, sizeof(path), "/boot/config-%.100s", names->release);
-	char *config = klat_read_file(path);
+	char *config = klat_read_file(klat_path("/boot/config-%.100s", names->release));
 	const char *text = config ? config : "";
 	/* Before Linux 5.18, only the configuration says so. */
 	const bool dynamic = strstr(names->version, "PREEMPT_DYNAMIC") ||

@@ -37,7 +37,7 @@ int klat_longest_append(struct klat_run *run, int session, const char *name)
 	if (!status.st_size)
 		fputs("benchmark,run,metric,index,time_ns,cpu,value,involuntary,steal_ticks,smi\n",
 		      out);
-	for (int m = 0; m < run->benchmark->metric_count; m++)
+	klat_for_each_metric(m, run)
 		for (int64_t k = 0; k < soak->histograms[m].kept_count; k++) {
 			const struct klat_kept *kept = &soak->histograms[m].kept[k];
 			const struct klat_worker *worker =

@@ -12,6 +12,7 @@
 #include <net/if.h>
 #include <sched.h>
 #include <sha256.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/auxv.h>
@@ -37,13 +38,15 @@ static const char *const variables[] = {
 	"MALLOC_MMAP_THRESHOLD_", "MALLOC_TOP_PAD_", "UV_USE_IO_URING",  "MALLOC_TRIM_THRESHOLD_",
 };
 
-static void add(json_t *object, const char *name, const char *value)
+static KLAT_PRINTF(3, 4) void add(json_t *object, const char *name, const char *format, ...)
 {
-	const size_t length = strlen(value);
+	char value[1025];
+	va_list arguments;
 
-	json_object_set_new(object, name,
-			    json_stringn(value, length < 1024 ? length : 1024)
-				    ?: json_string("not UTF-8"));
+	va_start(arguments, format);
+	vsnprintf(value, sizeof(value), format, arguments);
+	va_end(arguments);
+	json_object_set_new(object, name, json_string(value) ?: json_string("not UTF-8"));
 }
 
 static void add_status(json_t *object)
@@ -59,7 +62,7 @@ static void add_status(json_t *object)
 		*value++ = 0;
 		for (size_t i = 0; i < KLAT_ARRAY_SIZE(status_lines); i++)
 			if (!strcmp(line, status_lines[i]))
-				add(object, line, value + strspn(value, " \t"));
+				add(object, line, "%s", value + strspn(value, " \t"));
 	}
 	free(text);
 }
@@ -82,36 +85,31 @@ struct group_values {
 
 static bool has_file(const char *directory, const char *name)
 {
-	char path[4200];
-
-	snprintf(path, sizeof(path), "%s/%s", directory, name);
-	return !access(path, F_OK);
+	return !access(klat_path("%s/%s", directory, name), F_OK);
 }
 
 /* Whether the file has another value than a new cgroup. */
 static bool read_setting(const char *directory, const char *file, const char *initial, char *text,
 			 size_t size)
 {
-	char path[4200];
-
-	snprintf(path, sizeof(path), "%s/%s", directory, file);
-	return klat_read_line(path, text, size) && (strncmp(text, initial, strlen(initial)) != 0 ||
-						    !strchr(" ", text[strlen(initial)]));
+	return klat_read_line(klat_path("%s/%s", directory, file), text, size) &&
+	       (strncmp(text, initial, strlen(initial)) != 0 ||
+		!strchr(" ", text[strlen(initial)]));
 }
 
 static void append_value(const char *directory, const struct setting *setting,
 			 struct group_values *values)
 {
 	const size_t length = strlen(values->text);
-	char text[64], path[4200], period[32];
+	char text[64], period[32];
 
 	if (!read_setting(directory, setting->file, setting->initial, text, sizeof(text)) &&
 	    !read_setting(directory, setting->other_file, setting->other_initial, text,
 			  sizeof(text)))
 		return;
 	snprintf(values->text + length, VALUES_SIZE - length, "%s%s", length ? ", " : "", text);
-	snprintf(path, sizeof(path), "%s/%s", directory, setting->period ?: "");
-	if (setting->period && klat_read_line(path, period, sizeof(period)))
+	if (setting->period &&
+	    klat_read_line(klat_path("%s/%s", directory, setting->period), period, sizeof(period)))
 		snprintf(values->text + strlen(values->text), VALUES_SIZE - strlen(values->text),
 			 " %s", period);
 }
@@ -135,7 +133,7 @@ static void add_group(json_t *object)
 
 	klat_cgroups_visit(append_values, values);
 	for (size_t i = 0; i < KLAT_ARRAY_SIZE(settings); i++)
-		add(object, settings[i].file, *values[i].text ? values[i].text : none);
+		add(object, settings[i].file, "%s", *values[i].text ? values[i].text : none);
 }
 
 /* The number of cgroups with cpu.weight, cpu.shares or cpu.rt_runtime_us, and without PSI. */
@@ -189,7 +187,7 @@ static void add_memory_group(json_t *object, const char *groups, bool accounts, 
 	const bool is_child = accounts || (old && (old[8] != '\n' || in_namespace));
 
 	if (is_child || old || has_memory_controller())
-		add(object, "memory_cgroup",
+		add(object, "memory_cgroup", "%s",
 		    is_child                                            ? "child"
 		    : !old && (in_namespace || klat_cgroup_is_hidden()) ? "unknown"
 									: "root");
@@ -203,7 +201,7 @@ static void add_memory_group(json_t *object, const char *groups, bool accounts, 
  */
 static void add_depths(json_t *object)
 {
-	char *text = klat_read_file("/proc/self/cgroup"), depth[64], *unified;
+	char *text = klat_read_file("/proc/self/cgroup"), *unified;
 	const char *note = "", *old_note;
 	struct levels levels = { 0 };
 
@@ -211,12 +209,10 @@ static void add_depths(json_t *object)
 		note = " below the root of a cgroup namespace";
 	klat_cgroups_visit(count_level, &levels);
 	old_note = *note || !levels.is_old || levels.has_root ? note : " below the top of a mount";
-	snprintf(depth, sizeof(depth), "%d%s", levels.weights + levels.shares, old_note);
 	if (levels.weights || levels.is_old)
-		add(object, "cpu_cgroup_depth", depth);
-	snprintf(depth, sizeof(depth), "%d%s", levels.runtimes, old_note);
+		add(object, "cpu_cgroup_depth", "%d%s", levels.weights + levels.shares, old_note);
 	if (levels.has_runtimes)
-		add(object, "rt_cgroup_depth", depth);
+		add(object, "rt_cgroup_depth", "%d%s", levels.runtimes, old_note);
 	unified = text ? strstr(text, "0::/") : NULL;
 	if (unified && !access("/proc/pressure/cpu", F_OK)) {
 		int count = -levels.without_pressure;
@@ -226,8 +222,7 @@ static void add_depths(json_t *object)
 			count += levels.top_without_pressure;
 		for (char *c = unified + 3; *c && *c != '\n'; c++)
 			count += c[0] == '/' && c[1] != '\n';
-		snprintf(depth, sizeof(depth), "%d%s", count, note);
-		add(object, "cgroup_depth", depth);
+		add(object, "cgroup_depth", "%d%s", count, note);
 	}
 	add_memory_group(object, text, levels.accounts, *note);
 	free(text);
@@ -240,7 +235,6 @@ static void add_latency(json_t *object)
 	const int32_t unlimited = 2000000000; /* PM_QOS_CPU_LATENCY_DEFAULT_VALUE */
 	const int file = open("/dev/cpu_dma_latency", O_RDONLY | O_CLOEXEC);
 	int32_t us = 0;
-	char text[16] = "none";
 	bool known = true;
 
 	if (file < 0)
@@ -251,10 +245,10 @@ static void add_latency(json_t *object)
 		known = pread(file, &us, sizeof(us), 0) == sizeof(us);
 	}
 	close(file);
-	if (us < unlimited)
-		snprintf(text, sizeof(text), "%" PRId32, us);
-	if (known)
-		add(object, KLAT_INHERITED_LATENCY, text);
+	if (known && us < unlimited)
+		add(object, KLAT_INHERITED_LATENCY, "%" PRId32, us);
+	else if (known)
+		add(object, KLAT_INHERITED_LATENCY, "none");
 }
 
 /* The largest packet on the loopback device, where transport sends. */
@@ -262,12 +256,9 @@ static void add_mtu(json_t *object)
 {
 	const int file = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	struct ifreq request = { .ifr_name = "lo" };
-	char text[16];
 
-	if (file >= 0 && !ioctl(file, SIOCGIFMTU, &request)) {
-		snprintf(text, sizeof(text), "%d", request.ifr_mtu);
-		add(object, "lo_mtu", text);
-	}
+	if (file >= 0 && !ioctl(file, SIOCGIFMTU, &request))
+		add(object, "lo_mtu", "%d", request.ifr_mtu);
 	if (file >= 0)
 		close(file);
 }
@@ -278,29 +269,27 @@ static void add_scheduling(json_t *object)
 {
 	/* Kernels before 5.3 have no clamps, and write no value for them. */
 	struct klat_scheduling inherited = { 0 }, ordinary;
-	char text[64] = "none";
-	bool clamped;
 
 	if (!klat_scheduling_read(0, &inherited))
 		return;
 	/* By default a real-time thread has the highest clamp. Without clamps, both are 0. */
-	clamped = inherited.util_max && (inherited.util_min > 0 || inherited.util_max < 1024) &&
-		  !(inherited.priority && inherited.util_min == 1024);
-	if (clamped)
-		snprintf(text, sizeof(text), "%u to %u", inherited.util_min, inherited.util_max);
-	add(object, "uclamp", text);
+	if (inherited.util_max && (inherited.util_min > 0 || inherited.util_max < 1024) &&
+	    !(inherited.priority && inherited.util_min == 1024))
+		add(object, "uclamp", "%u to %u", inherited.util_min, inherited.util_max);
+	else
+		add(object, "uclamp", "none");
 	if (inherited.policy != SCHED_OTHER && inherited.policy != SCHED_BATCH)
 		return;
 	ordinary = inherited;
 	ordinary.runtime = 0;
 	if (syscall(SYS_sched_setattr, 0, &ordinary, 0) || !klat_scheduling_read(0, &ordinary))
 		return;
-	snprintf(text, sizeof(text), "none");
-	if (ordinary.runtime != inherited.runtime) {
-		syscall(SYS_sched_setattr, 0, &inherited, 0);
-		snprintf(text, sizeof(text), "%" PRIu64, inherited.runtime);
+	if (ordinary.runtime == inherited.runtime) {
+		add(object, "slice_ns", "none");
+		return;
 	}
-	add(object, "slice_ns", text);
+	syscall(SYS_sched_setattr, 0, &inherited, 0);
+	add(object, "slice_ns", "%" PRIu64, inherited.runtime);
 }
 
 static void add_memory(json_t *object)
@@ -314,39 +303,36 @@ static void add_memory(json_t *object)
 	const int merge = prctl(GET_MEMORY_MERGE, 0, 0, 0, 0),
 		  flush = prctl(GET_SPECULATION_CTRL, SPEC_L1D_FLUSH, 0, 0, 0);
 	unsigned long nodes[64] = { 0 };
-	char text[64] = "none";
 	int mode;
 
 	if (merge >= 0)
-		add(object, "memory_merge", merge ? "1" : "0");
+		add(object, "memory_merge", "%d", merge != 0);
 	if (flush >= 0)
-		add(object, "L1D_flush", flush == SPEC_ENABLED ? "1" : "0");
+		add(object, "L1D_flush", "%d", flush == SPEC_ENABLED);
 	if (syscall(SYS_get_mempolicy, &mode, nodes, sizeof(nodes) * 8, NULL, 0))
 		return;
 	if (mode)
-		snprintf(text, sizeof(text), "mode %d, nodes %#lx", mode, nodes[0]);
-	add(object, "mempolicy", text);
+		add(object, "mempolicy", "mode %d, nodes %#lx", mode, nodes[0]);
+	else
+		add(object, "mempolicy", "none");
 }
 
 json_t *klat_inherited(void)
 {
 	json_t *object = json_object();
 	struct rlimit limit;
-	char number[32];
 	int nice, execution = personality(0xffffffff);
 
 	errno = 0;
 	nice = getpriority(PRIO_PROCESS, 0);
-	snprintf(number, sizeof(number), "%d", nice);
 	if (!errno)
-		add(object, "nice", number);
-	snprintf(number, sizeof(number), "%#x", (unsigned)execution);
+		add(object, "nice", "%d", nice);
 	if (execution != -1)
-		add(object, "personality", number);
-	snprintf(number, sizeof(number), "none");
+		add(object, "personality", "%#x", (unsigned)execution);
 	if (!getrlimit(RLIMIT_CPU, &limit) && limit.rlim_cur != RLIM_INFINITY)
-		snprintf(number, sizeof(number), "%llu", (unsigned long long)limit.rlim_cur);
-	add(object, "cpu_limit", number);
+		add(object, "cpu_limit", "%llu", (unsigned long long)limit.rlim_cur);
+	else
+		add(object, "cpu_limit", "none");
 	add_status(object);
 	add_scheduling(object);
 	add_memory(object);
@@ -356,7 +342,7 @@ json_t *klat_inherited(void)
 	add_mtu(object);
 	klat_security_add(object);
 	for (size_t i = 0; i < KLAT_ARRAY_SIZE(variables); i++)
-		add(object, variables[i], getenv(variables[i]) ?: "none");
+		add(object, variables[i], "%s", getenv(variables[i]) ?: "none");
 	return object;
 }
 

@@ -55,14 +55,6 @@ static void milli_field(FILE *out, bool known, unsigned __int128 milli)
 	field(out, text);
 }
 
-static bool first_of_role(const struct klat_run *run, int index)
-{
-	for (int i = 0; i < index; i++)
-		if (!strcmp(run->workers[i].role, run->workers[index].role))
-			return false;
-	return true;
-}
-
 static int64_t value_of(const struct klat_worker *worker, size_t offset)
 {
 	return *(const int64_t *)((const char *)worker + offset);
@@ -72,44 +64,41 @@ static int64_t value_of(const struct klat_worker *worker, size_t offset)
  * Empty if any of them is unknown (-1). */
 static void role_field(FILE *out, const struct klat_run *run, size_t offset)
 {
-	const struct klat_worker *workers = run->workers;
-
 	fputc(',', out);
-	for (int i = 0; i < run->worker_count; i++)
-		if (value_of(&workers[i], offset) < 0)
+	klat_for_each_worker(worker, run)
+		if (value_of(worker, offset) < 0)
 			return;
-	for (int i = 0; i < run->worker_count; i++) {
+	klat_for_each_worker(first, run) {
 		int64_t sum = 0;
 
-		if (!first_of_role(run, i))
+		if (first->index)
 			continue;
-		for (int j = i; j < run->worker_count; j++)
-			if (!strcmp(workers[j].role, workers[i].role))
-				sum += value_of(&workers[j], offset);
-		fprintf(out, "%s%s=%lld", i ? ";" : "", workers[i].role, (long long)sum);
+		klat_for_each_worker(worker, run)
+			if (!strcmp(worker->role, first->role))
+				sum += value_of(worker, offset);
+		fprintf(out, "%s%s=%lld", first > run->workers ? ";" : "", first->role,
+			(long long)sum);
 	}
 }
 
 static void policy_field(FILE *out, const struct klat_run *run)
 {
 	fputc(',', out);
-	for (int i = 0; i < run->worker_count; i++)
-		if (first_of_role(run, i))
-			fprintf(out, "%s%s=%s:%d", i ? ";" : "", run->workers[i].role,
-				klat_policy_name(run->workers[i].policy_obtained),
-				run->workers[i].priority_obtained);
+	klat_for_each_worker(worker, run)
+		if (!worker->index)
+			fprintf(out, "%s%s=%s:%d", worker > run->workers ? ";" : "", worker->role,
+				klat_policy_name(worker->policy_obtained),
+				worker->priority_obtained);
 }
 
 static void irq_field(FILE *out, const struct klat_run *run, const char *row)
 {
 	fputc(',', out);
-	for (int i = 0; i < run->cpu_count; i++)
-		if (klat_interrupts(run, row, run->cpus[i]) < 0)
+	klat_for_each_cpu(cpu, run)
+		if (klat_interrupts(run, row, cpu) < 0)
 			return;
-	for (int i = 0; i < run->cpu_count; i++)
-		if (!klat_place_is_repeated(run, i))
-			fprintf(out, "%d=%lld;", run->cpus[i],
-				(long long)klat_interrupts(run, row, run->cpus[i]));
+	klat_for_each_cpu(cpu, run)
+		fprintf(out, "%d=%lld;", cpu, (long long)klat_interrupts(run, row, cpu));
 	fprintf(out, "other=%lld", (long long)klat_interrupts_elsewhere(run, row));
 }
 
@@ -226,9 +215,9 @@ char *klat_record_rows(struct klat_run *run, int64_t first)
 		return NULL;
 	if (!klat_has_result(run))
 		err = append_checked(out, run, -1, 0, 1);
-	for (int m = 0; m < run->benchmark->metric_count && klat_has_result(run) && !err; m++) {
-		if (!run->library->metrics[m].used)
-			continue;
+	klat_for_each_metric(m, run) {
+		if (!klat_has_result(run) || err)
+			break;
 		err = append_checked(out, run, m, first, run->library->metrics_used);
 		first += record_count(run, m);
 	}
@@ -248,22 +237,23 @@ static int append_samples(struct klat_run *run, int session, const char *name, i
 	char *samples;
 	int fd, err = 0;
 
-	for (int m = 0; m < run->benchmark->metric_count; m++)
+	klat_for_each_metric(m, run)
 		total += record_count(run, m);
 	if (!total)
 		return 0;
 	samples = malloc(total * size);
 	if (!samples)
 		return -ENOMEM;
-	for (int m = 0; m < run->benchmark->metric_count; m++)
-		if (record_count(run, m)) {
-			if (run->library->soak.lap)
-				memcpy(samples + at * size, run->library->soak.histograms[m].pairs,
-				       record_count(run, m) * size);
-			else
-				klat_samples_copy(run, m, (uint64_t *)samples + at);
-			at += record_count(run, m);
-		}
+	klat_for_each_metric(m, run) {
+		const int64_t count = record_count(run, m);
+
+		if (run->library->soak.lap)
+			memcpy(samples + at * size, run->library->soak.histograms[m].pairs,
+			       count * size);
+		else if (count)
+			klat_samples_copy(run, m, (uint64_t *)samples + at);
+		at += count;
+	}
 	fd = klat_file_open(session, name, KLAT_APPEND);
 	if (fd < 0) {
 		free(samples);

@@ -275,8 +275,7 @@ static int check_inherited(struct klat_run *run, const json_t *json)
 	const char *name, *then;
 	int err = 0;
 
-	json_object_foreach(inherited, name, value)
-	{
+	json_object_foreach(inherited, name, value) {
 		then = json_string_value(json_object_get(recorded, name));
 		if (err || !then || !strcmp(then, json_string_value(value)) ||
 		    !is_effective(run, name))

@@ -87,8 +87,8 @@ static int64_t own_ns(const struct klat_run *run)
 	sum = klat_clock_ns(clock);
 	if (!sum)
 		return -1;
-	for (int i = 0; i < run->worker_count; i++)
-		if (run->workers[i].process && !clock_getcpuclockid(run->workers[i].tid, &clock))
+	klat_for_each_worker(worker, run)
+		if (worker->process && !clock_getcpuclockid(worker->tid, &clock))
 			sum += klat_clock_ns(clock);
 	return sum;
 }

@@ -24,12 +24,10 @@ static void take_halt_poll(struct klat_snapshot *snapshot, const struct klat_run
 {
 	snapshot->halt_poll_ns = klat_halt_poll_ns();
 	snapshot->polls = snapshot->halts = 0;
-	for (int i = 0; i < run->cpu_count; i++) {
+	klat_for_each_cpu(cpu, run) {
 		int64_t polls, halts;
 
-		if (klat_place_is_repeated(run, i))
-			continue;
-		if (!klat_idle_entries(run->cpus[i], &polls, &halts)) {
+		if (!klat_idle_entries(cpu, &polls, &halts)) {
 			snapshot->polls = -1;
 			return;
 		}
@@ -91,8 +89,7 @@ static void judge_sleepers(struct klat_run *run, const struct klat_worker *first
 	const int64_t observed = klat_observed(run);
 	int64_t missed = INT64_MIN, waits = 0;
 
-	for (int i = 0; i < run->worker_count; i++) {
-		const struct klat_worker *worker = &run->workers[i];
+	klat_for_each_worker(worker, run) {
 		int64_t slept = worker->voluntary + (run->one_cpu ? worker->involuntary : 0);
 		int64_t needed = observed + worker->unsampled - worker->unneeded_sleeps;
 
@@ -160,16 +157,16 @@ static void judge_throttling(struct klat_run *run)
 
 	if (run->library->policy.policy == SCHED_OTHER)
 		return;
-	for (int i = 0; i < run->cpu_count; i++)
-		if (klat_server_ns(run->cpus[i]) > server_ns)
-			server_ns = klat_server_ns(run->cpus[i]);
+	klat_for_each_cpu(cpu, run)
+		if (klat_server_ns(cpu) > server_ns)
+			server_ns = klat_server_ns(cpu);
 	if (group && (!stop_us || group < stop_us))
 		stop_us = group;
 	throttles = stop_us > 0;
 	shortest_ns = throttles ? 1000 * stop_us : server_ns;
 	if (server_ns && server_ns < shortest_ns)
 		shortest_ns = server_ns;
-	for (int m = 0; m < run->benchmark->metric_count; m++) {
+	klat_for_each_metric(m, run) {
 		const struct klat_summary *summary = &run->library->summaries[m];
 
 		if (klat_samples_kept(run, m) && summary->max - summary->min > longest)
@@ -187,13 +184,10 @@ int64_t klat_stolen(const struct klat_run *run, const struct klat_snapshot *befo
 {
 	int64_t stolen = 0;
 
-	for (int i = 0; i < run->cpu_count; i++) {
-		const int cpu = run->cpus[i];
-
+	klat_for_each_cpu(cpu, run) {
 		if (before->steal[cpu] < 0 || after->steal[cpu] < 0)
 			return -1;
-		if (!klat_place_is_repeated(run, i))
-			stolen += after->steal[cpu] - before->steal[cpu];
+		stolen += after->steal[cpu] - before->steal[cpu];
 	}
 	/* Some hypervisors correct the count downwards. */
 	return stolen > 0 ? stolen : 0;
@@ -244,8 +238,8 @@ static void judge_halt_poll(struct klat_run *run)
 
 void klat_evidence_judge(struct klat_run *run)
 {
-	for (int i = 0; i < run->worker_count; i++)
-		judge_worker(run, &run->workers[i]);
+	klat_for_each_worker(worker, run)
+		judge_worker(run, worker);
 	klat_surplus_judge(run);
 	/* An emulator's counter follows the host's clock or the count of instructions, whatever its
 	 * CPUID says. */

@@ -153,12 +153,9 @@ static int64_t other_calls(const struct klat_run *run, int cpu)
 {
 	int64_t calls = klat_interrupts(run, "CAL", cpu);
 
-	for (int i = 0; i < run->worker_count && !run->one_cpu; i++) {
-		const struct klat_worker *worker = &run->workers[i];
-
-		if (worker->cpu == cpu)
+	klat_for_each_worker(worker, run)
+		if (worker->cpu == cpu && !run->one_cpu)
 			calls = worker->woken ? calls - worker->wakeups : INT64_MIN / 2;
-	}
 	return positive(calls);
 }
 
@@ -170,13 +167,10 @@ static int64_t other_timers(const struct klat_run *run, int cpu)
 	const struct klat_library *library = run->library;
 	int64_t expected = (library->after.at_ns - library->before.at_ns) / 1000000 + 10;
 
-	for (int i = 0; i < run->worker_count; i++) {
-		const struct klat_worker *worker = &run->workers[i];
-
+	klat_for_each_worker(worker, run)
 		if (worker->cpu == cpu)
 			expected += worker->timers * klat_made(run) +
 				    2 * (worker->rests + (worker->timers ? worker->wakeups : 0));
-	}
 	return positive(klat_interrupts(run, "LOC", cpu) - expected);
 }
 
@@ -185,22 +179,20 @@ int64_t klat_other_interrupts(const struct klat_run *run)
 	bool network = false; /* its interrupts and softirqs are a part of the event */
 	int64_t sum = 0;
 
-	for (int i = 0; i < run->worker_count; i++) {
+	klat_for_each_worker(worker, run) {
 		/* A network card wakes the worker, and its driver and NAPI can use timers. */
-		if (run->workers[i].kernel_threads && !run->workers[i].woken)
+		if (worker->kernel_threads && !worker->woken)
 			return 0;
-		network |= run->workers[i].kernel_threads;
+		network |= worker->kernel_threads;
 	}
-	for (int i = 0; i < run->cpu_count; i++) {
-		const int cpu = run->cpus[i];
+	klat_for_each_cpu(cpu, run) {
 		const int64_t timers = other_timers(run, cpu),
 			      interrupts = timers + other_calls(run, cpu) +
 					   positive(growth(run, KLAT_IRQ_DEVICES, cpu)),
 			      softirqs = positive(growth(run, KLAT_SOFTIRQS, cpu));
 
 		/* The interrupt of a device can cause a softirq. */
-		if (!klat_place_is_repeated(run, i))
-			sum += network ? timers : interrupts > softirqs ? interrupts : softirqs;
+		sum += network ? timers : interrupts > softirqs ? interrupts : softirqs;
 	}
 	return sum;
 }

@@ -10,8 +10,8 @@
 
 static bool belongs_to_run(const struct klat_run *run, pid_t pid)
 {
-	for (int i = 0; i < run->worker_count; i++)
-		if (run->workers[i].process && run->workers[i].tid == pid)
+	klat_for_each_worker(worker, run)
+		if (worker->process && worker->tid == pid)
 			return true;
 	return pid == getpid() || pid == run->library->soak.pid;
 }
@@ -29,30 +29,27 @@ static bool is_neighbour(const struct klat_run *run, pid_t tid)
 	for (int cpu = 0; cpu < KLAT_MAX_CPU; cpu++)
 		if (klat_cpu_in(&set, cpu) && !klat_place_has(run, cpu))
 			return false;
-	for (int i = 0; i < run->worker_count; i++)
-		if ((deadline || param.sched_priority >= run->workers[i].priority) &&
-		    klat_cpu_in(&set, run->workers[i].cpu))
+	klat_for_each_worker(worker, run)
+		if ((deadline || param.sched_priority >= worker->priority) &&
+		    klat_cpu_in(&set, worker->cpu))
 			return true;
 	return false;
 }
 
 static int64_t threads_ns(const struct klat_run *run, pid_t pid)
 {
-	char path[64], text[96];
+	DIR *threads = opendir(klat_path("/proc/%d/task", pid));
 	const struct dirent *entry;
 	int64_t sum = 0;
-	DIR *threads;
+	char text[96];
 
-	snprintf(path, sizeof(path), "/proc/%d/task", pid);
-	threads = opendir(path);
 	while (threads && (entry = readdir(threads))) {
 		const pid_t tid = atoi(entry->d_name);
 
 		if (tid <= 0 || !is_neighbour(run, tid))
 			continue;
 		/* The first number is the time on a CPU in nanoseconds. */
-		snprintf(path, sizeof(path), "/proc/%d/schedstat", tid);
-		if (klat_read_small(path, text, sizeof(text)) > 0)
+		if (klat_read_small(klat_path("/proc/%d/schedstat", tid), text, sizeof(text)) > 0)
 			sum += klat_count_after(text, "");
 	}
 	if (threads)

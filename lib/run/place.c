@@ -51,6 +51,13 @@ bool klat_place_is_repeated(const struct klat_run *run, int place)
 	return false;
 }
 
+int klat_place_next(const struct klat_run *run, int *place)
+{
+	while (*place < run->cpu_count && klat_place_is_repeated(run, *place))
+		++*place;
+	return *place < run->cpu_count ? run->cpus[(*place)++] : -1;
+}
+
 static bool are_one(const struct klat_run *run)
 {
 	for (int i = 1; i < run->cpu_count; i++)

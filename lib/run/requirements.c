@@ -93,7 +93,7 @@ static int summarise(struct klat_run *run)
 {
 	struct klat_library *library = run->library;
 
-	for (int m = 0; m < run->benchmark->metric_count; m++) {
+	klat_for_each_metric(m, run) {
 		int64_t count = klat_samples_kept(run, m);
 		uint64_t *sorted;
 
@@ -117,9 +117,9 @@ static int summarise(struct klat_run *run)
 					  (long long)count);
 		free(sorted);
 	}
-	for (int i = 0; i < run->worker_count; i++)
-		if (run->workers[i].floor > library->floor)
-			library->floor = run->workers[i].floor;
+	klat_for_each_worker(worker, run)
+		if (worker->floor > library->floor)
+			library->floor = worker->floor;
 	return 0;
 }
 

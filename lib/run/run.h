@@ -28,6 +28,12 @@ struct klat_series {
 	uint64_t *base;
 };
 
+/* The indices of the metrics that the run uses. */
+#define klat_for_each_metric(metric, run)                                                          \
+	for (int metric = 0; metric < (run)->benchmark->metric_count; metric++)                    \
+		if (!(run)->library->metrics[metric].used) {                                       \
+		} else
+
 /* Use all metrics, unless configure() chose some. */
 void klat_use_default_metrics(struct klat_run *run);
 int klat_samples_map(struct klat_run *run);
@@ -384,6 +390,10 @@ int klat_place(struct klat_run *run);
 bool klat_place_has(const struct klat_run *run, int cpu);
 /* Whether an earlier place has the same CPU. */
 bool klat_place_is_repeated(const struct klat_run *run, int place);
+/* The CPUs of the run, each once. next() returns -1 after the last one. */
+int klat_place_next(const struct klat_run *run, int *place);
+#define klat_for_each_cpu(cpu, run)                                                                \
+	for (int cpu##_place = 0, cpu; (cpu = klat_place_next(run, &cpu##_place)) >= 0;)
 
 /* offsets.c: before and after the run. If an offset changed in between, no offset is possible. */
 int klat_offsets_narrow(struct klat_run *run);

@@ -36,9 +36,8 @@ int klat_samples_map(struct klat_run *run)
 	uint64_t *next;
 	int node;
 
-	for (int m = 0; m < run->benchmark->metric_count; m++)
-		if (library->metrics[m].used)
-			total += library->metrics[m].series * klat_made(run);
+	klat_for_each_metric(m, run)
+		total += library->metrics[m].series * klat_made(run);
 	library->samples_size = total * sizeof(uint64_t);
 	if (!total)
 		return 0;
@@ -55,13 +54,9 @@ int klat_samples_map(struct klat_run *run)
 	/* The first touch places the pages and keeps faults out of the timed part. */
 	memset(library->samples, 0, library->samples_size);
 	next = library->samples;
-	for (int m = 0; m < run->benchmark->metric_count; m++) {
-		struct klat_series *series = &library->metrics[m];
-
-		if (!series->used)
-			continue;
-		series->base = next + run->warmup;
-		next += series->series * klat_made(run);
+	klat_for_each_metric(m, run) {
+		library->metrics[m].base = next + run->warmup;
+		next += library->metrics[m].series * klat_made(run);
 	}
 	return 0;
 }

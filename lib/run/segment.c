@@ -136,11 +136,9 @@ static int64_t count_suspensions(void)
 	int64_t sum = 0;
 
 	for (size_t i = 0; i < KLAT_ARRAY_SIZE(names); i++) {
-		char path[64];
-		int64_t count;
+		const int64_t count =
+			klat_read_count(klat_path("/sys/power/suspend_stats/%s", names[i]));
 
-		snprintf(path, sizeof(path), "/sys/power/suspend_stats/%s", names[i]);
-		count = klat_read_count(path);
 		if (count < 0)
 			return -1;
 		sum += count;
@@ -312,7 +310,7 @@ static void judge_histograms(struct klat_run *run)
 {
 	int64_t above = 0, unkept = 0;
 
-	for (int m = 0; m < run->benchmark->metric_count; m++) {
+	klat_for_each_metric(m, run) {
 		above += run->library->soak.histograms[m].above;
 		unkept += run->library->soak.histograms[m].unkept;
 	}

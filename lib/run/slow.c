@@ -155,9 +155,8 @@ static int keep(struct klat_worker *worker, struct klat_slow *slow, int64_t inde
 		err = note(slow, "sample %lld %llu %llu %d %d\n", (long long)index,
 			   (unsigned long long)(worker->ended - sample),
 			   (unsigned long long)worker->ended, worker->cpu, worker->tid);
-	for (int p = 0; p < run->cpu_count && !err; p++)
-		if (!klat_place_is_repeated(run, p))
-			err = copy_trace(slow, run->cpus[p]);
+	klat_for_each_cpu(cpu, run)
+		err = err ?: copy_trace(slow, cpu);
 	return err ?: note(slow, "end\n") ?: write_text(slow->tracing_on, "1");
 }
 
@@ -218,9 +217,10 @@ int klat_slow_finish(struct klat_run *run)
 
 	if (!run->library->common.trace_above_ns)
 		return 0;
-	for (int i = 0; i < run->worker_count && !err; i++)
-		err = note(slow, "worker %d %d %s\n", run->workers[i].tid, run->workers[i].cpu,
-			   run->workers[i].role);
+	klat_for_each_worker(worker, run)
+		err = err
+			      ?: note(slow, "worker %d %d %s\n", worker->tid, worker->cpu,
+				      worker->role);
 	if (!err)
 		err = note(slow, "slow %lld %lld %lld\n", (long long)slow->checked,
 			   (long long)slow->samples, (long long)slow->after_copy);

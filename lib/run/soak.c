@@ -41,8 +41,8 @@ static int64_t series_count(const struct klat_run *run)
 {
 	int64_t count = 0;
 
-	for (int m = 0; m < run->benchmark->metric_count; m++)
-		count += run->library->metrics[m].used ? run->library->metrics[m].series : 0;
+	klat_for_each_metric(m, run)
+		count += run->library->metrics[m].series;
 	return count;
 }
 
@@ -88,12 +88,13 @@ void klat_soak_watch(struct klat_run *run)
 {
 	struct klat_soak *soak = &run->library->soak;
 
-	for (int m = 0; soak->lap && !soak->stamping && m < run->benchmark->metric_count; m++)
-		if (run->library->metrics[m].used) {
-			soak->stamping = klat_worker_of(run, m, 0);
-			if (soak->stamping && !soak->stamping->watched)
-				soak->stamping->watched = klat_series(run, m, 0);
-		}
+	klat_for_each_metric(m, run) {
+		if (!soak->lap || soak->stamping)
+			break;
+		soak->stamping = klat_worker_of(run, m, 0);
+		if (soak->stamping && !soak->stamping->watched)
+			soak->stamping->watched = klat_series(run, m, 0);
+	}
 }
 
 void klat_soak_check(struct klat_worker *worker, int64_t i)
@@ -124,8 +125,7 @@ int64_t klat_soak_progress(const struct klat_run *run)
 	struct klat_soak *soak = &run->library->soak;
 	int64_t least = INT64_MAX;
 
-	for (int i = 0; i < run->worker_count; i++) {
-		const struct klat_worker *worker = &run->workers[i];
+	klat_for_each_worker(worker, run) {
 		int64_t laps = __atomic_load_n(&worker->laps, __ATOMIC_ACQUIRE),
 			at = laps * run->iterations +
 			     __atomic_load_n(&worker->iteration, __ATOMIC_ACQUIRE);
@@ -158,7 +158,6 @@ struct follower {
 static int make_follower(struct follower *follower, struct klat_run *run)
 {
 	struct klat_soak *soak = &run->library->soak;
-	const int metrics = run->benchmark->metric_count;
 	const int64_t capacity =
 		HISTOGRAM_BYTES / sizeof(struct klat_pair) / run->library->metrics_used;
 
@@ -172,21 +171,19 @@ static int make_follower(struct follower *follower, struct klat_run *run)
 				  : UINT64_MAX;
 	follower->before = klat_reading_make(run);
 	follower->after = klat_reading_make(run);
-	soak->histograms = calloc(metrics, sizeof(*soak->histograms));
+	soak->histograms = calloc(run->benchmark->metric_count, sizeof(*soak->histograms));
 	if (!follower->before || !follower->after || !soak->histograms)
 		return -ENOMEM;
-	for (int m = 0; m < metrics; m++)
-		if (run->library->metrics[m].used &&
-		    klat_histogram_make(&soak->histograms[m], capacity))
+	klat_for_each_metric(m, run)
+		if (klat_histogram_make(&soak->histograms[m], capacity))
 			return -ENOMEM;
 	return 0;
 }
 
 static bool is_full(const struct follower *follower)
 {
-	for (int m = 0; m < follower->run->benchmark->metric_count; m++)
-		if (follower->run->library->metrics[m].used &&
-		    klat_histogram_is_full(&follower->soak->histograms[m]))
+	klat_for_each_metric(m, follower->run)
+		if (klat_histogram_is_full(&follower->soak->histograms[m]))
 			return true;
 	return false;
 }
@@ -205,7 +202,7 @@ static void take(struct follower *follower, int64_t at)
 	const struct klat_run *run = follower->run;
 	const int64_t slot = at % follower->soak->lap;
 
-	for (int m = 0; m < run->benchmark->metric_count; m++)
+	klat_for_each_metric(m, run)
 		for (int64_t s = 0; s < run->library->metrics[m].series; s++) {
 			const struct klat_kept sample = { .index = at,
 							  .series = s,
@@ -227,7 +224,7 @@ static bool is_stopped(const struct follower *follower)
 {
 	int64_t above = 0;
 
-	for (int m = 0; m < follower->run->benchmark->metric_count; m++)
+	klat_for_each_metric(m, follower->run)
 		above += follower->soak->histograms[m].totals.above;
 	return above && follower->run->library->common.stop_above;
 }
@@ -254,7 +251,7 @@ static void note_state(struct follower *follower, bool is_read)
 {
 	const struct klat_run *run = follower->run;
 
-	for (int m = 0; m < run->benchmark->metric_count; m++) {
+	klat_for_each_metric(m, run) {
 		struct klat_histogram *histogram = &follower->soak->histograms[m];
 
 		for (int64_t k = 0; k < histogram->kept_count; k++) {
@@ -276,9 +273,8 @@ static void begin_segment(struct follower *follower)
 	klat_reading_clock(follower->before, &soak->began_ns, &soak->began);
 	follower->first = follower->drained;
 	soak->overwritten = 0;
-	for (int m = 0; m < follower->run->benchmark->metric_count; m++)
-		if (follower->run->library->metrics[m].used)
-			klat_histogram_clear(&soak->histograms[m]);
+	klat_for_each_metric(m, follower->run)
+		klat_histogram_clear(&soak->histograms[m]);
 }
 
 /* The kernel moves the threads of a CPU that goes offline, and does not move them back. All later
@@ -311,8 +307,8 @@ static int end_segment(struct follower *follower, bool *left_out)
 	int status;
 
 	klat_reading_take(now, run);
-	for (int i = 0; i < run->worker_count; i++)
-		run->workers[i].strayed = 0;
+	klat_for_each_worker(worker, run)
+		worker->strayed = 0;
 	drain(follower, klat_reading_iterations(now));
 	note_state(follower, true);
 	*left_out = is_full(follower);
@@ -321,11 +317,9 @@ static int end_segment(struct follower *follower, bool *left_out)
 		follower->soak->segments = follower->segment++;
 		follower->soak->elapsed_ns = klat_now_ns() - follower->began_ns;
 	}
-	if (status != KLAT_OK && status != KLAT_DISTURBED)
-		for (int m = 0; m < run->benchmark->metric_count; m++)
-			if (run->library->metrics[m].used)
-				klat_histogram_forget(&follower->soak->histograms[m],
-						      follower->first);
+	klat_for_each_metric(m, run)
+		if (status != KLAT_OK && status != KLAT_DISTURBED)
+			klat_histogram_forget(&follower->soak->histograms[m], follower->first);
 	follower->after = follower->before;
 	follower->before = now;
 	begin_segment(follower);
@@ -350,12 +344,12 @@ static int check_limit(const struct follower *follower)
 {
 	struct klat_run *run = follower->run;
 
-	for (int i = 0; i < run->worker_count; i++)
-		if (follower->limit <= run->workers[i].floor)
+	klat_for_each_worker(worker, run)
+		if (follower->limit <= worker->floor)
 			return klat_error(run, EINVAL,
 					  "--limit: %lld ns must be above the floor, %.3g ns",
 					  (long long)run->library->common.limit_ns,
-					  klat_ticks_to_ns(run, run->workers[i].floor));
+					  klat_ticks_to_ns(run, worker->floor));
 	return 0;
 }
 

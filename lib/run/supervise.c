@@ -98,8 +98,8 @@ static void stand_aside(const struct klat_run *run, const klat_cpu_set *allowed)
 {
 	klat_cpu_set free_cpus = *allowed;
 
-	for (int i = 0; i < run->cpu_count; i++)
-		klat_cpu_remove(&free_cpus, run->cpus[i]);
+	klat_for_each_cpu(cpu, run)
+		klat_cpu_remove(&free_cpus, cpu);
 	if (klat_cpu_weight(&free_cpus))
 		klat_cpus_allow(&free_cpus);
 	else if (run->library->policy.policy != SCHED_OTHER)
@@ -110,8 +110,8 @@ static int64_t progress(const struct klat_run *run)
 {
 	int64_t sum = run->worker_count;
 
-	for (int i = 0; i < run->worker_count; i++)
-		sum += __atomic_load_n(&run->workers[i].iteration, __ATOMIC_RELAXED);
+	klat_for_each_worker(worker, run)
+		sum += __atomic_load_n(&worker->iteration, __ATOMIC_RELAXED);
 	return sum;
 }
 
@@ -156,9 +156,9 @@ static void describe_hang(struct klat_run *run)
 {
 	const struct klat_worker *slowest = run->workers;
 
-	for (int i = 1; i < run->worker_count; i++)
-		if (run->workers[i].iteration < slowest->iteration)
-			slowest = &run->workers[i];
+	klat_for_each_worker(worker, run)
+		if (worker->iteration < slowest->iteration)
+			slowest = worker;
 	if (run->worker_count)
 		klat_error(run, ETIMEDOUT,
 			   "no progress for %d s: the %s on CPU %d is at iteration %lld; is "
@@ -180,10 +180,9 @@ static void describe_end(struct klat_run *run)
 	const struct klat_library *library = run->library;
 	char who[64] = "a process of the run";
 
-	for (int i = 0; i < run->worker_count; i++)
-		if (run->workers[i].tid == library->ended_pid)
-			snprintf(who, sizeof(who), "the %s on CPU %d", run->workers[i].noun,
-				 run->workers[i].cpu);
+	klat_for_each_worker(worker, run)
+		if (worker->tid == library->ended_pid)
+			snprintf(who, sizeof(who), "the %s on CPU %d", worker->noun, worker->cpu);
 	if (library->ended_signal)
 		klat_killed(run, who, library->ended_signal, is_real_time(run));
 	else if (klat_has_result(run))

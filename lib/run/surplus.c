@@ -7,7 +7,6 @@
 
 #include <dirent.h>
 #include <glob.h>
-#include <limits.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,13 +37,10 @@ bool klat_is_traced(const char *path)
 /* Whether the process has opened a perf event. */
 static bool has_perf_event(pid_t pid)
 {
-	char path[64];
+	DIR *directory = opendir(klat_path("/proc/%d/fd", pid));
 	const struct dirent *entry;
 	bool found = false;
-	DIR *directory;
 
-	snprintf(path, sizeof(path), "/proc/%d/fd", pid);
-	directory = opendir(path);
 	while (directory && !found && (entry = readdir(directory))) {
 		char target[32];
 		ssize_t size =
@@ -60,12 +56,12 @@ static bool has_perf_event(pid_t pid)
 
 static pid_t parent_of(pid_t pid)
 {
-	char path[64], text[1024], *at;
+	char text[1024], *at;
 	int parent = 0;
 
-	snprintf(path, sizeof(path), "/proc/%d/stat", pid);
 	/* The name in field 2 can contain spaces. */
-	if (klat_read_small(path, text, sizeof(text)) > 0 && (at = strrchr(text, ')')))
+	if (klat_read_small(klat_path("/proc/%d/stat", pid), text, sizeof(text)) > 0 &&
+	    (at = strrchr(text, ')')))
 		sscanf(at + 1, " %*c %d", &parent);
 	return parent;
 }
@@ -119,9 +115,9 @@ static void judge_events(struct klat_run *run, const char *set_event)
 
 static void judge_tracer(struct klat_run *run, const char *directory)
 {
-	char path[PATH_MAX], tracer[64];
+	const char *path = klat_path("%s/current_tracer", directory);
+	char tracer[64];
 
-	snprintf(path, sizeof(path), "%s/current_tracer", directory);
 	if (klat_read_line(path, tracer, sizeof(tracer)) && strcmp(tracer, "nop") != 0)
 		klat_invalid(run, "the kernel's tracer %s is on (write nop to %s)", tracer, path);
 }
@@ -145,13 +141,12 @@ static bool is_of_system(const char *function)
  * shows them. */
 static void judge_functions(struct klat_run *run, const char *directory)
 {
-	char path[PATH_MAX], *line = NULL;
+	const char *path = klat_path("%s/enabled_functions", directory);
+	FILE *file = fopen(path, "re");
+	char *line = NULL;
 	size_t size = 0;
 	bool judged = false;
-	FILE *file;
 
-	snprintf(path, sizeof(path), "%s/enabled_functions", directory);
-	file = fopen(path, "re");
 	while (file && !judged && getline(&line, &size, file) > 0) {
 		judged = !is_of_system(line);
 		if (judged)
@@ -219,9 +214,8 @@ static void judge_counts(struct klat_run *run)
  * and none runs for a whole SCHED_RR quantum. */
 static bool has_superior(const struct klat_run *run, const struct klat_worker *worker)
 {
-	for (int i = 0; i < run->worker_count; i++)
-		if (run->workers[i].cpu == worker->cpu &&
-		    run->workers[i].priority > worker->priority)
+	klat_for_each_worker(other, run)
+		if (other->cpu == worker->cpu && other->priority > worker->priority)
 			return true;
 	return false;
 }
@@ -231,7 +225,7 @@ static double shortest_median_ns(const struct klat_run *run)
 {
 	uint64_t shortest = 0;
 
-	for (int m = 0; m < run->benchmark->metric_count; m++) {
+	klat_for_each_metric(m, run) {
 		const struct klat_summary *summary = &run->library->summaries[m];
 		const uint64_t typical = summary->p50_known ? summary->p50 : summary->min;
 
@@ -304,7 +298,7 @@ static struct longest_metric longest_of(const struct klat_run *run)
 	uint64_t median = 0;
 	int metric = -1, parts;
 
-	for (int m = 0; m < run->benchmark->metric_count; m++) {
+	klat_for_each_metric(m, run) {
 		const struct klat_summary *summary = &run->library->summaries[m];
 		uint64_t typical = summary->p50_known ? summary->p50 : summary->max;
 
@@ -365,11 +359,11 @@ static struct waits waits_of(const struct klat_run *run, const struct klat_worke
 	int64_t cpu_ns = 0, waited_ns = 0;
 	struct waits waits = { 0 };
 
-	for (int i = 0; i < run->worker_count; i++)
-		if (run->workers[i].cpu == worker->cpu) {
+	klat_for_each_worker(other, run)
+		if (other->cpu == worker->cpu) {
 			waits.workers++;
-			cpu_ns += run->workers[i].account.cpu_ns;
-			waited_ns += run->workers[i].account.waited_ns;
+			cpu_ns += other->account.cpu_ns;
+			waited_ns += other->account.waited_ns;
 		}
 	waits.alone = worker->account.waited_ns - (cpu_ns - worker->account.cpu_ns);
 	waits.shared = worker->account.elapsed_ns - cpu_ns;
@@ -456,9 +450,7 @@ void klat_surplus_judge(struct klat_run *run)
 {
 	const struct longest_metric longest = longest_of(run);
 
-	for (int i = 0; i < run->worker_count; i++) {
-		const struct klat_worker *worker = &run->workers[i];
-
+	klat_for_each_worker(worker, run) {
 		if (worker->account.traced)
 			klat_invalid(run,
 				     "another process traces the %s (run it without the tracer)",

@@ -16,12 +16,10 @@ bool klat_task_path(char path[static KLAT_TASK_PATH])
 
 ssize_t klat_task_read(const char *task, const char *name, char *text, size_t size)
 {
-	char path[96];
 	ssize_t length = -1;
 
-	snprintf(path, sizeof(path), "/proc/%s/%s", task, name);
 	if (*task)
-		length = klat_read_small(path, text, size);
+		length = klat_read_small(klat_path("/proc/%s/%s", task, name), text, size);
 	text[length > 0 ? length : 0] = 0;
 	return length;
 }
@@ -29,7 +27,7 @@ ssize_t klat_task_read(const char *task, const char *name, char *text, size_t si
 void klat_traits_read(struct klat_traits *traits, const char *task, pid_t thread)
 {
 	struct klat_scheduling scheduling = { 0 };
-	char text[8192], path[96];
+	char text[8192];
 	const char *number = strrchr(task, '/');
 
 	for (size_t i = 0; i < KLAT_TRAITS; i++)
@@ -42,8 +40,9 @@ void klat_traits_read(struct klat_traits *traits, const char *task, pid_t thread
 		traits->values[KLAT_SLICE] = scheduling.runtime;
 	}
 	/* This file is in /proc/TID. It is not in /proc/PID/task/TID, which `task` names. */
-	snprintf(path, sizeof(path), "/proc%s/timerslack_ns", number ?: "");
-	traits->values[KLAT_SLACK] = number ? klat_read_count(path) : KLAT_TRAIT_UNKNOWN;
+	if (number)
+		traits->values[KLAT_SLACK] =
+			klat_read_count(klat_path("/proc%s/timerslack_ns", number));
 	if (klat_task_read(task, "status", text, sizeof(text)) > 0)
 		traits->values[KLAT_FILTERS] = klat_count_after(text, "\nSeccomp_filters:");
 	/* With a limit, each switch updates a counter of the whole process. 0: unlimited, for which

@@ -13,9 +13,8 @@
  */
 static bool is_counted(const struct klat_run *run, const struct klat_worker *worker)
 {
-	for (int i = 0; i < run->worker_count; i++)
-		if (run->workers[i].cpu == worker->cpu &&
-		    strcmp(run->workers[i].role, worker->role) != 0)
+	klat_for_each_worker(other, run)
+		if (other->cpu == worker->cpu && strcmp(other->role, worker->role) != 0)
 			return false;
 	return worker->woken;
 }
@@ -42,8 +41,7 @@ void klat_wakeups_count(struct klat_run *run)
 {
 	int64_t wakeups = 0, interrupts = 0;
 
-	for (int i = 0; i < run->worker_count; i++) {
-		const struct klat_worker *worker = &run->workers[i];
+	klat_for_each_worker(worker, run) {
 		int64_t of_cpu;
 
 		if (!is_counted(run, worker))

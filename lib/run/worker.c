@@ -44,8 +44,8 @@ struct klat_worker *klat_worker_add(struct klat_run *run, const struct klat_work
 		abort();
 	*worker = *row;
 	worker->noun = row->noun ?: row->role;
-	for (int i = 0; i < run->worker_count; i++)
-		worker->index += !strcmp(run->workers[i].role, row->role);
+	klat_for_each_worker(earlier, run)
+		worker->index += !strcmp(earlier->role, row->role);
 	worker->run = run;
 	worker->state = run->state;
 	worker->cpu = run->cpus[row->place];
@@ -58,9 +58,9 @@ struct klat_worker *klat_worker_add(struct klat_run *run, const struct klat_work
 
 struct klat_worker *klat_worker_find(struct klat_run *run, const char *role, int index)
 {
-	for (int i = 0; i < run->worker_count; i++)
-		if (!strcmp(run->workers[i].role, role) && run->workers[i].index == index)
-			return &run->workers[i];
+	klat_for_each_worker(worker, run)
+		if (!strcmp(worker->role, role) && worker->index == index)
+			return worker;
 	return NULL;
 }
 
@@ -68,10 +68,9 @@ struct klat_worker *klat_worker_of(struct klat_run *run, int metric, int64_t ser
 {
 	const char *roles = run->benchmark->metrics[metric].taken_by;
 
-	for (int i = 0; i < run->worker_count && roles; i++)
-		if (run->workers[i].index == series &&
-		    klat_has_word(roles, ' ', run->workers[i].role))
-			return &run->workers[i];
+	klat_for_each_worker(worker, run)
+		if (roles && worker->index == series && klat_has_word(roles, ' ', worker->role))
+			return worker;
 	return NULL;
 }
 
@@ -369,17 +368,18 @@ static int start_all(struct klat_run *run)
 	int err = 0;
 
 	watch_children(run);
-	for (int i = 0; i < run->worker_count && !err; i++)
-		if (run->workers[i].process)
-			err = start_process(&run->workers[i]);
-	for (int i = 0; i < run->worker_count && !err; i++) {
-		struct klat_worker *worker = &run->workers[i];
+	klat_for_each_worker(worker, run)
+		if (worker->process && !err)
+			err = start_process(worker);
+	klat_for_each_worker(worker, run) {
 		const klat_cpu_set set = affinity_of(worker);
 
-		if (!worker->process)
-			err = klat_thread_create(&worker->thread, &set, policy_of(worker),
-						 priority_of(worker), worker_main, worker);
-		err = err ? start_failed(worker, -err) : 0;
+		if (worker->process || err)
+			continue;
+		err = klat_thread_create(&worker->thread, &set, policy_of(worker),
+					 priority_of(worker), worker_main, worker);
+		if (err)
+			err = start_failed(worker, -err);
 	}
 	return err;
 }
@@ -393,8 +393,7 @@ int klat_workers_run(struct klat_run *run)
 	if (err)
 		return err;
 	klat_prefault();
-	for (struct klat_worker *worker = run->workers; worker < run->workers + run->worker_count;
-	     worker++) {
+	klat_for_each_worker(worker, run) {
 		/* setup() may have lowered a rank. */
 		if (worker->rank == KLAT_LOW)
 			set_priority(worker);
@@ -422,11 +421,10 @@ int klat_workers_run(struct klat_run *run)
 	library->stops += klat_stop_detector_end(&library->stop_detector);
 	klat_neighbours_take(&library->neighbours, run);
 	pthread_barrier_wait(&library->barrier); /* done */
-	for (int i = 0; i < run->worker_count; i++) {
-		if (run->workers[i].process)
-			waitpid(run->workers[i].tid, NULL, 0);
+	klat_for_each_worker(worker, run)
+		if (worker->process)
+			waitpid(worker->tid, NULL, 0);
 		else
-			pthread_join(run->workers[i].thread, NULL);
-	}
+			pthread_join(worker->thread, NULL);
 	return 0;
 }

@@ -304,8 +304,7 @@ TEST(json_gives_what_is_not_measurable_as_null)
 	assert_int_equal(json_integer_value(json_object_get(json_array_get(metrics, 0), "n")), 4);
 	assert_null(json_object_get(json_array_get(metrics, 0), "mean_ns"));
 	assert_int_equal(json_integer_value(json_object_get(json, "floor")), 4);
-	json_object_foreach(json_array_get(metrics, 1), key, value)
-	{
+	json_object_foreach(json_array_get(metrics, 1), key, value) {
 		if (!strcmp(key, "name"))
 			assert_string_equal(json_string_value(value), "third");
 		else if (!strcmp(key, "n"))

@@ -290,8 +290,7 @@ TEST(json_describes_the_options_that_help_shows)
 	assert_string_equal(json_string_value(json_object_get(option, "default")), "green");
 	json_array_extend(json_object_get(json, "options"),
 			  json_object_get(json, "common_options"));
-	json_array_foreach(json_object_get(json, "options"), i, option)
-	{
+	json_array_foreach(json_object_get(json, "options"), i, option) {
 		char name[64];
 
 		snprintf(name, sizeof(name), "\n  --%s",
