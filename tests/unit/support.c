@@ -39,7 +39,10 @@ const struct klat_benchmark test_benchmark = {
 	.faults = { "sleeping" },
 };
 
-static void add_worker(struct klat_run *run, const char *role, int index, int cpu)
+struct klat_run *run;
+char *directory;
+
+static void add_worker(const char *role, int index, int cpu)
 {
 	run->workers[run->worker_count++] = (struct klat_worker){ .run = run,
 								  .role = role,
@@ -57,10 +60,9 @@ static void add_worker(struct klat_run *run, const char *role, int index, int cp
 								  .account.file = -1 };
 }
 
-struct klat_run *test_run(void)
+static void make_run(void)
 {
-	struct klat_run *run = calloc(1, sizeof(*run));
-
+	run = calloc(1, sizeof(*run));
 	run->benchmark = &test_benchmark;
 	run->library = calloc(1, sizeof(*run->library));
 	run->outcome = &run->library->outcome;
@@ -75,19 +77,20 @@ struct klat_run *test_run(void)
 	run->cpus[0] = 1;
 	run->cpus[1] = 0;
 	run->workers = aligned_alloc(KLAT_CACHE_LINE, 3 * sizeof(*run->workers));
-	add_worker(run, "writer", 0, 1);
-	add_worker(run, "writer", 1, 1);
-	add_worker(run, "reader", 0, 0);
+	add_worker("writer", 0, 1);
+	add_worker("writer", 1, 1);
+	add_worker("reader", 0, 0);
 	run->library->policy = (struct klat_policy){ SCHED_FIFO, 50, false };
 	run->library->placement = "same-llc";
 	run->library->before.smi = run->library->after.smi = -1;
 	run->library->after.highest_cpu = 3;
 	strcpy(run->library->params, "count=7;choice=green");
-	return run;
 }
 
-void test_run_free(struct klat_run *run)
+static void free_run(void)
 {
+	if (run->library->samples)
+		munmap(run->library->samples, run->library->samples_size);
 	free(run->workers);
 	free(run->cpus);
 	free(run->library->counts);
@@ -95,15 +98,13 @@ void test_run_free(struct klat_run *run)
 	free(run);
 }
 
-char *test_directory(void)
+static void make_directory(void)
 {
 	const char *parent = getenv("TMPDIR");
-	char *path;
 
-	assert_true(asprintf(&path, "%s/klat-unit-XXXXXX", parent && *parent ? parent : "/tmp") >
-		    0);
-	assert_non_null(mkdtemp(path));
-	return path;
+	assert_true(asprintf(&directory, "%s/klat-unit-XXXXXX",
+			     parent && *parent ? parent : "/tmp") > 0);
+	assert_non_null(mkdtemp(directory));
 }
 
 static int remove_one(const char *path, const struct stat *status, int type, struct FTW *where)
@@ -112,20 +113,6 @@ static int remove_one(const char *path, const struct stat *status, int type, str
 	(void)type;
 	(void)where;
 	return remove(path);
-}
-
-void test_directory_remove(char *path)
-{
-	assert_int_equal(nftw(path, remove_one, 8, FTW_DEPTH | FTW_PHYS), 0);
-	free(path);
-}
-
-char *test_path(const char *directory, const char *name)
-{
-	char *path;
-
-	assert_true(asprintf(&path, "%s/%s", directory, name) > 0);
-	return path;
 }
 
 char *test_read(const char *path, size_t *size)
@@ -215,6 +202,8 @@ static struct CMUnitTest tests[64];
 static int begin(void **state)
 {
 	(void)state;
+	make_run();
+	make_directory();
 	if (set_up)
 		set_up();
 	return 0;
@@ -225,6 +214,9 @@ static int end(void **state)
 	(void)state;
 	if (tear_down)
 		tear_down();
+	assert_int_equal(nftw(directory, remove_one, 8, FTW_DEPTH | FTW_PHYS), 0);
+	free(directory);
+	free_run();
 	return 0;
 }
 

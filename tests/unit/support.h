@@ -8,11 +8,12 @@
 
 #include <setjmp.h>
 #include <stdarg.h>
+#include <string.h>
 
 #include <cmocka.h>
 
 /* A test that support.c's main() runs. A file may define set_up() and tear_down(), which run around
- * each. */
+ * each, between the making and the end of `run` and `directory`. */
 #define TEST(name)                                                                                 \
 	static void name(void **state);                                                            \
 	__attribute__((constructor)) static void register_##name(void)                             \
@@ -39,24 +40,29 @@ enum { TEST_COUNT_MIN = -5, TEST_COUNT_MAX = 1000, TEST_COUNT_DEFAULT = 7 };
  * and "third". */
 extern const struct klat_benchmark test_benchmark;
 
-/* A run of it as after prepare() on CPUs 1 and 0, with two workers of role "writer" and one
- * "reader"; nothing is measured. */
-struct klat_run *test_run(void);
-void test_run_free(struct klat_run *run);
+/* Of each test: a run of it as after prepare() on CPUs 1 and 0, with two workers of role "writer"
+ * and one "reader"; nothing is measured. */
+extern struct klat_run *run;
+/* Of each test: a fresh directory below $TMPDIR or /tmp, which is removed with all that is in it.
+ */
+extern char *directory;
 
-/* A fresh directory below $TMPDIR or /tmp, malloc'ed; and its end, with all that is in it. */
-char *test_directory(void);
-void test_directory_remove(char *path);
-
+/* A path that lasts until the end of the block. */
+#define test_path(parent, name) klat_path("%s/%s", parent, name)
 /* malloc'ed, with a closing NUL; fails the test when it cannot be read. */
 char *test_read(const char *path, size_t *size);
 void test_write(const char *path, const void *data, size_t size);
-char *test_path(const char *directory, const char *name);
 
 /* Between the two, file descriptor 2 is captured; the second returns the captured text, malloc'ed.
  */
 void test_stderr_begin(void);
 char *test_stderr_end(void);
+#define assert_contains(text, part)                                                                \
+	do {                                                                                       \
+		if (!strstr(text, part))                                                           \
+			fail_msg("'%s' is not in: %s", part, text);                                \
+	} while (0)
+#define assert_lacks(text, part) assert_null(strstr(text, part))
 /* One whole line, not longer than a reader bears, beginning "test: ". */
 void assert_one_line(const char *text);
 

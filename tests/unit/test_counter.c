@@ -11,14 +11,6 @@
 
 static const struct klat_policy fair = { .policy = SCHED_OTHER };
 
-static int64_t raw_ns(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC_RAW, &now);
-	return now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
-}
-
 static int allowed(int *cpus, int most)
 {
 	klat_cpu_set set;
@@ -149,13 +141,6 @@ TEST(a_stamp_on_another_cpu_shows)
 	assert_int_not_equal(worker.strayed, 0);
 }
 
-static int compare(const void *a, const void *b)
-{
-	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-
-	return (x > y) - (x < y);
-}
-
 /* The median excess over what was asked, the empty bracket taken off. */
 static double excess_of_spins(uint64_t shorter)
 {
@@ -170,8 +155,8 @@ static double excess_of_spins(uint64_t shorter)
 		klat_spin(3000 + i % 100 - shorter);
 		brackets[i] = klat_stamp_begin() - begin - i % 100;
 	}
-	qsort(brackets, count, sizeof(*brackets), compare);
-	qsort(empty, count, sizeof(*empty), compare);
+	qsort(brackets, count, sizeof(*brackets), klat_compare_values);
+	qsort(empty, count, sizeof(*empty), klat_compare_values);
 	return (double)brackets[count / 2] - empty[count / 2] - 3000;
 }
 
@@ -215,7 +200,6 @@ TEST(a_pause_on_a_coarse_counter_ends_anywhere_within_a_step)
 /* Against two clock readings of the test's own, 100 ms apart. */
 TEST(calibration_agrees_with_another_measure_within_50_ppm)
 {
-	const struct timespec pause = { .tv_nsec = 100000000 };
 	struct klat_counter tsc;
 	double khz = 0, best = 1e9;
 
@@ -226,13 +210,13 @@ TEST(calibration_agrees_with_another_measure_within_50_ppm)
 	/* A disturbed reading can only widen its bracket: keep the tightest of several. */
 	for (int attempt = 0; attempt < 3; attempt++) {
 		uint64_t before = klat_stamp_begin(), middle_first, middle_last, after;
-		int64_t first = raw_ns(), last;
+		int64_t first = klat_clock_ns(CLOCK_MONOTONIC_RAW), last;
 		double width;
 
 		middle_first = klat_stamp_begin();
-		clock_nanosleep(CLOCK_MONOTONIC, 0, &pause, NULL);
+		klat_nap(100000000);
 		middle_last = klat_stamp_begin();
-		last = raw_ns();
+		last = klat_clock_ns(CLOCK_MONOTONIC_RAW);
 		after = klat_stamp_begin();
 		width = (middle_first - before) + (after - middle_last);
 		if (width < best) {

@@ -8,10 +8,6 @@
 #include <string.h>
 #include <unistd.h>
 
-void tear_down(void)
-{
-}
-
 static klat_cpu_set set_of(const int *cpus, int count)
 {
 	klat_cpu_set set = { 0 };

@@ -18,7 +18,6 @@ int __wrap_klat_cpus_online(klat_cpu_set *set);
 
 static const char *mode;
 static int cpus_online;
-static struct klat_run *run;
 
 const char *__wrap_klat_mode(void)
 {
@@ -39,19 +38,11 @@ enum {
 
 void set_up(void)
 {
-	run = test_run();
 	run->counter_khz = 1000000;
 	run->one_cpu = true;
 	run->library->counter.invariant = true;
 	mode = "counted";
 	cpus_online = 1;
-}
-
-void tear_down(void)
-{
-	if (run->library->samples)
-		munmap(run->library->samples, run->library->samples_size);
-	test_run_free(run);
 }
 
 /* As after a measurement of a path length and of a metric that is none. */
@@ -118,8 +109,7 @@ static void assert_row(const char *rows, int row, const char *figures)
 {
 	char *line = test_line(rows, row);
 
-	if (!strstr(line, figures))
-		fail_msg("'%s' is not in '%s'", figures, line);
+	assert_contains(line, figures);
 	free(line);
 }
 
@@ -151,7 +141,6 @@ TEST(a_count_that_is_a_figure_is_kept_only_where_it_means_something)
 
 TEST(samples_of_what_is_not_measurable_are_not_written)
 {
-	char *directory = test_directory(), *file = test_path(directory, "samples/test.u64");
 	int session = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	uint64_t *kept;
 	size_t size;
@@ -159,20 +148,18 @@ TEST(samples_of_what_is_not_measurable_are_not_written)
 	run->library->common.record = directory;
 	measure();
 	assert_int_equal(klat_record_append(run, session), 0);
-	kept = (uint64_t *)test_read(file, &size);
+	kept = (uint64_t *)test_read(test_path(directory, "samples/test.u64"), &size);
 	assert_int_equal(size, 4 * sizeof(*kept));
 	for (int i = 0; i < 4; i++)
 		assert_int_equal(kept[i], 10 + i);
 	free(kept);
 	close(session);
-	free(file);
-	test_directory_remove(directory);
 }
 
 TEST(a_run_without_numbers_leaves_the_samples_as_they_are)
 {
-	char *directory = test_directory(), *samples = test_path(directory, "samples");
-	char *file = test_path(directory, "samples/test.u64");
+	const char *samples = test_path(directory, "samples"),
+		   *file = test_path(directory, "samples/test.u64");
 	int session = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	struct stat status;
 
@@ -193,9 +180,6 @@ TEST(a_run_without_numbers_leaves_the_samples_as_they_are)
 	assert_int_equal(stat(file, &status), 0);
 	assert_int_equal(status.st_size, 8);
 	close(session);
-	free(file);
-	free(samples);
-	test_directory_remove(directory);
 }
 
 static char *text_of(void (*print)(struct klat_run *run, FILE *out))
@@ -215,17 +199,17 @@ TEST(the_text_names_what_is_not_measurable_and_shows_no_time)
 
 	measure();
 	text = text_of(klat_text);
-	assert_non_null(strstr(text, "\nthird: not measurable in this mode\n"));
-	assert_non_null(strstr(text, "instructions        11.5"));
-	assert_null(strstr(text, "\nns "));
-	assert_null(strstr(text, "ticks"));
+	assert_contains(text, "\nthird: not measurable in this mode\n");
+	assert_contains(text, "instructions        11.5");
+	assert_lacks(text, "\nns ");
+	assert_lacks(text, "ticks");
 	free(text);
 	mode = "emulated";
 	text = text_of(klat_text);
-	assert_non_null(strstr(text, "\nfirst: not measurable in this mode\n"));
-	assert_non_null(strstr(text, "\nthird: not measurable in this mode\n"));
-	assert_null(strstr(text, "average"));
-	assert_null(strstr(text, "timer floor"));
+	assert_contains(text, "\nfirst: not measurable in this mode\n");
+	assert_contains(text, "\nthird: not measurable in this mode\n");
+	assert_lacks(text, "average");
+	assert_lacks(text, "timer floor");
 	free(text);
 }
 
@@ -240,19 +224,19 @@ TEST(the_text_shows_the_step_and_no_digits_below_it)
 	measure();
 	run->library->counter.quantum = 1;
 	text = text_of(klat_text);
-	assert_non_null(strstr(text, fine));
-	assert_non_null(strstr(text, "\ntimer floor 4 ticks (4 ns); 1 tick = 1.0000 ns ("));
+	assert_contains(text, fine);
+	assert_contains(text, "\ntimer floor 4 ticks (4 ns); 1 tick = 1.0000 ns (");
 	free(text);
 	run->library->counter.quantum = 42;
 	text = text_of(klat_text);
-	assert_non_null(strstr(text, coarse));
-	assert_non_null(strstr(text, "\ntimer floor 4 ticks (0 ns), step 42 ticks (42 ns)\n"
-				     "1 tick = 1.0000 ns ("));
+	assert_contains(text, coarse);
+	assert_contains(text, "\ntimer floor 4 ticks (0 ns), step 42 ticks (42 ns)\n"
+			      "1 tick = 1.0000 ns (");
 	free(text);
 	/* A step that is far below the floor is not shown. */
 	run->library->floor = 420;
 	text = text_of(klat_text);
-	assert_null(strstr(text, "step"));
+	assert_lacks(text, "step");
 	free(text);
 }
 
@@ -277,9 +261,9 @@ TEST(a_mean_of_ticks_is_shown_without_digits_below_a_tick)
 	klat_count_mean(run, "long_ticks", 1620, 100);
 	klat_count_mean(run, "short_ticks", 40, 100);
 	text = text_of(klat_text);
-	assert_non_null(strstr(text, "long_ticks 16 (260 ns)"));
-	assert_non_null(strstr(text, "\nlong 520 ns, here 260 ns on average\n"));
-	assert_non_null(strstr(text, "\nshort 55 ns, here less than 1 tick (16 ns) on average\n"));
+	assert_contains(text, "long_ticks 16 (260 ns)");
+	assert_contains(text, "\nlong 520 ns, here 260 ns on average\n");
+	assert_contains(text, "\nshort 55 ns, here less than 1 tick (16 ns) on average\n");
 	free(text);
 }
 
@@ -370,15 +354,14 @@ TEST(throttling_is_looked_for_in_what_was_measured)
 static int64_t rest_after(int64_t spun_ms)
 {
 	struct klat_worker worker = { .priority = 50 };
-	struct timespec begin, end;
+	int64_t begin;
 
 	klat_rest(&worker);
 	worker.spin_began -= spun_ms * 1000000;
-	clock_gettime(CLOCK_MONOTONIC, &begin);
+	begin = klat_now_ns();
 	klat_rest(&worker);
-	clock_gettime(CLOCK_MONOTONIC, &end);
 	assert_int_equal(worker.rests, 1);
-	return (end.tv_sec - begin.tv_sec) * 1000 + (end.tv_nsec - begin.tv_nsec) / 1000000;
+	return (klat_now_ns() - begin) / 1000000;
 }
 
 TEST(in_an_emulator_the_rest_grows_with_what_went_by)

@@ -33,10 +33,6 @@ void set_up(void)
 	debugfs = command_line = config = "";
 }
 
-void tear_down(void)
-{
-}
-
 static void assert_model(const char *release, const char *version, const char *model)
 {
 	struct utsname names = { 0 };

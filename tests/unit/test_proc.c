@@ -5,18 +5,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-static struct klat_run *run;
-
 void set_up(void)
 {
-	run = test_run();
 	klat_mode_assume("hardware");
 }
 
 void tear_down(void)
 {
 	klat_mode_assume(NULL);
-	test_run_free(run);
 }
 
 TEST(a_file_of_one_count_has_nothing_else)
@@ -28,15 +24,13 @@ TEST(a_file_of_one_count_has_nothing_else)
 		{ "12\n", 12 },   { "0", 0 },     { "", -1 },      { "\n", -1 },
 		{ "(null)", -1 }, { "-1\n", -1 }, { "1 2\n", -1 }, { "9223372036854775808\n", -1 },
 	};
-	char *directory = test_directory(), *path = test_path(directory, "file");
+	const char *path = test_path(directory, "file");
 
 	for (size_t i = 0; i < KLAT_ARRAY_SIZE(files); i++) {
 		test_write(path, files[i].text, strlen(files[i].text));
 		assert_int_equal(klat_read_count(path), files[i].count);
 	}
 	assert_int_equal(klat_read_count(directory), -1);
-	test_directory_remove(directory);
-	free(path);
 }
 
 TEST(a_line_of_times_is_whole_and_counts)

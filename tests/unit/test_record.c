@@ -16,14 +16,10 @@
 
 #define MAX_COLUMNS 64
 
-static struct klat_run *run;
-static char *directory;
 static int session;
 
 void set_up(void)
 {
-	run = test_run();
-	directory = test_directory();
 	session = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	run->library->common.record = directory;
 }
@@ -31,10 +27,6 @@ void set_up(void)
 void tear_down(void)
 {
 	close(session);
-	test_directory_remove(directory);
-	if (run->library->samples)
-		munmap(run->library->samples, run->library->samples_size);
-	test_run_free(run);
 }
 
 /* As after a measurement of two metrics, the second with three series. */
@@ -264,18 +256,12 @@ static void append(void)
 
 static char *runs(size_t *size)
 {
-	char *path = test_path(directory, "runs.csv"), *text = test_read(path, size);
-
-	free(path);
-	return text;
+	return test_read(test_path(directory, "runs.csv"), size);
 }
 
 static char *samples(size_t *size)
 {
-	char *path = test_path(directory, "samples/test.u64"), *text = test_read(path, size);
-
-	free(path);
-	return text;
+	return test_read(test_path(directory, "samples/test.u64"), size);
 }
 
 TEST(appending_begins_with_the_header_and_continues_after_it)
@@ -305,13 +291,10 @@ TEST(appending_begins_with_the_header_and_continues_after_it)
 TEST(a_torn_tail_gets_a_line_of_its_own)
 {
 	static const char torn[] = "24755ccd,0,test,half a ro";
-	char *path = test_path(directory, "runs.csv"), *text, *row;
-	size_t length = strlen(klat_record_header);
+	char *text, *row;
 
-	text = malloc(length + sizeof(torn));
-	memcpy(text, klat_record_header, length);
-	memcpy(text + length, torn, sizeof(torn));
-	test_write(path, text, length + strlen(torn));
+	assert_true(asprintf(&text, "%s%s", klat_record_header, torn) > 0);
+	test_write(test_path(directory, "runs.csv"), text, strlen(text));
 	free(text);
 	measure();
 	append();
@@ -324,19 +307,15 @@ TEST(a_torn_tail_gets_a_line_of_its_own)
 	assert_column(row, "metric", "first");
 	free(row);
 	free(text);
-	free(path);
 }
 
 TEST(part_of_a_sample_is_passed_over)
 {
-	char *path = test_path(directory, "samples"), *text, *row;
+	char *text, *row;
 	size_t size;
 
-	assert_int_equal(mkdir(path, 0700), 0);
-	free(path);
-	path = test_path(directory, "samples/test.u64");
-	test_write(path, "elevenbytes", 11);
-	free(path);
+	assert_int_equal(mkdirat(session, "samples", 0700), 0);
+	test_write(test_path(directory, "samples/test.u64"), "elevenbytes", 11);
 	measure();
 	append();
 	text = runs(NULL);
@@ -379,7 +358,7 @@ static void check_full_disk(rlim_t (*limit)(size_t runs_size, size_t samples_siz
 	samples_before = samples(&samples_size);
 	assert_true(append_limited(limit(runs_size, samples_size)) < 0);
 	assert_int_equal(run->outcome->status, KLAT_ERROR);
-	assert_non_null(strstr(run->outcome->reason, strerror(EFBIG)));
+	assert_contains(run->outcome->reason, strerror(EFBIG));
 	now = runs(&size);
 	assert_int_equal(size, runs_size);
 	assert_memory_equal(now, runs_before, size);
@@ -416,11 +395,8 @@ TEST(a_disk_full_amid_a_row_leaves_both_files_as_they_were)
 
 TEST(a_session_that_is_no_directory_is_an_error)
 {
-	char *path = test_path(directory, "runs.csv");
-
-	assert_int_equal(mkdir(path, 0700), 0);
-	free(path);
+	assert_int_equal(mkdirat(session, "runs.csv", 0700), 0);
 	measure();
 	assert_true(klat_record_append(run, session) < 0);
-	assert_non_null(strstr(run->outcome->reason, directory));
+	assert_contains(run->outcome->reason, directory);
 }

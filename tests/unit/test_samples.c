@@ -12,20 +12,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static struct klat_run *run;
-
-void set_up(void)
-{
-	run = test_run();
-}
-
-void tear_down(void)
-{
-	if (run->library->samples)
-		munmap(run->library->samples, run->library->samples_size);
-	test_run_free(run);
-}
-
 static void map(void)
 {
 	klat_use_metric(run, 0, 1);
@@ -103,7 +89,7 @@ TEST(a_buffer_that_cannot_be_had_is_an_error_with_its_cure)
 	klat_use_metric(run, 0, 1);
 	assert_true(klat_samples_map(run) < 0);
 	assert_int_equal(run->outcome->status, KLAT_ERROR);
-	assert_non_null(strstr(run->outcome->reason, "--iterations"));
+	assert_contains(run->outcome->reason, "--iterations");
 	run->library->samples = NULL;
 }
 

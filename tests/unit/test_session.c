@@ -10,23 +10,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static struct klat_run *run;
-static char *directory, *path;
+static char path[128]; /* of the session in `directory` */
 
 void set_up(void)
 {
-	run = test_run();
-	directory = test_directory();
-	path = test_path(directory, "session.json");
+	snprintf(path, sizeof(path), "%s/session.json", directory);
 	run->library->common.record = directory;
 	run->library->common.seed = -1;
-}
-
-void tear_down(void)
-{
-	free(path);
-	test_directory_remove(directory);
-	test_run_free(run);
 }
 
 static void begin(void)
@@ -93,7 +83,6 @@ TEST(a_new_session_is_described_in_full)
 					     "mode",           "unit" };
 	json_t *json, *tsc;
 	struct stat status;
-	char *environment;
 
 	begin();
 	json = load();
@@ -111,23 +100,18 @@ TEST(a_new_session_is_described_in_full)
 	assert_int_equal(strlen(json_string_value(
 				 json_object_get(json_object_get(json, "programs"), "test"))),
 			 64);
-	environment = test_path(directory, "environment/proc/cmdline");
-	assert_int_equal(stat(environment, &status), 0);
-	free(environment);
+	assert_int_equal(stat(test_path(directory, "environment/proc/cmdline"), &status), 0);
 	json_decref(json);
 }
 
 TEST(missing_directories_are_made)
 {
-	char *deep = test_path(directory, "some/label/time");
+	const char *deep = test_path(directory, "some/label/time");
 	struct stat status;
 
 	run->library->common.record = deep;
 	begin();
-	free(path);
-	path = test_path(deep, "session.json");
-	assert_int_equal(stat(path, &status), 0);
-	free(deep);
+	assert_int_equal(stat(test_path(deep, "session.json"), &status), 0);
 }
 
 TEST(joining_takes_over_the_calibration)
@@ -302,7 +286,7 @@ TEST(a_label_that_is_no_text_is_refused)
 {
 	run->library->common.label = "\xff\xfe";
 	assert_true(join() < 0);
-	assert_non_null(strstr(run->outcome->reason, "UTF-8"));
+	assert_contains(run->outcome->reason, "UTF-8");
 }
 
 TEST(a_label_that_changes_the_direction_of_text_is_refused)
@@ -315,7 +299,7 @@ TEST(a_label_that_changes_the_direction_of_text_is_refused)
 	for (size_t i = 0; i < KLAT_ARRAY_SIZE(labels); i++) {
 		run->library->common.label = labels[i];
 		assert_true(join() < 0);
-		assert_non_null(strstr(run->outcome->reason, "direction"));
+		assert_contains(run->outcome->reason, "direction");
 	}
 	for (size_t i = 0; i < KLAT_ARRAY_SIZE(others); i++) {
 		run->library->common.label = others[i];

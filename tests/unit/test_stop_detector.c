@@ -19,14 +19,6 @@ static ssize_t late_read(int file, void *data, size_t size)
 
 #include "support.h"
 
-void set_up(void)
-{
-}
-
-void tear_down(void)
-{
-}
-
 TEST(its_sleep_begins_before_a_soak_can_read_the_count)
 {
 	struct klat_stop_detector detector = { 0 };

@@ -4,12 +4,9 @@
 
 #include <string.h>
 
-static struct klat_run *run;
-
 /* The reader alone on CPU 0, two writers on CPU 1, each woken once an iteration. */
 void set_up(void)
 {
-	run = test_run();
 	run->iterations = run->end = 90;
 	run->warmup = 10;
 	for (int i = 0; i < run->worker_count; i++) {
@@ -23,11 +20,6 @@ void set_up(void)
 	run->library->after.irq[KLAT_IRQ_CAL][1] = 50;
 	run->library->after.irq[KLAT_IRQ_CAL][0] = 99;
 	run->library->after.irq[KLAT_IRQ_TLB][0] = 7;
-}
-
-void tear_down(void)
-{
-	test_run_free(run);
 }
 
 static int64_t count_of(const char *name)
