@@ -19,14 +19,11 @@
 #include "tlbflush.h"
 
 #include "pause.h"
+#include "sync/sync.h"
 
-#include <errno.h>
-#include <linux/futex.h>
 #include <linux/membarrier.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 /* The initiator waits this long. Responders need about 10 ns to start watching. */
 #define SETTLE_NS 1000
@@ -175,8 +172,7 @@ static int initiator(struct klat_worker *worker)
 			err = restore(pages);
 		__atomic_store_n(&state->finished, generation, __ATOMIC_RELEASE);
 		if (sleeping)
-			syscall(SYS_futex, &state->finished, FUTEX_WAKE_PRIVATE, INT32_MAX, NULL,
-				NULL, 0);
+			sync_futex(&state->finished, FUTEX_WAKE_PRIVATE, INT32_MAX);
 		else if (!err)
 			err = await_proofs(worker, generation, stale) ?: restore(pages);
 	}
@@ -237,8 +233,7 @@ static int responder(struct klat_worker *worker)
 		__atomic_fetch_add(&state->arrived, 1, __ATOMIC_ACQ_REL);
 		if (sleeps) {
 			while (!is_finished(state, generation))
-				syscall(SYS_futex, &state->finished, FUTEX_WAIT_PRIVATE,
-					generation - 1, NULL, NULL, 0);
+				sync_futex(&state->finished, FUTEX_WAIT_PRIVATE, generation - 1);
 		} else if (marks) {
 			/* For emulators: do not read the counter while waiting. A reading takes a
 			 * lock that all CPUs share, and the host may have stopped its holder. */

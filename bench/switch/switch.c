@@ -16,12 +16,9 @@
  *   too, and the two peers differ only in the address space.
  */
 #include "klat.h"
+#include "sync/sync.h"
 
-#include <errno.h>
-#include <linux/futex.h>
 #include <sched.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 enum { SWITCH };
 
@@ -49,12 +46,6 @@ static const struct klat_metric metrics[] = {
 		     .taken_by = "first" },
 };
 
-/* Shared, not FUTEX_PRIVATE_FLAG, for threads too. */
-static void futex_call(struct state *state, int operation, uint32_t value)
-{
-	syscall(SYS_futex, &state->turn, operation, value, NULL, NULL, 0);
-}
-
 /*
  * Leave the CPU until the turn differs from `own`; returns the first stamp after that. A yield can
  * return without a switch. If the first side rests, the second then sleeps as well. Otherwise the
@@ -70,8 +61,8 @@ static inline uint64_t leave(struct klat_worker *worker, bool futex, uint32_t ow
 		if (!futex) {
 			sched_yield();
 		} else {
-			futex_call(state, FUTEX_WAKE, 1);
-			futex_call(state, FUTEX_WAIT, own);
+			sync_futex(&state->turn, FUTEX_WAKE, 1);
+			sync_futex(&state->turn, FUTEX_WAIT, own);
 		}
 		end = klat_stamp_end(worker);
 		if (__atomic_load_n(&state->turn, __ATOMIC_ACQUIRE) != own)
@@ -80,15 +71,15 @@ static inline uint64_t leave(struct klat_worker *worker, bool futex, uint32_t ow
 			continue;
 		if (__atomic_load_n(&state->resting, __ATOMIC_ACQUIRE)) {
 			klat_rest_begins(worker);
-			futex_call(state, FUTEX_WAIT, own);
+			sync_futex(&state->turn, FUTEX_WAIT, own);
 			klat_rest_ends(worker);
 			continue;
 		}
 		/* Both sides can be here. */
 		__atomic_fetch_add(&state->unanswered, i >= -worker->run->lead, __ATOMIC_RELAXED);
-		futex_call(state, FUTEX_WAKE, 1);
+		sync_futex(&state->turn, FUTEX_WAKE, 1);
 		if (++tries % 2 == 0)
-			futex_call(state, FUTEX_WAIT, own);
+			sync_futex(&state->turn, FUTEX_WAIT, own);
 	}
 }
 
@@ -96,7 +87,7 @@ static inline uint64_t leave(struct klat_worker *worker, bool futex, uint32_t ow
 static void call_back(struct state *state)
 {
 	if (!options.futex) {
-		futex_call(state, FUTEX_WAKE, 1);
+		sync_futex(&state->turn, FUTEX_WAKE, 1);
 		sched_yield();
 	}
 }
@@ -161,7 +152,7 @@ static int take_turns(struct klat_worker *worker)
 	}
 	/* The other side still waits after the last switch that it began. */
 	__atomic_store_n(&state->turn, klat_made(run) + 1, __ATOMIC_RELEASE);
-	futex_call(state, FUTEX_WAKE, 1);
+	sync_futex(&state->turn, FUTEX_WAKE, 1);
 	return 0;
 }
 

@@ -21,12 +21,8 @@
 #ifndef KLAT_TRANSPORT_RING_H
 #define KLAT_TRANSPORT_RING_H
 
+#include "sync/sync.h"
 #include "transport.h"
-
-#include <errno.h>
-#include <linux/futex.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #define RING_SLOTS 64 /* a power of two */
 
@@ -67,7 +63,7 @@ static inline void ring_wake(uint32_t *awaited)
 	if (!__atomic_load_n(awaited, __ATOMIC_SEQ_CST))
 		return;
 	__atomic_store_n(awaited, 0, __ATOMIC_SEQ_CST);
-	syscall(SYS_futex, awaited, FUTEX_WAKE, 1, NULL, NULL, 0);
+	sync_futex(awaited, FUTEX_WAKE, 1);
 }
 
 /* Wait until *word has reached `value`. A blocking wait has no limit of its own: the library ends a
@@ -87,7 +83,7 @@ static inline int ring_wait(struct side *side, const uint64_t *word, uint64_t va
 	while (__atomic_load_n(word, __ATOMIC_ACQUIRE) < value) {
 		__atomic_store_n(awaited, 1, __ATOMIC_SEQ_CST);
 		if (__atomic_load_n(word, __ATOMIC_SEQ_CST) < value)
-			syscall(SYS_futex, awaited, FUTEX_WAIT, 1, NULL, NULL, 0);
+			sync_futex(awaited, FUTEX_WAIT, 1);
 		/* Otherwise the next publication makes a system call that wakes nobody. */
 		__atomic_store_n(awaited, 0, __ATOMIC_SEQ_CST);
 	}

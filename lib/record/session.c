@@ -26,6 +26,11 @@ enum {
 	LOCK_LIMIT_EMULATED_MS = 50000
 };
 
+/* klat_error() for a session that this run cannot join: `what` follows its directory. */
+#define refuse(run, what, ...)                                                                     \
+	klat_error(run, EINVAL, "%s" what ": record into another directory",                       \
+		   (run)->library->common.record, ##__VA_ARGS__)
+
 static json_t *own_hash(struct klat_run *run)
 {
 	char hash[SHA256_DIGEST_STRING_LENGTH];
@@ -163,13 +168,7 @@ static int read_tsc(struct klat_run *run, const json_t *json)
 	tsc->quantum = json_integer_value(json_object_get(object, "quantum"));
 	tsc->invariant = json_is_true(json_object_get(object, "invariant"));
 	snprintf(tsc->second_method, sizeof(tsc->second_method), "%s", method ? method : "");
-	return is_sane(tsc)
-		       ? 0
-		       : klat_error(
-				 run, EINVAL,
-				 "%s/" SESSION_FILE
-				 " holds an impossible calibration: record into another directory",
-				 run->library->common.record);
+	return is_sane(tsc) ? 0 : refuse(run, "/" SESSION_FILE " holds an impossible calibration");
 }
 
 /* A sched_ext scheduler can be loaded or ejected while the machine runs. */
@@ -186,11 +185,8 @@ static int check_scheduler(struct klat_run *run, int session)
 	const bool same = size == strlen(now) && !strncmp(now, then ? then : "", size);
 
 	if (!same)
-		klat_error(run, EINVAL,
-			   "%s began with the sched_ext scheduler %.*s, and now the scheduler is "
-			   "%s: record into another directory",
-			   run->library->common.record, size ? (int)size : 4, size ? then : "none",
-			   *now ? now : "none");
+		refuse(run, " began with the sched_ext scheduler %.*s, and now the scheduler is %s",
+		       size ? (int)size : 4, size ? then : "none", *now ? now : "none");
 	free(then);
 	return same ? 0 : -EINVAL;
 }
@@ -207,16 +203,13 @@ static int check_preemption(struct klat_run *run, int session)
 		free(text);
 	}
 	return now && then && strcmp(then, now)
-		       ? klat_error(run, EINVAL,
-				    "%s began with the preemption model %s, and now it is %s: "
-				    "record into another directory",
-				    run->library->common.record, then, now)
+		       ? refuse(run, " began with the preemption model %s, and now it is %s", then,
+				now)
 		       : 0;
 }
 
 static int check_same(struct klat_run *run, int session, const json_t *json, const char *boot)
 {
-	const char *path = run->library->common.record;
 	const char *boot_then = json_string_value(json_object_get(json, "boot_id"));
 	const char *label_then = json_string_value(json_object_get(json, "label"));
 	const char *label = run->library->common.label;
@@ -224,27 +217,15 @@ static int check_same(struct klat_run *run, int session, const json_t *json, con
 	const json_t *load_then = json_object_get(json, "under_load");
 
 	if (json_integer_value(json_object_get(json, "schema")) != KLAT_SCHEMA)
-		return klat_error(run, EINVAL,
-				  "%s/" SESSION_FILE
-				  " is not of schema %d: record into another directory",
-				  path, KLAT_SCHEMA);
+		return refuse(run, "/" SESSION_FILE " is not of schema %d", KLAT_SCHEMA);
 	if (!boot_then || strcmp(boot_then, boot))
-		return klat_error(run, EINVAL,
-				  "%s belongs to another boot, and a session is one boot: record "
-				  "into another directory",
-				  path);
+		return refuse(run, " belongs to another boot, and a session is one boot");
 	if (label && (!label_then || strcmp(label, label_then)))
-		return klat_error(run, EINVAL,
-				  "%s has the label '%s', not '%s': record into another directory",
-				  path, label_then ? label_then : "", label);
+		return refuse(run, " has the label '%s', not '%s'", label_then ?: "", label);
 	/* Older sessions lack it. */
 	if (load_then && json_is_true(load_then) != under_load)
-		return klat_error(run, EINVAL,
-				  under_load ? "%s has runs without --under-load, but this run has "
-					       "it: record into another directory"
-					     : "%s has runs with --under-load, but this run is "
-					       "without it: record into another directory",
-				  path);
+		return refuse(run, " has runs %s --under-load, but this run %s it",
+			      under_load ? "without" : "with", under_load ? "has" : "is without");
 	return check_scheduler(run, session) ?: check_preemption(run, session);
 }
 
@@ -287,10 +268,8 @@ static int check_inherited(struct klat_run *run, const json_t *json)
 				       json_string_value(value), then);
 			continue;
 		}
-		err = klat_error(run, EINVAL,
-				 "%s has runs that inherited %s %s, and this run inherits %s: "
-				 "record into another directory",
-				 run->library->common.record, name, then, json_string_value(value));
+		err = refuse(run, " has runs that inherited %s %s, and this run inherits %s", name,
+			     then, json_string_value(value));
 	}
 	json_decref(inherited);
 	return err;
@@ -305,9 +284,7 @@ static int join(struct klat_run *run, json_t *object, json_t *value, const char 
 
 	if (known && !json_equal(known, value)) {
 		json_decref(value);
-		return klat_error(run, EINVAL,
-				  "%s has runs of %s%s%s: record into another directory",
-				  run->library->common.record, before, run->benchmark->name, after);
+		return refuse(run, " has runs of %s%s%s", before, run->benchmark->name, after);
 	}
 	*fresh |= !known;
 	json_object_set_new(object, run->benchmark->name, value);
@@ -326,10 +303,7 @@ static int join_programs(struct klat_run *run, int session, json_t *json, bool f
 		return -EIO;
 	if (!json_is_object(programs)) {
 		json_decref(hash);
-		return klat_error(run, EINVAL,
-				  "%s/" SESSION_FILE
-				  " names no programs: record into another directory",
-				  run->library->common.record);
+		return refuse(run, "/" SESSION_FILE " names no programs");
 	}
 	err = join(run, programs, hash, "another build of ", "", &fresh);
 	/* Sessions of earlier versions record none. */

@@ -295,12 +295,20 @@ int64_t klat_soak_progress(const struct klat_run *run);
 int64_t klat_soak_time_ns(const struct klat_run *run, const struct klat_kept *sample);
 
 /* The state of the run at one moment. The evidence of a segment is the difference of two. */
-struct klat_reading;
+struct klat_reading {
+	int64_t at_ns, clock_ns, suspended_ns, iterations;
+	int64_t suspensions; /* begun since the boot; -1 if the kernel does not count them */
+	int64_t sleeps;      /* of the stop detector; -1 if unknown */
+	int64_t stops;       /* of processes of the run */
+	uint64_t ticks;      /* at clock_ns */
+	struct klat_snapshot snapshot;
+	struct klat_busy busy;
+	struct klat_worker *workers;
+	char *state;
+};
 struct klat_reading *klat_reading_make(const struct klat_run *run);
 void klat_reading_free(struct klat_reading *reading);
 void klat_reading_take(struct klat_reading *reading, const struct klat_run *run);
-int64_t klat_reading_iterations(const struct klat_reading *reading);
-void klat_reading_clock(const struct klat_reading *reading, int64_t *clock_ns, uint64_t *ticks);
 /* Store the state of the evidence in `sample`: the difference of both readings. */
 void klat_reading_state(const struct klat_reading *before, const struct klat_reading *now,
 			const struct klat_run *run, struct klat_kept *sample);

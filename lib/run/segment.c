@@ -17,18 +17,6 @@ enum {
 	CLOCK_SET_MS = 100, /* less can be a correction of the clock's rate */
 };
 
-struct klat_reading {
-	int64_t at_ns, clock_ns, suspended_ns, iterations;
-	int64_t suspensions; /* begun since the boot; -1 if the kernel does not count them */
-	int64_t sleeps;      /* of the stop detector, see run.h; -1 if unknown */
-	int64_t stops;       /* of processes of the run */
-	uint64_t ticks;      /* at clock_ns */
-	struct klat_snapshot snapshot;
-	struct klat_busy busy;
-	struct klat_worker *workers;
-	char *state;
-};
-
 struct klat_reading *klat_reading_make(const struct klat_run *run)
 {
 	struct klat_reading *reading = calloc(1, sizeof(*reading));
@@ -197,11 +185,6 @@ void klat_reading_take(struct klat_reading *reading, const struct klat_run *run)
 	}
 }
 
-int64_t klat_reading_iterations(const struct klat_reading *reading)
-{
-	return reading->iterations;
-}
-
 void klat_reading_state(const struct klat_reading *before, const struct klat_reading *now,
 			const struct klat_run *run, struct klat_kept *sample)
 {
@@ -219,12 +202,6 @@ const struct klat_worker *klat_reading_unpinned(const struct klat_reading *readi
 		if (!reading->workers[i].pinned)
 			return &run->workers[i];
 	return NULL;
-}
-
-void klat_reading_clock(const struct klat_reading *reading, int64_t *clock_ns, uint64_t *ticks)
-{
-	*clock_ns = reading->clock_ns;
-	*ticks = reading->ticks;
 }
 
 /* A negative count is unknown. If the worker rested during the first reading, `before` can contain

@@ -270,7 +270,8 @@ static void begin_segment(struct follower *follower)
 {
 	struct klat_soak *soak = follower->soak;
 
-	klat_reading_clock(follower->before, &soak->began_ns, &soak->began);
+	soak->began_ns = follower->before->clock_ns;
+	soak->began = follower->before->ticks;
 	follower->first = follower->drained;
 	soak->overwritten = 0;
 	klat_for_each_metric(m, follower->run)
@@ -309,7 +310,7 @@ static int end_segment(struct follower *follower, bool *left_out)
 	klat_reading_take(now, run);
 	klat_for_each_worker(worker, run)
 		worker->strayed = 0;
-	drain(follower, klat_reading_iterations(now));
+	drain(follower, now->iterations);
 	note_state(follower, true);
 	*left_out = is_full(follower);
 	status = klat_segment_end(run, follower->before, now, follower->segment);
@@ -332,7 +333,7 @@ static bool begin(struct follower *follower)
 	if (!follower->run->worker_count || klat_soak_progress(follower->run) < 1)
 		return false;
 	klat_reading_take(follower->before, follower->run);
-	follower->drained = klat_reading_iterations(follower->before);
+	follower->drained = follower->before->iterations;
 	begin_segment(follower);
 	if (follower->run->library->common.stop_above)
 		__atomic_store_n(&follower->soak->stop_limit, follower->limit, __ATOMIC_RELAXED);

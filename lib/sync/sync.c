@@ -3,10 +3,8 @@
 #include "sync/sync.h"
 
 #include <fcntl.h>
-#include <linux/futex.h>
 #include <sys/eventfd.h>
 #include <sys/sem.h>
-#include <sys/syscall.h>
 
 static int init_posix(struct sync *sync)
 {
@@ -67,7 +65,7 @@ static int wait_futex(struct sync *sync)
 				return 0;
 		}
 		__atomic_fetch_add(waiters, 1, __ATOMIC_SEQ_CST);
-		syscall(SYS_futex, tokens, FUTEX_WAIT_PRIVATE, 0, NULL, NULL, 0);
+		sync_futex(tokens, FUTEX_WAIT_PRIVATE, 0);
 		__atomic_fetch_sub(waiters, 1, __ATOMIC_RELAXED);
 	}
 }
@@ -78,7 +76,7 @@ static int post_futex(struct sync *sync)
 
 	__atomic_fetch_add(tokens, 1, __ATOMIC_SEQ_CST);
 	if (__atomic_load_n(&sync->futex.waiters, __ATOMIC_SEQ_CST))
-		syscall(SYS_futex, tokens, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+		sync_futex(tokens, FUTEX_WAKE_PRIVATE, 1);
 	return 0;
 }
 

@@ -12,8 +12,10 @@
 #include "klat.h"
 
 #include <errno.h>
+#include <linux/futex.h>
 #include <semaphore.h>
 #include <sys/epoll.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 enum sync_kind {
@@ -112,6 +114,12 @@ static inline void sync_pair_wait(struct sync_pair *pair, int thread, uint32_t t
 
 /* Whether the other thread waits for this thread's mutex within about a millisecond. */
 bool sync_pair_becomes_contended(struct sync_pair *pair, int thread, uint32_t turn);
+
+/* futex(2) without a time limit. FUTEX_PRIVATE_FLAG is for threads of one process. */
+static inline long sync_futex(uint32_t *word, int operation, uint32_t value)
+{
+	return syscall(SYS_futex, word, operation, value, NULL, NULL, 0);
+}
 
 /* The ends of a pipe, and an epoll descriptor that waits for bytes, or -1. */
 struct sync_pipe {
