@@ -107,5 +107,7 @@ void klat_bound_offset(struct klat_run *run, int metric);
 
 /* The kernel's count after the first `name` and a colon or blanks. -1 if there is none. */
 int64_t klat_count_after(const char *text, const char *name);
+/* The same in the first 8 KiB of a file of /proc or /sys. -1 also if it cannot be read. */
+int64_t klat_count_in(const char *path, const char *name);
 
 #endif

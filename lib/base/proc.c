@@ -97,6 +97,13 @@ int64_t klat_count_after(const char *text, const char *name)
 	return klat_next_count(&at);
 }
 
+int64_t klat_count_in(const char *path, const char *name)
+{
+	char text[8192];
+
+	return klat_read_small(path, text, sizeof(text)) > 0 ? klat_count_after(text, name) : -1;
+}
+
 int64_t klat_read_count(const char *path)
 {
 	char line[64];

@@ -43,13 +43,12 @@ static size_t find_directory(const char *mounts, bool unified, const char *path,
 
 bool klat_cgroups_visit(void (*visit)(const char *directory, void *argument), void *argument)
 {
-	char *mounts = klat_read_file("/proc/self/mountinfo"), *save,
-	     *text = klat_read_file("/proc/self/cgroup"), directory[PATH_SIZE];
+	char *mounts = klat_read_file("/proc/self/mountinfo"),
+	     *text = klat_read_file("/proc/self/cgroup"), *rest = text, *line, directory[PATH_SIZE];
 	bool visited = false;
 
 	/* "4:cpu,cpuacct:/path", and "0::/path" of version 2. */
-	for (char *line = text ? strtok_r(text, "\n", &save) : NULL; line && mounts;
-	     line = strtok_r(NULL, "\n", &save)) {
+	while (mounts && (line = strsep(&rest, "\n"))) {
 		char *controllers = strchr(line, ':'),
 		     *path = controllers ? strchr(controllers + 1, ':') : NULL;
 		bool unified;
@@ -91,15 +90,14 @@ bool klat_cgroup_is_root(const char *directory)
 
 bool klat_cgroup_is_hidden(void)
 {
-	char *text, *rest;
+	char *text, *rest, *line;
 	bool below_root = klat_cgroup_is_namespaced();
 
 	if (klat_cgroups_visit(NULL, NULL))
 		return false;
-	text = klat_read_file("/proc/self/cgroup");
-	for (char *line = text ? strtok_r(text, "\n", &rest) : NULL; line;
-	     line = strtok_r(NULL, "\n", &rest))
-		below_root |= strcmp(strchrnul(line, '/'), "/") != 0;
+	text = rest = klat_read_file("/proc/self/cgroup");
+	while ((line = strsep(&rest, "\n")))
+		below_root |= *line && strcmp(strchrnul(line, '/'), "/") != 0;
 	free(text);
 	return below_root;
 }
@@ -129,11 +127,8 @@ int64_t klat_cgroup_stop_us(void)
 /* A cgroup without the CPU controller counts nothing. */
 static void add_throttled(const char *directory, void *sum)
 {
-	char text[1024];
-	int64_t count = -1;
+	const int64_t count = klat_count_in(klat_path("%s/cpu.stat", directory), "nr_throttled");
 
-	if (klat_read_small(klat_path("%s/cpu.stat", directory), text, sizeof(text)) > 0)
-		count = klat_count_after(text, "nr_throttled");
 	*(int64_t *)sum += count > 0 ? count : 0;
 }
 

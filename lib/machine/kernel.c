@@ -103,13 +103,11 @@ static const char *chosen_preemption(const struct utsname *names)
 {
 	const int version = klat_kernel_version(names->release);
 	const char *model = "unknown";
-	char line[4096], *rest;
+	char line[4096] = "", *rest = line, *word;
 
-	*line = 0;
 	if (klat_is_in_proc("/proc/cmdline"))
 		klat_read_line("/proc/cmdline", line, sizeof(line));
-	for (char *word = strtok_r(line, " \t", &rest); word && strcmp(word, "--");
-	     word = strtok_r(NULL, " \t", &rest))
+	while ((word = strsep(&rest, " \t")) && strcmp(word, "--"))
 		for (size_t i = 0; models[i]; i++)
 			if (!strncmp(word, "preempt=", 8) && !strcmp(word + 8, models[i]) &&
 			    (i == 0 || (i == 1 ? version >= KLAT_KERNEL(6, 13)

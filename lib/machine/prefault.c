@@ -25,12 +25,11 @@ __attribute__((no_sanitize("address"))) static void touch(volatile char *at,
 
 void klat_prefault(void)
 {
-	char *maps = klat_read_file("/proc/self/maps"), *rest = NULL;
+	char *maps = klat_read_file("/proc/self/maps"), *rest = maps, *line;
 	struct timespec now;
 
 	/* "7f00-7f20 r--p ... name": see proc_pid_maps(5). */
-	for (char *line = maps ? strtok_r(maps, "\n", &rest) : NULL; line;
-	     line = strtok_r(NULL, "\n", &rest)) {
+	while ((line = strsep(&rest, "\n"))) {
 		uintptr_t begin, end;
 		char access[5];
 

@@ -46,13 +46,12 @@ static bool names_a_core(const char *line)
  * several kinds. */
 static json_t *board_and_cores(char *cpuinfo)
 {
-	char text[2048] = "", *rest = NULL;
+	char text[2048] = "", *line;
 	size_t length = klat_read_line("/proc/device-tree/model", text, sizeof(text) / 2)
 				? strlen(text)
 				: 0;
 
-	for (char *line = strtok_r(cpuinfo, "\n", &rest); line;
-	     line = strtok_r(NULL, "\n", &rest)) {
+	while ((line = strsep(&cpuinfo, "\n"))) {
 		char *value = strchr(line, ':'), entry[128];
 
 		if (!value || !names_a_core(line))

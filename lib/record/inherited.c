@@ -51,10 +51,9 @@ static KLAT_PRINTF(3, 4) void add(json_t *object, const char *name, const char *
 
 static void add_status(json_t *object)
 {
-	char *text = klat_read_file("/proc/self/status"), *rest = NULL;
+	char *text = klat_read_file("/proc/self/status"), *rest = text, *line;
 
-	for (char *line = text ? strtok_r(text, "\n", &rest) : NULL; line;
-	     line = strtok_r(NULL, "\n", &rest)) {
+	while ((line = strsep(&rest, "\n"))) {
 		char *value = strchr(line, ':');
 
 		if (!value)

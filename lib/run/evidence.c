@@ -8,15 +8,18 @@
 #include <string.h>
 #include <unistd.h>
 
-static void parse_steal(struct klat_snapshot *snapshot, char *text)
+static void take_steal(struct klat_snapshot *snapshot)
 {
+	char *text = klat_read_stat(), *rest = text, *line;
 	int64_t times[KLAT_STAT_TIMES];
-	char *save;
 	int cpu;
 
-	for (char *line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save))
+	for (cpu = 0; cpu < KLAT_MAX_CPU; cpu++)
+		snapshot->steal[cpu] = -1;
+	while ((line = strsep(&rest, "\n")))
 		if (klat_stat_line(line, &cpu, times) && cpu < KLAT_MAX_CPU)
 			snapshot->steal[cpu] = times[KLAT_STAT_TIMES - 1];
+	free(text);
 }
 
 /* The sum over the CPUs of the run, each counted once. */
@@ -38,16 +41,9 @@ static void take_halt_poll(struct klat_snapshot *snapshot, const struct klat_run
 
 void klat_snapshot_take(struct klat_snapshot *snapshot, const struct klat_run *run)
 {
-	char *text;
-
 	snapshot->at_ns = klat_now_ns();
 	klat_interrupts_take(snapshot);
-	for (int cpu = 0; cpu < KLAT_MAX_CPU; cpu++)
-		snapshot->steal[cpu] = -1;
-	text = klat_read_stat();
-	if (text)
-		parse_steal(snapshot, text);
-	free(text);
+	take_steal(snapshot);
 	snapshot->throttled = klat_cgroup_throttled();
 	/* An SMI stops all CPUs at once, so one CPU's count is enough. */
 	snapshot->smi = klat_arch_smi_count(run->cpus[0]);
@@ -73,13 +69,8 @@ int64_t klat_suspended_ns(void)
 
 void klat_thread_self(int64_t *migrations, int64_t *wait_ns)
 {
-	char text[4096];
-
-	*migrations = *wait_ns = -1;
-	if (klat_read_small("/proc/thread-self/sched", text, sizeof(text)) > 0)
-		*migrations = klat_count_after(text, "nr_migrations");
-	if (klat_read_small("/proc/thread-self/schedstat", text, sizeof(text)) > 0)
-		*wait_ns = klat_count_after(text, " ");
+	*migrations = klat_count_in("/proc/thread-self/sched", "nr_migrations");
+	*wait_ns = klat_count_in("/proc/thread-self/schedstat", " ");
 }
 
 /* Check each worker alone: the sleeps of one cannot replace the sleeps of another. A role has one

@@ -41,16 +41,15 @@ static int64_t threads_ns(const struct klat_run *run, pid_t pid)
 	DIR *threads = opendir(klat_path("/proc/%d/task", pid));
 	const struct dirent *entry;
 	int64_t sum = 0;
-	char text[96];
 
 	while (threads && (entry = readdir(threads))) {
 		const pid_t tid = atoi(entry->d_name);
+		int64_t ns = -1;
 
-		if (tid <= 0 || !is_neighbour(run, tid))
-			continue;
 		/* The first number is the time on a CPU in nanoseconds. */
-		if (klat_read_small(klat_path("/proc/%d/schedstat", tid), text, sizeof(text)) > 0)
-			sum += klat_count_after(text, "");
+		if (tid > 0 && is_neighbour(run, tid))
+			ns = klat_count_in(klat_path("/proc/%d/schedstat", tid), "");
+		sum += ns > 0 ? ns : 0;
 	}
 	if (threads)
 		closedir(threads);

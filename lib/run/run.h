@@ -83,6 +83,8 @@ bool klat_task_path(char path[static KLAT_TASK_PATH]);
 /* Read a file in the directory `task`, which is from klat_task_path(). Returns its size; or -1,
  * with an empty text. */
 ssize_t klat_task_read(const char *task, const char *name, char *text, size_t size);
+/* klat_count_in() for such a file. */
+int64_t klat_task_count(const char *task, const char *name, const char *count);
 void klat_traits_read(struct klat_traits *traits, const char *task, pid_t thread);
 /* The name of a trait that changed, or NULL. */
 const char *klat_traits_changed(const struct klat_traits *before, const struct klat_traits *after);

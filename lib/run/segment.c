@@ -80,9 +80,7 @@ static void read_worker(struct klat_worker *worker)
 	/* The worker goes on between the copy of its counts and the reading of its faults. */
 	if (worker->other_faults >= 0)
 		worker->expected_faults = worker->minor_faults - worker->other_faults;
-	worker->migrations = klat_task_read(task, "sched", text, sizeof(text)) > 0
-				     ? klat_count_after(text, "nr_migrations")
-				     : -1;
+	worker->migrations = klat_task_count(task, "sched", "nr_migrations");
 	worker->wait_ns = -1;
 	if (klat_task_read(task, "schedstat", text, sizeof(text)) > 0) {
 		worker->account.cpu_ns = klat_count_after(text, "");
@@ -149,15 +147,6 @@ static void read_counts(struct klat_reading *reading, const struct klat_run *run
 	}
 }
 
-static int64_t detector_sleeps(const struct klat_run *run)
-{
-	char text[8192];
-
-	return klat_task_read(run->library->stop_detector.task, "status", text, sizeof(text)) > 0
-		       ? klat_count_after(text, "\nvoluntary_ctxt_switches")
-		       : -1;
-}
-
 static void take(struct klat_reading *reading, const struct klat_run *run)
 {
 	read_clocks(reading);
@@ -165,7 +154,8 @@ static void take(struct klat_reading *reading, const struct klat_run *run)
 	reading->suspensions = count_suspensions();
 	for (int i = 0; i < run->worker_count; i++)
 		read_worker(&reading->workers[i]);
-	reading->sleeps = detector_sleeps(run);
+	reading->sleeps = klat_task_count(run->library->stop_detector.task, "status",
+					  "\nvoluntary_ctxt_switches");
 	reading->stops = run->library->stops;
 	memset(&reading->snapshot, 0, sizeof(reading->snapshot));
 	klat_snapshot_take(&reading->snapshot, run);

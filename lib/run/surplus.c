@@ -28,10 +28,7 @@ void klat_account_read(const struct klat_worker *worker, int64_t *cpu_ns, int64_
 
 bool klat_is_traced(const char *path)
 {
-	char text[8192];
-
-	return klat_read_small(path, text, sizeof(text)) > 0 &&
-	       klat_count_after(text, "\nTracerPid:") > 0;
+	return klat_count_in(path, "\nTracerPid:") > 0;
 }
 
 /* Whether the process has opened a perf event. */

@@ -24,6 +24,11 @@ ssize_t klat_task_read(const char *task, const char *name, char *text, size_t si
 	return length;
 }
 
+int64_t klat_task_count(const char *task, const char *name, const char *count)
+{
+	return *task ? klat_count_in(klat_path("/proc/%s/%s", task, name), count) : -1;
+}
+
 void klat_traits_read(struct klat_traits *traits, const char *task, pid_t thread)
 {
 	struct klat_scheduling scheduling = { 0 };
@@ -43,8 +48,7 @@ void klat_traits_read(struct klat_traits *traits, const char *task, pid_t thread
 	if (number)
 		traits->values[KLAT_SLACK] =
 			klat_read_count(klat_path("/proc%s/timerslack_ns", number));
-	if (klat_task_read(task, "status", text, sizeof(text)) > 0)
-		traits->values[KLAT_FILTERS] = klat_count_after(text, "\nSeccomp_filters:");
+	traits->values[KLAT_FILTERS] = klat_task_count(task, "status", "\nSeccomp_filters:");
 	/* With a limit, each switch updates a counter of the whole process. 0: unlimited, for which
 	 * klat_count_after() returns -1. */
 	if (klat_task_read(task, "limits", text, sizeof(text)) > 0)
