@@ -9,6 +9,7 @@
 #include "tlbflush.h"
 
 #include <errno.h>
+#include <sys/param.h>
 
 /* Meeting points of an iteration. */
 enum { PREPARED, STARTING, FINISHED, POINTS };
@@ -49,8 +50,8 @@ static uint64_t time_together(const struct state *state)
 	for (int64_t c = 1; c < options.initiators; c++) {
 		const struct contender *other = &state->contenders[c];
 
-		begin = other->begin < begin ? other->begin : begin;
-		end = other->end > end ? other->end : end;
+		begin = MIN(begin, other->begin);
+		end = MAX(end, other->end);
 	}
 	return end - begin;
 }
@@ -107,10 +108,10 @@ void verify_contention(struct klat_run *run)
 		int64_t delivered =
 			klat_interrupts(run, "TLB", klat_worker_find(run, "initiator", c)->cpu);
 
-		least = delivered < least ? delivered : least;
-		most = delivered > most ? delivered : most;
-		interrupts += delivered < expected ? delivered : expected;
-		met = state->contenders[c].met < met ? state->contenders[c].met : met;
+		least = MIN(least, delivered);
+		most = MAX(most, delivered);
+		interrupts += MIN(delivered, expected);
+		met = MIN(met, state->contenders[c].met);
 		operations += state->contenders[c].operations;
 	}
 	const bool broadcasts = !alone && least >= 0 && klat_arch_broadcast_cpus();

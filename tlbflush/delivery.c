@@ -7,6 +7,8 @@
  */
 #include "tlbflush.h"
 
+#include <sys/param.h>
+
 struct delivery {
 	int64_t least, most; /* interrupts of a responder; -1: the kernel does not count them */
 	int64_t interrupts;  /* of all responders */
@@ -43,7 +45,7 @@ static int64_t flush_interrupts(int64_t delivered, int64_t expected)
 
 	if (!is_interrupt() && !calls)
 		return 0;
-	return delivered < expected ? delivered : expected;
+	return MIN(delivered, expected);
 }
 
 /*
@@ -69,16 +71,6 @@ int settle_delivery(struct klat_worker *initiator, char *pages)
 	return err;
 }
 
-static int64_t lesser(int64_t a, int64_t b)
-{
-	return a < b ? a : b;
-}
-
-static int64_t greater(int64_t a, int64_t b)
-{
-	return a > b ? a : b;
-}
-
 static struct delivery sum_up(struct klat_run *run, int64_t expected)
 {
 	const struct state *state = run->state;
@@ -90,13 +82,13 @@ static struct delivery sum_up(struct klat_run *run, int64_t expected)
 
 		/* The wakeup of a thread can be a function call, too. */
 		if (options.operation == MEMBARRIER && delivered > 0)
-			delivered -= lesser(worker->voluntary, delivered);
-		sum.least = lesser(sum.least, delivered);
-		sum.most = greater(sum.most, delivered);
-		sum.gaps = lesser(sum.gaps, state->responders[r].interrupted);
-		sum.slept = greater(sum.slept, state->responders[r].slept);
-		sum.proofs = lesser(sum.proofs, state->responders[r].proofs);
-		sum.stale = greater(sum.stale, state->responders[r].stale);
+			delivered -= MIN(worker->voluntary, delivered);
+		sum.least = MIN(sum.least, delivered);
+		sum.most = MAX(sum.most, delivered);
+		sum.gaps = MIN(sum.gaps, state->responders[r].interrupted);
+		sum.slept = MAX(sum.slept, state->responders[r].slept);
+		sum.proofs = MIN(sum.proofs, state->responders[r].proofs);
+		sum.stale = MAX(sum.stale, state->responders[r].stale);
 		/* A responder that rests during restore() gets no interrupt. */
 		if (delivered > 0 && options.operation == MPROTECT)
 			delivered += worker->rests;

@@ -23,6 +23,7 @@
 
 #include <linux/membarrier.h>
 #include <string.h>
+#include <sys/param.h>
 #include <sys/prctl.h>
 
 /* The initiator waits this long. Responders need about 10 ns to start watching. */
@@ -288,9 +289,7 @@ static int setup(struct klat_run *run)
 /* The most shootdowns on other CPUs: fewer than one in `share` iterations, or 10. */
 static int64_t most_elsewhere(const struct klat_run *run, int share)
 {
-	const int64_t most = (klat_made(run) - 1) / share;
-
-	return most > 10 ? most : 10;
+	return MAX((klat_made(run) - 1) / share, 10);
 }
 
 static void verify(struct klat_run *run)

@@ -116,11 +116,11 @@ static int take_turns(struct klat_worker *worker)
 	uint64_t *samples = klat_series(run, SWITCH, 0);
 	const bool second = worker != run->workers;
 
-	if (!second && await_second(worker))
-		return -ETIMEDOUT;
 	if (second) {
 		__atomic_store_n(&state->ready, 1, __ATOMIC_RELEASE);
 		samples[-run->warmup] = leave(worker, futex, 0, -run->warmup) - state->start;
+	} else if (await_second(worker)) {
+		return -ETIMEDOUT;
 	}
 	for (int64_t i = klat_first(run); klat_goes_on(worker, &i); i++) {
 		const uint32_t number = i + run->warmup;

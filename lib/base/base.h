@@ -5,6 +5,8 @@
 
 #include "klat.h"
 
+#include <sys/param.h>
+
 #ifndef KLAT_VERSION
 #define KLAT_VERSION "unknown"
 #endif

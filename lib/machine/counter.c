@@ -90,8 +90,7 @@ uint64_t klat_counter_floor(struct klat_worker *worker)
 	for (int i = 0; i < 1000; i++) {
 		uint64_t begin = klat_stamp_begin(), bracket = klat_stamp_end(worker) - begin;
 
-		if (bracket < floor)
-			floor = bracket;
+		floor = MIN(floor, bracket);
 	}
 	return floor;
 }
@@ -165,19 +164,16 @@ static void *ping(void *argument)
 	pthread_barrier_wait(&shared->both_there);
 	for (uint32_t turn = 1; turn <= 2 * PING_PONG_ROUNDS && !err; turn += 2) {
 		uint64_t before = klat_stamp_begin(), after;
-		int64_t low, high;
+		struct klat_offset *offset = shared->offset;
 
 		__atomic_store_n(&shared->turn, turn, __ATOMIC_RELEASE);
 		err = klat_spin_until(NULL, &shared->turn, turn + 1);
 		if (err)
 			break;
 		after = klat_stamp_begin();
-		low = (int64_t)(shared->stamp - after) - shared->quantum;
-		high = (int64_t)(shared->stamp - before) + shared->quantum;
-		if (low > shared->offset->low)
-			shared->offset->low = low;
-		if (high < shared->offset->high)
-			shared->offset->high = high;
+		offset->low = MAX(offset->low, (int64_t)(shared->stamp - after) - shared->quantum);
+		offset->high =
+			MIN(offset->high, (int64_t)(shared->stamp - before) + shared->quantum);
 	}
 	shared->ping_result = err;
 	return NULL;
@@ -226,8 +222,8 @@ uint64_t klat_counter_offset_bound(const struct klat_offset *offsets, int count)
 		if (offsets[i].low > offsets[i].high)
 			return UINT64_MAX;
 		for (int j = 0; j < count; j++)
-			if (i != j && offsets[i].high - offsets[j].low > bound)
-				bound = offsets[i].high - offsets[j].low;
+			if (i != j)
+				bound = MAX(bound, offsets[i].high - offsets[j].low);
 	}
 	return bound;
 }

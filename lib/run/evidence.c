@@ -149,14 +149,13 @@ static void judge_throttling(struct klat_run *run)
 	if (run->library->policy.policy == SCHED_OTHER)
 		return;
 	klat_for_each_cpu(cpu, run)
-		if (klat_server_ns(cpu) > server_ns)
-			server_ns = klat_server_ns(cpu);
+		server_ns = MAX(server_ns, klat_server_ns(cpu));
 	if (group && (!stop_us || group < stop_us))
 		stop_us = group;
 	throttles = stop_us > 0;
 	shortest_ns = throttles ? 1000 * stop_us : server_ns;
-	if (server_ns && server_ns < shortest_ns)
-		shortest_ns = server_ns;
+	if (server_ns)
+		shortest_ns = MIN(shortest_ns, server_ns);
 	klat_for_each_metric(m, run) {
 		const struct klat_summary *summary = &run->library->summaries[m];
 

@@ -71,8 +71,7 @@ static uint64_t read_rows(struct klat_snapshot *snapshot, const char *path,
 			add_row(snapshot, row, strchr(line, ':'), cpus, cpu_count);
 	}
 	for (int i = 0; i < cpu_count; i++)
-		if (cpus[i] > snapshot->highest_cpu)
-			snapshot->highest_cpu = cpus[i];
+		snapshot->highest_cpu = MAX(snapshot->highest_cpu, cpus[i]);
 	free(cpus);
 	free(text);
 	return hash;
@@ -129,9 +128,8 @@ int64_t klat_interrupts_elsewhere(const struct klat_run *run, const char *row)
 	if (is_frozen(run) || !run->library->after.irq_present[row_of(row)])
 		return -1;
 	for (int cpu = 0; cpu <= run->library->after.highest_cpu; cpu++) {
-		int64_t count = klat_place_has(run, cpu) ? 0 : klat_interrupts(run, row, cpu);
-
-		total += count > 0 ? count : 0;
+		if (!klat_place_has(run, cpu))
+			total += MAX(klat_interrupts(run, row, cpu), 0);
 	}
 	return total;
 }
@@ -139,11 +137,6 @@ int64_t klat_interrupts_elsewhere(const struct klat_run *run, const char *row)
 void klat_interrupts_restart(struct klat_run *run)
 {
 	klat_snapshot_take(&run->library->before, run);
-}
-
-static int64_t positive(int64_t count)
-{
-	return count > 0 ? count : 0;
 }
 
 /* Function calls by other CPUs that no worker's wakeup explains. Only the wakeups of workers that
@@ -156,7 +149,7 @@ static int64_t other_calls(const struct klat_run *run, int cpu)
 	klat_for_each_worker(worker, run)
 		if (worker->cpu == cpu && !run->one_cpu)
 			calls = worker->woken ? calls - worker->wakeups : INT64_MIN / 2;
-	return positive(calls);
+	return MAX(calls, 0);
 }
 
 /* Interrupts by timers of other programs: all of the CPU without the expected ones. Those are 1,000
@@ -171,7 +164,7 @@ static int64_t other_timers(const struct klat_run *run, int cpu)
 		if (worker->cpu == cpu)
 			expected += worker->timers * klat_made(run) +
 				    2 * (worker->rests + (worker->timers ? worker->wakeups : 0));
-	return positive(klat_interrupts(run, "LOC", cpu) - expected);
+	return MAX(klat_interrupts(run, "LOC", cpu) - expected, 0);
 }
 
 int64_t klat_other_interrupts(const struct klat_run *run)
@@ -188,11 +181,11 @@ int64_t klat_other_interrupts(const struct klat_run *run)
 	klat_for_each_cpu(cpu, run) {
 		const int64_t timers = other_timers(run, cpu),
 			      interrupts = timers + other_calls(run, cpu) +
-					   positive(growth(run, KLAT_IRQ_DEVICES, cpu)),
-			      softirqs = positive(growth(run, KLAT_SOFTIRQS, cpu));
+					   MAX(growth(run, KLAT_IRQ_DEVICES, cpu), 0),
+			      softirqs = MAX(growth(run, KLAT_SOFTIRQS, cpu), 0);
 
 		/* The interrupt of a device can cause a softirq. */
-		sum += network ? timers : interrupts > softirqs ? interrupts : softirqs;
+		sum += network ? timers : MAX(interrupts, softirqs);
 	}
 	return sum;
 }

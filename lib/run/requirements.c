@@ -118,8 +118,7 @@ static int summarise(struct klat_run *run)
 		free(sorted);
 	}
 	klat_for_each_worker(worker, run)
-		if (worker->floor > library->floor)
-			library->floor = worker->floor;
+		library->floor = MAX(library->floor, worker->floor);
 	return 0;
 }
 

@@ -132,8 +132,7 @@ int64_t klat_soak_progress(const struct klat_run *run)
 
 		if (at < soak->progress - soak->lap / 2)
 			at += soak->lap;
-		if (at < least)
-			least = at;
+		least = MIN(least, at);
 	}
 	if (run->worker_count && least > soak->progress)
 		soak->progress = least;

@@ -365,12 +365,8 @@ static struct waits waits_of(const struct klat_run *run, const struct klat_worke
 	waits.alone = worker->account.waited_ns - (cpu_ns - worker->account.cpu_ns);
 	waits.shared = worker->account.elapsed_ns - cpu_ns;
 	/* Alone on its CPU, a worker may sleep in that time. */
-	if (waits.shared > waited_ns)
-		waits.shared = waited_ns;
-	if (waits.alone > others)
-		waits.alone = others;
-	if (waits.shared > others)
-		waits.shared = others;
+	waits.shared = MIN(waits.shared, MIN(waited_ns, others));
+	waits.alone = MIN(waits.alone, others);
 	return waits;
 }
 
