@@ -13,10 +13,10 @@ from klat.compare.cell_tests import MatchedSides
 from klat.compare.comparison import Cell
 from klat.stats.hierarchy import mean
 from klat.compare.matching import MatchedCell, SideUnits
-from klat.compare.dataset import CellRuns
+from klat.compare.dataset import CellRuns, UnitKey
 from klat.record.session import SessionError
 from klat.compare.observations import NoLogarithm, Units, observe_values
-from klat.compare.sources import Run, by_boot, distribution_at
+from klat.compare.sources import by_boot, distribution_at
 from klat.stats.descriptive import Values
 from klat.stats.distribution import Distribution
 from klat.compare.verdicts import Interval, Rules, describe
@@ -112,23 +112,29 @@ def _side(cell: CellRuns, units: Units) -> SideFigures:
 
 
 def _shifts(base: CellRuns, new: CellRuns, units: SideUnits, rules: Rules) -> list[Shift]:
-    known = {run: run.quantiles(SHARES) for run in (*base.runs, *new.runs)}
+    base_quantiles, new_quantiles = _quantiles(base, units.base), _quantiles(new, units.new)
     shifts = []
-    for place, share in enumerate(SHARES):
-
-        def values(runs: Sequence[Run], place: int = place) -> list[float]:
-            ticks = [(known[run][place], run) for run in runs]
-            return [tick * run.source.scale for tick, run in ticks if tick is not None]
-
+    for share, of_base, of_new in zip(SHARES, base_quantiles, new_quantiles):
         try:
-            a = observe_values(base, units.base, values)
-            b = observe_values(new, units.new, values)
+            a = observe_values(base, units.base, of_base)
+            b = observe_values(new, units.new, of_new)
         except NoLogarithm:
             continue
         judgement = describe(a, b, rules, units.obstacle)
         if judgement.ratio is not None:
             shifts.append(Shift(float(share), judgement.ratio, judgement.interval))
     return shifts
+
+
+def _quantiles(cell: CellRuns, units: Units) -> list[dict[UnitKey, list[float]]]:
+    """For each of SHARES, the quantile of the runs of each unit, where they support it."""
+    by_share: list[dict[UnitKey, list[float]]] = [{} for _ in SHARES]
+    for key, runs in units.of(cell).items():
+        for run in runs:
+            for figures, tick in zip(by_share, run.quantiles(SHARES)):
+                if tick is not None:
+                    figures.setdefault(key, []).append(tick * run.source.scale)
+    return by_share
 
 
 def medians_of(units: Sequence[UnitRuns]) -> Values:

@@ -8,10 +8,10 @@ boot, so they are as independent as boots.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from itertools import groupby
+from itertools import chain, groupby
 from operator import attrgetter
 from statistics import median
 
@@ -56,28 +56,29 @@ class Units:
 def observe(cell: CellRuns, estimand: Estimand, units: Units) -> Observed:
     """The logs of one estimand of the runs of a cell. The samples of a single run are read for an
     interval. NoLogarithm if a figure is 0, or a mean may be."""
-    observed = observe_values(cell, units, lambda runs: figures_of(runs, estimand))
+    figures = {key: figures_of(runs, estimand) for key, runs in units.of(cell).items()}
+    observed = observe_values(cell, units, figures)
     if estimand is MEAN:
-        observed = replace(observed, resolution=_resolution_of_means(cell))
+        means = list(chain.from_iterable(figures.values()))
+        observed = replace(observed, resolution=_resolution_of_means(cell, means))
     if observed.runs == 1 == len(cell.runs):
         return replace(observed, sampled=_interval_from_samples(cell.runs[0], estimand))
     return observed
 
 
 def observe_values(
-    cell: CellRuns, units: Units, values_of: Callable[[Sequence[Run]], list[float]]
+    cell: CellRuns, units: Units, figures: Mapping[UnitKey, Sequence[float]]
 ) -> Observed:
-    """The same for any sample of the runs of a unit."""
+    """The same for any figures of the runs of each unit."""
     observed = []
     values: list[float] = []
-    for key, runs in units.of(cell).items():
-        unit_values = values_of(runs)
-        if not unit_values:
+    for key, of_unit in figures.items():
+        if not of_unit:
             continue
-        if min(unit_values) <= 0:
+        if min(of_unit) <= 0:
             raise NoLogarithm("is 0")
-        values += unit_values
-        logs = tuple(map(math.log, unit_values))
+        values += of_unit
+        logs = tuple(map(math.log, of_unit))
         observed.append(Unit(":".join(filter(None, key)), logs, units.pairs.get(key, "")))
     return Observed(tuple(observed), hidden(values, _step(cell)), noun=units.noun)
 
@@ -86,10 +87,9 @@ def _step(cell: CellRuns) -> float:
     return max((run.source.step for run in cell.runs), default=0.0)
 
 
-def _resolution_of_means(cell: CellRuns) -> float:
-    """How far, as a log, the counter's step may have rounded the means."""
+def _resolution_of_means(cell: CellRuns, means: Sequence[float]) -> float:
+    """How far, as a log, the counter's step may have rounded the means of the runs."""
     step = _step(cell)
-    means = figures_of(cell.runs, MEAN)
     if not step or not means:
         return 0.0
     shares = list(_shares_rounded_alike(run for run in cell.runs if run.row.mean is not None))

@@ -29,7 +29,7 @@ from klat.stats.distribution import Distribution
 from klat.record.environment import changed
 from klat.record.json_files import read_run_json
 from klat.record.rows import is_soak
-from klat.record.samples import PART, PIECE, KeptDistributions, SampleFiles, Samples, is_counted
+from klat.record.samples import PART, PIECE, SampleBudget, SampleFiles, Samples, is_counted
 from klat.record.session import Row, Session, SessionError, find_sessions, printable, read_session
 from klat.record.verification import believed
 from klat.record.evidence import state_of
@@ -322,7 +322,7 @@ def read_sources(
     SessionError if a path leads to no session, or if no session has a run.
     """
     recorded = [read_session(place) for place in find_sessions(paths)]
-    kept = KeptDistributions()
+    kept = SampleBudget()
     files = {session.path: SampleFiles(session, kept) for session in recorded}
     sessions = without_copies([believed(session, files[session.path]) for session in recorded])
     problems = [f"{printable(str(s.path))}: {p}" for s in sessions for p in s.problems]

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import repeat
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -102,6 +102,8 @@ class Row(NamedTuple):
 
 
 COLUMNS = Row._fields[:-1]
+# Row._make without the check of the number of values.
+_row_of: Any = partial(tuple.__new__, Row)
 # The key that all rows of one run share.
 batch_of = attrgetter("benchmark", "params", "run", "start_ns")
 # What identifies a run within its boot: a boot starts no program twice at one moment.
@@ -203,6 +205,7 @@ _MOST_DIGITS = 20
 _DIGITS = bytes(0x30 if chr(byte).isdigit() else 0x20 for byte in range(128)) + b" " * 128
 
 _names_of = attrgetter(*_NAMES)
+_figures_of_samples = attrgetter("mean", "stddev", "min", "max")
 # What is checked once for all rows with the same values.
 _repeated_of = attrgetter(*_NAMES, "status", "boot", "unit")
 
@@ -278,7 +281,7 @@ class RowParser:
                 for number, value in zip(texts, values):
                     if isinstance(value, BadRow):
                         faults.setdefault(number, str(value))
-        rows = map(Row._make, zip(*typed, texts))
+        rows = map(_row_of, zip(*typed, texts))
         return [row for row in rows if row.line not in faults] if faults else list(rows)
 
     def _check(self, row: Row) -> bool:
@@ -294,7 +297,7 @@ class RowParser:
         if row.status in USABLE and (not row.metric or (not n and (self._timed or n is None))):
             raise BadRow(f"status is '{row.status}' without a metric or samples")
         if n:
-            if row.mean is None or row.stddev is None or row.min is None or row.max is None:
+            if None in _figures_of_samples(row):
                 raise BadRow("has samples, but no figures")
         elif any(getattr(row, name) is not None for name in FIGURES):
             raise BadRow("has figures, but no samples")

@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -26,8 +27,8 @@ PIECE = 1 << 17
 _WHOLE = 1 << 17
 # Distributions are kept up to this many values in total.
 _KEPT_VALUES = 1 << 22
-# Small files are kept up to this many samples in total.
-_KEPT_SAMPLES = 1 << 21
+# Small files are kept up to this many bytes in total.
+_KEPT_BYTES = 1 << 25
 # A soak of 32 MiB cannot hold more pairs of one row.
 MOST_PAIRS = 1 << 21
 _PAIRS = 1 << 16  # read at once
@@ -60,12 +61,12 @@ class DamagedPairs(SessionError):
 
 
 @dataclass
-class KeptDistributions:
-    """How many values of distributions, and samples of small files, several SampleFiles may still keep
+class SampleBudget:
+    """How many values of distributions, and bytes of small files, several SampleFiles may still keep
     together."""
 
     values_left: int = _KEPT_VALUES
-    samples_left: int = _KEPT_SAMPLES
+    bytes_left: int = _KEPT_BYTES
 
 
 class SampleFiles:
@@ -73,13 +74,13 @@ class SampleFiles:
     session may have more files than a process may open. Small files and distributions of few values
     stay in memory, up to a limit: a row is verified, and then read for its figures."""
 
-    def __init__(self, session: Session, kept: KeptDistributions | None = None) -> None:
+    def __init__(self, session: Session, kept: SampleBudget | None = None) -> None:
         self.session = session
         self._paths: dict[tuple[str, str], Path] = {}
-        self._small: dict[Path, Samples] = {}
+        self._small: dict[Path, npt.NDArray[np.unsignedinteger[Any]]] = {}
         self._last_small = Path()  # the only one that is kept beyond the budget
         self._kept: dict[int, Distribution] = {}  # by line of runs.csv
-        self._budget = kept or KeptDistributions()
+        self._budget = kept or SampleBudget()
         self._last: tuple[int, Distribution] | None = None
 
     def read(self, row: Row) -> Samples:
@@ -152,18 +153,13 @@ class SampleFiles:
             )
         first = row.first_sample + start
         if (small := self._small.get(path)) is not None:
-            samples = small[first : first + count]
+            samples = small[first : first + count].astype(np.uint64, copy=False)
             if len(samples) == count:
                 return samples
         samples, length = _words(path, row, first, count, _WHOLE, buffer)
         if length <= _WHOLE:
             samples.setflags(write=False)
-            self._small.pop(self._last_small, None)
-            self._small[path] = samples
-            if self._budget.samples_left >= length:
-                self._budget.samples_left -= length
-            else:
-                self._last_small = path
+            self._keep(path, samples)
             samples = samples[first : first + count]
         if len(samples) == count:
             return samples
@@ -172,6 +168,17 @@ class SampleFiles:
             f" needs {row.first_sample + (row.n or 0):,}; the file was cut off: copy the session"
             " again"
         )
+
+    def _keep(self, path: Path, samples: Samples) -> None:
+        """Keep all samples of a small file. Those that fit 32 bits take half of the memory."""
+        self._small.pop(self._last_small, None)
+        self._small[path] = samples
+        if samples.nbytes > self._budget.bytes_left:
+            self._last_small = path
+            return
+        if samples.max(initial=0) < 1 << 32:
+            self._small[path] = samples.astype(np.uint32)
+        self._budget.bytes_left -= self._small[path].nbytes
 
     def _pairs(self, row: Row) -> Distribution:
         """The pairs from `first_sample` up to the one at which the counts add up to n."""
