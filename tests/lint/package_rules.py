@@ -39,7 +39,7 @@ WRITING = (
     "base",
     "record",
     "report.document",
-    "report.html",
+    "report.plot.gnuplot",
     "report.renderers",
     "report.text.columns",
 )

@@ -11,15 +11,15 @@ from test_page import HOSTILE, Page, browse
 
 from klat.explain.explanation import Side, differences
 from klat.report.document import Line
-from klat.report.html import explanation_page as pages
-from klat.report.html import page
+from klat.report import explanation_page as pages
+from klat.report.renderers import html
 
 pytest.importorskip("jinja2")
-TEMPLATES = Path(page.__file__).parent / "templates"
+TEMPLATES = Path(html.__file__).parent / "templates"
 
 
 def page_of(*sides: Side) -> Page:
-    found = Page(pages.explanation_page(page.templates(), explanation(*sides)))
+    found = Page(pages.explanation_page(html.templates(), explanation(*sides)))
     assert found.open == []
     return found
 
@@ -123,7 +123,7 @@ def test_what_is_not_explained_is_said_first():
 
 def test_what_ran_is_told_as_in_the_text():
     story = [Line("what ran, in order:"), Line(f"600  {HOSTILE}", 1)]
-    found = Page(pages.explanation_page(page.templates(), explanation(BASE, NEW), story))
+    found = Page(pages.explanation_page(html.templates(), explanation(BASE, NEW), story))
     assert f"What ran what ran, in order: 600 {HOSTILE} By call chain" in found.text
 
 

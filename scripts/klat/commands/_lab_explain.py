@@ -245,10 +245,9 @@ def _wanted(arguments: argparse.Namespace) -> Wanted:
 def _explain_one(paths: list[Path], wanted: Wanted, arguments: argparse.Namespace) -> int:
     from klat.lab import choosing, explaining
     from klat.report import explanation
-    from klat.report.html import page
-    from klat.report.renderers import terminal
+    from klat.report.renderers import html, terminal
 
-    environment = page.templates() if arguments.html else None
+    environment = html.templates() if arguments.html else None
     debug = dict(arguments.vmlinux)
     if "NEW" in debug and len(paths) == 1:
         raise KlatError("--vmlinux NEW=FILE: NEW is not given")
@@ -271,9 +270,9 @@ def _explain_one(paths: list[Path], wanted: Wanted, arguments: argparse.Namespac
         with files.output(None) as out:
             explained.WRITERS[arguments.format](result, out)
     if environment:
-        from klat.report.html.explanation_page import explanation_page
+        from klat.report.explanation_page import explanation_page
 
-        page.write(arguments.html, explanation_page(environment, result, story))
+        html.write(arguments.html, explanation_page(environment, result, story))
     return 0 if result.valid else 3
 
 

@@ -146,9 +146,9 @@ def run(args: argparse.Namespace) -> int:
             raise KlatError(f"{path}: is given twice as NEW; give it once")
     environment = None
     if args.html:
-        from klat.report.html import page
+        from klat.report.renderers import html
 
-        environment = page.require()
+        environment = html.require()
     base, news = read_dataset(args.base), [read_dataset(new) for new in args.new]
     comparison, matched = compare_with_runs(base, news, chosen)
     for problem in comparison.problems:
@@ -170,8 +170,7 @@ def run(args: argparse.Namespace) -> int:
     if environment:
         from klat.compare.figure_data import side_figures
         from klat.report.comparison import document
-        from klat.report.renderers import html
 
         curves = [side_figures(sides, comparison.options.rules) for sides in matched]
-        page.write(args.html, html.page_of(environment, document(comparison, curves)))
+        html.write(args.html, html.page_of(environment, document(comparison, curves)))
     return comparison.status

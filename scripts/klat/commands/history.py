@@ -59,9 +59,9 @@ def run(args: argparse.Namespace) -> int:
     tested = estimand(args.quantile)
     environment = None
     if args.html:
-        from klat.report.html import page
+        from klat.report.renderers import html
 
-        environment = page.require()
+        environment = html.require()
     options = HistoryOptions(args.alpha, tested, tuple(dict.fromkeys(args.metric)), args.seed)
     timeline = history(read_dataset(args.path), options)
     for problem in timeline.problems:
@@ -85,8 +85,7 @@ def run(args: argparse.Namespace) -> int:
     if environment:
         from klat.report.history import document
         from klat.report.plot.history_figures import series_figure
-        from klat.report.renderers import html
 
         drawn = [series_figure("series", series, timeline, False) for series in timeline.series]
-        page.write(args.html, html.page_of(environment, document(timeline, drawn)))
+        html.write(args.html, html.page_of(environment, document(timeline, drawn)))
     return 0 if timeline.telling else _TOO_FEW

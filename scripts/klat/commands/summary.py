@@ -80,10 +80,9 @@ def run(args: argparse.Namespace) -> int:
 
     environment = None
     if args.html:
-        from klat.report.html import page
         from klat.report.renderers import html
 
-        environment = page.templates()
+        environment = html.templates()
     limit = limit_of(args)
     verified = not args.verify or _verify(args.paths)
     try:
@@ -123,7 +122,7 @@ def run(args: argparse.Namespace) -> int:
             write_json(labels, problems, sys.stdout, failed, limits)
     sys.stdout.flush()
     if environment:
-        page.write(args.html, html.page_of(environment, filled))
+        html.write(args.html, html.page_of(environment, filled))
     for reason in failures:
         _say(reason)
     if not verified:

@@ -9,9 +9,9 @@ from klat.compare.figure_data import CellFigures
 from klat.compare.verdicts import Verdict
 from klat.report import limits, over_machines
 from klat.report.comparison_columns import in_tables, texts, word_of
-from klat.report.document import Block, Document, Facts, Item, Judged, Listing, Notes
+from klat.report.document import Block, Captioned, Document, Facts, Item, Judged, Listing, Notes
 from klat.report.document import Paragraph, Row, Section, Verdicts, Word
-from klat.report.html.page_figures import Captioned, figures
+from klat.report.plot.page_figures import figures
 from klat.report.notes import (
     cell_notes,
     differences,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from klat.report.html.page_figures import Captioned
+    from klat.report.plot.gnuplot import Figure
 
 
 @dataclass(frozen=True)
@@ -100,6 +100,15 @@ class Table:
             yield from row.parts() if isinstance(row, Table) else [row]
         if rows:
             yield replace(self, rows=tuple(rows))
+
+
+@dataclass(frozen=True)
+class Captioned:
+    """A figure with the text that stands above it."""
+
+    figure: Figure
+    title: str
+    note: str
 
 
 @dataclass(frozen=True)

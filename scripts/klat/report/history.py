@@ -4,21 +4,17 @@ figures."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from klat.compare.estimands import FINER
 from klat.compare.label_history import History, HistorySeries, Step, TrendKind
-from klat.report.document import Column, Document, Item, Judged, Listing, Paragraph, Row, Section
-from klat.report.document import Verdicts, Word
+from klat.report.document import Captioned, Column, Document, Item, Judged, Listing, Paragraph
+from klat.report.document import Row, Section, Verdicts, Word
 from klat.report.text import wording
 from klat.report.text.numbers import percent, plural
 from klat.report.text.parameters import HIDDEN
 from klat.report.text.columns import wrapped
-
-if TYPE_CHECKING:
-    from klat.report.html.page_figures import Captioned
 
 _COLOURS = {TrendKind.CHANGED: "35", TrendKind.DRIFTS: "33", TrendKind.STEADY: "36"}
 _BLOCKS = "▁▂▃▄▅▆▇█"

@@ -19,7 +19,7 @@ from klat.record.session import printable
 from klat.report.comparison_columns import in_tables, texts, word_of
 from klat.report.document import Block, Column, Facts, Item, Judged, Listing, Note, Notes, Row
 from klat.report.document import Section, Table, Verdicts, Word
-from klat.report.html.page_figures import forest
+from klat.report.plot.page_figures import forest
 from klat.report.notes import differences, left_lines, shared_remarks, side_notes
 from klat.report.text import wording
 from klat.report.text.numbers import percent, plural, ratio_digits

@@ -7,7 +7,8 @@ import math
 import numpy as np
 
 from klat.compare.label_history import History, HistorySeries, TrendKind
-from klat.report.html.page_figures import WIDTH, Captioned, page_axis
+from klat.report.document import Captioned
+from klat.report.plot.page_figures import WIDTH, page_axis
 from klat.report.plot.axis import padded_axis, whole_tics
 from klat.report.plot.gnuplot import BLUE, CIRCLE, GREY, LEFT, RIGHT, VERMILLION
 from klat.report.plot.gnuplot import Figure, line, points, quoted, tics

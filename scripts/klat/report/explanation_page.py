@@ -15,9 +15,8 @@ from klat.explain.explanation import calls_in_order
 from klat.explain.explanation import Explanation, FunctionDifference, Side, differences
 from klat.base.errors import printable
 from klat.report.document import Block
-from klat.report.html import page
 from klat.report import explanation as words
-from klat.report.renderers import terminal
+from klat.report.renderers import html, terminal
 
 _SCRIPT = "explanation.js"
 _MOST_CALLS = 4000
@@ -189,7 +188,7 @@ def explanation_page(
     ]
     script = environment.get_template(_SCRIPT).render()
     calls = calls_in_order(sides)
-    return page.render(
+    return html.render(
         environment,
         "explanation.html",
         explanation=explanation,

@@ -13,6 +13,7 @@ from klat.compare.figure_data import CellFigures, Shift, SideFigures, UnitRuns
 from klat.compare.figure_data import maxima_of, medians_of
 from klat.compare.limits import Limit
 from klat.compare.verdicts import Interval, Judgement, Rules
+from klat.report.document import Captioned
 from klat.report.plot.axis import Axis, apart, is_wide, linear_tics, logarithmic_tics, padded_axis
 from klat.report.plot.axis import whole_tics
 from klat.report.plot.distribution_figures import LIMIT, Drawn, LimitLine, histogram, tail
@@ -28,15 +29,6 @@ _TICS = 5
 BAND = "#E8E4D8"
 _SEPARATOR = "(4,4)"
 _SIDES = ((BLUE, CIRCLE, DASHES[0]), (VERMILLION, SQUARE, DASHES[1]))
-
-
-@dataclass(frozen=True)
-class Captioned:
-    """A figure with the text that stands above it."""
-
-    figure: Figure
-    title: str
-    note: str
 
 
 def page_axis(unit: str) -> Axis:
