@@ -28,10 +28,7 @@ from klat.record.session import SessionError, printable
 from klat.compare.dataset import CellRuns, Dataset, Key, read_dataset
 from klat.compare.observations import NoLogarithm, observe
 from klat.compare.way_split import split
-from klat.compare.verdicts import paired_means, spread
-
-# Of A and of B in a block.
-TURNS = 2
+from klat.compare.verdicts import TURNS, paired_means, spread
 
 
 @dataclass(frozen=True)

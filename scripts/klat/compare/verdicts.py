@@ -39,6 +39,10 @@ GRANULAR = (
 )
 
 
+# Of each of two settings in a block.
+TURNS = 2
+
+
 class Verdict(str, Enum):
     SAME = "same"
     FASTER = "faster"

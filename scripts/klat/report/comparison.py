@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from klat.compare.comparison import Against, Cell, Comparison
-from klat.compare.figure_data import CellFigures
 from klat.compare.verdicts import Verdict
 from klat.report import limits, over_machines
 from klat.report.comparison_columns import in_tables, texts, word_of
 from klat.report.document import Block, Captioned, Document, Facts, Item, Judged, Listing, Notes
 from klat.report.document import Paragraph, Row, Section, Verdicts, Word
-from klat.report.plot.page_figures import figures
 from klat.report.notes import (
     cell_notes,
     differences,
@@ -25,9 +24,12 @@ from klat.report.text.look_text import look_sentence
 from klat.report.text.numbers import percent
 from klat.report.text.parameters import HIDDEN
 
+if TYPE_CHECKING:
+    from klat.compare.figure_data import CellFigures
+
 _TONES = {0: "same", 1: "slower", 3: "open", 4: "refused", 5: "refused"}
 # For each cell of one NEW: its curves, the reason why there are none, or None for a form without figures.
-Curves = Sequence[CellFigures | str | None]
+Curves = Sequence["CellFigures | str | None"]
 
 
 def document(comparison: Comparison, curves: Sequence[Curves] = ()) -> Document:
@@ -99,7 +101,9 @@ def _verdicts(against: Against, comparison: Comparison, curves: Curves) -> Verdi
         drawn: list[Captioned] = []
         # One machine of several has no figures: they would be too many for a page.
         if curve is not None and not against.machine:
-            samples = curve if isinstance(curve, CellFigures) else None
+            from klat.report.plot.page_figures import figures
+
+            samples = None if isinstance(curve, str) else curve
             drawn = figures(cell, samples, against, comparison.options)
         worst = {"BASE": cell.base_worst.maximum, "NEW": cell.new_worst.maximum}
         maxima = tuple(

@@ -19,7 +19,6 @@ from klat.record.session import printable
 from klat.report.comparison_columns import in_tables, texts, word_of
 from klat.report.document import Block, Column, Facts, Item, Judged, Listing, Note, Notes, Row
 from klat.report.document import Section, Table, Verdicts, Word
-from klat.report.plot.page_figures import forest
 from klat.report.notes import differences, left_lines, shared_remarks, side_notes
 from klat.report.text import wording
 from klat.report.text.numbers import percent, plural, ratio_digits
@@ -145,6 +144,8 @@ def _verdicts(
         results = [(names[a.machine], a, result) for a, result in results_of(group, judged)]
         plot = None
         if drawn:
+            from klat.report.plot.page_figures import forest
+
             ratios = [(machine, result.judgement) for machine, _, result in results]
             plot = forest(ratios, judged, comparison.options.rules)
         explained = {against.machine for _, against, _ in results}

@@ -15,7 +15,6 @@ from klat.compare.comparison import (
     SideInfo,
     Uncompared,
 )
-from klat.compare.pilot_blocks import TURNS
 from klat.report.text.parameters import HIDDEN, parameters
 from klat.report.text.look_text import look_sentence
 from klat.report.text.numbers import MISSING, boots, confidence, percent, plural
@@ -23,7 +22,7 @@ from klat.report.text.numbers import ratio_digits, reaches_margin, whole
 from klat.record.session import NOT_MEASURABLE, printable
 from klat.compare.dataset import Key
 from klat.compare.observations import Within
-from klat.compare.verdicts import Judgement, Method, Settle, Verdict
+from klat.compare.verdicts import TURNS, Judgement, Method, Settle, Verdict
 
 
 # The figure is that of docs/validation.md.
