@@ -159,7 +159,7 @@ def _top_lines(sides: Sequence[Side], name: str) -> list[tuple[str, tuple[int, i
 def _table(titles: Sequence[str], rows: Sequence[Row], names: str = "function") -> Table:
     """Long names are cut, to leave room for the numbers in a terminal."""
     numbers = [
-        max(len(title), *(len(str(cell)) for row in rows for cell in row.cells[i : i + 1]))
+        max([len(title), *(len(str(cell)) for row in rows for cell in row.cells[i : i + 1])])
         for i, title in enumerate(titles)
     ]
     # len(numbers): a space before each number.
