@@ -84,7 +84,6 @@ class Booting:
         self._work = work
         work.mkdir()
         schedule = experiment.plan(boot)
-        self._console = work / "console"
         self._console_read = 0
         self._tail = b""
         self.runs = 0
@@ -96,17 +95,9 @@ class Booting:
             "NETWORK": int(any(run.benchmark == "network" for run in schedule)),
         }
         boot_archive = initramfs.of_boot(plan_csv.to_csv(schedule), settings)
-        files = qemu.BootFiles(
-            kernel=ready.kernel,
-            initrd=work / "initrd",
-            disk=work / "disk",
-            console=self._console,
-            serial=work / "serial",
-            seed=boot.seed,
-            clock=boot.clock,
-            append=experiment.append_of(boot.condition),
-        )
-        self._files = files
+        append = experiment.append_of(boot.condition)
+        files = qemu.BootFiles.below(work, ready.kernel, boot.seed, boot.clock, append)
+        self._files, self._console = files, files.console
         self._file_bytes = disk_size(schedule)
         try:
             files.initrd.write_bytes(ready.initramfs + boot_archive)

@@ -48,30 +48,15 @@ def choose(emulator: Emulator, kernel: Path, busybox: bytes, signals: Signals) -
 def _problem(emulator: Emulator, kernel: Path, busybox: bytes, signals: Signals) -> str:
     """Why a guest cannot run with KVM; empty if one did."""
     with cache.work() as work:
-        paths = {name: work / name for name in ("initrd", "disk", "console", "serial")}
-        paths["disk"].write_bytes(b"\0" * 4096)
-        paths["initrd"].write_bytes(
-            initramfs.archive(
-                [
-                    initramfs.character_device("dev/console", 5, 1),
-                    initramfs.file("init", _INIT, 0o755),
-                    initramfs.file("bin/busybox", busybox, 0o755),
-                    *(
-                        initramfs.link(f"bin/{name}", "busybox")
-                        for name in ("sh", "mount", "poweroff")
-                    ),
-                ]
-            )
-        )
-        boot = BootFiles(
-            kernel=kernel,
-            initrd=paths["initrd"],
-            disk=paths["disk"],
-            console=paths["console"],
-            serial=paths["serial"],
-            seed=1,
-            clock="2000-01-01T00:00:00",
-        )
+        boot = BootFiles.below(work, kernel, 1, "2000-01-01T00:00:00")
+        boot.disk.write_bytes(b"\0" * 4096)
+        contents = [
+            initramfs.character_device("dev/console", 5, 1),
+            initramfs.file("init", _INIT, 0o755),
+            initramfs.file("bin/busybox", busybox, 0o755),
+            *(initramfs.link(f"bin/{name}", "busybox") for name in ("sh", "mount", "poweroff")),
+        ]
+        boot.initrd.write_bytes(initramfs.archive(contents))
         machine = Machine(emulator, "kvm", GuestSize())
         guest = Guest(qemu.command(machine, boot), work / "stderr", _FILE_BYTES)
         try:
@@ -80,7 +65,7 @@ def _problem(emulator: Emulator, kernel: Path, busybox: bytes, signals: Signals)
         finally:
             ended = guest.status()
             guest.end()
-        if paths["console"].exists() and _READY in paths["console"].read_bytes():
+        if boot.console.exists() and _READY in boot.console.read_bytes():
             return ""
         if ended is None:
             return f"a guest did not boot within {_LIMIT_SECONDS} s"

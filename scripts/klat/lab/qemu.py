@@ -160,6 +160,12 @@ class BootFiles:
     clock: str  # of the guest, as 2026-01-31T00:00:00
     append: str = ""  # to the kernel's command line
 
+    @classmethod
+    def below(cls, work: Path, kernel: Path, seed: int, clock: str, append: str = "") -> BootFiles:
+        """With the files in the directory `work`."""
+        outputs = (work / "console", work / "serial")
+        return cls(kernel, work / "initrd", work / "disk", *outputs, seed, clock, append)
+
 
 def command_line(machine: Machine, append: str) -> str:
     """Of the guest's kernel."""
