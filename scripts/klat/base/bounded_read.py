@@ -66,10 +66,8 @@ def read_named(path: Path, largest: int) -> bytes:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
             raise OSError(errno.EINVAL, "is no regular file", str(path))
-        data = (
-            b"" if status.st_size > largest else read_at_most(file, status.st_size + 1, largest + 1)
-        )
-    if max(status.st_size, len(data)) > largest:
+        data = _whole_file(file, largest)
+    if data is None:
         raise OSError(errno.EFBIG, f"is larger than {largest:,} bytes", str(path))
     return data
 
@@ -78,13 +76,19 @@ def read_open(file: FileIO, path: Path, largest: int) -> bytes:
     """The whole of an open, unbuffered file, of at most `largest` bytes. Raises SessionError."""
     name = printable(str(path))
     try:
-        size = os.fstat(file.fileno()).st_size
-        data = b"" if size > largest else read_at_most(file, max(size + 1, 1 << 16), largest + 1)
+        data = _whole_file(file, largest)
     except OSError as error:
         raise SessionError(f"{name}: {error.strerror or error}") from error
-    if max(size, len(data)) > largest:
+    if data is None:
         raise SessionError(f"{name}: is larger than {largest:,} bytes, more than klat ever writes")
     return data
+
+
+def _whole_file(file: FileIO, largest: int) -> bytes | None:
+    """None if the file is larger than `largest` bytes."""
+    size = os.fstat(file.fileno()).st_size
+    data = b"" if size > largest else read_at_most(file, max(size + 1, 1 << 16), largest + 1)
+    return None if max(size, len(data)) > largest else data
 
 
 def read_at_most(file: FileIO, at_once: int, most: int) -> bytes:
