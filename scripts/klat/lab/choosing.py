@@ -72,39 +72,24 @@ def choose(path: Path, wanted: Wanted) -> Chosen:
             f" {', '.join(sorted(held_names)) or 'no metric'}"
         )
     chosen = _parameter_set(path, wanted, sets)
-    candidates = [
-        candidate for candidate in candidates if any(row.params == chosen for row in candidate[1])
-    ]
-    _check_alike(path, wanted.benchmark, [session for session, _ in candidates])
-    runs = {id(session): _runs(session, rows) for session, rows in candidates}
-    own_rows = {
-        id(session): [number for number, row in enumerate(rows) if row.params == chosen]
+    numbered = (
+        (session, rows, [number for number, row in enumerate(rows) if row.params == chosen])
         for session, rows in candidates
-    }
-    every = np.sort(
-        np.concatenate(
-            [
-                runs[id(session)][number].samples
-                for session, _ in candidates
-                for number in own_rows[id(session)]
-            ]
-        )
     )
+    with_set = [(session, rows, own) for session, rows, own in numbered if own]
+    _check_alike(path, wanted.benchmark, [session for session, _, _ in with_set])
+    recorded = [(session, _runs(session, rows), own) for session, rows, own in with_set]
+    samples = [runs[number].samples for _, runs, own in recorded for number in own]
+    every = np.sort(np.concatenate(samples))
     value = every[max(0, int(np.ceil(wanted.quantile * len(every))) - 1)]
-    for session, _ in candidates:
-        for number in own_rows[id(session)]:
-            samples = runs[id(session)][number].samples
-            if value in samples:
-                return Chosen(
-                    session,
-                    runs[id(session)],
-                    own_rows[id(session)],
-                    number,
-                    int(np.argmax(samples == value)),
-                    _differing(sets)[chosen],
-                    chosen,
-                )
-    raise AssertionError
+    session, runs, own, number = next(
+        (session, runs, own, number)
+        for session, runs, own in recorded
+        for number in own
+        if value in runs[number].samples
+    )
+    index = int(np.argmax(runs[number].samples == value))
+    return Chosen(session, runs, own, number, index, _differing(sets)[chosen], chosen)
 
 
 def check_sides(base: Chosen, new: Chosen) -> None:
