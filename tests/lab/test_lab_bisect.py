@@ -68,6 +68,7 @@ def test_nothing_is_like_one_of_two_that_cannot_be_told_apart(good, bad):
 
 FIGURES = {"good": 100, "bad": 200, "good-fork": 1000, "bad-fork": 2000}
 METRIC = ("--metric", "pipes.round_trip")
+NO_LOAD: dict[str, object] = {"loads": ("none",)}
 
 
 def planned(lab: Lab, **more: object) -> Experiment:
@@ -109,9 +110,36 @@ def refused(lab: Lab, good: str, bad: str) -> str:
     return line
 
 
-def test_good_and_bad_under_different_loads_are_refused(lab):
-    record(lab.results, planned(lab), all="m")
-    assert "under different loads: none and fork" in refused(lab, "good", "bad-fork")
+@pytest.mark.parametrize(
+    ("facts", "machines", "bad", "said"),
+    [
+        ({}, {"all": "m"}, "bad-fork", "under different loads: none and fork"),
+        (NO_LOAD, {"good": "a", "bad": "b"}, "bad", "different QEMUs or on different machines"),
+        (NO_LOAD, {"all": "b"}, "bad", "differs from the one that measured good and bad"),
+        (
+            NO_LOAD | {"programs": {"pipes": "another", "load": ""}},
+            *({"all": "m"}, "bad", "pipes was rebuilt since"),
+        ),
+    ],
+    ids="load machines here build".split(),
+)
+def test_good_and_bad_under_different_conditions_are_refused(lab, qemu, facts, machines, bad, said):
+    record(lab.results, planned(lab, **facts), **machines)
+    assert said in refused(lab, "good", bad)
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "said"),
+    [
+        ("runs", (1, 9), "measured with different runs"),
+        ("programs", ({"pipes": "one"}, {"pipes": "another"}), "different builds of pipes"),
+    ],
+)
+def test_good_and_bad_of_different_experiments_are_refused(lab, name, values, said):
+    for side, value in zip(("good", "bad"), values):
+        of = planned(lab, loads=("none",), identity=side, **{name: value})
+        record(lab.results / side, of, all="m")
+    assert said in refused(lab, "good/good", "bad/bad")
 
 
 def test_boots_under_several_loads_are_not_one_side(lab):
@@ -133,13 +161,6 @@ def test_boots_of_several_kernels_or_experiments_are_not_one_side(lab):
     assert "several experiments (x, y)" in refused(lab, "0/good", "0/bad")
 
 
-def test_good_and_bad_of_different_runs_are_refused(lab):
-    for number, runs in enumerate((1, 9)):
-        of = planned(lab, loads=("none",), boots=2, runs=runs, identity=str(number))
-        record(lab.results / str(number), of, all="m")
-    assert "measured with different runs" in refused(lab, "0/good", "1/bad")
-
-
 def test_a_verdict_that_cannot_be_printed_ends_the_bisection(lab):
     record(lab.results, planned(lab, loads=("none",)), all="m")
     kernel = planted.kernel(lab.directory / "k")
@@ -157,21 +178,11 @@ def test_a_verdict_that_cannot_be_printed_ends_the_bisection(lab):
     assert done.returncode == 255, done.stderr
 
 
-def test_good_and_bad_of_different_machines_are_refused(lab):
-    record(lab.results, planned(lab, loads=("none",)), good="one", bad="another")
-    assert "different QEMUs or on different machines" in refused(lab, "good", "bad")
-
-
 def test_boots_of_different_machines_are_not_one_side(lab):
     sessions = record(lab.results, planned(lab, loads=("none",)), all="m")
     one = next(path for path in sessions if path.parent.name == "good") / "session.json"
     one.write_text(one.read_text().replace('"machine_id": "m"', '"machine_id": "n"'))
     assert "not all of one QEMU and one machine" in refused(lab, "good", "bad")
-
-
-def test_good_and_bad_of_another_qemu_than_is_here_are_refused(lab, qemu):
-    record(lab.results, planned(lab, loads=("none",)), all="another")
-    assert "differs from the one that measured good and bad" in refused(lab, "good", "bad")
 
 
 def test_sessions_that_are_not_of_the_lab_are_refused(lab):
@@ -223,20 +234,6 @@ def test_a_kernel_is_measured_under_the_load_of_good_and_bad_and_no_other(
     assert bisect.check(arguments, ["klat"]) == BAD
     (request,) = asked
     assert (list(request.loads), request.boots) == ([load], 3)
-
-
-def test_a_program_that_was_built_again_since_is_refused(lab):
-    programs = {"pipes": "another", "load": ""}
-    record(lab.results, planned(lab, loads=("none",), programs=programs), all="m")
-    assert "pipes was rebuilt since" in refused(lab, "good", "bad")
-
-
-def test_good_and_bad_of_different_builds_are_refused(lab):
-    for name, build in (("good", "one"), ("bad", "another")):
-        of = planned(lab, identity=name, loads=("none",), programs={"pipes": build})
-        record(lab.results / name, of, all="m")
-    told = refused(lab, "good/good", "bad/bad")
-    assert "different builds of pipes" in told
 
 
 @pytest.mark.parametrize("possible", [True, False])

@@ -14,7 +14,7 @@ from written_sessions import PIPES
 
 from klat import cli
 from klat.lab.architectures import AMD64, ARM64
-from klat.lab import explaining, initramfs, qemu
+from klat.lab import initramfs, qemu
 from klat.lab.replay import Replayed
 
 pytestmark = pytest.mark.usefixtures("qemu")
@@ -70,10 +70,6 @@ def refused(lab: Lab, *words: str | Path, status: int = 2, **environment: Any) -
     return one_line(done)
 
 
-def test_a_label_that_is_not_there(lab):
-    assert "results/stok: " in refused(lab, "results/stok", *METRIC)
-
-
 def test_a_session_that_is_not_of_the_lab(lab, recording):
     (recording.path / "run.json").write_text("{}")
     assert "is not a session of klat lab" in refused(lab, recording.path, *METRIC)
@@ -84,30 +80,24 @@ def test_a_session_that_was_not_counted(lab):
     assert "mode emulated; klat can repeat only counted boots" in refused(lab, path, *METRIC)
 
 
+NO_SAMPLES = "no run has samples of {}; there are samples of pipes.round_trip"
+TYPO = NO_SAMPLES.format("pipes.rond_trip")
+
+
 @pytest.mark.parametrize(
-    ("metric", "said"),
+    ("words", "said"),
     [
-        ("pipes.rond_trip", "no run has samples of pipes.rond_trip; there are samples of pipes.round_trip"),
-        ("cv.handoff", "no run has samples of cv.handoff; there are samples of pipes.round_trip"),
+        (("results/stok", *METRIC), "results/stok: "),
+        (("{}", "--metric", "pipes.rond_trip"), TYPO),
+        (("{}", "--metric", "cv.handoff"), NO_SAMPLES.format("cv.handoff")),
+        (("{}", "--worst", "pipes.rond_trip"), TYPO),
+        (("{}", "--metric", "pipes.rond_trip", "--worst"), TYPO),
+        (("{}", "--worst", METRIC[1], *METRIC), "give the metric once: to --worst or to --metric"),
+        (("{}", "--worst"), "--worst needs --metric, or BASE and NEW"),
     ],
-)  # fmt: skip
-def test_a_metric_that_is_not_there(lab, recording, metric, said):
-    assert said in refused(lab, recording.path, "--metric", metric)
-
-
-def test_a_metric_may_follow_worst(lab, recording):
-    said = "no run has samples of pipes.rond_trip"
-    assert said in refused(lab, recording.path, "--worst", "pipes.rond_trip")
-    told = refused(lab, recording.path, "--worst", "pipes.round_trip", *METRIC)
-    assert told.endswith("give the metric once: to --worst or to --metric")
-
-
-def test_worst_alone_is_the_worst_of_the_metric(lab, recording):
-    assert refused(lab, recording.path, "--worst").endswith(
-        "--worst needs --metric, or BASE and NEW"
-    )
-    said = "no run has samples of pipes.rond_trip"
-    assert said in refused(lab, recording.path, "--metric", "pipes.rond_trip", "--worst")
+)
+def test_words_that_name_no_sample(lab, recording, words, said):
+    assert said in refused(lab, *(word.format(recording.path) for word in words))
 
 
 @pytest.mark.parametrize("option", ["--metric", "--worst"])

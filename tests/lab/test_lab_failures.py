@@ -111,31 +111,25 @@ def test_an_emulator_that_fails_is_told_from_a_kernel(lab, tmp_path):
     assert failed(lab)["failure"] == "emulator"
 
 
-def fake_qemu(directory: Path, text: str) -> str:
-    emulator = made_tools.script(directory / "bin/qemu-system-x86_64", text)
-    return f"{emulator.parent}:{os.environ['PATH']}"
+QEMU_7 = "echo QEMU emulator version 7.2.22 '(Debian)'"
 
 
-def test_without_qemu_the_package_is_named(lab, tmp_path):
-    (tmp_path / "empty").mkdir()
-    done = lab.boot(planted.kernel(tmp_path / "k"), PATH=str(tmp_path / "empty"))
+@pytest.mark.parametrize(
+    ("tool", "text", "words", "said"),
+    [
+        ("none", "", (), "apt install qemu-system-x86"),
+        (
+            *("qemu-system-x86_64", QEMU_7, ("--mode", "emulated", "--cpus", "300")),
+            "QEMU 7.2.22 (Debian) emulates at most 255 CPUs; from 9.0 on",
+        ),
+        ("qemu-system-x86_64", QEMU_7, ("--cpus", "2"), "counted on one CPU"),
+    ],
+)
+def test_a_machine_that_no_qemu_here_makes_is_refused(lab, tmp_path, tool, text, words, said):
+    path = made_tools.script(tmp_path / "bin" / tool, text).parent
+    done = lab.boot(planted.kernel(tmp_path / "k"), *words, PATH=str(path))
     assert done.returncode == 2
-    assert "apt install qemu-system-x86" in one_line(done)
-
-
-def test_more_cpus_than_this_qemu_emulates_names_the_version_that_would_do(lab, tmp_path):
-    path = fake_qemu(tmp_path, "echo QEMU emulator version 7.2.22 '(Debian)'")
-    words = ("--mode", "emulated", "--cpus", "300", "--boots", "1", "pipes")
-    kernel = planted.kernel(tmp_path / "k")
-    done = lab("run", "--kernel", f"planted={kernel}", *words, PATH=path)
-    assert done.returncode == 2
-    assert "QEMU 7.2.22 (Debian) emulates at most 255 CPUs; from 9.0 on" in one_line(done)
-
-
-def test_instructions_are_counted_on_one_cpu_only(lab, tmp_path):
-    done = lab.boot(planted.kernel(tmp_path / "k"), "--cpus", "2")
-    assert done.returncode == 2
-    assert "counted on one CPU" in one_line(done)
+    assert said in one_line(done)
 
 
 def test_without_room_for_a_guests_files_nothing_is_recorded(lab, tmp_path, root):

@@ -193,6 +193,15 @@ def test_a_refused_name_is_a_usage_error(lab):
     assert len(done.stderr.splitlines()) == 1
 
 
+def write_index(cache: Path, *releases: str) -> list[str]:
+    """The lab's list of Debian's packages, with these kernels. Returns the names of their packages."""
+    names = [f"linux-image-{release}" for release in releases]
+    index = cache / "klat/lab/apt/index.json"
+    index.parent.mkdir(parents=True)
+    index.write_text(json.dumps([[name, "6.1.9-1", 1] for name in names]))
+    return names
+
+
 @pytest.mark.parametrize(
     ("words", "meant"),
     [
@@ -201,10 +210,7 @@ def test_a_refused_name_is_a_usage_error(lab):
     ],
 )
 def test_a_slip_of_the_pen_is_answered_with_what_was_meant(lab, qemu, words, meant):
-    apt = lab.cache / "klat/lab/apt"
-    apt.mkdir(parents=True)
-    held = [[f"linux-image-6.1.0-9-{rt}amd64", "6.1.9-1", 1] for rt in ("", "rt-")]
-    (apt / "index.json").write_text(json.dumps(held))
+    write_index(lab.cache, "6.1.0-9-amd64", "6.1.0-9-rt-amd64")
     done = lab("run", "--mode", "counted", *words)
     assert done.returncode == 2
     assert f", did you mean '{meant}" in done.stderr and len(done.stderr.splitlines()) == 1
@@ -393,10 +399,8 @@ def test_a_name_is_of_the_newest_build_that_is_complete():
 
 def test_a_build_that_is_kept_can_be_had_after_the_archive_has_a_newer_one(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    lab = tmp_path / "klat/lab"
-    (lab / "apt").mkdir(parents=True)
-    (lab / "apt/index.json").write_text(json.dumps([["linux-image-6.1.0-9-amd64", "6.1.9-1", 1]]))
-    tree = lab / "packages/linux-image-6.1.0-8-amd64_6.1.8-1"
+    write_index(tmp_path, "6.1.0-9-amd64")
+    tree = tmp_path / "klat/lab/packages/linux-image-6.1.0-8-amd64_6.1.8-1"
     (tree / "boot").mkdir(parents=True)
     planted.kernel(tree / "boot/vmlinuz-6.1.0-8-amd64", release="6.1.0-8-amd64")
     (tree / "boot/config-6.1.0-8-amd64").touch()
@@ -418,9 +422,7 @@ def with_commands(directory: Path, **scripts: str) -> str:
 
 
 def test_a_package_that_cannot_be_unpacked_tells_why(lab, tmp_path, qemu):
-    apt = lab.cache / "klat/lab/apt"
-    apt.mkdir(parents=True)
-    (apt / "index.json").write_text(json.dumps([["linux-image-6.1.0-9-amd64", "6.1.9-1", 1]]))
+    write_index(lab.cache, "6.1.0-9-amd64")
     full = "tar: ./boot/vmlinuz: Cannot write: No space left on device"
     last = "dpkg-deb: error: tar subprocess returned error exit status 2"
     unpack = f"echo '{full}' >&2; echo '{last}' >&2; exit 2"
@@ -436,16 +438,13 @@ def test_a_package_that_cannot_be_unpacked_tells_why(lab, tmp_path, qemu):
 
 
 def test_a_build_whose_package_is_gone_is_replaced_by_the_one_before(lab, tmp_path, qemu):
-    apt = lab.cache / "klat/lab/apt"
-    apt.mkdir(parents=True)
-    builds = [[f"linux-image-6.1.0-{n}-amd64", "6.1.9-1", 1] for n in (8, 9)]
-    (apt / "index.json").write_text(json.dumps(builds))
+    builds = write_index(lab.cache, "6.1.0-8-amd64", "6.1.0-9-amd64")
     gone = "E: Failed to fetch http://mirror.example/x_6.1.9-1_amd64.deb  404  Not Found"
     path = with_commands(tmp_path, **{"apt-get": f"echo '{gone}' >&2; exit 100"})
     done = lab("run", "--kernel", "debian:stock", "pipes", PATH=path)
     assert done.returncode == 2
     fetched, left_out = done.stderr.splitlines()[:-1:2], done.stderr.splitlines()[1::2]
-    assert [line.split()[1] for line in fetched] == [build[0] for build in reversed(builds)]
+    assert [line.split()[1] for line in fetched] == builds[::-1]
     assert all(line.endswith("404  Not Found; looking for another build") for line in left_out)
     assert "no kernel debian:stock for amd64; there are" in done.stderr.splitlines()[-1]
 
