@@ -6,7 +6,7 @@ import os
 import secrets
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
@@ -192,19 +192,6 @@ class Attempt:
     def _follow(
         self, begun: Begun, ready: Sequence[Ready], machine: Machine, jobs: int | None
     ) -> int:
-        # Until here Ctrl-C ends klat at once, for example in a download. From here on klat waits for it.
-        with Signals() as signals, cache.work(begun.experiment.identity) as work:
-            return self._boot(begun, ready, machine, jobs, work, signals)
-
-    def _boot(
-        self,
-        begun: Begun,
-        ready: Sequence[Ready],
-        machine: Machine,
-        jobs: int | None,
-        work: Path,
-        signals: Signals,
-    ) -> int:
         planned = begun.experiment
         if jobs is None or planned.mode != "counted":
             # Only counted guests do not disturb each other.
@@ -213,10 +200,32 @@ class Attempt:
                     f"one guest at a time: in mode {planned.mode} they would disturb each other"
                 )
             jobs = len(os.sched_getaffinity(0)) if planned.mode == "counted" else 1
+        limit = _BOOT_LIMIT_S[planned.mode] + _BOOT_LIMIT_OF_CPU_S * (planned.shape.cpus - 1)
+        limit = min(limit, planned.time_limit_s)
+        # Until here Ctrl-C ends klat at once, for example in a download. From here on klat waits for it.
+        with Signals() as signals, cache.work(planned.identity) as work:
+            # Read again: another lab may have been at work on it until now.
+            there = experiment.recorded(planned, begun.output)
+            total = self._say_plan(begun, there, jobs)
+            progress = Progress(total, len(there) * planned.runs_of_boot, sys.stderr)
+            boots = Boots(
+                *(planned, begun.output, ready, machine, min(jobs, _JOBS_MAX), limit),
+                *(self._command, work, progress),
+                lasting=not self._quiet,
+            )
+            failure: KlatError | Stopped | None = None
+            started = time.monotonic()
+            try:
+                boots.run(there, signals)
+            except (KlatError, Stopped) as error:
+                failure = error
+            return self._tell(begun, boots, time.monotonic() - started, failure)
+
+    def _say_plan(self, begun: Begun, there: Mapping[int, Path], jobs: int) -> int:
+        """Say what will be booted. `there` are the recorded sessions; KlatError if one is damaged. Returns the number
+        of all runs."""
+        planned = begun.experiment
         schedule = planned.schedule()
-        total = len(schedule) * planned.runs_of_boot
-        # Read again: another lab may have been at work on it until now.
-        there = experiment.recorded(planned, begun.output)
         for boot in schedule:
             if boot.number in there:
                 collect.check_whole(there[boot.number], planned.plan(boot))
@@ -229,26 +238,7 @@ class Attempt:
         )
         for label, release in zip(planned.labels, planned.releases):
             self.say(f"  {label}: {release}")
-        failure: KlatError | Stopped | None = None
-        started = time.monotonic()
-        limit = _BOOT_LIMIT_S[planned.mode] + _BOOT_LIMIT_OF_CPU_S * (planned.shape.cpus - 1)
-        boots = Boots(
-            planned,
-            begun.output,
-            ready,
-            machine,
-            min(jobs, _JOBS_MAX),
-            min(limit, planned.time_limit_s),
-            self._command,
-            work,
-            Progress(total, len(there) * planned.runs_of_boot, sys.stderr),
-            lasting=not self._quiet,
-        )
-        try:
-            boots.run(there, signals)
-        except (KlatError, Stopped) as error:
-            failure = error
-        return self._tell(begun, boots, time.monotonic() - started, failure)
+        return len(schedule) * planned.runs_of_boot
 
     def _tell(
         self, begun: Begun, boots: Boots, elapsed: float, failure: KlatError | Stopped | None
