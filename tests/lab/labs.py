@@ -96,6 +96,17 @@ def static_program(name: str) -> Path:
     return path
 
 
+def pipes_with_write(source: Path, programs: Path, option: str) -> Path:
+    """Makes a directory with a pipes whose write() is the __wrap_write() of this source. Returns the directory."""
+    programs.mkdir()
+    static = ROOT / "build/static"
+    objects = (*static.glob("pipes/*.o"), source, static / "libklat.a")
+    linked = ("-static", "-Wl,--wrap=write", "-o", programs / "pipes")
+    libraries = ("-lnuma", "-ljansson", "-lmd", "-lm")
+    subprocess.run(["gcc", option, *linked, *objects, *libraries], check=True)
+    return programs
+
+
 class Lab:
     """klat lab, with a cache and programs of the test's own."""
 

@@ -8,17 +8,7 @@ from test_lab_boots import CLOCK, klat, lab_run
 
 pytestmark = pytest.mark.slow
 
-SHORT = (
-    "--mode",
-    "counted",
-    "--boots",
-    "1",
-    "--runs",
-    "12",
-    "--iterations",
-    "150",
-    *CLOCK,
-)
+SHORT = ("--mode", "counted", "--boots", "1", "--runs", "12", "--iterations", "150", *CLOCK)
 ON_ONE_CPU = ("messages.cpus=0,0", "transport.cpus=0,0", "transport.wait=block")
 PROGRAMS = ("pipes", "cv", "tlbflush", "timer", "network", "switch", "syscall")
 

@@ -2,13 +2,12 @@
 
 import json
 import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
-from labs import ROOT
+from labs import pipes_with_write
 from test_lab_boots import CLOCK, KERNELS, LABELS, klat, lab_run, session_of
 
 from klat.explain import explanation, windows
@@ -177,19 +176,9 @@ def delayed(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     where = tmp_path_factory.mktemp("delayed")
     sessions = []
     for turns in (1, 65):
-        programs = where / f"programs-{turns}"
-        programs.mkdir()
         source = where / f"delayed-{turns}.S"
         source.write_text(DELAYED_WRITE.replace("{turns}", str(turns)))
-        static = ROOT / "build/static"
-        subprocess.run(
-            [
-                *("gcc", "-g", "-static", "-Wl,--wrap=write", "-o", programs / "pipes"),
-                *(*static.glob("pipes/*.o"), source, static / "libklat.a"),
-                *("-lnuma", "-ljansson", "-lmd", "-lm"),
-            ],
-            check=True,
-        )
+        programs = pipes_with_write(source, where / f"programs-{turns}", "-g")
         output = where / str(turns)
         kernel = ("--kernel", "debian:stock")
         words = (*kernel, *RECORDED, "--output", output, "pipes")
