@@ -140,8 +140,8 @@ def _plan(arguments: argparse.Namespace) -> int:
     check_code(benchmarks, loader.tools)
     sets = _session_options.parameter_sets(arguments, benchmarks, profile=arguments.profile)
     profile = PROFILES[arguments.profile] if arguments.profile else None
-    loads = _loads(arguments)
-    for load in choices.different_loads(loads):
+    loads = choices.loads_of(arguments.load, arguments.profile)
+    for load in loads:
         choices.checked_load(None if load == IDLE else load)
     entries = loader.entries()
     settings = _settings(arguments, entries, loader.left_out())
@@ -230,19 +230,11 @@ def _copy_target(text: str | None) -> str | None:
     return text if ":" in text.partition("/")[0] else str(Path(text).absolute())
 
 
-def _loads(arguments: argparse.Namespace) -> Sequence[str]:
-    from klat.running.loads import IDLE
-
-    profile = PROFILES[arguments.profile] if arguments.profile else None
-    loads: Sequence[str] = arguments.load or (profile.loads if profile else [IDLE])
-    return loads
-
-
 def labels_of(arguments: argparse.Namespace) -> list[str]:
     """The labels of the campaign's sessions."""
     from klat.campaign.boot_sessions import label_under
 
-    loads = choices.different_loads(_loads(arguments))
+    loads = choices.loads_of(arguments.load, arguments.profile)
     names = ["", *(f"-{name}" for name, _ in arguments.setting)]
     labels = [f"{label}{name}" for label, _ in arguments.kernel for name in names]
     return [label_under(label, load, loads) for label in labels for load in loads]
@@ -280,9 +272,8 @@ def _settings(
                 )
             settings.append(BootSetting(f"{label}-{name}", entry.identity, words))
     labels = labels_of(arguments)
-    folded = [
-        label.casefold() for label in labels
-    ]  # as the FAT file system of a boot partition does
+    # As the FAT file system of a boot partition does.
+    folded = [label.casefold() for label in labels]
     for label in labels:
         if folded.count(label.casefold()) > 1:
             raise KlatError(f"two kernels, settings or loads would have the same label, {label!r}")

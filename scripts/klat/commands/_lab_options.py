@@ -131,12 +131,9 @@ def request(
 
     if not arguments.kernel:
         raise KlatError("which kernel: --kernel debian:stock, or NAME=path/to/KERNEL")
-    if profile:
-        loads, named = [*PROFILES[profile].loads], PROFILES[profile].benchmarks
-    else:
-        loads, named = [IDLE], suite.default_benchmarks(shape.cpus)
-    loads = choices.different_loads(arguments.load) or loads
-    named = arguments.benchmarks or named
+    loads = choices.loads_of(arguments.load, profile)
+    usual = PROFILES[profile].benchmarks if profile else suite.default_benchmarks(shape.cpus)
+    named = arguments.benchmarks or usual
     wanted = [] if named == ["all"] else named
     loaded = [load for load in loads if load != IDLE]
     chosen = architecture(arguments)

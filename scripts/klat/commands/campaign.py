@@ -85,8 +85,8 @@ def add_parser(subparsers: Any) -> None:
     _campaign_state.add_boot_options(kernels)
     _campaign_plan.add_parser(actions)
     for name, function, summary, more in (
-        ("check", _check, "boot each kernel once, then one that panics", _CHECK),
-        ("start", _start, "start the campaign; the machine reboots at once", _START),
+        ("check", _begin, "boot each kernel once, then one that panics", _CHECK),
+        ("start", _begin, "start the campaign; the machine reboots at once", _START),
         ("pause", _pause, "finish the boot under way, and return to the default kernel", _PAUSE),
         ("resume", _resume, "continue after a pause, or after an early end", _RESUME),
         ("abort", _abort, "end the campaign at once, and remove what klat added", _ABORT),
@@ -122,19 +122,13 @@ def _kernels(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _check(arguments: argparse.Namespace) -> int:
-    return _begin("check", is_check=True)
-
-
-def _start(arguments: argparse.Namespace) -> int:
-    return _begin("start", is_check=False)
-
-
-def _begin(action: str, is_check: bool) -> int:
+def _begin(arguments: argparse.Namespace) -> int:
+    """klat campaign check, or start."""
     from klat.campaign.campaign_file import ENDED, PLANNED, read_campaign
     from klat.campaign.boot_sessions import check_space
 
-    _campaign_state.need_root(action)
+    _campaign_state.need_root(arguments.action)
+    is_check = arguments.action == "check"
     campaign = read_campaign(_campaign_state.STATE)
     checked = campaign.is_check and campaign.phase == ENDED
     if campaign.phase != PLANNED and not checked:

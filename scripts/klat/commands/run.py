@@ -125,9 +125,8 @@ def _loads(arguments: argparse.Namespace) -> list[str | None]:
     """The load of each session, None for no load."""
     from klat.running.loads import IDLE
 
-    default = PROFILES[arguments.profile].loads if arguments.profile else [IDLE]
-    typed = choices.different_loads(arguments.load) or default
-    return [None if load == IDLE else choices.checked_load(load) for load in typed]
+    chosen = choices.loads_of(arguments.load, arguments.profile)
+    return [None if load == IDLE else choices.checked_load(load) for load in chosen]
 
 
 def _labels(arguments: argparse.Namespace, loads: Sequence[str | None]) -> list[str]:

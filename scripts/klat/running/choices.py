@@ -96,6 +96,12 @@ def different_loads(typed: Sequence[str]) -> list[str]:
     return list(typed)
 
 
+def loads_of(typed: Sequence[str], profile: str | None) -> list[str]:
+    """The loads as typed, or else those of the profile, or else none."""
+    usual = PROFILES[profile].loads if profile else [loads.IDLE]
+    return different_loads(typed) or list(usual)
+
+
 def plain(name: str, value: str) -> str:
     """The value of an option, as a plan can hold it."""
     if not value or '"' in value or not value.isprintable():
