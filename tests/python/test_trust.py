@@ -87,8 +87,7 @@ def test_both_sessions_of_two_settings_must_be_trusted(klat):
 
 @pytest.mark.parametrize("command", (["run"], ["ab", "--a", "a", "--b", "b"]), ids=lambda c: c[0])
 def test_a_new_session_takes_no_trust(klat, command):
-    done = klat(*command, "--trust", "pipes")
-    assert done.returncode == 2 and "--trust needs --resume" in done.stderr
+    assert "--trust needs --resume" in klat.refused(*command, "--trust", "pipes")
 
 
 def test_the_advice_to_resume_repeats_the_trust(klat, session):
