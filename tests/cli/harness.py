@@ -385,6 +385,11 @@ class Session:
         return list(struct.unpack_from(f"<{n}Q", data, 8 * first))
 
 
+def next_session(directory: Path) -> Session:
+    """One that is not there yet, for a test that records again where the machine was noisy."""
+    return Session(directory / str(len(list(directory.iterdir()))))
+
+
 def injected(iteration: int) -> bool:
     """Whether `--inject` has it spin."""
     return iteration.bit_count() % 2 == 1

@@ -174,17 +174,6 @@ def test_select_says_how_many_it_can_watch():
     evidence("--backend", "select", "--pairs", "1000", "--iterations", "1")
 
 
-def test_the_limit_on_open_files_is_raised_or_said():
-    small = ("--pairs", "300", "--active", "1", "--writes", "10", "--iterations", "1", "--quiet")
-    limited = ["prlimit", "--nofile=100:700", "--", harness.path_of("eventloop"), *small]
-    assert command(limited).status in (harness.MEASURED, UNTRUSTED)
-    limited[1] = "--nofile=100:600"
-    done = command(limited)
-    assert_one_line(done, "eventloop", SKIPPED)
-    assert "needs 664 open files, and the hard limit is 600" in done.err
-    assert command([*limited, "--descriptor", "eventfd"]).status in (harness.MEASURED, UNTRUSTED)
-
-
 URING = ("io_uring-poll", "io_uring-read")
 # More than a ring takes at once, so that requests go to the kernel while there are more to make.
 MANY = ("--pairs", "3000", "--active", "10", "--writes", "500", "--iterations", "2")

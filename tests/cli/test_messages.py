@@ -1,14 +1,12 @@
 """What holds for messages alone; tests/cli/test_program_*.py hold it to what holds for every program."""
 
-import json
 import os
 from pathlib import Path
 from typing import Any
 
-import harness
 import pytest
-from harness import SKIPPED, UNTRUSTED, Session, assert_one_line, command, json_of, measured
-from harness import path_of, run, until, works
+from harness import SKIPPED, Session, assert_one_line, command, json_of, measured
+from harness import run, until, works
 
 pytestmark = pytest.mark.alone
 
@@ -157,21 +155,6 @@ def test_a_lost_wake_up_would_hang_and_none_does(two_cpus):
 def test_too_many_spinning_threads_for_the_cpus_are_skipped():
     done = run("messages", "--mode", "star", "--threads", "9000", "--wake", "spin")
     assert_one_line(done, "messages", SKIPPED)
-
-
-def test_the_limit_of_descriptors_is_told():
-    words = ["prlimit", "--nofile=100", path_of("messages"), "--mode", "star", "--threads", "100"]
-    done = command(words)
-    assert_one_line(done, "messages", SKIPPED)
-    assert "open files, and the hard limit is 100" in done.err
-
-
-def test_a_soft_limit_of_descriptors_is_raised():
-    words = ["prlimit", "--nofile=50:4096", path_of("messages"), "--mode", "star", *QUICK]
-    done = command([*words, "--threads", "100", *ONE_CPU, "--json"])
-    assert done.status in (harness.MEASURED, UNTRUSTED), str(done)
-    found = json.loads(done.out)["evidence"]["counts"]
-    assert found["messages"] == 200 * found["observed"]
 
 
 def test_the_limit_of_threads_is_told(published, as_nobody):

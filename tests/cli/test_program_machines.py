@@ -130,16 +130,41 @@ def fill_descriptors() -> None:
         os.dup2(0, number)
 
 
-@pytest.mark.parametrize("limit", [7, 12, 40, 0])
-def test_too_few_descriptors_for_the_evidence_are_a_skip(limit):
-    words = [harness.path_of("timer"), "--iterations", "20"]
-    done = (
-        command(["prlimit", f"--nofile={limit}", *words])
-        if limit
-        else command(words, preexec_fn=fill_descriptors, close_fds=False)
-    )
-    assert_skipped(done, "timer")
-    assert "open files, and the hard limit is" in done.err
+LOOP = "eventloop --pairs 300 --active 1 --writes 10 --iterations 1"
+STAR = "messages --mode star --threads 100"
+LIMIT = "open files, and the hard limit is"
+
+
+@pytest.mark.parametrize(
+    "line, limits, said",
+    [
+        *(("timer --iterations 20", str(limit), f"{LIMIT} {limit}") for limit in (7, 12, 40)),
+        (LOOP, "100:600", f"needs 664 {LIMIT} 600"),
+        (LOOP, "100:700", ""),
+        (f"{LOOP} --descriptor eventfd", "100:600", ""),
+        (STAR, "100", f"{LIMIT} 100"),
+        (f"{STAR} --cpus 1,1 --iterations 100 --warmup 10", "50:4096", ""),
+    ],
+)
+def test_the_limit_of_descriptors_is_raised_or_said(line, limits, said):
+    program, *options = line.split()
+    words = ["prlimit", f"--nofile={limits}", path_of(program), *options]
+    if said:
+        done = command(words)
+        assert_one_line(done, program, SKIPPED)
+        assert said in done.err
+        return
+    done = command([*words, "--json"])
+    assert done.status in (MEASURED, UNTRUSTED), str(done)
+    counts = harness.json_of(done)["evidence"]["counts"]
+    assert program != "messages" or counts["messages"] == 200 * counts["observed"]
+
+
+def test_descriptors_that_a_parent_left_open_are_counted():
+    words = [path_of("timer"), "--iterations", "20"]
+    done = command(words, preexec_fn=fill_descriptors, close_fds=False)
+    assert_one_line(done, "timer", SKIPPED)
+    assert LIMIT in done.err
 
 
 def test_a_file_that_may_not_grow_is_an_error(tmp_path):

@@ -143,7 +143,7 @@ def test_a_batch_is_of_as_many_calls_as_it_says():
 @pytest.mark.alone
 def test_a_spin_in_the_batch_is_recovered(tmp_path):
     def attempt() -> str:
-        session = Session(tmp_path / str(len(list(tmp_path.iterdir()))))
+        session = harness.next_session(tmp_path)
         options = ("--batch", "10", "--inject", "10000", "--iterations", "3000")
         works("syscall", *options, "--quiet", "--record", session.path)
         row = session.rows[1]

@@ -118,7 +118,7 @@ def test_response_counts_from_when_a_message_was_due(tmp_path):
     """An answer with a spin takes longer than an interval, so that the message after it leaves late."""
 
     def attempt() -> str:
-        session = Session(tmp_path / str(len(list(tmp_path.iterdir()))))
+        session = harness.next_session(tmp_path)
         options = ("--rate", "6000", "--inject", "200000", "--iterations", "1000")
         works("transport", *options, "--record", session.path, "--quiet")
         rows = {row["metric"]: session.samples(row) for row in session.rows}
@@ -278,7 +278,7 @@ def test_a_message_that_udp_loses_is_counted_and_sent_again(wait, tmp_path):
     options = ("--transport", "udp", "--wait", wait, "--drop-every", "40", "--touch", "write")
 
     def attempt() -> str:
-        session = Session(tmp_path / str(len(list(tmp_path.iterdir()))))
+        session = harness.next_session(tmp_path)
         found = result(*options, "--record", str(session.path))
         counted = found["evidence"]["counts"]
         again = 20 * session.info["tsc"]["khz"]
@@ -559,6 +559,19 @@ def test_a_stranger_at_the_port_is_no_peer(port):
             assert_one_line(done_of(process), "transport", harness.FAILED)
 
 
+@contextlib.contextmanager
+def two_at_work(port: int, victim: str, *options: str) -> Iterator[list[subprocess.Popen[bytes]]]:
+    """A listener and a connector in mid message, the victim first."""
+    words = [path_of("transport"), "--connect", f"127.0.0.1:{port}", "--cpus", "1", *options]
+    with (
+        listening(port, *options) as listener,
+        subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as connector,
+    ):
+        time.sleep(0.7)
+        assert listener.poll() is None and connector.poll() is None, done_of(connector).err
+        yield [listener, connector] if victim == "listener" else [connector, listener]
+
+
 VICTIMS = combined(INTERNET, ["spin", "block"], ["listener", "connector"])
 
 
@@ -566,16 +579,9 @@ VICTIMS = combined(INTERNET, ["spin", "block"], ["listener", "connector"])
 def test_a_program_that_vanishes_in_mid_message_is_told_by_the_other(transport, wait, victim, port):
     options = ("--transport", transport, "--wait", wait, "--bytes", "8000000")
     many = ("--iterations", "100000")
-    with listening(port, *options, *many) as listener:
-        words = [path_of("transport"), "--connect", f"127.0.0.1:{port}", "--cpus", "1"]
-        with subprocess.Popen(
-            [*words, *options, *many], stdout=subprocess.PIPE, stderr=subprocess.PIPE
-        ) as connector:
-            time.sleep(0.7)
-            first, second = (listener, connector) if victim == "listener" else (connector, listener)
-            assert first.poll() is None and second.poll() is None, done_of(second).err
-            first.kill()
-            assert_one_line(done_of(second), "transport", harness.FAILED)
+    with two_at_work(port, victim, *options, *many) as (first, second):
+        first.kill()
+        assert_one_line(done_of(second), "transport", harness.FAILED)
 
 
 @pytest.mark.parametrize("transport, wait, victim", VICTIMS)
@@ -585,14 +591,7 @@ def test_a_program_that_falls_silent_in_mid_message_is_given_up_after_the_time_g
     """As a machine that loses its network: nothing says that it is gone."""
     options = ["--transport", transport, "--wait", wait, "--bytes", "8000000", "--wait-for", "1"]
     options += ["--iterations", "100000"]
-    words = [path_of("transport"), "--connect", f"127.0.0.1:{port}", "--cpus", "1", *options]
-    with (
-        listening(port, *options) as listener,
-        subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as connector,
-    ):
-        time.sleep(0.7)
-        silent, other = (listener, connector) if victim == "listener" else (connector, listener)
-        assert silent.poll() is None and other.poll() is None, done_of(other).err
+    with two_at_work(port, victim, *options) as (silent, other):
         for pid in harness.descendants(silent.pid):
             os.kill(pid, signal.SIGSTOP)
         since = time.monotonic()
