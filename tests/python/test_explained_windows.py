@@ -23,6 +23,19 @@ def stamps_of(trace: Trace) -> Stamps:
     return Stamps(trace, [BEGIN], [END])
 
 
+def located(
+    made: MadeTrace, place: Path, runs: list[RecordedRun], mean_of: int = 0
+) -> tuple[Stamps, Sequence[Sequence[Sample]]]:
+    """The samples of the runs, each the mean of so many windows. 0: from a deadline on."""
+    stamps = stamps_of(made.read(place))
+    if mean_of:
+        found = windows.find(stamps, runs, mean_of)
+    else:
+        found = windows.from_deadline(stamps, runs)
+    assert found
+    return stamps, found
+
+
 def rows(found: Sequence[Sequence[Sample]] | None) -> list[list[list[int]]] | None:
     """The row at which each window ends."""
     return found and [[[w.end for w in s.windows] for s in samples] for samples in found]
@@ -87,9 +100,7 @@ def test_a_sample_can_begin_at_an_earlier_stamp_of_a_spinner(made, tmp_path, sam
     made.stamp(BEGIN, 0, 0)
     made.stamp(BEGIN, 0, 10, 100)
     made.stamp(END, 0, 7)
-    stamps = stamps_of(made.read(tmp_path))
-    found = windows.find(stamps, [run(sample)], 1)
-    assert found
+    stamps, found = located(made, tmp_path, [run(sample)], 1)
     ((window,),) = [found[0][0].windows]
     assert (window.earlier, stamps.instructions(window)) == (earlier, sample)
     assert stamps.ordinals(window) == (100 - earlier, 101)
@@ -106,9 +117,7 @@ def test_what_idle_time_skipped_completes_a_sample(made, tmp_path):
     block = made.block(0x1000, 7)
     halting = made.path(*whole(block), *idle(), *whole(block))
     made.window(14, halting)
-    stamps = stamps_of(made.read(tmp_path))
-    found = windows.find(stamps, [run(1000)], 1)
-    assert found
+    stamps, found = located(made, tmp_path, [run(1000)], 1)
     (content,) = windows.contents(stamps, found[0][0], deadline=False)
     assert content.idle == 1000 - 14
     assert windows.find(stamps, [run(13)], 1) is None
@@ -118,9 +127,8 @@ def test_a_path_that_was_not_kept_is_known_as_such(made, tmp_path):
     block = made.block(0x1000, 7)
     made.window(7, made.path(*whole(block)))
     made.window(7)
-    stamps = stamps_of(made.read(tmp_path))
-    found = windows.find(stamps, [run(7, 7)], 1)
-    assert found and [stamps.kept(sample.windows[0]) for sample in found[0]] == [True, False]
+    stamps, found = located(made, tmp_path, [run(7, 7)], 1)
+    assert [stamps.kept(sample.windows[0]) for sample in found[0]] == [True, False]
 
 
 def test_idle_time_is_known_of_a_path_that_was_not_kept(made, tmp_path):
@@ -137,9 +145,7 @@ LENGTHS = (3, 5, 1)
 def deadline_content(made: MadeTrace, place: Path, sample: int) -> windows.Content:
     a, b, c = (made.block(0x1000 * n, length) for n, length in enumerate(LENGTHS, start=1))
     made.window(28, made.path(*whole(a, 4), *whole(b), *whole(c), *whole(b, 2)))
-    stamps = stamps_of(made.read(place))
-    found = windows.from_deadline(stamps, [run(sample)])
-    assert found
+    stamps, found = located(made, place, [run(sample)])
     (content,) = windows.contents(stamps, found[0][0], deadline=True)
     return content
 
@@ -169,9 +175,7 @@ def test_a_sample_is_cut_at_its_deadline_to_the_instruction(made, tmp_path, samp
 def test_a_deadline_in_idle_time_takes_the_rest_from_it(made, tmp_path):
     block = made.block(0x1000, 7)
     made.window(21, made.path(*whole(block), *idle(), *whole(block, 2)))
-    stamps = stamps_of(made.read(tmp_path))
-    found = windows.from_deadline(stamps, [run(60)])
-    assert found
+    stamps, found = located(made, tmp_path, [run(60)])
     (content,) = windows.contents(stamps, found[0][0], deadline=True)
     assert (len(executed(content.before)), len(executed(content.items)), content.idle) == (
         7,
@@ -187,9 +191,7 @@ def test_the_typical_sample_is_the_commonest_path_of_the_median_length(made, tmp
     taken = [1, 2, 2, 2, 0, 0, 3, 3, 3, 3]
     for number in taken:
         made.window(lengths[number], paths[number])
-    stamps = stamps_of(made.read(tmp_path))
-    found = windows.find(stamps, [run(*(lengths[number] for number in taken))], 1)
-    assert found
+    stamps, found = located(made, tmp_path, [run(*(lengths[number] for number in taken))], 1)
     sample, kinds = explanation.choose_typical(stamps, found, 7, deadline=False)
     assert list(stamps.paths(sample.windows[0])) == [paths[2]]
     assert [(kind.ticks, kind.count) for kind in kinds] == [(8, 4), (7, 3), (6, 2), (7, 1)]
@@ -199,9 +201,7 @@ def test_the_typical_sample_of_two_windows_has_the_median_as_their_mean(made, tm
     path = made.path(*whole(made.block(0x1000, 5)))
     for length in (5, 6, 5, 5, 9, 9):
         made.window(length, path)
-    stamps = stamps_of(made.read(tmp_path))
-    found = windows.find(stamps, [run(5, 5, 9)], 2)
-    assert found
+    stamps, found = located(made, tmp_path, [run(5, 5, 9)], 2)
     sample, _ = explanation.choose_typical(stamps, found, 9, deadline=False)
     assert sample.ticks == 18
 
@@ -218,9 +218,7 @@ def test_a_sample_is_in_doubt_if_a_window_of_another_path_can_be_the_sample(
     made.window(7, 1)
     for _ in range(behind):
         made.window(7, 1)
-    stamps = stamps_of(made.read(tmp_path))
-    found = windows.find(stamps, [run(30, 7)], 1)
-    assert found
+    stamps, found = located(made, tmp_path, [run(30, 7)], 1)
     first, second = found[0]
     assert len(windows.rivals(stamps, first)) == 1
     assert len(windows.rivals(stamps, second)) == behind
@@ -238,9 +236,7 @@ def test_the_number_of_windows_decides_only_if_the_samples_are_the_first_ones(
     paths = [made.path(*whole(made.block(address, 30))) for address in (0x1000, 0x2000)]
     for length in lengths:
         made.window(length, paths.pop(0) if length == 30 else 0)
-    stamps = stamps_of(made.read(tmp_path))
-    found = windows.find(stamps, [run(30, 7)], 1)
-    assert found
+    stamps, found = located(made, tmp_path, [run(30, 7)], 1)
     assert bool(explanation.doubt(stamps, found[0][0], SYMBOLS, False)) == doubted
 
 
@@ -252,9 +248,7 @@ def test_metrics_that_share_stamps_keep_their_place_in_an_iteration(made, tmp_pa
         made.window(7, 0)
         made.window(30, paths[number])
         made.window(8, 0)
-    stamps = stamps_of(made.read(tmp_path))
-    found = windows.find(stamps, [run(30, warmup=1)], 1)
-    assert found
+    stamps, found = located(made, tmp_path, [run(30, warmup=1)], 1)
     assert [list(stamps.paths(s.windows[0])) for s in found[0]] == [[paths[1]]]
     assert not explanation.doubt(stamps, found[0][0], SYMBOLS, False)
 
@@ -263,9 +257,7 @@ def test_samples_in_idle_time_that_fit_in_several_ways_are_in_doubt(made, tmp_pa
     blocks = [made.block(0x1000 * number, 10 + number) for number in range(1, 4)]
     for number, block in enumerate(blocks, start=1):
         made.window(10 + number, made.path(*whole(block), *idle()))
-    stamps = stamps_of(made.read(tmp_path))
-    found = windows.find(stamps, [run(900, 1000)], 1)
-    assert found
+    stamps, found = located(made, tmp_path, [run(900, 1000)], 1)
     assert all(explanation.doubt(stamps, sample, SYMBOLS, False) for sample in found[0])
 
 
@@ -292,9 +284,7 @@ def test_an_interrupt_must_follow_a_deadline(made, tmp_path, before, idles, afte
     words += idle() if idles else ()
     words += [word for address in after for word in whole(made.block(address, 7))]
     made.window(21, made.path(*words))
-    stamps = stamps_of(made.read(tmp_path))
-    found = windows.from_deadline(stamps, [run(sample)])
-    assert found
+    stamps, found = located(made, tmp_path, [run(sample)])
     assert bool(explanation.doubt(stamps, found[0][0], SYMBOLS, True)) == doubted
 
 
@@ -305,9 +295,7 @@ def test_a_kernel_that_halts_with_interrupts_masked_runs_on_before_the_interrupt
     pages, timer = (whole(made.block(address, 7)) for address in (PAGES, TIMER))
     switched = switch(2, "other") if switches else []
     made.window(21, made.path(*pages, *idle(), *pages, *switched, *timer))
-    stamps = stamps_of(made.read(tmp_path))
-    found = windows.from_deadline(stamps, [run(60)])
-    assert found
+    stamps, found = located(made, tmp_path, [run(60)])
     doubt = explanation.doubt(stamps, found[0][0], SYMBOLS, True, halts_masked=True)
     assert bool(doubt) == switches
 
