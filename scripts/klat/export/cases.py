@@ -14,7 +14,7 @@ from klat.compare.verdicts import Verdict
 from klat.record.session import NOT_MEASURABLE, printable
 from klat.report.text import wording
 from klat.report.over_machines import machine_names, over_machines_explanations
-from klat.report.notes import nothing_shared
+from klat.report.notes import nothing_shared, side_notes
 
 PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
 _REFUSED = (Verdict.NOT_COMPARABLE.value,) * 2
@@ -49,34 +49,21 @@ def groups(comparison: Comparison) -> list[Group]:
     names = machine_names(comparison)
     made = []
     over = tuple(_over_machines(o, comparison) for o in comparison.over_machines if o.judgement)
+    terms = ("terms", " ".join(wording.terms(comparison)))
     if over:
-        terms = (("terms", " ".join(wording.terms(comparison))),)
-        made.append(Group("over machines", terms, over))
+        made.append(Group("over machines", (terms,), over))
     for against in comparison.against:
         title = f"{against.new.label} against {against.base.label}"
         if against.machine:
             title += f" on machine {names[against.machine]}"
-        heading = tuple(_heading(against, comparison))
-        made.append(Group(title, heading, tuple(cases(against, comparison))))
+        sides = (("BASE", wording.side(against.base)), ("NEW", wording.side(against.new)))
+        notes = ((n.label, n.text) for n in side_notes(against) if n.tone != "refused")
+        cases = list(_cases(against, comparison))
+        if not cases:
+            why = nothing_shared(against).removesuffix(".")
+            cases = [Case("klat.compare", "anything in common", SKIPPED, *_REFUSED, why, ())]
+        made.append(Group(title, (*sides, *notes, terms), tuple(cases)))
     return made
-
-
-def cases(against: Against, comparison: Comparison) -> list[Case]:
-    listed = list(_cases(against, comparison))
-    if not listed:
-        why = nothing_shared(against).removesuffix(".")
-        listed = [Case("klat.compare", "anything in common", SKIPPED, *_REFUSED, why, ())]
-    return listed
-
-
-def _heading(against: Against, comparison: Comparison) -> list[tuple[str, str]]:
-    return [
-        ("BASE", wording.side(against.base)),
-        ("NEW", wording.side(against.new)),
-        *(("allowed, though it differs", c.sentence()) for c in against.accepted),
-        *(("note", caution) for caution in against.cautions),
-        ("terms", " ".join(wording.terms(comparison))),
-    ]
 
 
 def _cases(against: Against, comparison: Comparison) -> Iterator[Case]:

@@ -27,7 +27,7 @@ Value = Callable[[Judgement], Any]
 class ResultColumn:
     """What reports show of each result.
 
-    `values` has the columns of CSV and the keys of JSON, by name. They have full precision. A column with
+    `values` has the columns of CSV and the keys of JSON, by name. They have full precision.
     With `shown`, the tables of text, Markdown and pages have the column, too: `text` returns its cell.
     """
 

@@ -28,7 +28,7 @@ class Word:
 class Column:
     """A column of a table. An overview has only the columns with `overview`, and that of a terminal only those with
     `brief`. `below`: in a form whose cells have two lines, the text is the second line of the column before.
-    `cut`: a terminal that is too narrow leaves out the end of the text, instead of writing a second table.
+    `wraps`, of the last column: a terminal continues its text on the next line, instead of writing a second table.
     """
 
     title: str
