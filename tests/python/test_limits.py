@@ -293,6 +293,20 @@ def test_summary_says_that_runs_left_out_are_above(limited, klat):
     assert "left out: 1 run with samples above the limit" in words(out)
 
 
+@pytest.mark.parametrize(
+    ("metrics", "status", "name"),
+    [({"lateness": [900]}, "invalid", "timer.lateness"), (None, "error", "timer")],
+)
+def test_a_metric_of_which_no_run_counts_is_not_within(limited, klat, metrics, status, name):
+    path = limited("rt", clean())
+    timer = {"benchmark": "timer", "params": "method=signal", "status": status, "reason": "moved"}
+    again(path / "0").run(metrics, run=9, **timer)
+    ended, out, _ = klat("summary", path, "--limit", "100us")
+    assert ended == 3 and f"1 within, 1 without a run that counts ({name})" in words(out)
+    ended, out, _ = klat("summary", path, "--limit", "100us", "--format", "json")
+    assert json.loads(out)["status"] == ended == 3
+
+
 def test_periods_without_a_sample_are_named(limited, klat):
     path = limited("rt", clean())
     late = again(path / "0")

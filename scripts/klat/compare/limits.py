@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from klat.base.errors import KlatError
@@ -293,12 +293,13 @@ def _seconds(side: SamplesAbove, factor: float) -> float | None:
 @dataclass(frozen=True)
 class LabelLimits:
     """The limit of each measurement with a run that counts. `family` is the number of tests that the correction
-    is for."""
+    is for. `without_figure` names the metrics of settings of which no run counts."""
 
     limit: Limit
     rules: Rules
     family: int
     sides: dict[Measurement, SideLimit]
+    without_figure: tuple[str, ...] = ()
 
     def of_setting(self, setting: Setting) -> list[tuple[Measurement, SideLimit]]:
         measured = setting.measurements.values()
@@ -310,10 +311,11 @@ class LabelLimits:
 
     @property
     def status(self) -> int:
-        """The exit status: 1 if any verdict is exceeded, else 3 if any is cannot tell, else 0."""
+        """The exit status: 1 if any verdict is exceeded, else 3 if any is cannot tell or has no figure, else 0."""
         if self.verdicts[Verdict.EXCEEDED]:
             return REGRESSION
-        return INCONCLUSIVE if self.verdicts[Verdict.CANNOT_TELL] else NO_REGRESSION
+        is_open = self.verdicts[Verdict.CANNOT_TELL] or self.without_figure
+        return INCONCLUSIVE if is_open else NO_REGRESSION
 
 
 def label_limits(labels: Sequence[Dataset], limit: Limit, rules: Rules) -> LabelLimits:
@@ -327,4 +329,15 @@ def label_limits(labels: Sequence[Dataset], limit: Limit, rules: Rules) -> Label
     above = [samples_above(m.runs, limit, m.unusable) for m in measured]
     sides, _ = judged(above, limit, rules)
     family = sum(side.p is not None for side in sides)
-    return LabelLimits(limit, rules, family, dict(zip(measured, sides)))
+    uncounted = [name for label in labels for name in _without_figure(label.settings)]
+    return LabelLimits(limit, rules, family, dict(zip(measured, sides)), tuple(uncounted))
+
+
+def _without_figure(settings: Sequence[Setting]) -> Iterator[str]:
+    for setting in settings:
+        benchmark = printable(setting.benchmark)
+        if not (setting.measurements or setting.usable_runs):
+            yield benchmark
+        for metric, measurement in setting.measurements.items():
+            if not (measurement.runs or measurement.unmeasurable):
+                yield f"{benchmark}.{printable(metric)}"

@@ -197,8 +197,12 @@ def label_table(label: Dataset, limits: LabelLimits) -> Table:
 
 
 def label_verdicts(limits: LabelLimits) -> str:
-    """`2 within, 1 exceeded`."""
-    return ", ".join(f"{limits.verdicts[v]:,} {v.value}" for v in Verdict if limits.verdicts[v])
+    """`2 within, 1 exceeded, 1 without a run that counts (timer.lateness)`."""
+    words = [f"{limits.verdicts[v]:,} {v.value}" for v in Verdict if limits.verdicts[v]]
+    if names := limits.without_figure:
+        shown = dict.fromkeys(names)
+        words.append(f"{len(names):,} without a run that counts ({', '.join(shown)})")
+    return ", ".join(words)
 
 
 def cell_sentences(cell: Cell) -> Iterator[str]:
