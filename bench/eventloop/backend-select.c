@@ -18,7 +18,7 @@ static int watch(struct loop *loop)
 	selected->above = 0;
 	for (struct pair *pair = loop->pairs; pair < loop->end; pair++) {
 		if (pair->in >= FD_SETSIZE)
-			return -EBADF;
+			return -EMFILE;
 		FD_SET(pair->in, &selected->watched);
 		if (pair->in >= selected->above)
 			selected->above = pair->in + 1;

@@ -135,11 +135,11 @@ static void add_group(json_t *object)
 		add(object, settings[i].file, "%s", *values[i].text ? values[i].text : none);
 }
 
-/* The number of cgroups with cpu.weight, cpu.shares or cpu.rt_runtime_us, and without PSI. */
+/* The number of cgroups with cpu.weight, cpu.shares or cpu.rt_runtime_us, without PSI, and of
+ * version 2 with the memory controller. */
 struct levels {
-	int weights, shares, runtimes, without_pressure;
+	int weights, shares, runtimes, without_pressure, accounts;
 	bool is_old, has_root, has_runtimes; /* version 1, the root of its hierarchy in sight */
-	bool accounts;                       /* a level of version 2 has the memory controller */
 	int top_without_pressure;            /* the highest level alone */
 };
 
@@ -150,7 +150,7 @@ static void count_level(const char *directory, void *argument)
 
 	/* The root of version 1 has the files of a level too, but is no level. */
 	levels->is_old |= has_file(directory, "cpu.shares");
-	levels->accounts |= has_file(directory, "memory.max");
+	levels->accounts += has_file(directory, "memory.max");
 	levels->has_runtimes |= has_file(directory, "cpu.rt_runtime_us");
 	if (klat_cgroup_is_root(directory)) {
 		levels->has_root = true;
@@ -178,18 +178,33 @@ static bool has_memory_controller(void)
 	return has;
 }
 
-/* Whether the kernel charges this process's memory to a cgroup other than the root. `groups` is
- * /proc/self/cgroup. `accounts`: a visible level of version 2 has the controller. */
-static void add_memory_group(json_t *object, const char *groups, bool accounts, bool in_namespace)
+/* The number of levels below the root in a line of /proc/self/cgroup, from the path on. */
+static int levels_of(const char *path)
+{
+	int count = 0;
+
+	for (; *path && *path != '\n'; path++)
+		count += path[0] == '/' && path[1] && path[1] != '\n';
+	return count;
+}
+
+/* Whether the kernel charges this process's memory to a cgroup other than the root, and to how many
+ * levels. `groups` is /proc/self/cgroup, `accounts` the number of visible levels of version 2 with
+ * the controller, `note` says which levels are hidden. */
+static void add_memory_group(json_t *object, const char *groups, int accounts, const char *note)
 {
 	const char *old = groups ? strstr(groups, "memory:/") : NULL;
-	const bool is_child = accounts || (old && (old[8] != '\n' || in_namespace));
+	const int depth = old ? levels_of(strchr(old, '/')) : accounts;
+	const bool is_child = depth || (old && *note);
 
-	if (is_child || old || has_memory_controller())
-		add(object, "memory_cgroup", "%s",
-		    is_child                                            ? "child"
-		    : !old && (in_namespace || klat_cgroup_is_hidden()) ? "unknown"
-									: "root");
+	if (!is_child && !old && !has_memory_controller())
+		return;
+	if (!is_child && !old && (*note || klat_cgroup_is_hidden())) {
+		add(object, "memory_cgroup", "unknown");
+		return;
+	}
+	add(object, "memory_cgroup", "%s", is_child ? "child" : "root");
+	add(object, "memory_cgroup_depth", "%d%s", depth, note);
 }
 
 /*
@@ -219,11 +234,10 @@ static void add_depths(json_t *object)
 		/* The path does not count the root of a namespace. */
 		if (*note)
 			count += levels.top_without_pressure;
-		for (char *c = unified + 3; *c && *c != '\n'; c++)
-			count += c[0] == '/' && c[1] != '\n';
+		count += levels_of(unified + 3);
 		add(object, "cgroup_depth", "%d%s", count, note);
 	}
-	add_memory_group(object, text, levels.accounts, *note);
+	add_memory_group(object, text, levels.accounts, note);
 	free(text);
 }
 

@@ -74,6 +74,19 @@ static void judge_profiler(struct klat_run *run)
 		klat_invalid(run, "a profiler (perf) observes this process (run it without perf)");
 }
 
+/* A probe of any program on a function that this process called. The kernel then maps a page into
+ * the process: kernel/events/uprobes.c, xol_add_vma(). It needs none for an instruction that it
+ * emulates. */
+static void judge_probes(struct klat_run *run)
+{
+	char *maps = klat_read_file("/proc/self/maps");
+
+	if (maps && strstr(maps, "[uprobes"))
+		klat_invalid(run, "a probe of another program (uprobe) stopped this process "
+				  "(perf probe --list and bpftool link list probes)");
+	free(maps);
+}
+
 /* Daemons trace these events all the time: errors of hardware and of devices (rasdaemon). A run
  * causes none of them. */
 static bool is_of_daemons(const char *event)
@@ -465,5 +478,6 @@ void klat_surplus_judge(struct klat_run *run)
 		klat_disturbed(run, "real-time tasks of other programs ran on its CPUs "
 				    "(ps -eLo rtprio,psr,comm lists them)");
 	judge_profiler(run);
+	judge_probes(run);
 	judge_tracing(run);
 }

@@ -230,8 +230,12 @@ def test_the_depth_of_the_cgroup_is_recorded(kind, prefix, written, depths, tmp_
 @pytest.mark.parametrize(
     ("file", "covering", "values"),
     [
-        ("memory/cgroup.procs", "", {"memory_cgroup": "root", "cpu.max": "none"}),
-        ("memory/klat-test-group/cgroup.procs", "", {"memory_cgroup": "child"}),
+        ("memory/cgroup.procs", "", {"memory_cgroup_depth": "0", "memory_cgroup": "root", "cpu.max": "none"}),
+        (
+            "memory/klat-test-group/cgroup.procs",
+            "",
+            {"memory_cgroup": "child", "memory_cgroup_depth": "1"},
+        ),
         ("cpu/klat-test-group/cgroup.procs", "/sys/fs/cgroup", {"cpu.max": "unknown"}),
     ],
 )

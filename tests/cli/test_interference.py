@@ -1,10 +1,12 @@
 """Whatever happens beside the event makes a run disturbed or invalid: tracers, stops, quotas and neighbours."""
 
 import contextlib
+import ctypes
 import os
 import re
 import resource
 import signal
+import struct
 import subprocess
 import sys
 import time
@@ -511,6 +513,37 @@ def test_events_that_others_trace_disturb_a_run(place, group, status, root, two_
         switch.write_text("0")
         if place:
             trace.rmdir()
+
+
+PERF_EVENT_OPEN = {"x86_64": 298, "aarch64": 241}[os.uname().machine]
+
+
+def test_a_probe_on_a_function_makes_a_run_invalid(root):
+    """On read(), in this run alone: the program's process opens the event before it starts."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    address = ctypes.cast(libc.read, ctypes.c_void_p).value
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        area, _, offset, *_, path = line.split()
+        start, end = (int(part, 16) for part in area.split("-"))
+        if start <= address < end:
+            break
+    kind = Path("/sys/bus/event_source/devices/uprobe/type")
+    if not kind.exists():
+        harness.lacking("this kernel has no uprobes")
+    name, place = ctypes.create_string_buffer(path.encode()), address - start + int(offset, 16)
+    # struct perf_event_attr
+    words = (int(kind.read_text()), 112, 0, 0, 0, 0, 0, 0, 0, ctypes.addressof(name), place)
+    event = ctypes.create_string_buffer(struct.pack("<IIQQQQQIIQQ", *words), 112)
+
+    def probe() -> None:
+        assert libc.syscall(PERF_EVENT_OPEN, event, 0, -1, -1, 0) >= 0
+
+    words = ("pipes", "--iterations", "200", "--json")
+    judged(
+        "invalid",
+        lambda: run(*words, preexec_fn=probe, close_fds=False),
+        "(uprobe) stopped this process",
+    )
 
 
 # Lines of enabled_functions of Linux 6.12: a probe; BPF of systemd and HID, and a livepatch; BPF of another program.

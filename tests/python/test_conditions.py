@@ -756,3 +756,20 @@ def test_two_architectures_are_refused_with_the_reason_and_cannot_be_allowed():
         " other instructions there"
     )
     assert not is_allowable("architecture")
+
+
+@pytest.mark.parametrize(
+    ("cpus", "base", "new", "is_set"),
+    [
+        (3, "2250000", "2100000", False),  # one of four CPUs went offline, and still counted
+        (3, "1500000", "1400000", False),
+        (1, "1500000", "1400000", False),
+        (4, "1500000", "1400000", True),
+    ],
+)
+def test_the_base_slice_counts_a_cpu_that_went_offline(captured, cpus, base, new, is_set):
+    sides = [
+        captured("counted", kernel, {SLICE: value}, cpus_online=cpus)
+        for kernel, value in (("6.12", base), ("7.3", new))
+    ]
+    assert keys(disagreements(*([side] for side in sides))) == ["base-slice"] * is_set

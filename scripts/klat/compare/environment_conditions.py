@@ -68,7 +68,7 @@ _HARMLESS = re.compile(
 # The keys of what words of the command line change. Words of modules have the names of their parameters.
 EFFECTS = {
     "audit": "process.audit",
-    "cgroup_disable": "process.memory_cgroup",
+    "cgroup_disable": "process.memory_cgroup process.memory_cgroup_depth",
     "clocksource": "clocksource",
     "cpufreq.default_governor": "governor",
     "cpuidle.governor": "idle-governor",

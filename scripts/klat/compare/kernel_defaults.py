@@ -158,10 +158,12 @@ def _defaults(key: str, name: str, values: Values) -> Sequence[str]:
         return ()
     defaults = [text for since, text in _DEFAULTS[name].items() if since <= version][-1].split("|")
     if _SCALED.fullmatch(name):
-        # kernel/sched/fair.c, get_update_sysctl_factor()
-        cpus = value_of(values, "cpus-online")
-        factor = min(int(cpus), 8).bit_length() if cpus.isdecimal() else 1
-        return [str(int(text) * factor) for text in defaults]
+        # kernel/sched/fair.c, get_update_sysctl_factor(). A CPU that goes offline still counts when the kernel scales
+        # the value.
+        online = value_of(values, "cpus-online")
+        cpus = (int(online), int(online) + 1) if online.isdecimal() else (1,)
+        factors = dict.fromkeys(min(count, 8).bit_length() for count in cpus)
+        return [str(int(text) * factor) for text in defaults for factor in factors]
     return defaults
 
 
