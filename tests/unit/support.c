@@ -115,6 +115,17 @@ static int remove_one(const char *path, const struct stat *status, int type, str
 	return remove(path);
 }
 
+klat_cpu_set test_cpu_set(const char *list)
+{
+	int *cpus, count = klat_cpus_parse(list, &cpus);
+	klat_cpu_set set = { 0 };
+
+	for (int i = 0; i < count; i++)
+		klat_cpu_add(&set, cpus[i]);
+	free(cpus);
+	return set;
+}
+
 char *test_read(const char *path, size_t *size)
 {
 	int fd = open(path, O_RDONLY | O_CLOEXEC);

@@ -49,6 +49,9 @@ extern char *directory;
 
 /* A path that lasts until the end of the block. */
 #define test_path(parent, name) klat_path("%s/%s", parent, name)
+/* The CPUs of a list. */
+klat_cpu_set test_cpu_set(const char *list);
+
 /* malloc'ed, with a closing NUL; fails the test when it cannot be read. */
 char *test_read(const char *path, size_t *size);
 void test_write(const char *path, const void *data, size_t size);

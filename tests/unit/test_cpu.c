@@ -8,15 +8,6 @@
 #include <string.h>
 #include <unistd.h>
 
-static klat_cpu_set set_of(const int *cpus, int count)
-{
-	klat_cpu_set set = { 0 };
-
-	for (int i = 0; i < count; i++)
-		klat_cpu_add(&set, cpus[i]);
-	return set;
-}
-
 #define assert_list(text, ...)                                                                     \
 	do {                                                                                       \
 		const int wanted[] = { __VA_ARGS__ };                                              \
@@ -77,8 +68,7 @@ TEST(the_longest_list_is_every_cpu)
 
 TEST(a_set_holds_what_was_put_into_it)
 {
-	const int cpus[] = { 0, 63, 64, 8191 };
-	klat_cpu_set set = set_of(cpus, 4);
+	const klat_cpu_set set = test_cpu_set("0,63-64,8191");
 
 	assert_int_equal(klat_cpu_weight(&set), 4);
 	assert_true(klat_cpu_in(&set, 64));

@@ -164,6 +164,24 @@ TEST(other_interrupts_in_the_samples_disturb_a_run_without_a_load)
 	}
 }
 
+static void sample_500_times(uint64_t ticks)
+{
+	uint64_t sorted[500];
+
+	for (int i = 0; i < 500; i++)
+		klat_series(run, 0, 0)[i] = ticks;
+	klat_samples_copy(run, 0, sorted);
+	klat_summarise(sorted, 500, &run->library->summaries[0]);
+}
+
+static void map_500_samples(void)
+{
+	run->iterations = 500;
+	run->end = 500 - run->lead;
+	klat_use_metric(run, 0, 1);
+	assert_int_equal(klat_samples_map(run), 0);
+}
+
 /* 500 samples cover a tenth of the time. The counter has 2 GHz. */
 TEST(other_interrupts_count_by_the_share_of_the_time_that_samples_cover)
 {
@@ -180,19 +198,12 @@ TEST(other_interrupts_count_by_the_share_of_the_time_that_samples_cover)
 		{ 400000, 521, KLAT_DISTURBED },
 		{ 400000, 5001, KLAT_INVALID },
 	};
-	uint64_t sorted[500];
 
-	run->iterations = 500;
-	run->end = 500 - run->lead;
-	klat_use_metric(run, 0, 1);
-	assert_int_equal(klat_samples_map(run), 0);
+	map_500_samples();
 	run->library->before.irq_present[KLAT_IRQ_DEVICES] = true;
 	run->library->after.irq_present[KLAT_IRQ_DEVICES] = true;
 	for (size_t i = 0; i < KLAT_ARRAY_SIZE(cases); i++) {
-		for (int s = 0; s < 500; s++)
-			klat_series(run, 0, 0)[s] = cases[i].ticks;
-		klat_samples_copy(run, 0, sorted);
-		klat_summarise(sorted, 500, &run->library->summaries[0]);
+		sample_500_times(cases[i].ticks);
 		run->library->after.at_ns = 10 * 500 * cases[i].ticks / 2;
 		run->library->after.irq[KLAT_IRQ_DEVICES][run->cpus[0]] = cases[i].count;
 		assert_judged(cases[i].status, cases[i].status == KLAT_OK ? "" : "interrupts from");
@@ -207,14 +218,8 @@ TEST(preemptions_that_take_less_than_a_twentieth_of_a_sample_do_not_disturb_a_ru
 		enum klat_status status;
 	} cases[] = { { 49999, KLAT_OK }, { 50000, KLAT_DISTURBED }, { 0, KLAT_DISTURBED } };
 
-	run->iterations = 500;
-	run->end = 500 - run->lead;
-	klat_use_metric(run, 0, 1);
-	assert_int_equal(klat_samples_map(run), 0);
-	for (int s = 0; s < 500; s++)
-		klat_series(run, 0, 0)[s] = 2000000;
-	run->library->summaries[0].p50 = 2000000;
-	run->library->summaries[0].p50_known = true;
+	map_500_samples();
+	sample_500_times(2000000);
 	run->workers[2].involuntary = 1;
 	for (size_t i = 0; i < KLAT_ARRAY_SIZE(cases); i++) {
 		run->workers[2].account.waited_ns = cases[i].waited_ns;

@@ -11,6 +11,16 @@
 static struct klat_histogram histogram;
 static uint64_t values[SAMPLES];
 
+void set_up(void)
+{
+	assert_int_equal(klat_histogram_make(&histogram, 1 << 21), 0);
+}
+
+void tear_down(void)
+{
+	klat_histogram_free(&histogram);
+}
+
 static int descending(const void *a, const void *b)
 {
 	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
@@ -33,7 +43,6 @@ TEST(counts_every_value)
 	uint64_t last = 0;
 	int64_t sum = 0;
 
-	assert_int_equal(klat_histogram_make(&histogram, 1 << 21), 0);
 	fill(1, 1000);
 	klat_histogram_sort(&histogram);
 	assert_int_equal(histogram.distinct, 1000);
@@ -49,14 +58,12 @@ TEST(counts_every_value)
 	}
 	assert_int_equal(sum, SAMPLES);
 	assert_int_equal(histogram.n, SAMPLES);
-	klat_histogram_free(&histogram);
 }
 
 TEST(keeps_the_longest_with_their_places)
 {
 	uint64_t kept[KLAT_LONGEST];
 
-	assert_int_equal(klat_histogram_make(&histogram, 1 << 21), 0);
 	fill(2, 1000000);
 	assert_int_equal(histogram.kept_count, KLAT_LONGEST);
 	for (int k = 0; k < KLAT_LONGEST; k++) {
@@ -67,7 +74,6 @@ TEST(keeps_the_longest_with_their_places)
 	qsort(values, SAMPLES, sizeof(*values), descending);
 	assert_memory_equal(kept, values, sizeof(kept));
 	assert_int_equal(histogram.totals.worst.value, values[0]);
-	klat_histogram_free(&histogram);
 }
 
 /* A later segment keeps only samples that are above the limit or among the longest of the soak. */
@@ -75,7 +81,6 @@ TEST(the_longest_are_those_of_the_soak)
 {
 	int64_t above = 0, first;
 
-	assert_int_equal(klat_histogram_make(&histogram, 1 << 21), 0);
 	fill(3, 1000000);
 	first = histogram.totals.above;
 	klat_histogram_clear(&histogram);
@@ -88,7 +93,6 @@ TEST(the_longest_are_those_of_the_soak)
 	assert_int_equal(histogram.totals.above, first + above);
 	assert_int_equal(histogram.totals.n, 2 * SAMPLES);
 	assert_int_equal(histogram.unkept, 0);
-	klat_histogram_free(&histogram);
 }
 
 TEST(a_segment_that_does_not_count_leaves_nothing_in_the_figures_of_the_soak)
@@ -96,7 +100,6 @@ TEST(a_segment_that_does_not_count_leaves_nothing_in_the_figures_of_the_soak)
 	struct klat_totals totals;
 	uint64_t smallest;
 
-	assert_int_equal(klat_histogram_make(&histogram, 1 << 21), 0);
 	for (int i = 0; i < KLAT_LONGEST / 2; i++)
 		klat_histogram_add(&histogram, &(struct klat_kept){ .index = i, .value = 100 + i },
 				   LIMIT);
@@ -119,23 +122,19 @@ TEST(a_segment_that_does_not_count_leaves_nothing_in_the_figures_of_the_soak)
 	/* Its long samples do not keep out the shorter ones of the next segment. */
 	klat_histogram_add(&histogram, &(struct klat_kept){ .index = 1 << 20, .value = 5 }, LIMIT);
 	assert_int_equal(histogram.kept_count, 1);
-	klat_histogram_free(&histogram);
 }
 
 /* A row of the record has no room for 2^32 samples. */
 TEST(is_full_before_the_row_is)
 {
-	assert_int_equal(klat_histogram_make(&histogram, 1 << 21), 0);
 	histogram.n = (INT64_C(1) << 31) - 1;
 	assert_false(klat_histogram_is_full(&histogram));
 	klat_histogram_add(&histogram, &(struct klat_kept){ .value = 1 }, LIMIT);
 	assert_true(klat_histogram_is_full(&histogram));
-	klat_histogram_free(&histogram);
 }
 
 TEST(counts_what_it_has_no_room_for)
 {
-	assert_int_equal(klat_histogram_make(&histogram, 1 << 21), 0);
 	for (int i = 0; i < 2 * KLAT_LONGEST; i++)
 		klat_histogram_add(&histogram,
 				   &(struct klat_kept){ .index = i, .value = LIMIT + 1 + i },
@@ -144,5 +143,4 @@ TEST(counts_what_it_has_no_room_for)
 	assert_int_equal(histogram.unkept, KLAT_LONGEST);
 	for (int k = 0; k < KLAT_LONGEST; k++)
 		assert_true(histogram.kept[k].index >= KLAT_LONGEST);
-	klat_histogram_free(&histogram);
 }

@@ -225,6 +225,11 @@ TEST(params_that_do_not_fit_are_an_error)
 	assert_int_equal(klat_options_params(run, &common, text, sizeof(text)), -ENAMETOOLONG);
 }
 
+static void print_json(const struct klat_benchmark *benchmark, FILE *out)
+{
+	assert_int_equal(klat_json_benchmark(benchmark, out), 0);
+}
+
 static char *printed(void (*print)(const struct klat_benchmark *, FILE *))
 {
 	char *text;
@@ -266,15 +271,10 @@ TEST(help_has_ranges_defaults_and_words)
 
 TEST(json_describes_the_options_that_help_shows)
 {
-	char *text, *help = printed(klat_help);
-	size_t size;
-	FILE *out = open_memstream(&text, &size);
-	json_t *json, *option;
+	char *text = printed(print_json), *help = printed(klat_help);
+	json_t *json = json_loads(text, 0, NULL), *option;
 	size_t i;
 
-	assert_int_equal(klat_json_benchmark(&test_benchmark, out), 0);
-	fclose(out);
-	json = json_loads(text, 0, NULL);
 	assert_non_null(json);
 	option = json_array_get(json_object_get(json, "options"), 1);
 	assert_string_equal(json_string_value(json_object_get(option, "name")), "choice");

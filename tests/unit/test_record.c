@@ -347,7 +347,7 @@ static int append_limited(rlim_t limit)
 	return err;
 }
 
-static void check_full_disk(rlim_t (*limit)(size_t runs_size, size_t samples_size))
+static void check_full_disk(bool amid_a_row)
 {
 	char *runs_before, *samples_before, *now;
 	size_t runs_size, samples_size, size;
@@ -356,7 +356,8 @@ static void check_full_disk(rlim_t (*limit)(size_t runs_size, size_t samples_siz
 	append();
 	runs_before = runs(&runs_size);
 	samples_before = samples(&samples_size);
-	assert_true(append_limited(limit(runs_size, samples_size)) < 0);
+	assert_true(runs_size > 2 * samples_size);
+	assert_true(append_limited(amid_a_row ? runs_size + 100 : samples_size + 20) < 0);
 	assert_int_equal(run->outcome->status, KLAT_ERROR);
 	assert_contains(run->outcome->reason, strerror(EFBIG));
 	now = runs(&size);
@@ -371,26 +372,14 @@ static void check_full_disk(rlim_t (*limit)(size_t runs_size, size_t samples_siz
 	free(samples_before);
 }
 
-static rlim_t within_samples(size_t runs_size, size_t samples_size)
-{
-	(void)runs_size;
-	return samples_size + 20;
-}
-
-static rlim_t within_a_row(size_t runs_size, size_t samples_size)
-{
-	assert_true(runs_size > 2 * samples_size);
-	return runs_size + 100;
-}
-
 TEST(a_disk_full_amid_samples_leaves_both_files_as_they_were)
 {
-	check_full_disk(within_samples);
+	check_full_disk(false);
 }
 
 TEST(a_disk_full_amid_a_row_leaves_both_files_as_they_were)
 {
-	check_full_disk(within_a_row);
+	check_full_disk(true);
 }
 
 TEST(a_session_that_is_no_directory_is_an_error)

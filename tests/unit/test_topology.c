@@ -27,13 +27,9 @@ static const struct machine *machine;
 
 static bool group_has(const char *group, int cpu)
 {
-	int *cpus, count = klat_cpus_parse(group, &cpus);
-	bool has = false;
+	const klat_cpu_set set = test_cpu_set(group);
 
-	for (int i = 0; i < count; i++)
-		has |= cpus[i] == cpu;
-	free(cpus);
-	return has;
+	return klat_cpu_in(&set, cpu);
 }
 
 /* The `index`th word of a list. */
@@ -157,24 +153,13 @@ int __wrap_access(const char *path, int mode)
 	return !strcmp(path, "/sys/devices/system/node") && machine->without_numa ? -1 : 0;
 }
 
-static klat_cpu_set set_of_list(const char *list)
-{
-	int *cpus, count = klat_cpus_parse(list, &cpus);
-	klat_cpu_set set = { 0 };
-
-	for (int i = 0; i < count; i++)
-		klat_cpu_add(&set, cpus[i]);
-	free(cpus);
-	return set;
-}
-
 long __wrap_syscall(long number, long a, long b, void *c)
 {
 	klat_cpu_set set;
 
 	if (!machine || number != SYS_sched_getaffinity)
 		return __real_syscall(number, a, b, c);
-	set = set_of_list(machine->allowed ?: machine->online);
+	set = test_cpu_set(machine->allowed ?: machine->online);
 	memcpy(c, set.bits, sizeof(set.bits));
 	return sizeof(set.bits);
 }
@@ -300,7 +285,7 @@ static const struct machine kernel_without_numa = { "0-3", .caches = { "0-1 2-3"
 /* `count` CPUs chosen on `on` out of `allowed`. */
 static void place(const struct machine *on, const char *allowed, int count, int *cpus)
 {
-	klat_cpu_set set = set_of_list(allowed ?: on->online);
+	klat_cpu_set set = test_cpu_set(allowed ?: on->online);
 
 	machine = on;
 	assert_int_equal(klat_cpus_place(&set, count, cpus), 0);
@@ -313,7 +298,7 @@ static void place(const struct machine *on, const char *allowed, int count, int 
 
 TEST(only_allowed_cpus_are_chosen)
 {
-	klat_cpu_set allowed = set_of_list("0,1,5");
+	klat_cpu_set allowed = test_cpu_set("0,1,5");
 	int cpus[3];
 
 	place(&eight_on_two_nodes, "0,1,5", 2, cpus);
