@@ -60,7 +60,11 @@ def compare_with_runs(
     """compare(), and the matched runs of each item of Comparison.against."""
     _check(base, news, options)
     sides, renamed = one_machine_a_boot(side.sources for side in (base, *news))
-    base, *news = (replace(side, sources=s) for side, s in zip((base, *news), sides))
+    # A side that stays the same keeps the cells that it has already.
+    base, *news = (
+        side if side.sources == sources else replace(side, sources=sources)
+        for side, sources in zip((base, *news), sides)
+    )
     rules, caution = at_look([base, *news], options.rules)
     options = replace(options, rules=rules)
     matched: list[MatchedSides] = []
