@@ -230,7 +230,11 @@ def test_the_depth_of_the_cgroup_is_recorded(kind, prefix, written, depths, tmp_
 @pytest.mark.parametrize(
     ("file", "covering", "values"),
     [
-        ("memory/cgroup.procs", "", {"memory_cgroup_depth": "0", "memory_cgroup": "root", "cpu.max": "none"}),
+        (
+            "memory/cgroup.procs",
+            "",
+            {"memory_cgroup_depth": "0", "memory_cgroup": "root", "cpu.max": "none"},
+        ),
         (
             "memory/klat-test-group/cgroup.procs",
             "",
