@@ -153,6 +153,12 @@ def test_summary_shows_them_with_the_drift(drifting, klat):
     assert "2026-11-23" in out
 
 
+def test_the_soaks_of_several_sessions_are_numbered(new_session, klat):
+    path = new_session.label("stock", [[{"m": SAMPLES}]] * 2, run={"params": SOAK}, environment={})
+    _, out, _ = klat("summary", path)
+    assert "m, soak 1 of 2: soaked" in out and "m, soak 2 of 2: soaked" in out
+
+
 def metrics(klat: Klat, path: Path) -> dict[str, Any]:
     _, out, _ = klat("summary", path, "--format", "json")
     return {m["metric"]: m for m in json.loads(out)["labels"][0]["settings"][0]["metrics"]}

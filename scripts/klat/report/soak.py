@@ -32,13 +32,14 @@ def soak_rows(
 ) -> Iterator[Line | Table]:
     """Nothing for a setting that is not a soak. `failed` gets a sentence on what cannot be read."""
     for measurement in setting.measurements.values():
-        for report in soak_reports(measurement, failed):
-            yield from _report(label, report)
+        reports = list(soak_reports(measurement, failed))
+        for number, report in enumerate(reports, 1):
+            place = f", soak {number} of {len(reports)}" if len(reports) > 1 else ""
+            yield from _report(label, report, f"{printable(report.metric)}{place}")
 
 
-def _report(label: Dataset, report: SoakReport) -> Iterator[Line | Table]:
+def _report(label: Dataset, report: SoakReport, name: str) -> Iterator[Line | Table]:
     unit = label.figure_unit
-    name = printable(report.metric)
     asked = f" of {duration(report.asked_s)}" if report.asked_s else ""
     soaked = f"{name}: soaked {duration(report.seconds)}{asked}"
     drifts = ", ".join(_drift(label, drift) for drift in report.drifts)
@@ -46,7 +47,7 @@ def _report(label: Dataset, report: SoakReport) -> Iterator[Line | Table]:
         soaked += f"; from the first to the last quarter of {plural(report.segments, 'segment')}: {drifts} {unit}"
     yield Line(soaked, 2)
     if report.clock_sets:
-        yield Line(_clock_sets(report), 2)
+        yield Line(f"{name}: {_clock_sets(report)}", 2)
     if report.missing:
         yield Line(f"{name}, longest delays: {report.missing}", 2)
     if report.delays:
@@ -69,7 +70,7 @@ def _clock_sets(report: SoakReport) -> str:
     ]
     more = len(report.clock_sets) - len(sets)
     return (
-        f"{printable(report.metric)}: the clock was set {', '.join(sets)}"
+        f"the clock was set {', '.join(sets)}"
         + (f" and in {plural(more, 'later segment')}" if more else "")
         + "; the times in a segment follow the clock at its start"
     )
