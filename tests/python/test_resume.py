@@ -223,7 +223,7 @@ def test_two_runners_do_not_share_a_session(klat):
 
 
 def test_a_run_in_flight_when_the_runner_is_killed_is_waited_for_and_not_repeated(klat):
-    started = klat.start("run", "pipes", "--runs", "2", "--option", "pipes.ms=100")
+    started = klat.start("run", "pipes", "--runs", "2", "--option", "pipes.ms=1000")
     wait_for(klat.starts, "the first run")
     program = int(klat.starts()[0][2])
     os.kill(program, signal.SIGSTOP)
