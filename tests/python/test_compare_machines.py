@@ -292,3 +292,14 @@ def test_boots_of_one_machine_that_overlap_are_of_clones(fleet, klat, start):
         assert (
             said == ("overlap in time: several machines have this id" in words(err)) == bool(start)
         )
+
+
+def test_a_machine_of_base_counts_once_for_a_limit_with_several_new_sides(new_session, klat):
+    """Two machines on each of three sides: six tests."""
+    machine = {"machine_id": lambda boot: "ab"[boot % 2] * 32}
+    sides = [
+        new_session.label(label, [[samples(52_000)]] * 4, environment={}, **machine, **kernel)
+        for label, kernel in (("stock", {}), ("rt", RT), ("other", RT))
+    ]
+    _, out, _ = klat("compare", *sides, "--limit", "100us", "--share", "0.1")
+    assert "by Holm over 6 tests" in words(out)

@@ -34,6 +34,7 @@ from klat.compare.limits import check
 from klat.compare.machines import one_machine_a_boot
 from klat.compare.matching import (
     MachinePair,
+    by_machine,
     match_machines,
     matched_cells,
     side_units,
@@ -71,8 +72,9 @@ def compare_with_runs(
     tests: list[Test] = []
     over: list[tuple[OverMachines, Test | None]] = []
     left_out: list[LeftOutMachine] = []
+    base_parts = by_machine(base)
     for new in news:
-        pairs, single_sided = match_machines(base, new, options.allow)
+        pairs, single_sided = match_machines(base, base_parts, new, options.allow)
         matched_of_new = [_match(pair, options, caution) for pair in pairs]
         left_out += single_sided
         if not options.limit:

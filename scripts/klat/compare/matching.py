@@ -4,7 +4,7 @@ measurements."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from klat.compare import way_split
@@ -230,10 +230,19 @@ class MachinePair:
     new: Dataset
 
 
+def by_machine(side: Dataset) -> dict[str, Dataset]:
+    """The sessions of each machine id. Those without one have an empty key."""
+    sources: dict[str, list[Source]] = {}
+    for source in side.sources:
+        sources.setdefault(str(source.session.info.get(_MACHINE) or ""), []).append(source)
+    return {id_: replace(side, sources=its, problems=[]) for id_, its in sources.items()}
+
+
 def match_machines(
-    base: Dataset, new: Dataset, allow: Sequence[str]
+    base: Dataset, base_parts: Mapping[str, Dataset], new: Dataset, allow: Sequence[str]
 ) -> tuple[list[MachinePair], list[LeftOutMachine]]:
-    """The machines with both sides, in the order of BASE, and those that are left out.
+    """The machines with both sides, in the order of BASE, and those that are left out. `base_parts` is
+    by_machine(base), the same for each NEW, so that a part of BASE counts once.
 
     In three cases the sides are not split:
 
@@ -241,37 +250,20 @@ def match_machines(
     - no machine has both sides;
     - the user allows machines to differ.
     """
-    sides = [_by_machine(side) for side in (base, new)]
+    sides = base_parts, by_machine(new)
     on_both = [machine for machine in sides[0] if machine and machine in sides[1]]
     if not on_both or len({*sides[0], *sides[1]}) < 2 or "machine" in allow:
         return [MachinePair("", base, new)], []
-    pairs = [
-        MachinePair(machine, *(_part(s, h[machine]) for s, h in zip((base, new), sides)))
-        for machine in on_both
-    ]
+    pairs = [MachinePair(machine, *(side[machine] for side in sides)) for machine in on_both]
     path = printable(str(new.path))
     return pairs, [replace(left, new_path=path) for left in _left_out(*sides)]
 
 
-def _by_machine(side: Dataset) -> dict[str, list[Source]]:
-    """The sessions of each machine id. Those without one have an empty key."""
-    by_machine: dict[str, list[Source]] = {}
-    for source in side.sources:
-        by_machine.setdefault(str(source.session.info.get(_MACHINE) or ""), []).append(source)
-    return by_machine
-
-
-def _part(side: Dataset, sources: list[Source]) -> Dataset:
-    return replace(side, sources=sources, problems=[])
-
-
-def _left_out(
-    base: dict[str, list[Source]], new: dict[str, list[Source]]
-) -> Iterator[LeftOutMachine]:
+def _left_out(base: Mapping[str, Dataset], new: Mapping[str, Dataset]) -> Iterator[LeftOutMachine]:
     for name, of_side, other in (("BASE", base, new), ("NEW", new, base)):
-        for machine, sources in of_side.items():
+        for machine, part in of_side.items():
             if not machine:
-                yield LeftOutMachine("", f"{len(sources)} of {name} without a machine id")
+                yield LeftOutMachine("", f"{len(part.sources)} of {name} without a machine id")
             elif machine not in other:
                 yield LeftOutMachine(machine, f"only in {name}")
 
