@@ -303,6 +303,8 @@ def test_a_metric_of_which_no_run_counts_is_not_within(limited, klat, metrics, s
     again(path / "0").run(metrics, run=9, **timer)
     ended, out, _ = klat("summary", path, "--limit", "100us")
     assert ended == 3 and f"1 within, 1 without a run that counts ({name})" in words(out)
+    ended, out, _ = klat("summary", path, "--limit", "100us", "--metric", "pipes.round_trip")
+    assert ended == 0 and "timer" not in out
     ended, out, _ = klat("summary", path, "--limit", "100us", "--format", "json")
     assert json.loads(out)["status"] == ended == 3
 

@@ -333,8 +333,9 @@ def read_datasets(paths: Iterable[Path | str]) -> tuple[list[Dataset], list[str]
 
 
 def with_metrics(datasets: Sequence[Dataset], metrics: Sequence[str]) -> list[Dataset]:
-    """Those with these metrics. Their settings lose the others, and keep runs that failed before they
-    had a metric. KlatError if no dataset has a metric of such a name."""
+    """Those with these metrics. Their settings lose the others, and keep runs of programs that may have
+    such a metric and failed before they had one. KlatError if no dataset has a metric of such a name.
+    """
     settings = [setting for dataset in datasets for setting in dataset.settings]
     renamed_metrics.require(
         metrics, ((s.benchmark, name) for s in settings for name in s.measurements)
@@ -347,7 +348,8 @@ def with_metrics(datasets: Sequence[Dataset], metrics: Sequence[str]) -> list[Da
                 for name, measurement in setting.measurements.items()
                 if renamed_metrics.is_asked(metrics, setting.benchmark, name)
             }
-            if chosen or not setting.measurements:
+            may_have = any(m.rpartition(".")[0] in ("", setting.benchmark) for m in metrics)
+            if chosen or (may_have and not setting.measurements):
                 kept.append(setting)
             setting.measurements = chosen
         dataset.settings[:] = kept
