@@ -333,9 +333,8 @@ def read_datasets(paths: Iterable[Path | str]) -> tuple[list[Dataset], list[str]
 
 
 def with_metrics(datasets: Sequence[Dataset], metrics: Sequence[str]) -> list[Dataset]:
-    """Those with these metrics. Their settings lose the others, and keep runs of programs that may have
-    such a metric and failed before they had one. KlatError if no dataset has a metric of such a name.
-    """
+    """Those with these metrics. Their settings lose the others, and keep runs that failed before they
+    had any, if their program may have these. KlatError if no dataset has such a metric."""
     settings = [setting for dataset in datasets for setting in dataset.settings]
     renamed_metrics.require(
         metrics, ((s.benchmark, name) for s in settings for name in s.measurements)
