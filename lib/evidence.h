@@ -31,6 +31,7 @@ struct klat_traits {
 struct klat_account {
 	int file;                  /* descriptor of /proc/thread-self/schedstat, or -1 */
 	bool traced;               /* by another process, before or after the body */
+	bool probed;               /* another program's probe stopped its process */
 	char task[KLAT_TASK_PATH]; /* its directory in /proc; empty if it has none there */
 	struct klat_traits traits; /* before the body */
 	const char *changed;       /* what another program changed of the thread, or NULL */
@@ -107,7 +108,8 @@ void klat_bound_offset(struct klat_run *run, int metric);
 
 /* The kernel's count after the first `name` and a colon or blanks. -1 if there is none. */
 int64_t klat_count_after(const char *text, const char *name);
-/* The same in the first 8 KiB of a file of /proc or /sys. -1 also if it cannot be read. */
+/* klat_count_after() of the first 8 KiB of a file of /proc or /sys. -1 also if it cannot be read.
+ */
 int64_t klat_count_in(const char *path, const char *name);
 
 #endif

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 enum { PATH_SIZE = 4096 };
+_Static_assert(PATH_SIZE + 128 <= KLAT_PATH_SIZE, "a file of a cgroup has a path");
 
 /*
  * The directory of the cgroup `path` in the hierarchy with the CPU controller; `unified` is version

@@ -135,10 +135,11 @@ static void add_group(json_t *object)
 		add(object, settings[i].file, "%s", *values[i].text ? values[i].text : none);
 }
 
-/* The number of cgroups with cpu.weight, cpu.shares or cpu.rt_runtime_us, without PSI, and of
- * version 2 with the memory controller. */
+/* How many levels have a file or the memory controller, or lack PSI. */
 struct levels {
-	int weights, shares, runtimes, without_pressure, accounts;
+	int weights, shares, runtimes; /* cpu.weight, cpu.shares, cpu.rt_runtime_us */
+	int without_pressure;
+	int memories;                        /* memory.max, of version 2 */
 	bool is_old, has_root, has_runtimes; /* version 1, the root of its hierarchy in sight */
 	int top_without_pressure;            /* the highest level alone */
 };
@@ -150,7 +151,7 @@ static void count_level(const char *directory, void *argument)
 
 	/* The root of version 1 has the files of a level too, but is no level. */
 	levels->is_old |= has_file(directory, "cpu.shares");
-	levels->accounts += has_file(directory, "memory.max");
+	levels->memories += has_file(directory, "memory.max");
 	levels->has_runtimes |= has_file(directory, "cpu.rt_runtime_us");
 	if (klat_cgroup_is_root(directory)) {
 		levels->has_root = true;
@@ -189,12 +190,12 @@ static int levels_of(const char *path)
 }
 
 /* Whether the kernel charges this process's memory to a cgroup other than the root, and to how many
- * levels. `groups` is /proc/self/cgroup, `accounts` the number of visible levels of version 2 with
+ * levels. `groups` is /proc/self/cgroup, `memories` the number of visible levels of version 2 with
  * the controller, `note` says which levels are hidden. */
-static void add_memory_group(json_t *object, const char *groups, int accounts, const char *note)
+static void add_memory_group(json_t *object, const char *groups, int memories, const char *note)
 {
 	const char *old = groups ? strstr(groups, "memory:/") : NULL;
-	const int depth = old ? levels_of(strchr(old, '/')) : accounts;
+	const int depth = old ? levels_of(strchr(old, '/')) : memories;
 	const bool is_child = depth || (old && *note);
 
 	if (!is_child && !old && !has_memory_controller())
@@ -237,7 +238,7 @@ static void add_depths(json_t *object)
 		count += levels_of(unified + 3);
 		add(object, "cgroup_depth", "%d%s", count, note);
 	}
-	add_memory_group(object, text, levels.accounts, note);
+	add_memory_group(object, text, levels.memories, note);
 	free(text);
 }
 

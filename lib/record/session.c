@@ -26,7 +26,8 @@ enum {
 	LOCK_LIMIT_EMULATED_MS = 50000
 };
 
-/* klat_error() for a session that this run cannot join: `what` follows its directory. */
+/* klat_error() for a session that this run cannot join. The message is the session's directory,
+ * then `what`. */
 #define refuse(run, what, ...)                                                                     \
 	klat_error(run, EINVAL, "%s" what ": record into another directory",                       \
 		   (run)->library->common.record, ##__VA_ARGS__)

@@ -84,7 +84,7 @@ bool klat_task_path(char path[static KLAT_TASK_PATH]);
  * with an empty text. */
 ssize_t klat_task_read(const char *task, const char *name, char *text, size_t size);
 /* klat_count_in() for such a file. */
-int64_t klat_task_count(const char *task, const char *name, const char *count);
+int64_t klat_task_count(const char *task, const char *file, const char *name);
 void klat_traits_read(struct klat_traits *traits, const char *task, pid_t thread);
 /* The name of a trait that changed, or NULL. */
 const char *klat_traits_changed(const struct klat_traits *before, const struct klat_traits *after);
@@ -160,6 +160,10 @@ void klat_neighbours_take(struct klat_neighbours *neighbours, const struct klat_
 void klat_account_read(const struct klat_worker *worker, int64_t *cpu_ns, int64_t *waited_ns);
 /* Whether a task has a tracer, by its file "status" in /proc. */
 bool klat_is_traced(const char *path);
+/* Whether a probe (uprobe) of any program stopped this process: the kernel then maps a page into it
+ * (kernel/events/uprobes.c, xol_add_vma()). An instruction that the kernel emulates needs no page.
+ */
+bool klat_is_probed(void);
 /* Judge what happened besides the event. */
 void klat_surplus_judge(struct klat_run *run);
 

@@ -31,6 +31,15 @@ bool klat_is_traced(const char *path)
 	return klat_count_in(path, "\nTracerPid:") > 0;
 }
 
+bool klat_is_probed(void)
+{
+	char *maps = klat_read_file("/proc/self/maps");
+	const bool is_probed = maps && strstr(maps, "[uprobes");
+
+	free(maps);
+	return is_probed;
+}
+
 /* Whether the process has opened a perf event. */
 static bool has_perf_event(pid_t pid)
 {
@@ -72,19 +81,6 @@ static void judge_profiler(struct klat_run *run)
 		profiled = has_perf_event(pid);
 	if (profiled)
 		klat_invalid(run, "a profiler (perf) observes this process (run it without perf)");
-}
-
-/* A probe of any program on a function that this process called. The kernel then maps a page into
- * the process: kernel/events/uprobes.c, xol_add_vma(). It needs none for an instruction that it
- * emulates. */
-static void judge_probes(struct klat_run *run)
-{
-	char *maps = klat_read_file("/proc/self/maps");
-
-	if (maps && strstr(maps, "[uprobes"))
-		klat_invalid(run, "a probe of another program (uprobe) stopped this process "
-				  "(perf probe --list and bpftool link list probes)");
-	free(maps);
 }
 
 /* Daemons trace these events all the time: errors of hardware and of devices (rasdaemon). A run
@@ -461,6 +457,11 @@ void klat_surplus_judge(struct klat_run *run)
 			klat_invalid(run,
 				     "another process traces the %s (run it without the tracer)",
 				     worker->noun);
+		if (worker->account.probed)
+			klat_invalid(run,
+				     "a probe of another program (uprobe) stopped the %s (perf "
+				     "probe --list and bpftool link list probes)",
+				     worker->noun);
 		if (worker->account.changed)
 			klat_invalid(run, "the %s of the %s changed during the run",
 				     worker->account.changed, worker->noun);
@@ -478,6 +479,5 @@ void klat_surplus_judge(struct klat_run *run)
 		klat_disturbed(run, "real-time tasks of other programs ran on its CPUs "
 				    "(ps -eLo rtprio,psr,comm lists them)");
 	judge_profiler(run);
-	judge_probes(run);
 	judge_tracing(run);
 }

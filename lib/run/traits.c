@@ -24,9 +24,9 @@ ssize_t klat_task_read(const char *task, const char *name, char *text, size_t si
 	return length;
 }
 
-int64_t klat_task_count(const char *task, const char *name, const char *count)
+int64_t klat_task_count(const char *task, const char *file, const char *name)
 {
-	return *task ? klat_count_in(klat_path("/proc/%s/%s", task, name), count) : -1;
+	return *task ? klat_count_in(klat_path("/proc/%s/%s", task, file), name) : -1;
 }
 
 void klat_traits_read(struct klat_traits *traits, const char *task, pid_t thread)

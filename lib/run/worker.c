@@ -224,6 +224,7 @@ static void *worker_main(void *argument)
 	pthread_barrier_wait(&library->barrier); /* all stamps are taken */
 	klat_thread_self(&worker->migrations, &worker->wait_ns);
 	worker->account.traced |= klat_is_traced("/proc/thread-self/status");
+	worker->account.probed = klat_is_probed();
 	if (worker->migrations >= 0 && migrations >= 0)
 		worker->migrations -= migrations;
 	if (worker->wait_ns >= 0 && wait_ns >= 0)

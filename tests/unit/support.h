@@ -40,11 +40,10 @@ enum { TEST_COUNT_MIN = -5, TEST_COUNT_MAX = 1000, TEST_COUNT_DEFAULT = 7 };
  * and "third". */
 extern const struct klat_benchmark test_benchmark;
 
-/* Of each test: a run of it as after prepare() on CPUs 1 and 0, with two workers of role "writer"
- * and one "reader"; nothing is measured. */
+/* Each test has a new run of test_benchmark, as after prepare() on CPUs 1 and 0, with two workers
+ * of role "writer" and one "reader"; nothing is measured. */
 extern struct klat_run *run;
-/* Of each test: a fresh directory below $TMPDIR or /tmp, which is removed with all that is in it.
- */
+/* Each test has a new directory below $TMPDIR or /tmp, which is removed with all that is in it. */
 extern char *directory;
 
 /* A path that lasts until the end of the block. */

@@ -15,7 +15,7 @@
 #define CALLER 1234
 #define STRANGER 4321
 
-static char path[128]; /* of the record, in `directory` */
+static char path[KLAT_PATH_SIZE]; /* of the record, in `directory` */
 static int record;
 static void (*after_mkdir)(int parent, const char *name);
 

@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static char path[128]; /* of the session in `directory` */
+static char path[KLAT_PATH_SIZE]; /* of the session in `directory` */
 
 void set_up(void)
 {
