@@ -283,21 +283,22 @@ define lane
 	exit $$status)
 endef
 .PHONY: test test-slow test-long test-build test-slow-build
-# Compiles on all CPUs, or on as many as -j says.
+# Compiles on all CPUs, or on as many as -j says. Its recipes begin with a plus: make knows a make by the word
+# $(MAKE) in the recipe itself.
 build_all = $(MAKE) $(if $(filter -j%,$(MAKEFLAGS)),,-j$(shell nproc))
 # As root klat keeps no compiled modules, and each of the hundreds of starts in the tests would compile them.
 test-build: test-deps
 	$(Q)$(PYTHON) -m compileall -q scripts/klat
 	$(Q)[ "$$(id -u)" != 0 ] || find scripts/klat -name __pycache__ -exec chown -Rh --reference=Makefile {} +
-	$(Q)$(build_all) all planted units
-	$(Q)$(build_all) OUT=build/static STATIC=1 $(STATIC_TESTED:%=build/static/%)
+	$(Q)+$(build_all) all planted units
+	$(Q)+$(build_all) OUT=build/static STATIC=1 $(STATIC_TESTED:%=build/static/%)
 test-slow-build: test-slow-deps test-build
 	-$(Q)$(MAKE) sysroot ARCH=arm64
 	-$(Q)$(MAKE) sysroot ARCH=riscv64
 	$(Q)$(MAKE) $(BUILD)/interrupter
 	$(Q)$(MAKE) OUT=build/static STATIC=1 build/static/planted/timer/timer
-	$(Q)$(build_all) OUT=build/asan SANITIZE=address,undefined all units
-	$(Q)$(build_all) OUT=build/tsan SANITIZE=thread all
+	$(Q)+$(build_all) OUT=build/asan SANITIZE=address,undefined all units
+	$(Q)+$(build_all) OUT=build/tsan SANITIZE=thread all
 # What the tests of the lab run in a guest.
 STATIC_TESTED := pipes/pipes tlbflush/tlbflush
 test: test-build
@@ -367,7 +368,7 @@ lint-c:
 	$(Q)clang-format --dry-run -Werror $(C_SOURCES)
 	$(Q)$(PYTHON) -B tests/lint/isa_rules.py $(C_SOURCES)
 lint-build:
-	$(Q)$(build_all) OUT=build/lint WERROR=1 all build/lint/lab/trace.so lint-layers
+	$(Q)+$(build_all) OUT=build/lint WERROR=1 all build/lint/lab/trace.so lint-layers
 # Which layer of lib may call which, and how long a file may be: tests/lint/library_rules.py.
 lint-layers: $(LIBRARY_OBJECTS)
 	$(Q)$(PYTHON) -B tests/lint/library_rules.py $^ \
