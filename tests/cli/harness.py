@@ -386,7 +386,7 @@ class Session:
 
 
 def next_session(directory: Path) -> Session:
-    """One that is not there yet, for a test that records again where the machine was noisy."""
+    """A session without a file, for a test that records again where the machine was noisy."""
     return Session(directory / str(len(list(directory.iterdir()))))
 
 

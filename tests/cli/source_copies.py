@@ -42,13 +42,14 @@ def copy_tree(target: Path) -> Path:
 
 
 def add_objects(tree: Path) -> None:
-    """What `make` has compiled here, with its times: in the copy it compiles what differs, and links."""
+    """Copies what `make` has compiled here, with its times. In the copy `make` then compiles only what differs, and
+    links."""
     here, there = ROOT / "build", tree / "build"
     there.mkdir()
     for folder in {"lib", "depend", *(folder.parts[0] for folder in FOLDERS.values())}:
         shutil.copytree(here / folder, there / folder)
     shutil.copy2(here / "prerequisites", there)
-    # The compiler is given the name of the tree, so that it can leave that out.
+    # The compiler's options name the tree, whose path it leaves out of what it writes.
     (there / "flags").write_text((here / "flags").read_text().replace(str(ROOT), str(tree)))
     shutil.copystat(here / "flags", there / "flags")
 

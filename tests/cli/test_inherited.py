@@ -43,14 +43,19 @@ def recorded(directory: Path, *before: str | Path, group: Path | None = None) ->
         if group:
             (group / "cgroup.procs").write_text(str(os.getpid()))
 
-    command([*before, path_of("syscall"), *SHORT, "--record", directory], preexec_fn=join)
+    words = [*before, path_of("syscall"), *SHORT, "--record", directory]
+    done = command(words, preexec_fn=join)
+    assert done.status in (MEASURED, UNTRUSTED), str(done)
     return inherited(directory)
 
 
 @contextmanager
 def made(group: Path) -> Iterator[None]:
-    """The cgroup, unless it was there before."""
+    """The cgroup, unless it is one of the system. A test that was killed may have left its own."""
     try:
+        for left in (group / "below", group) if group.name.startswith("klat-test") else ():
+            if left.is_dir():
+                left.rmdir()
         group.mkdir()
     except FileExistsError:
         yield
