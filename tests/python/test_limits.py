@@ -309,6 +309,15 @@ def test_a_metric_of_which_no_run_counts_is_not_within(limited, klat, metrics, s
     assert json.loads(out)["status"] == ended == 3
 
 
+def test_a_run_that_failed_before_it_was_placed_is_one_of_its_program(limited, klat):
+    path = limited("rt", clean())
+    session = again(path / "0")
+    session.run({"round_trip": [20_000] * 1_000}, run=8, placement="same-core")
+    session.run(None, run=9, placement="", cpus="", policy="", status="error", reason="killed")
+    _, out, _ = klat("summary", path, "--limit", "100us")
+    assert "without a run" not in out and "1 error: killed" in out
+
+
 def test_periods_without_a_sample_are_named(limited, klat):
     path = limited("rt", clean())
     late = again(path / "0")

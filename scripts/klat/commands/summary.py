@@ -116,6 +116,8 @@ def run(args: argparse.Namespace) -> int:
     else:
         from klat.report.summary_tables import write_csv, write_json
 
+        if limits and limits.without_figure:
+            _say(f"no run counts of {', '.join(dict.fromkeys(limits.without_figure))}")
         if args.format == "csv":
             write_csv(labels, sys.stdout, failed, limits)
         else:

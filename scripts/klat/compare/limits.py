@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from klat.base.errors import KlatError
 from klat.compare.dataset import Dataset
-from klat.compare.settings import Measurement, Setting, counted
+from klat.compare.settings import Measurement, Setting, counted, is_same
 from klat.compare.sources import Run, by_boot
 from klat.compare.verdicts import INCONCLUSIVE, NO_REGRESSION, REGRESSION, Rules, Verdict
 from klat.record.session import parse_pairs, printable
@@ -336,7 +336,8 @@ def label_limits(labels: Sequence[Dataset], limit: Limit, rules: Rules) -> Label
 def _without_figure(settings: Sequence[Setting]) -> Iterator[str]:
     for setting in settings:
         benchmark = printable(setting.benchmark)
-        if not (setting.measurements or setting.usable_runs):
+        alike = [other for other in settings if is_same(other, setting)]
+        if not (setting.measurements or any(other.usable_runs for other in alike)):
             yield benchmark
         for metric, measurement in setting.measurements.items():
             if not (measurement.runs or measurement.unmeasurable):

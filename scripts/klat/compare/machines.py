@@ -15,7 +15,7 @@ _WITHOUT_RANDOMNESS = ("counted", "emulated")  # guests that begin alike can hav
 
 
 def one_machine_a_boot(sides: Iterable[Sequence[Source]]) -> tuple[list[list[Source]], list[str]]:
-    """The sides with one machine id for all sessions of a boot, and sentences on ids that say no machine. Two ids that
+    """The sides with one machine id for all sessions of a boot, and sentences on ids that are not of one machine. Two ids that
     share a boot are one machine in all boots."""
     of_sides = [list(side) for side in sides]
     sources = [source for side in of_sides for source in side if _id_of(source)]
@@ -35,7 +35,7 @@ def one_machine_a_boot(sides: Iterable[Sequence[Source]]) -> tuple[list[list[Sou
 
 
 def _id_of(source: Source) -> str:
-    """Empty if it was not recorded, or means nothing."""
+    """Empty if it was not recorded, or if guests that begin alike have the same one."""
     return (source.session.mode not in _WITHOUT_RANDOMNESS and source.session.info.get(_ID)) or ""
 
 
@@ -52,10 +52,13 @@ def _machines(sources: Iterable[Source]) -> dict[str, str]:
 
 
 def _clones(sources: Iterable[Source], machine_of: dict[str, str]) -> list[str]:
-    """No machine measures in two boots at once. A clock that was set can make it look so."""
+    """No machine measures in two boots at once. A clock that was set can make it look so, and klat lab sets those of
+    its guests."""
     latest: dict[str, tuple[int, str]] = {}
     overlapping: dict[str, tuple[str, str]] = {}
-    for source in sorted((s for s in sources if s.is_dated), key=lambda s: s.span):
+    for source in sorted(
+        (s for s in sources if s.is_dated and not s.experiment), key=lambda s: s.span
+    ):
         machine, boot = machine_of[_id_of(source)], source.session.boot_id
         start, end = source.span
         busy_until, other = latest.get(machine, (0, boot))
@@ -63,8 +66,8 @@ def _clones(sources: Iterable[Source], machine_of: dict[str, str]) -> list[str]:
             overlapping.setdefault(machine, (other, boot))
         latest[machine] = max((busy_until, other), (end, boot))
     return [
-        f"boots {printable(a)} and {printable(b)} of machine {printable(machine)} overlap in time: several machines"
-        " have this id, as clones of one image do, and klat takes them for one; or the clock was set"
+        f"boots {printable(a)} and {printable(b)} of machine {printable(machine)} overlap in time. Several"
+        " machines have this id, as clones of one image do, or the clock was set. klat counts one machine"
         for machine, (a, b) in overlapping.items()
     ]
 

@@ -303,9 +303,13 @@ def _usual_state(group: Sequence[tuple[RunConditions, Setting]], way: str) -> st
     return state if count >= (1 - STRAY) * runs.total() else None
 
 
-def _without_obtained(setting: Setting) -> tuple[str, dict[str, str]]:
-    kept = {name: value for name, value in setting.params.items() if name not in OBTAINED}
-    return (setting.benchmark, kept)
+def is_same(a: Setting, b: Setting) -> bool:
+    """Whether they are one benchmark with the same params, whatever was obtained and wherever it ran."""
+    kept = [
+        {name: value for name, value in setting.params.items() if name not in OBTAINED}
+        for setting in (a, b)
+    ]
+    return a.benchmark == b.benchmark and kept[0] == kept[1]
 
 
 def _count_run(setting: Setting, rows: Sequence[Row], source: Source) -> None:
@@ -335,11 +339,7 @@ def _placed(settings: Sequence[Setting]) -> list[Setting]:
     """Count the runs that failed before they were placed with the placed runs of the same params."""
     kept: list[Setting] = []
     for setting in settings:
-        same = [
-            other
-            for other in settings
-            if _without_obtained(other) == _without_obtained(setting) and other is not setting
-        ]
+        same = [other for other in settings if is_same(other, setting) and other is not setting]
         if setting.measurements or len(same) != 1 or not same[0].measurements:
             kept.append(setting)
             continue
