@@ -256,7 +256,7 @@ def _explain_one(paths: list[Path], wanted: Wanted, arguments: argparse.Namespac
     story = [] if wanted.quantile == choosing.TYPICAL else list(explanation.story_blocks(result))
     if arguments.format == "text":
         report = explanation.document(result, arguments.least, story=story)
-        path = explanation.path(result) if arguments.path else ()
+        path = ("", *explanation.path(result)) if arguments.path else ()
         for line in (*terminal.lines(report, colour=False), *path):
             print(line)
     else:

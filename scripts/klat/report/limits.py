@@ -181,7 +181,7 @@ def _amount(needed: Needed, side: SideLimit) -> str:
 def label_table(label: Dataset, limits: LabelLimits) -> Table:
     """The figures of every metric of a label."""
     limit, unit = limits.limit, label.figure_unit
-    rows: list[Line | Table] = []
+    rows: list[Line | Table] = [Line(f"limit {limit_text(limit, unit)}")]
     judged: list[SideLimit] = []
     for setting in label.settings:
         metrics = [(printable(m.metric), side) for m, side in limits.of_setting(setting)]
@@ -193,7 +193,7 @@ def label_table(label: Dataset, limits: LabelLimits) -> Table:
             rows += [Line(f"{metric}: {text}", 2) for text in side_sentences(side, printable(unit))]
     if sentence := one_boot(judged):
         rows.append(Line(sentence, 1))
-    return Table("", (), tuple(rows), f"limit {limit_text(limit, unit)}", 0)
+    return Table("", (), tuple(rows), "", 0)
 
 
 def label_verdicts(limits: LabelLimits) -> str:

@@ -116,7 +116,7 @@ def _rows(label: Dataset, failed: Failed) -> Iterator[Row | Line | Table]:
         settings = list(group)
         common = common_params(settings)
         shown = params_text(parameters(benchmark, common))
-        yield Line(f"{printable(benchmark)}  {shown}")
+        yield Line(f"{printable(benchmark)}  {shown}".rstrip())
         for setting in settings:
             params = {k: v for k, v in setting.params.items() if k not in common}
             yield from _setting(label, setting, params)

@@ -156,34 +156,49 @@ def _cells(table: Table) -> list[list[str]]:
 
 def table_lines(table: Table, widths: Sequence[int] = (), colour: bool = False) -> Iterator[str]:
     """`widths` of several tables that stand below each other; without them, the table's own. A table that is too
-    wide is several, each with the names."""
+    wide is several, each with the names and the left columns that follow them."""
     last = len(table.columns)
-    own = column_widths(_cells(table))
-    while not widths and last > 1 and 2 * table.level + sum(own[: last + 1]) + last > WIDTH:
-        if table.columns[last - 1].wraps:
+    labels = next((i for i, column in enumerate(table.columns) if not column.left), 0)
+    table_widths = column_widths(_cells(table))
+    while not widths and last > labels + 1:
+        is_too_wide = 2 * table.level + sum(table_widths[: last + 1]) + last > WIDTH
+        if not is_too_wide or table.columns[last - 1].wraps:
             break
         last -= 1
     if last == len(table.columns):
-        yield from _table_lines(table, widths or own, colour)
+        yield from _table_lines(table, widths or table_widths, colour)
         return
-    # The text below the last row is below the last part.
+    # The text below the last row is below the last part, all other text below the first one.
     end = max(i for i, row in enumerate(table.rows, 1) if isinstance(row, Row))
-    part = _columns(replace(table, rows=table.rows[:end]), slice(last))
-    yield from _table_lines(part, own[: last + 1], colour)
-    yield from table_lines(_columns(table, slice(last, None)), (), colour)
+    part = _columns(replace(table, rows=table.rows[:end]), range(last))
+    yield from _table_lines(part, table_widths[: last + 1], colour)
+    rest = [row for row in table.rows[:end] if isinstance(row, Row) or _heads(row)]
+    rest_columns = [*range(labels), *range(last, len(table.columns))]
+    whole = replace(table, rows=(*rest, *table.rows[end:]))
+    yield from table_lines(_columns(whole, rest_columns), (), colour)
 
 
-def _columns(table: Table, which: slice) -> Table:
+def _heads(row: Line | Table) -> bool:
+    """Whether the line is a heading of the rows below it."""
+    return isinstance(row, Line) and row.level < 2
+
+
+def _columns(table: Table, places: Sequence[int]) -> Table:
     rows = (
-        replace(row, cells=row.cells[which]) if isinstance(row, Row) else row for row in table.rows
+        replace(row, cells=tuple(row.cells[place] for place in places))
+        if isinstance(row, Row)
+        else row
+        for row in table.rows
     )
-    return replace(table, columns=table.columns[which], rows=tuple(rows))
+    columns = tuple(table.columns[place] for place in places)
+    return replace(table, columns=columns, rows=tuple(rows))
 
 
 def _table_lines(table: Table, widths: Sequence[int], colour: bool) -> Iterator[str]:
     indent = "  " * table.level
-    gap = "  " if len(indent) + sum(widths) + 2 * (len(widths) - 1) <= WIDTH else " "
     columns = (Column("", left=not table.right), *table.columns)
+    unwrapped = widths[:-1] if columns[-1].wraps else widths
+    gap = "  " if len(indent) + sum(unwrapped) + 2 * (len(widths) - 1) <= WIDTH else " "
     titles, *cells = _cells(table)
     if any(titles):
         yield indent + gap.join(map(_placed, titles, widths, columns)).rstrip()
