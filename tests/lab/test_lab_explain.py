@@ -100,7 +100,7 @@ def residuals(subject: Subject, reading: Reading) -> list[int]:
             known[key] = explanation.explain(contents, reading.names, sample.ticks).residual
         return known[key]
 
-    for run, number in zip(runs, subject.chosen.own):
+    for run, number in zip(runs, subject.chosen.wanted_runs):
         means = [sample.ticks // len(sample.windows) for sample in run]
         assert means == subject.chosen.runs[number].samples.tolist()
     return [residual(sample) for run in runs for sample in run]

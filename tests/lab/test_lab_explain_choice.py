@@ -33,9 +33,9 @@ def label(tmp_path: Path) -> Path:
 
 def test_the_typical_sample_is_one_of_the_wanted_parameters(label):
     found = choosing.choose(label, Wanted("pipes", "round_trip", where=(("bytes", "64"),)))
-    assert (found.sample, found.run, found.own) == (21, 1, [1])
+    assert (found.sample, found.run, found.wanted_runs) == (21, 1, [1])
     found = choosing.choose(label, Wanted("pipes", "round_trip", where=(("bytes", "1"),)))
-    assert (found.sample, found.run, found.own) == (12, 0, [0, 2])
+    assert (found.sample, found.run, found.wanted_runs) == (12, 0, [0, 2])
     assert found.params == (("bytes", "1"),)
 
 

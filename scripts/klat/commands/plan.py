@@ -135,8 +135,8 @@ def run(args: argparse.Namespace) -> int:
         from klat.report.plan import document
         from klat.report.renderers import markdown, terminal
 
-        filled, text = document(plan, boot_time), args.format == "text"
-        for line in terminal.lines(filled, False) if text else markdown.lines(filled):
+        report, text = document(plan, boot_time), args.format == "text"
+        for line in terminal.lines(report, False) if text else markdown.lines(report):
             print(line)
     sys.stdout.flush()
     return 0 if plan.effort else 3

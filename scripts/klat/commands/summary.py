@@ -109,9 +109,9 @@ def run(args: argparse.Namespace) -> int:
 
     text = args.format == "text"
     if text or args.format == "markdown" or environment:
-        filled = document(labels, failed, limits, args.tail, problems)
+        report = document(labels, failed, limits, args.tail, problems)
     if text or args.format == "markdown":
-        for line in terminal.lines(filled, False) if text else markdown.lines(filled):
+        for line in terminal.lines(report, False) if text else markdown.lines(report):
             print(line)
     else:
         from klat.report.summary_tables import write_csv, write_json
@@ -124,7 +124,7 @@ def run(args: argparse.Namespace) -> int:
             write_json(labels, problems, sys.stdout, failed, limits)
     sys.stdout.flush()
     if environment:
-        html.write(args.html, html.page_of(environment, filled))
+        html.write(args.html, html.page_of(environment, report))
     for reason in failures:
         _say(reason)
     if not verified:

@@ -47,7 +47,7 @@ class Chosen:
 
     session: Session
     runs: list[RecordedRun]  # all runs of the metric in the session, in order
-    own: list[int]  # the indices of the runs with the wanted parameters
+    wanted_runs: list[int]  # the indices of the runs with the wanted parameters
     run: int  # the index of the sample's run
     index: int  # the index of the sample in its run
     params: Params  # the parameters in which the runs of the metric differ
@@ -76,20 +76,24 @@ def choose(path: Path, wanted: Wanted) -> Chosen:
         (session, rows, [number for number, row in enumerate(rows) if row.params == chosen])
         for session, rows in candidates
     )
-    with_set = [(session, rows, own) for session, rows, own in numbered if own]
+    with_set = [
+        (session, rows, wanted_runs) for session, rows, wanted_runs in numbered if wanted_runs
+    ]
     _check_alike(path, wanted.benchmark, [session for session, _, _ in with_set])
-    recorded = [(session, _runs(session, rows), own) for session, rows, own in with_set]
-    samples = [runs[number].samples for _, runs, own in recorded for number in own]
-    every = np.sort(np.concatenate(samples))
-    value = every[max(0, int(np.ceil(wanted.quantile * len(every))) - 1)]
-    session, runs, own, number = next(
-        (session, runs, own, number)
-        for session, runs, own in recorded
-        for number in own
+    recorded = [
+        (session, _runs(session, rows), wanted_runs) for session, rows, wanted_runs in with_set
+    ]
+    samples = [runs[number].samples for _, runs, wanted_runs in recorded for number in wanted_runs]
+    all_samples = np.sort(np.concatenate(samples))
+    value = all_samples[max(0, int(np.ceil(wanted.quantile * len(all_samples))) - 1)]
+    session, runs, wanted_runs, number = next(
+        (session, runs, wanted_runs, number)
+        for session, runs, wanted_runs in recorded
+        for number in wanted_runs
         if value in runs[number].samples
     )
     index = int(np.argmax(runs[number].samples == value))
-    return Chosen(session, runs, own, number, index, _differing(sets)[chosen], chosen)
+    return Chosen(session, runs, wanted_runs, number, index, _differing(sets)[chosen], chosen)
 
 
 def check_sides(base: Chosen, new: Chosen) -> None:

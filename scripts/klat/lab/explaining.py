@@ -304,7 +304,7 @@ def _explained(subject: Subject, reading: Reading) -> tuple[Side | None, Range]:
     chosen = subject.chosen
     traced, samples = _find(subject, reading)
     kinds: list[PathKind] = []
-    sample = samples[chosen.own.index(chosen.run)][chosen.index]
+    sample = samples[chosen.wanted_runs.index(chosen.run)][chosen.index]
     deadline = subject.bounds.from_deadline
     if subject.whole:
         typical, kinds = explanation.choose_typical(traced, samples, chosen.sample, deadline)
@@ -333,11 +333,11 @@ def _find(subject: Subject, reading: Reading) -> tuple[Stamps, list[list[Sample]
     """The samples of the wanted runs in the trace. KlatError if the trace lacks one."""
     chosen = subject.chosen
     # Runs with other parameters can have other stamps, so the trace lacks their windows.
-    for numbers in dict.fromkeys((tuple(range(len(chosen.runs))), tuple(chosen.own))):
+    for numbers in dict.fromkeys((tuple(range(len(chosen.runs))), tuple(chosen.wanted_runs))):
         match = _find_runs(subject, reading, [chosen.runs[number] for number in numbers])
         if match:
             traced, samples = match
-            return traced, [samples[numbers.index(number)] for number in chosen.own]
+            return traced, [samples[numbers.index(number)] for number in chosen.wanted_runs]
     raise KlatError(
         f"{chosen.session.path}: the repeated boot gave the recorded samples, but klat cannot find"
         " their stamps in its trace",

@@ -94,8 +94,8 @@ def shared_remarks(verdicts: Verdicts) -> tuple[list[Note], Verdicts]:
     counts = Counter(
         remark
         for word, remarks in by_word.items()
-        for some in remarks
-        for remark in some
+        for row_remarks in remarks
+        for remark in row_remarks
         if word not in general.get(remark, ())
     )
     many = (remark for remark, count in counts.items() if count >= _MANY)

@@ -11,7 +11,7 @@ from klat.compare.limits import LabelLimits
 from klat.compare.settings import Measurement, Setting, Statistics, common_params
 from klat.record.evidence import other_work
 from klat.record.session import NOT_MEASURABLE, STATUSES, SessionError, printable
-from klat.report import limits as of_limits
+from klat.report import limits as limit_report
 from klat.report.document import Block, Column, Document, Facts, Line, Listing, Row, Section, Table
 from klat.report.document import Word
 from klat.report.soak import TAIL, is_soak, soak_rows, tail_table, together_lines
@@ -47,19 +47,19 @@ def document(
     tails = []
     for label in labels:
         blocks = list(_label(label, failed))
-        if (tail or is_soak(label)) and (of_tail := tail_table(label, failed)):
-            tails.append(of_tail)
-            blocks.append(of_tail)
+        if (tail or is_soak(label)) and (tail_rows := tail_table(label, failed)):
+            tails.append(tail_rows)
+            blocks.append(tail_rows)
         if limits:
-            blocks.append(of_limits.label_table(label, limits))
+            blocks.append(limit_report.label_table(label, limits))
         sections.append(Section(f"label {label.name}", tuple(blocks)))
     terms = [_FOOTNOTE + (_SEGMENTS if any(map(is_soak, labels)) else "")]
     terms += [TAIL] if tails else []
     outcome = Word("")
     if limits:
         unit = labels[0].figure_unit
-        terms.append(of_limits.limit_terms(limits.limit, unit, limits.rules, limits.family))
-        outcome = Word(of_limits.label_verdicts(limits), _TONES[limits.status])
+        terms.append(limit_report.limit_terms(limits.limit, unit, limits.rules, limits.family))
+        outcome = Word(limit_report.label_verdicts(limits), _TONES[limits.status])
     title = f"Summary of {', '.join(dict.fromkeys(label.name for label in labels))}"
     status = limits.status if limits else 0
     return Document(title, outcome, status, tuple(sections), tuple(terms), tuple(problems))

@@ -65,13 +65,13 @@ def begin(
         for side in settings:
             sessions.append(session_directory.create(output, side.label))
             unbegun.enter_context(session_directory.removed_unless_begun(sessions[-1]))
-        for session, other, side, (schedule, turns), own in zip(
+        for session, other, side, (schedule, turns), side_options in zip(
             sessions, reversed(sessions), settings, plans, options
         ):
             more = {
                 "first": session is sessions[0],
                 "partner": os.path.relpath(other.resolve(), session.resolve()),
-                "options": list(own),
+                "options": list(side_options),
                 "turns": [[turn.first, turn.last, turn.place] for turn in turns],
                 "pairing": {"experiment": experiment, "pairs": _pairs(turns)},
             }
