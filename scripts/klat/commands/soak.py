@@ -63,7 +63,8 @@ session. docs/soak.md says what the figures mean.
 Exit status: 0 measured, and with --limit every verdict is within; 1 a verdict
 is exceeded, or the program or a load failed; 2 usage, or the disk is full; 3 a
 verdict is cannot tell, no segment of a metric counts, or the evidence refutes
-some segments; 4 the machine lacks what the program needs; 129 stopped by SIGHUP, 143 by SIGTERM.
+some segments; 4 the machine lacks what the program needs; 129 stopped by
+SIGHUP, 143 by SIGTERM.
 
 examples:
   klat soak timer --for 8h --limit 100us --load populate --load 'stress-ng -m 2'
