@@ -29,7 +29,7 @@ def test_a_lock_that_is_freed_before_anybody_waits_is_seen(primitive, two_cpus, 
     """An owner that had to wait for its lock has a word that says that others may wait, too."""
 
     def attempt() -> str:
-        found, _ = contended(primitive, 10, "--plant", "late")
-        return "" if found < 2 else f"{found} of 10 seen as waited for"
+        waited, _ = contended(primitive, 10, "--plant", "late")
+        return "" if waited < 2 else f"{found} of 10 seen as waited for"
 
     until(attempt)

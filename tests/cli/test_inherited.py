@@ -254,8 +254,8 @@ def test_the_cgroup_that_is_charged_and_one_that_is_hidden(file, covering, value
         lacking("no cgroups of version 1 are mounted")
     hide = ["unshare", "-m", "sh", "-c", f'mount -t tmpfs none {covering} && exec "$@"', "sh"]
     with made(group):
-        found = recorded(tmp_path / "s", *(hide if covering else []), group=group)
-    assert {name: found[name] for name in values} == values
+        inherits = recorded(tmp_path / "s", *(hide if covering else []), group=group)
+    assert {name: inherits[name] for name in values} == values
 
 
 # With lxcfs, /proc/stat is a container's, too.
@@ -327,5 +327,5 @@ def test_the_livepatches_of_the_kernel_are_recorded(patches, tmp_path, root):
     for name in ("", *patches):
         (tmp_path / "kernel/livepatch" / name).mkdir(parents=True)
     cover = ["unshare", "-m", "sh", "-c", 'mount --bind "$1" /sys/kernel && shift && exec "$@"']
-    found = recorded(tmp_path / "s", *cover, "sh", tmp_path / "kernel")["livepatch"]
-    assert found == (", ".join(patches) or "none")
+    livepatch = recorded(tmp_path / "s", *cover, "sh", tmp_path / "kernel")["livepatch"]
+    assert livepatch == (", ".join(patches) or "none")

@@ -26,7 +26,7 @@ PR_CAPBSET_DROP, CAP_SYS_RESOURCE = 24, 24
 
 def knobs() -> dict[str, bytes]:
     """Everything of the machine that a program could have touched."""
-    found = {str(LATENCY): latency()}
+    state = {str(LATENCY): latency()}
     for pattern in (
         "proc/sys/kernel/sched_*",
         "proc/sys/kernel/timer_migration",
@@ -47,15 +47,15 @@ def knobs() -> dict[str, bytes]:
     ):
         for path in Path("/").glob(pattern):
             try:
-                found[str(path)] = path.read_bytes()
+                state[str(path)] = path.read_bytes()
             except OSError:
                 pass
     # Which there are; their use counts are other people's affair.
-    modules = found.pop("/proc/modules", b"").splitlines()
-    found["modules"] = b" ".join(sorted(line.split()[0] for line in modules))
+    modules = state.pop("/proc/modules", b"").splitlines()
+    state["modules"] = b" ".join(sorted(line.split()[0] for line in modules))
     for words in ("link", "address", "route show table all", "-6 route", "netns list"):
-        found[words] = command(["ip", "-o", *words.split()]).out.encode()
-    return found
+        state[words] = command(["ip", "-o", *words.split()]).out.encode()
+    return state
 
 
 def latency() -> bytes:

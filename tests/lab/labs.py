@@ -128,8 +128,8 @@ class Lab:
     def __call__(
         self, *words: str | Path, seconds: float = 120, **environment: str
     ) -> subprocess.CompletedProcess[str]:
-        own = self.environment | environment
-        return made_tools.run(*self.words(*words), cwd=self.directory, env=own, seconds=seconds)
+        merged = self.environment | environment
+        return made_tools.run(*self.words(*words), cwd=self.directory, env=merged, seconds=seconds)
 
     def boot(
         self, kernel: Path, *more: str, **environment: Any

@@ -32,11 +32,11 @@ def label(tmp_path: Path) -> Path:
 
 
 def test_the_typical_sample_is_one_of_the_wanted_parameters(label):
-    found = choosing.choose(label, Wanted("pipes", "round_trip", where=(("bytes", "64"),)))
-    assert (found.sample, found.run, found.wanted_runs) == (21, 1, [1])
-    found = choosing.choose(label, Wanted("pipes", "round_trip", where=(("bytes", "1"),)))
-    assert (found.sample, found.run, found.wanted_runs) == (12, 0, [0, 2])
-    assert found.params == (("bytes", "1"),)
+    chosen = choosing.choose(label, Wanted("pipes", "round_trip", where=(("bytes", "64"),)))
+    assert (chosen.sample, chosen.run, chosen.wanted_runs) == (21, 1, [1])
+    chosen = choosing.choose(label, Wanted("pipes", "round_trip", where=(("bytes", "1"),)))
+    assert (chosen.sample, chosen.run, chosen.wanted_runs) == (12, 0, [0, 2])
+    assert chosen.params == (("bytes", "1"),)
 
 
 @pytest.mark.parametrize("where", [(), (("bytes", "65"),), (("byte", "1"),)])
@@ -62,8 +62,8 @@ def two_boots(tmp_path: Path, samples: list[int], **facts: Any) -> Path:
 
 def test_the_quantile_is_of_all_boots_of_an_experiment(tmp_path):
     label = two_boots(tmp_path, [20, 21, 22])
-    found = choosing.choose(label, Wanted("pipes", "round_trip", quantile=5 / 6))
-    assert (found.sample, found.session.path.name) == (21, "2")
+    chosen = choosing.choose(label, Wanted("pipes", "round_trip", quantile=5 / 6))
+    assert (chosen.sample, chosen.session.path.name) == (21, "2")
 
 
 @pytest.mark.parametrize(
@@ -130,9 +130,9 @@ def test_every_metric_comes_with_each_parameter_set_that_has_it(label):
 
 
 def test_a_metric_that_cannot_be_explained_leaves_the_others(monkeypatch, capsys):
-    found = [explained.explanation(explained.BASE)]
+    chosen = [explained.explanation(explained.BASE)]
     failures = {"eventloop.total": KlatError("not found")}
-    monkeypatch.setattr(explaining, "explain_every", lambda *_: (found, failures))
+    monkeypatch.setattr(explaining, "explain_every", lambda *_: (chosen, failures))
     parser = argparse.ArgumentParser()
     _lab_explain.add_parser(parser.add_subparsers())
     arguments = parser.parse_args(["explain", "results"])
@@ -156,8 +156,8 @@ def test_every_metric_is_of_all_sessions(tmp_path, monkeypatch):
     monkeypatch.setattr(stamps, "bounds_of_all", lambda program: {"m": None})
     emulator = SimpleNamespace(architecture=HOST)
     replays = explaining._Replays(emulator, *[None] * 4, guests)  # type: ignore[arg-type, call-arg]
-    found = replays.explainable(tmp_path / "label", Wanted("", ""))
-    assert [each.benchmark for each in found] == ["cv", "pipes"]
+    chosen = replays.explainable(tmp_path / "label", Wanted("", ""))
+    assert [each.benchmark for each in chosen] == ["cv", "pipes"]
 
 
 def test_the_metrics_of_another_architectures_program_are_those_of_this_machines(lab, monkeypatch):

@@ -192,8 +192,8 @@ def test_the_lab_goes_on_after_a_hostile_guest(lab, tmp_path, name):
 @pytest.mark.parametrize("streams", ["2>&-", "2>/dev/full", "1>/dev/full", "0<&- 1>&- 2>&-"])
 def test_boots_are_recorded_whatever_the_streams_are(lab, tmp_path, streams):
     words, environment = delivering(lab, tmp_path, a_record(tmp_path, 1))
-    own = {"cwd": lab.directory, "env": lab.environment | environment, "seconds": 120}
-    done = made_tools.run("sh", "-c", f'"$@" {streams}', "sh", *lab.words(*words), **own)
+    settings = {"cwd": lab.directory, "env": lab.environment | environment, "seconds": 120}
+    done = made_tools.run("sh", "-c", f'"$@" {streams}', "sh", *lab.words(*words), **settings)
     assert done.returncode == 0, done.stderr
     (held,) = (lab.results / "planted").iterdir()
     record = read_session(held)

@@ -113,14 +113,14 @@ def test_a_remark_that_goes_to_a_note_is_lost_for_no_verdict():
         remarks = [judged.remarks for item in verdicts.items for _, judged in item.judged]
         return [note.text for note in notes], remarks
 
-    own = ("a block left out",)
+    marked = ("a block left out",)
     assert notes_and_remarks(slower, slower, same, same) == (
         ["slower: a block left out"],
-        [(), (), own, own],
+        [(), (), marked, marked],
     )
     assert notes_and_remarks(slower, slower, faster, faster, same) == (
         ["slower, faster: a block left out"],
-        [(), (), (), (), own],
+        [(), (), (), (), marked],
     )
     assert notes_and_remarks(slower, slower, faster, faster) == (["a block left out"], [()] * 4)
 

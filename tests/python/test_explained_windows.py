@@ -29,16 +29,16 @@ def located(
     """The samples of the runs, each the mean of so many windows. 0: from a deadline on."""
     stamps = stamps_of(made.read(place))
     if mean_of:
-        found = windows.find(stamps, runs, mean_of)
+        by_run = windows.find(stamps, runs, mean_of)
     else:
-        found = windows.from_deadline(stamps, runs)
-    assert found
-    return stamps, found
+        by_run = windows.from_deadline(stamps, runs)
+    assert by_run
+    return stamps, by_run
 
 
-def rows(found: Sequence[Sequence[Sample]] | None) -> list[list[list[int]]] | None:
+def rows(by_run: Sequence[Sequence[Sample]] | None) -> list[list[list[int]]] | None:
     """The row at which each window ends."""
-    return found and [[[w.end for w in s.windows] for s in samples] for samples in found]
+    return by_run and [[[w.end for w in s.windows] for s in samples] for samples in by_run]
 
 
 @pytest.fixture
@@ -63,16 +63,16 @@ FIND = [
 def test_a_sample_has_one_window(made, tmp_path, lengths, runs, ends):
     for length in lengths:
         made.window(length)
-    found = windows.find(stamps_of(made.read(tmp_path)), runs, 1)
-    assert rows(found) == ends
+    by_run = windows.find(stamps_of(made.read(tmp_path)), runs, 1)
+    assert rows(by_run) == ends
 
 
 def test_the_mean_of_two_windows_is_rounded_down(made, tmp_path):
     for length in (5, 6, 10, 13, 7, 7):
         made.window(length)
-    found = windows.find(stamps_of(made.read(tmp_path)), [run(11, 7, warmup=1)], 2)
-    assert rows(found) == [[[5, 7], [9, 11]]]
-    assert found and [sample.ticks for sample in found[0]] == [23, 14]
+    by_run = windows.find(stamps_of(made.read(tmp_path)), [run(11, 7, warmup=1)], 2)
+    assert rows(by_run) == [[[5, 7], [9, 11]]]
+    assert by_run and [sample.ticks for sample in by_run[0]] == [23, 14]
 
 
 def test_ends_without_a_begin_are_no_windows(made, tmp_path):
@@ -100,8 +100,8 @@ def test_a_sample_can_begin_at_an_earlier_stamp_of_a_spinner(made, tmp_path, sam
     made.stamp(BEGIN, 0, 0)
     made.stamp(BEGIN, 0, 10, 100)
     made.stamp(END, 0, 7)
-    stamps, found = located(made, tmp_path, [run(sample)], 1)
-    ((window,),) = [found[0][0].windows]
+    stamps, by_run = located(made, tmp_path, [run(sample)], 1)
+    ((window,),) = [by_run[0][0].windows]
     assert (window.earlier, stamps.instructions(window)) == (earlier, sample)
     assert stamps.ordinals(window) == (100 - earlier, 101)
 
@@ -117,8 +117,8 @@ def test_what_idle_time_skipped_completes_a_sample(made, tmp_path):
     block = made.block(0x1000, 7)
     halting = made.path(*whole(block), *idle(), *whole(block))
     made.window(14, halting)
-    stamps, found = located(made, tmp_path, [run(1000)], 1)
-    (content,) = windows.contents(stamps, found[0][0], deadline=False)
+    stamps, by_run = located(made, tmp_path, [run(1000)], 1)
+    (content,) = windows.contents(stamps, by_run[0][0], deadline=False)
     assert content.idle == 1000 - 14
     assert windows.find(stamps, [run(13)], 1) is None
 
@@ -127,16 +127,16 @@ def test_a_path_that_was_not_kept_is_known_as_such(made, tmp_path):
     block = made.block(0x1000, 7)
     made.window(7, made.path(*whole(block)))
     made.window(7)
-    stamps, found = located(made, tmp_path, [run(7, 7)], 1)
-    assert [stamps.kept(sample.windows[0]) for sample in found[0]] == [True, False]
+    stamps, by_run = located(made, tmp_path, [run(7, 7)], 1)
+    assert [stamps.kept(sample.windows[0]) for sample in by_run[0]] == [True, False]
 
 
 def test_idle_time_is_known_of_a_path_that_was_not_kept(made, tmp_path):
     made.window(14)
     made.window(14, NOT_KEPT_HALTED)
-    found = windows.find(stamps_of(made.read(tmp_path)), [run(1000)], 1)
-    assert rows(found) == [[[3]]]
-    assert found and not stamps_of(made.read(tmp_path)).kept(found[0][0].windows[0])
+    by_run = windows.find(stamps_of(made.read(tmp_path)), [run(1000)], 1)
+    assert rows(by_run) == [[[3]]]
+    assert by_run and not stamps_of(made.read(tmp_path)).kept(by_run[0][0].windows[0])
 
 
 LENGTHS = (3, 5, 1)
@@ -145,8 +145,8 @@ LENGTHS = (3, 5, 1)
 def deadline_content(made: MadeTrace, place: Path, sample: int) -> windows.Content:
     a, b, c = (made.block(0x1000 * n, length) for n, length in enumerate(LENGTHS, start=1))
     made.window(28, made.path(*whole(a, 4), *whole(b), *whole(c), *whole(b, 2)))
-    stamps, found = located(made, place, [run(sample)])
-    (content,) = windows.contents(stamps, found[0][0], deadline=True)
+    stamps, by_run = located(made, place, [run(sample)])
+    (content,) = windows.contents(stamps, by_run[0][0], deadline=True)
     return content
 
 
@@ -175,8 +175,8 @@ def test_a_sample_is_cut_at_its_deadline_to_the_instruction(made, tmp_path, samp
 def test_a_deadline_in_idle_time_takes_the_rest_from_it(made, tmp_path):
     block = made.block(0x1000, 7)
     made.window(21, made.path(*whole(block), *idle(), *whole(block, 2)))
-    stamps, found = located(made, tmp_path, [run(60)])
-    (content,) = windows.contents(stamps, found[0][0], deadline=True)
+    stamps, by_run = located(made, tmp_path, [run(60)])
+    (content,) = windows.contents(stamps, by_run[0][0], deadline=True)
     assert (len(executed(content.before)), len(executed(content.items)), content.idle) == (
         7,
         14,
@@ -191,8 +191,8 @@ def test_the_typical_sample_is_the_commonest_path_of_the_median_length(made, tmp
     taken = [1, 2, 2, 2, 0, 0, 3, 3, 3, 3]
     for number in taken:
         made.window(lengths[number], paths[number])
-    stamps, found = located(made, tmp_path, [run(*(lengths[number] for number in taken))], 1)
-    sample, kinds = explanation.choose_typical(stamps, found, 7, deadline=False)
+    stamps, by_run = located(made, tmp_path, [run(*(lengths[number] for number in taken))], 1)
+    sample, kinds = explanation.choose_typical(stamps, by_run, 7, deadline=False)
     assert list(stamps.paths(sample.windows[0])) == [paths[2]]
     assert [(kind.ticks, kind.count) for kind in kinds] == [(8, 4), (7, 3), (6, 2), (7, 1)]
 
@@ -201,8 +201,8 @@ def test_the_typical_sample_of_two_windows_has_the_median_as_their_mean(made, tm
     path = made.path(*whole(made.block(0x1000, 5)))
     for length in (5, 6, 5, 5, 9, 9):
         made.window(length, path)
-    stamps, found = located(made, tmp_path, [run(5, 5, 9)], 2)
-    sample, _ = explanation.choose_typical(stamps, found, 9, deadline=False)
+    stamps, by_run = located(made, tmp_path, [run(5, 5, 9)], 2)
+    sample, _ = explanation.choose_typical(stamps, by_run, 9, deadline=False)
     assert sample.ticks == 18
 
 
@@ -218,11 +218,11 @@ def test_a_sample_is_in_doubt_if_a_window_of_another_path_can_be_the_sample(
     made.window(7, 1)
     for _ in range(behind):
         made.window(7, 1)
-    stamps, found = located(made, tmp_path, [run(30, 7)], 1)
-    first, second = found[0]
+    stamps, by_run = located(made, tmp_path, [run(30, 7)], 1)
+    first, second = by_run[0]
     assert len(windows.rivals(stamps, first)) == 1
     assert len(windows.rivals(stamps, second)) == behind
-    doubts = [bool(explanation.doubt(stamps, sample, SYMBOLS, False)) for sample in found[0]]
+    doubts = [bool(explanation.doubt(stamps, sample, SYMBOLS, False)) for sample in by_run[0]]
     assert doubts == [paths[0] != paths[1], False]
 
 
@@ -236,8 +236,8 @@ def test_the_number_of_windows_decides_only_if_the_samples_are_the_first_ones(
     paths = [made.path(*whole(made.block(address, 30))) for address in (0x1000, 0x2000)]
     for length in lengths:
         made.window(length, paths.pop(0) if length == 30 else 0)
-    stamps, found = located(made, tmp_path, [run(30, 7)], 1)
-    assert bool(explanation.doubt(stamps, found[0][0], SYMBOLS, False)) == doubted
+    stamps, by_run = located(made, tmp_path, [run(30, 7)], 1)
+    assert bool(explanation.doubt(stamps, by_run[0][0], SYMBOLS, False)) == doubted
 
 
 def test_metrics_that_share_stamps_keep_their_place_in_an_iteration(made, tmp_path):
@@ -248,17 +248,17 @@ def test_metrics_that_share_stamps_keep_their_place_in_an_iteration(made, tmp_pa
         made.window(7, 0)
         made.window(30, paths[number])
         made.window(8, 0)
-    stamps, found = located(made, tmp_path, [run(30, warmup=1)], 1)
-    assert [list(stamps.paths(s.windows[0])) for s in found[0]] == [[paths[1]]]
-    assert not explanation.doubt(stamps, found[0][0], SYMBOLS, False)
+    stamps, by_run = located(made, tmp_path, [run(30, warmup=1)], 1)
+    assert [list(stamps.paths(s.windows[0])) for s in by_run[0]] == [[paths[1]]]
+    assert not explanation.doubt(stamps, by_run[0][0], SYMBOLS, False)
 
 
 def test_samples_in_idle_time_that_fit_in_several_ways_are_in_doubt(made, tmp_path):
     blocks = [made.block(0x1000 * number, 10 + number) for number in range(1, 4)]
     for number, block in enumerate(blocks, start=1):
         made.window(10 + number, made.path(*whole(block), *idle()))
-    stamps, found = located(made, tmp_path, [run(900, 1000)], 1)
-    assert all(explanation.doubt(stamps, sample, SYMBOLS, False) for sample in found[0])
+    stamps, by_run = located(made, tmp_path, [run(900, 1000)], 1)
+    assert all(explanation.doubt(stamps, sample, SYMBOLS, False) for sample in by_run[0])
 
 
 SYMBOLS = Symbols(
@@ -284,8 +284,8 @@ def test_an_interrupt_must_follow_a_deadline(made, tmp_path, before, idles, afte
     words += idle() if idles else ()
     words += [word for address in after for word in whole(made.block(address, 7))]
     made.window(21, made.path(*words))
-    stamps, found = located(made, tmp_path, [run(sample)])
-    assert bool(explanation.doubt(stamps, found[0][0], SYMBOLS, True)) == doubted
+    stamps, by_run = located(made, tmp_path, [run(sample)])
+    assert bool(explanation.doubt(stamps, by_run[0][0], SYMBOLS, True)) == doubted
 
 
 @pytest.mark.parametrize("switches", [False, True])
@@ -295,8 +295,8 @@ def test_a_kernel_that_halts_with_interrupts_masked_runs_on_before_the_interrupt
     pages, timer = (whole(made.block(address, 7)) for address in (PAGES, TIMER))
     switched = switch(2, "other") if switches else []
     made.window(21, made.path(*pages, *idle(), *pages, *switched, *timer))
-    stamps, found = located(made, tmp_path, [run(60)])
-    doubt = explanation.doubt(stamps, found[0][0], SYMBOLS, True, halts_masked=True)
+    stamps, by_run = located(made, tmp_path, [run(60)])
+    doubt = explanation.doubt(stamps, by_run[0][0], SYMBOLS, True, halts_masked=True)
     assert bool(doubt) == switches
 
 

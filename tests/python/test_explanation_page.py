@@ -19,28 +19,28 @@ TEMPLATES = Path(html.__file__).parent / "templates"
 
 
 def page_of(*sides: Side) -> Page:
-    found = Page(pages.explanation_page(html.templates(), explanation(*sides)))
-    assert found.open == []
-    return found
+    page = Page(pages.explanation_page(html.templates(), explanation(*sides)))
+    assert page.open == []
+    return page
 
 
 def rows(source: str) -> dict[str, list[int]]:
     """The numbers of the table by function."""
     table = source[source.index('class="functions') :]
     body = table.partition("<tbody>")[2].partition("</tbody>")[0]
-    found = re.findall(r'<tr><th scope="row">(?:<span.*?</span>)?(.*?)<(.*)</tr>', body)
+    matches = re.findall(r'<tr><th scope="row">(?:<span.*?</span>)?(.*?)<(.*)</tr>', body)
     return {
         unescape(name): [int(n.replace(",", "")) for n in re.findall(r"<td>(.*?)</td>", cells)]
-        for name, cells in found
+        for name, cells in matches
     }
 
 
 def test_the_table_has_the_numbers_of_the_explanation():
-    found = page_of(BASE, NEW)
-    assert rows(found.source) == {
+    page = page_of(BASE, NEW)
+    assert rows(page.source) == {
         f.name: [*f.own, f.difference, *f.calls, *f.with_callees] for f in differences(BASE, NEW)
     }
-    assert "idle time, skipped 50 0 -50 sum 497 1,110 +613" in found.text
+    assert "idle time, skipped 50 0 -50 sum 497 1,110 +613" in page.text
 
 
 def test_boxes_lie_on_one_scale_and_have_their_instructions():
@@ -66,10 +66,10 @@ def test_a_tooltip_has_the_difference_on_this_chain_and_from_all_callers():
 
 
 def test_one_side_has_a_neutral_picture_and_no_difference():
-    found = page_of(NEW)
-    assert set(re.findall(r'<svg class="(\w+)" x=', found.source)) == {"equal"}
-    assert "NEW-BASE" not in found.text.partition("use strict")[0]
-    assert rows(found.source)["migrate"] == [600, 1, 600]
+    page = page_of(NEW)
+    assert set(re.findall(r'<svg class="(\w+)" x=', page.source)) == {"equal"}
+    assert "NEW-BASE" not in page.text.partition("use strict")[0]
+    assert rows(page.source)["migrate"] == [600, 1, 600]
 
 
 def test_a_box_is_coloured_by_the_sign_and_the_size_of_the_difference():
@@ -92,39 +92,37 @@ def test_a_large_sample_folds_the_narrowest_boxes_and_keeps_its_sums():
         chain: node.total for chain, node in many.sample.tree.walk() if chain in kept
     } | {(): many.sample.ticks}
     assert drawn.widest < min(kept.values())
-    found = page_of(many, many)
-    assert len(found.source.encode()) < 10**6
-    assert f"{drawn.folded:,} more boxes are too narrow to draw" in found.text
+    page = page_of(many, many)
+    assert len(page.source.encode()) < 10**6
+    assert f"{drawn.folded:,} more boxes are too narrow to draw" in page.text
 
 
 def test_the_page_fetches_nothing_and_runs_only_its_own_script():
-    found = page_of(BASE, NEW)
-    assert found.count("link") == 1 and found.count("script") == 1
-    assert not re.search(r"(?:src|href)\s*=\s*[\"'](?!data:)|url\(|@import|https?:", found.source)
-    policy = next(a["content"] for tag, a in found.elements if "http-equiv" in a)
+    page = page_of(BASE, NEW)
+    assert page.count("link") == 1 and page.count("script") == 1
+    assert not re.search(r"(?:src|href)\s*=\s*[\"'](?!data:)|url\(|@import|https?:", page.source)
+    policy = next(a["content"] for tag, a in page.elements if "http-equiv" in a)
     assert re.search(r"default-src 'none'; script-src 'sha256-[\w+/]{43}='; ", policy)
 
 
 def test_names_are_escaped_wherever_they_stand():
-    found = page_of(
+    page = page_of(
         side(HOSTILE, {f"{HOSTILE};callee": 5, "long": 900}), side("b", {f"{HOSTILE}b": 9})
     )
-    assert "alert(1)" not in re.sub(r"&lt;/title&gt;&lt;script&gt;alert", "", found.source)
-    assert found.count("script") == 1 and f"{HOSTILE}b" in rows(found.source)
-    assert f"{HOSTILE}: 905 instructions" in found.text
+    assert "alert(1)" not in re.sub(r"&lt;/title&gt;&lt;script&gt;alert", "", page.source)
+    assert page.count("script") == 1 and f"{HOSTILE}b" in rows(page.source)
+    assert f"{HOSTILE}: 905 instructions" in page.text
 
 
 def test_what_is_not_explained_is_said_first():
-    found = page_of(BASE, side("rt", {"read": 100}, missing=-4))
-    assert found.text.index("NEW -4 instructions belong to no function") < found.text.index(
-        "By call"
-    )
+    page = page_of(BASE, side("rt", {"read": 100}, missing=-4))
+    assert page.text.index("NEW -4 instructions belong to no function") < page.text.index("By call")
 
 
 def test_what_ran_is_told_as_in_the_text():
     story = [Line("what ran, in order:"), Line(f"600  {HOSTILE}", 1)]
-    found = Page(pages.explanation_page(html.templates(), explanation(BASE, NEW), story))
-    assert f"What ran what ran, in order: 600 {HOSTILE} By call chain" in found.text
+    page = Page(pages.explanation_page(html.templates(), explanation(BASE, NEW), story))
+    assert f"What ran what ran, in order: 600 {HOSTILE} By call chain" in page.text
 
 
 def test_the_calls_in_order_are_a_diff():
@@ -141,8 +139,8 @@ def test_the_diff_of_calls_that_repeat_thousands_of_times_has_both_sides():
     sides = [side(name, {"loop": 1}) for name in "ab"]
     for number, one in enumerate(sides):
         one.sample.path[:] = [(1, "free"), (1 + number, "lock")] * 5000
-    found = list(calls_in_order(sides))
-    kept = [[call for mark, *call in found if mark in (" ", of)] for of in "-+"]
+    page = list(calls_in_order(sides))
+    kept = [[call for mark, *call in page if mark in (" ", of)] for of in "-+"]
     assert kept == [[list(call) for call in one.sample.path] for one in sides]
 
 

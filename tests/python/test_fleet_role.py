@@ -160,8 +160,8 @@ def test_an_archive_is_refused_by_its_size_before_it_is_fetched(tmp_path, most, 
 def play(tmp_path: Path, book: str, **variables: object) -> subprocess.CompletedProcess[str]:
     (tmp_path / "book.yml").write_text(book)
     words = ("ansible-playbook", "-i", "m1,", "-e", json.dumps(variables, default=str), "book.yml")
-    own = {"ANSIBLE_ROLES_PATH": str(ROLE.parent), "HOME": str(tmp_path)}
-    return made_tools.run(*words, cwd=tmp_path, env=os.environ | own, seconds=120)
+    settings = {"ANSIBLE_ROLES_PATH": str(ROLE.parent), "HOME": str(tmp_path)}
+    return made_tools.run(*words, cwd=tmp_path, env=os.environ | settings, seconds=120)
 
 
 def take_in(

@@ -107,10 +107,10 @@ def _run(arguments: argparse.Namespace) -> int:
             if background_load:
                 background_load.end()
         (explained,) = explain_session(session, schedule)
-    report = slow_samples.document(explained.found, arguments.above, arguments.longest)
+    report = slow_samples.document(explained.traced, arguments.above, arguments.longest)
     for line in terminal.lines(report, colour=False):
         print(line)
-    return _INVALID if explained.found.refuted else 0
+    return _INVALID if explained.traced.refuted else 0
 
 
 def _make(keep: Path) -> None:

@@ -107,9 +107,11 @@ def shared_remarks(verdicts: Verdicts) -> tuple[list[Note], Verdicts]:
     notes += [f"{mark[1:]} ({counts[r]} results) {r}" for r, mark in marks.items()]
 
     def marked(judged: Judged) -> Judged:
-        own = [r for r in judged.remarks if judged.word not in general.get(r, ())]
-        rest = tuple(remark for remark in own if remark not in marks)
-        return replace(judged, remarks=rest, marks="".join(marks.get(r, "") for r in own))
+        remarks_of_word = [r for r in judged.remarks if judged.word not in general.get(r, ())]
+        rest = tuple(remark for remark in remarks_of_word if remark not in marks)
+        return replace(
+            judged, remarks=rest, marks="".join(marks.get(r, "") for r in remarks_of_word)
+        )
 
     items = []
     for item in verdicts.items:

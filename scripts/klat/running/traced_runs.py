@@ -187,8 +187,8 @@ class SessionTraces(ExitStack):
             self._used = (self._used or 0) + len(content)
 
 
-def _report(found: TracedSession, above_ns: int) -> Iterator[str]:
-    return terminal.lines(slow_samples.document(found, above_ns, _LONGEST), colour=False)
+def _report(traced: TracedSession, above_ns: int) -> Iterator[str]:
+    return terminal.lines(slow_samples.document(traced, above_ns, _LONGEST), colour=False)
 
 
 @dataclass(frozen=True)
@@ -198,13 +198,13 @@ class ExplainedSet:
     benchmark: str
     arguments: tuple[str, ...]
     above_ns: int
-    found: TracedSession
+    traced: TracedSession
 
     def lines(self) -> Iterator[str]:
         """The report, for a terminal of 80 columns."""
         if self.arguments:
             yield from wrapped(f"{shlex.join([self.benchmark, *self.arguments])}:")
-        yield from _report(self.found, self.above_ns)
+        yield from _report(self.traced, self.above_ns)
 
 
 @dataclass(frozen=True)
