@@ -309,13 +309,16 @@ def test_a_metric_of_which_no_run_counts_is_not_within(limited, klat, metrics, s
     assert json.loads(out)["status"] == ended == 3
 
 
-def test_a_run_that_failed_before_it_was_placed_is_one_of_its_program(limited, klat):
+def test_an_unplaced_failed_run_counts_with_its_program(limited, klat):
     path = limited("rt", clean())
     session = again(path / "0")
     session.run({"round_trip": [20_000] * 1_000}, run=8, placement="same-core")
-    session.run(None, run=9, placement="", cpus="", policy="", status="error", reason="killed")
-    _, out, _ = klat("summary", path, "--limit", "100us")
-    assert "without a run" not in out and "1 error: killed" in out
+    for placement, name in (("", ""), ("smt", ", 1 without a run that counts (pipes)")):
+        killed = {"placement": placement, "status": "error", "reason": "killed"}
+        session.run(None, run=9, cpus="", policy="", **killed)
+        _, out, _ = klat("summary", path, "--limit", "100us")
+        assert f"cannot tell{name}" in words(out) and "1 error: killed" in out
+        assert ("without a run" in out) == bool(name)
 
 
 def test_periods_without_a_sample_are_named(limited, klat):

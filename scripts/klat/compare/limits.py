@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from klat.base.errors import KlatError
 from klat.compare.dataset import Dataset
-from klat.compare.settings import Measurement, Setting, counted, is_same
+from klat.compare.settings import Measurement, Setting, counted, have_same_params
 from klat.compare.sources import Run, by_boot
 from klat.compare.verdicts import INCONCLUSIVE, NO_REGRESSION, REGRESSION, Rules, Verdict
 from klat.record.session import parse_pairs, printable
@@ -293,7 +293,8 @@ def _seconds(side: SamplesAbove, factor: float) -> float | None:
 @dataclass(frozen=True)
 class LabelLimits:
     """The limit of each measurement with a run that counts. `family` is the number of tests that the correction
-    is for. `without_figure` names the metrics of settings of which no run counts."""
+    is for. `without_figure` names the metrics of which no run counts, and the programs that have no metric because every run
+    failed."""
 
     limit: Limit
     rules: Rules
@@ -311,7 +312,8 @@ class LabelLimits:
 
     @property
     def status(self) -> int:
-        """The exit status: 1 if any verdict is exceeded, else 3 if any is cannot tell or has no figure, else 0."""
+        """The exit status: 1 if any verdict is exceeded; else 3 if any is cannot tell, or a metric has no run that
+        counts; else 0."""
         if self.verdicts[Verdict.EXCEEDED]:
             return REGRESSION
         is_open = self.verdicts[Verdict.CANNOT_TELL] or self.without_figure
@@ -336,7 +338,9 @@ def label_limits(labels: Sequence[Dataset], limit: Limit, rules: Rules) -> Label
 def _without_figure(settings: Sequence[Setting]) -> Iterator[str]:
     for setting in settings:
         benchmark = printable(setting.benchmark)
-        alike = [other for other in settings if is_same(other, setting)]
+        # A run that failed before it was placed can be of any placement.
+        placements = settings if not setting.placement else [setting]
+        alike = [other for other in placements if have_same_params(other, setting)]
         if not (setting.measurements or any(other.usable_runs for other in alike)):
             yield benchmark
         for metric, measurement in setting.measurements.items():

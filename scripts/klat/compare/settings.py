@@ -303,8 +303,8 @@ def _usual_state(group: Sequence[tuple[RunConditions, Setting]], way: str) -> st
     return state if count >= (1 - STRAY) * runs.total() else None
 
 
-def is_same(a: Setting, b: Setting) -> bool:
-    """Whether they are one benchmark with the same params, whatever was obtained and wherever it ran."""
+def have_same_params(a: Setting, b: Setting) -> bool:
+    """Whether both have the same benchmark and requested params. Placement and what was obtained may differ."""
     kept = [
         {name: value for name, value in setting.params.items() if name not in OBTAINED}
         for setting in (a, b)
@@ -339,8 +339,11 @@ def _placed(settings: Sequence[Setting]) -> list[Setting]:
     """Count the runs that failed before they were placed with the placed runs of the same params."""
     kept: list[Setting] = []
     for setting in settings:
-        same = [other for other in settings if is_same(other, setting) and other is not setting]
-        if setting.measurements or len(same) != 1 or not same[0].measurements:
+        same = [
+            other for other in settings if have_same_params(other, setting) and other is not setting
+        ]
+        is_placed = setting.placement or setting.measurements
+        if is_placed or len(same) != 1 or not same[0].measurements:
             kept.append(setting)
             continue
         same[0].statuses += setting.statuses
