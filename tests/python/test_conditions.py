@@ -348,6 +348,14 @@ def test_a_value_was_set_if_its_own_kernel_has_another_by_default(
 NET = "proc/sys/net/"
 RMEM, WMEM = f"{NET}ipv4/tcp_rmem", f"{NET}ipv4/tcp_wmem"
 HANDLERS = "Type Device      Function\n0800          ip_rcv\n"
+MODULE = " [af_packet]"
+
+
+def tap(device: str, module: str = "") -> str:
+    """net/core/net-procfs.c, ptype_seq_show()"""
+    return f"ALL  {device:8} packet_rcv{module}\n"
+
+
 SMALL, LARGE = "4096\t131072\t6291456", "4096\t131072\t33554432"
 MEMORY: Files = {"proc/meminfo": "MemTotal: 700000 kB"}  # 5,600,000 is 1/128 of it
 
@@ -375,8 +383,11 @@ MEMORY: Files = {"proc/meminfo": "MemTotal: 700000 kB"}  # 5,600,000 is 1/128 of
         (f"{NET}core/rps_default_mask", ("6.1", "00000000,00000000"), ("7.3", "0"), False),
         (f"{NET}core/flow_limit_cpu_bitmap", ("6.1", "0"), ("7.3", "3"), True),
         ("sys/class/net/lo/queues/rx-0/rps_cpus", ("6.1", "0"), ("7.3", "3"), True),
-        ("proc/net/ptype", ("6.1", HANDLERS), ("7.3", f"{HANDLERS}ALL packet_rcv"), True),
-        ("proc/net/ptype", ("6.1", HANDLERS), ("7.3", f"{HANDLERS}ALL eth0 packet_rcv"), False),
+        ("proc/net/ptype", ("6.1", HANDLERS), ("7.3", HANDLERS + tap("")), True),
+        ("proc/net/ptype", ("6.1", HANDLERS + tap("", MODULE)), ("7.3", HANDLERS + tap("")), False),
+        ("proc/net/ptype", ("6.1", HANDLERS), ("7.3", HANDLERS + tap("", MODULE)), True),
+        ("proc/net/ptype", ("6.1", HANDLERS), ("7.3", HANDLERS + tap("lo")), True),
+        ("proc/net/ptype", ("6.1", HANDLERS), ("7.3", HANDLERS + tap("eth0")), False),
     ],
 )
 def test_sysctls_of_the_network_count_for_programs_that_use_it(
@@ -764,6 +775,7 @@ def test_two_architectures_are_refused_with_the_reason_and_cannot_be_allowed():
         (3, "2250000", "2100000", False),  # one of four CPUs went offline, and still counted
         (3, "1500000", "1400000", False),
         (1, "1500000", "1400000", False),
+        (3, "1500000", "2100000", True),  # a CPU went offline on one side only
         (4, "1500000", "1400000", True),
     ],
 )

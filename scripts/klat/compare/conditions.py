@@ -33,7 +33,7 @@ from klat.compare.environment_conditions import (
     rule_of,
     uses_network,
 )
-from klat.compare.kernel_defaults import basis_of, is_default, is_known_as_set
+from klat.compare.kernel_defaults import basis_of, cpus_counted, is_default, is_known_as_set
 from klat.record.session import Row, Session, printable
 from klat.record.evidence import WAYS, load_of
 
@@ -336,6 +336,9 @@ def _disagreement(
 def _is_brought(key: str, name: str, by_session: Sequence[tuple[_Value, Values]]) -> bool:
     """Whether the kernels bring their values: nobody set them, and all boots of a kernel have the same value."""
     if not all(is_default(key, name, value.text, values) for value, values in by_session):
+        return False
+    counted = [cpus_counted(name, value.text, values) for value, values in by_session]
+    if (scaled := list(filter(None, counted))) and not frozenset.intersection(*scaled):
         return False
     by_kernel: dict[str | None, set[str]] = {}
     for value, values in by_session:

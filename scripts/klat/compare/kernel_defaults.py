@@ -156,15 +156,36 @@ def _defaults(key: str, name: str, values: Values) -> Sequence[str]:
         return _energy_preferences(values, version)
     if name not in _DEFAULTS:
         return ()
-    defaults = [text for since, text in _DEFAULTS[name].items() if since <= version][-1].split("|")
     if _SCALED.fullmatch(name):
-        # kernel/sched/fair.c, get_update_sysctl_factor(). A CPU that goes offline still counts when the kernel scales
-        # the value.
-        online = value_of(values, "cpus-online")
-        cpus = (int(online), int(online) + 1) if online.isdecimal() else (1,)
-        factors = dict.fromkeys(min(count, 8).bit_length() for count in cpus)
-        return [str(int(text) * factor) for text in defaults for factor in factors]
-    return defaults
+        return [text for defaults in _scaled(name, version, values) for text in defaults]
+    return _of_version(name, version)
+
+
+def _of_version(name: str, version: tuple[int, int]) -> list[str]:
+    return [text for since, text in _DEFAULTS[name].items() if since <= version][-1].split("|")
+
+
+def _scaled(name: str, version: tuple[int, int], values: Values) -> tuple[list[str], list[str]]:
+    """The defaults for the CPUs online, and those for one CPU more: when a CPU goes offline, the kernel scales the
+    value before it removes the CPU from the online mask (kernel/sched/fair.c, get_update_sysctl_factor()).
+    """
+    online = value_of(values, "cpus-online")
+    cpus = (int(online), int(online) + 1) if online.isdecimal() else (1, 1)
+    now, before = (
+        [str(int(text) * min(count, 8).bit_length()) for text in _of_version(name, version)]
+        for count in cpus
+    )
+    return now, before
+
+
+def cpus_counted(name: str, value: str, values: Values) -> frozenset[int]:
+    """How many CPUs that went offline the kernel can have counted when it scaled its default to this value: 0, 1, or
+    both. Empty if the value is not such a default."""
+    release = _RELEASE.match(values.get(KERNEL, ""))
+    if not release or name not in _DEFAULTS or not _SCALED.fullmatch(name):
+        return frozenset()
+    scaled = _scaled(name, (int(release[1]), int(release[2])), values)
+    return frozenset(more for more, defaults in enumerate(scaled) if value in defaults)
 
 
 def _configured(key: str, values: Values) -> Sequence[str]:

@@ -195,10 +195,11 @@ def _values(name: str, data: str) -> dict[str, str]:
     if name == "proc/meminfo":
         return {"MemTotal": x[9:].strip() for x in data.split("\n") if x.startswith("MemTotal:")}
     if name == "proc/net/ptype":
-        # Those that receive what all devices send and receive (tcpdump -i any). A handler of one device has its name
-        # before the function.
-        handlers = (line.split()[1:] for line in data.splitlines() if line.startswith("ALL"))
-        return {"": ", ".join(sorted(words[0] for words in handlers if len(words) == 1)) or "none"}
+        # Handlers of all protocols, for example tcpdump's: "ALL [DEVICE] FUNCTION [MODULE]". Those of the loopback
+        # device and of all devices.
+        rows = [line.partition(" [")[0].split() for line in data.splitlines()]
+        handlers = [row[1:] for row in rows if row[:1] == ["ALL"] and row[1:-1] in ([], ["lo"])]
+        return {"": ", ".join(sorted(map(" ".join, handlers))) or "none"}
     if name == "proc/cpuinfo":
         return _cpuinfo(data)
     if name == "etc/os-release":
