@@ -213,7 +213,7 @@ def test_a_limit_says_which_new_side_left_out_a_machine(fleet, new_session, klat
     assert f"\nrt:\n{left}\nthird:\n{left.replace('02', '01')}{left}\n" in out
 
 
-def test_a_new_side_on_other_machines_is_not_over_machines(fleet, new_session, klat):
+def test_a_new_side_without_common_machines_has_no_verdict_over_machines(fleet, new_session, klat):
     stock, rt = fleet([1.1] * 6)
     other = {"machine_id": "e" * 32, "cpu_model": "CPU 0"}
     elsewhere = new_session.label("elsewhere", [[samples(52_000)]] * 4, environment={}, **other)
@@ -290,15 +290,16 @@ def test_a_container_of_each_side_in_one_boot_is_of_one_machine(fleet, klat):
         (0, None, False),
         # klat lab sets the clocks of its guests.
         (2 * 10**18, {"lab": {"experiment": {"identity": "x"}, "boot": 1}}, False),
+        (2 * 10**18, {"pairing": {"experiment": "campaign", "pair": "1"}}, True),
     ],
 )
-def test_boots_of_one_machine_that_overlap_are_of_clones(fleet, klat, start, facts, overlap):
+def test_overlapping_boots_of_one_machine_id_are_reported(fleet, klat, start, facts, overlap):
     sides = fleet(
         [1.1], boots=2, changes={0: {"rt": {"info": {"start_ns": start}, "facts": facts}}}
     )
     for command in ("compare", "summary"):
         _, _, err = klat(command, *sides)
-        sentence = "boots rt-0-0 and rt-0-1 of machine 00" + "f" * 30 + " overlap in time. Several"
+        sentence = "boots rt-0-0 and rt-0-1 of machine 00" + "f" * 30 + " overlap in time: several"
         assert (sentence in words(err)) == ("overlap" in err) == overlap
 
 

@@ -31,7 +31,7 @@ from klat.compare.environment_conditions import scheduling
 from klat.compare.estimands import Estimand
 from klat.compare.judged_limits import with_limits
 from klat.compare.limits import check
-from klat.compare.machines import one_machine_a_boot
+from klat.compare.machines import unify_machine_ids
 from klat.compare.matching import (
     MachinePair,
     by_machine,
@@ -60,8 +60,8 @@ def compare_with_runs(
 ) -> tuple[Comparison, list[MatchedSides]]:
     """compare(), and the matched runs of each item of Comparison.against."""
     _check(base, news, options)
-    sides, renamed = one_machine_a_boot(side.sources for side in (base, *news))
-    # A side that stays the same keeps the cells that it has already.
+    sides, renamed = unify_machine_ids(side.sources for side in (base, *news))
+    # An unchanged side is not copied, because its cells are cached.
     base, *news = (
         side if side.sources == sources else replace(side, sources=sources)
         for side, sources in zip((base, *news), sides)

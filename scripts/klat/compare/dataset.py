@@ -27,7 +27,7 @@ from klat.compare.conditions import (
     alike,
     of_kernel,
 )
-from klat.compare.machines import one_machine_a_boot
+from klat.compare.machines import unify_machine_ids
 from klat.compare.session_problems import frequency_errors, frequency_problems, same_samples
 from klat.compare.settings import Setting, grouped_settings, order_of_metric
 from klat.compare.sources import Run, Source, place_of, read_sources
@@ -323,7 +323,7 @@ def read_datasets(paths: Iterable[Path | str]) -> tuple[list[Dataset], list[str]
     SessionError if a path leads to no session, or if no session has a run.
     """
     by_label, problems = read_sources(paths)
-    labels, of_machines = one_machine_a_boot(by_label.values())
+    labels, of_machines = unify_machine_ids(by_label.values())
     problems += of_machines
     datasets = [pool for sources in labels for pool in Dataset(sources).pools()]
     for dataset in datasets:

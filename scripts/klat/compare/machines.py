@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from klat.compare.conditions import RECORDED
+from klat.compare.environment_conditions import GUEST
 from klat.compare.sources import Source
 from klat.record.session import printable
 
@@ -14,13 +15,13 @@ _ID = RECORDED["machine"]
 _WITHOUT_RANDOMNESS = ("counted", "emulated")  # guests that begin alike can have one boot id
 
 
-def one_machine_a_boot(sides: Iterable[Sequence[Source]]) -> tuple[list[list[Source]], list[str]]:
-    """The sides with one machine id for all sessions of a boot, and sentences on ids that are not of one machine. Two ids that
-    share a boot are one machine in all boots."""
+def unify_machine_ids(sides: Iterable[Sequence[Source]]) -> tuple[list[list[Source]], list[str]]:
+    """The sides, with one machine id for all sessions of a boot, and warnings: on ids that several machines have, and on
+    boots with several ids. Ids that share a boot are one machine in all boots."""
     of_sides = [list(side) for side in sides]
     sources = [source for side in of_sides for source in side if _id_of(source)]
     machine_of = _machines(sources)
-    problems = _clones(sources, machine_of)
+    problems = _overlap_warnings(sources, machine_of)
     if renamed := {m for m, machine in machine_of.items() if m != machine}:
         machines = len(set(machine_of.values()))
         problems.append(
@@ -35,7 +36,7 @@ def one_machine_a_boot(sides: Iterable[Sequence[Source]]) -> tuple[list[list[Sou
 
 
 def _id_of(source: Source) -> str:
-    """Empty if it was not recorded, or if guests that begin alike have the same one."""
+    """Empty if it was not recorded, or in a mode whose guests can have the same id."""
     return (source.session.mode not in _WITHOUT_RANDOMNESS and source.session.info.get(_ID)) or ""
 
 
@@ -51,13 +52,13 @@ def _machines(sources: Iterable[Source]) -> dict[str, str]:
     return machine_of
 
 
-def _clones(sources: Iterable[Source], machine_of: dict[str, str]) -> list[str]:
-    """No machine measures in two boots at once. A clock that was set can make it look so, and klat lab sets those of
-    its guests."""
+def _overlap_warnings(sources: Iterable[Source], machine_of: dict[str, str]) -> list[str]:
+    """A warning for each machine id whose boots overlap in time. One machine cannot run two boots at once, but a clock
+    that was set looks the same, and klat lab sets the clocks of its guests."""
     latest: dict[str, tuple[int, str]] = {}
     overlapping: dict[str, tuple[str, str]] = {}
     for source in sorted(
-        (s for s in sources if s.is_dated and not s.experiment), key=lambda s: s.span
+        (s for s in sources if s.is_dated and GUEST not in s.values), key=lambda s: s.span
     ):
         machine, boot = machine_of[_id_of(source)], source.session.boot_id
         start, end = source.span
@@ -66,8 +67,9 @@ def _clones(sources: Iterable[Source], machine_of: dict[str, str]) -> list[str]:
             overlapping.setdefault(machine, (other, boot))
         latest[machine] = max((busy_until, other), (end, boot))
     return [
-        f"boots {printable(a)} and {printable(b)} of machine {printable(machine)} overlap in time. Several"
-        " machines have this id, as clones of one image do, or the clock was set. klat counts one machine"
+        f"boots {printable(a)} and {printable(b)} of machine {printable(machine)} overlap in time: several"
+        " machines have this id (clones of one image), or the clock was set. klat counts one machine; give each"
+        " clone a machine id of its own"
         for machine, (a, b) in overlapping.items()
     ]
 

@@ -241,8 +241,8 @@ def by_machine(side: Dataset) -> dict[str, Dataset]:
 def match_machines(
     base: Dataset, base_parts: Mapping[str, Dataset], new: Dataset, allow: Sequence[str]
 ) -> tuple[list[MachinePair], list[LeftOutMachine]]:
-    """The machines with both sides, in the order of BASE, and those that are left out. `base_parts` is
-    by_machine(base), the same for each NEW, so that a part of BASE counts once.
+    """The machines with both sides, in the order of BASE, and those that are left out. `base_parts` is by_machine(base), the same object for every NEW, so that a part
+    of BASE counts once in the correction.
 
     In three cases the sides are not split:
 
