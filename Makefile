@@ -283,8 +283,8 @@ define lane
 	exit $$status)
 endef
 .PHONY: test test-slow test-long test-build test-slow-build
-# Compiles on all CPUs, or on as many as -j says. Its recipes begin with a plus: make knows a make by the word
-# $(MAKE) in the recipe itself.
+# Compiles on all CPUs, or on as many as -j says. Recipes that use it begin with a plus: make recognizes another make
+# only by $(MAKE) in the recipe itself.
 build_all = $(MAKE) $(if $(filter -j%,$(MAKEFLAGS)),,-j$(shell nproc))
 # As root klat keeps no compiled modules, and each of the hundreds of starts in the tests would compile them.
 test-build: test-deps

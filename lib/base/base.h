@@ -36,8 +36,8 @@ void klat_disturbed(struct klat_run *run, const char *format, ...) KLAT_PRINTF(2
 void klat_warn(const struct klat_run *run, const char *format, ...) KLAT_PRINTF(2, 3);
 
 /* proc.c */
-/* A path, made as by printf(), that lasts until the end of the innermost block, also of one without
- * braces. */
+/* A path, formatted as by printf(). It is valid until the end of the enclosing block; the body of
+ * an if or a loop without braces is a block, too. */
 enum { KLAT_PATH_SIZE = 4352 };
 #define klat_path(...) klat_print_path((char[KLAT_PATH_SIZE]){ "" }, __VA_ARGS__)
 const char *klat_print_path(char path[KLAT_PATH_SIZE], const char *format, ...) KLAT_PRINTF(2, 3);

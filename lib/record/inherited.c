@@ -139,7 +139,7 @@ static void add_group(json_t *object)
 struct levels {
 	int weights, shares, runtimes; /* cpu.weight, cpu.shares, cpu.rt_runtime_us */
 	int without_pressure;
-	int memories;                        /* memory.max, of version 2 */
+	int memory_levels;                   /* memory.max, of version 2 */
 	bool is_old, has_root, has_runtimes; /* version 1, the root of its hierarchy in sight */
 	int top_without_pressure;            /* the highest level alone */
 };
@@ -151,7 +151,7 @@ static void count_level(const char *directory, void *argument)
 
 	/* The root of version 1 has the files of a level too, but is no level. */
 	levels->is_old |= has_file(directory, "cpu.shares");
-	levels->memories += has_file(directory, "memory.max");
+	levels->memory_levels += has_file(directory, "memory.max");
 	levels->has_runtimes |= has_file(directory, "cpu.rt_runtime_us");
 	if (klat_cgroup_is_root(directory)) {
 		levels->has_root = true;
@@ -189,13 +189,14 @@ static int levels_of(const char *path)
 	return count;
 }
 
-/* Whether the kernel charges this process's memory to a cgroup other than the root, and to how many
- * levels. `groups` is /proc/self/cgroup, `memories` the number of visible levels of version 2 with
- * the controller, `note` says which levels are hidden. */
-static void add_memory_group(json_t *object, const char *groups, int memories, const char *note)
+/* Records whether the kernel charges this process's memory to a cgroup other than the root, and to
+ * how many levels. `groups` is /proc/self/cgroup, `memory_levels` the number of visible levels of
+ * version 2 with the controller, `note` says which levels are hidden. */
+static void add_memory_group(json_t *object, const char *groups, int memory_levels,
+			     const char *note)
 {
 	const char *old = groups ? strstr(groups, "memory:/") : NULL;
-	const int depth = old ? levels_of(strchr(old, '/')) : memories;
+	const int depth = old ? levels_of(strchr(old, '/')) : memory_levels;
 	const bool is_child = depth || (old && *note);
 
 	if (!is_child && !old && !has_memory_controller())
@@ -238,7 +239,7 @@ static void add_depths(json_t *object)
 		count += levels_of(unified + 3);
 		add(object, "cgroup_depth", "%d%s", count, note);
 	}
-	add_memory_group(object, text, levels.memories, note);
+	add_memory_group(object, text, levels.memory_levels, note);
 	free(text);
 }
 

@@ -83,7 +83,7 @@ bool klat_task_path(char path[static KLAT_TASK_PATH]);
 /* Read a file in the directory `task`, which is from klat_task_path(). Returns its size; or -1,
  * with an empty text. */
 ssize_t klat_task_read(const char *task, const char *name, char *text, size_t size);
-/* klat_count_in() for such a file. */
+/* klat_count_in() of a file of the directory `task`; -1 if `task` is empty. */
 int64_t klat_task_count(const char *task, const char *file, const char *name);
 void klat_traits_read(struct klat_traits *traits, const char *task, pid_t thread);
 /* The name of a trait that changed, or NULL. */
@@ -404,7 +404,7 @@ int klat_place(struct klat_run *run);
 bool klat_place_has(const struct klat_run *run, int cpu);
 /* Whether an earlier place has the same CPU. */
 bool klat_place_is_repeated(const struct klat_run *run, int place);
-/* The CPUs of the run, each once. next() returns -1 after the last one. */
+/* The next CPU of the run, without repeats; -1 after the last. `*place` starts at 0. */
 int klat_place_next(const struct klat_run *run, int *place);
 #define klat_for_each_cpu(cpu, run)                                                                \
 	for (int cpu##_place = 0, cpu; (cpu = klat_place_next(run, &cpu##_place)) >= 0;)

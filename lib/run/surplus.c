@@ -459,7 +459,7 @@ void klat_surplus_judge(struct klat_run *run)
 				     worker->noun);
 		if (worker->account.probed)
 			klat_invalid(run,
-				     "a probe of another program (uprobe) stopped the %s (perf "
+				     "a uprobe of another program stopped the %s (remove it; perf "
 				     "probe --list and bpftool link list probes)",
 				     worker->noun);
 		if (worker->account.changed)

@@ -42,14 +42,13 @@ def copy_tree(target: Path) -> Path:
 
 
 def add_objects(tree: Path) -> None:
-    """Copies what `make` has compiled here, with its times. In the copy `make` then compiles only what differs, and
-    links."""
+    """Copies the compiled objects with their times, so that `make` in the copy compiles only what differs."""
     here, there = ROOT / "build", tree / "build"
     there.mkdir()
     for folder in {"lib", "depend", *(folder.parts[0] for folder in FOLDERS.values())}:
         shutil.copytree(here / folder, there / folder)
     shutil.copy2(here / "prerequisites", there)
-    # The compiler's options name the tree, whose path it leaves out of what it writes.
+    # The flags contain the path of the tree. The objects do not.
     (there / "flags").write_text((here / "flags").read_text().replace(str(ROOT), str(tree)))
     shutil.copystat(here / "flags", there / "flags")
 

@@ -37,7 +37,7 @@ def inherited(directory: Path) -> dict[str, str]:
 
 
 def recorded(directory: Path, *before: str | Path, group: Path | None = None) -> dict[str, str]:
-    """What a run of syscall inherits after these words, in this cgroup."""
+    """What a run of syscall records as inherited, started by the command `before` in the cgroup `group`."""
 
     def join() -> None:
         if group:
@@ -51,7 +51,8 @@ def recorded(directory: Path, *before: str | Path, group: Path | None = None) ->
 
 @contextmanager
 def made(group: Path) -> Iterator[None]:
-    """The cgroup, unless it is one of the system. A test that was killed may have left its own."""
+    """Makes the cgroup, and removes it at the end. A cgroup of the system stays. What a killed test left is removed
+    first."""
     try:
         for left in (group / "below", group) if group.name.startswith("klat-test") else ():
             if left.is_dir():

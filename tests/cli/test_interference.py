@@ -520,8 +520,8 @@ PERF_EVENT_OPEN = 298 if os.uname().machine == "x86_64" else 241
 
 @pytest.mark.parametrize(("program", "function"), [("pipes", "read"), ("eventloop", "epoll_wait")])
 def test_a_probe_on_a_function_makes_a_run_invalid(program, function, root):
-    """In this run alone: the program's process opens the event before it starts. The worker of eventloop is a process
-    of its own."""
+    """The probe affects only this run: the child opens the event before exec. The worker of eventloop is a separate
+    process."""
     libc = ctypes.CDLL(None, use_errno=True)
     address = ctypes.cast(getattr(libc, function), ctypes.c_void_p).value
     for line in Path("/proc/self/maps").read_text().splitlines():
@@ -547,7 +547,7 @@ def test_a_probe_on_a_function_makes_a_run_invalid(program, function, root):
     judged(
         "invalid",
         lambda: run(*words, preexec_fn=lambda: probe() and None, close_fds=False),
-        "(uprobe) stopped the",
+        "a uprobe of another program stopped the",
     )
 
 

@@ -207,7 +207,7 @@ def test_deps_as_an_ordinary_user_says_so(open_directory, picky_compiler, as_nob
 
 @pytest.mark.slow
 def test_what_root_builds_belongs_to_the_trees_owner(tmp_path, root):
-    """Git's suspicion of another's tree is not printed and takes no commit away."""
+    """Git refuses a tree of another owner. Its message is not printed, and the build still has its commit."""
     copy = copy_tree(tmp_path)
     for words in (["init", "-q"], ["add", "Makefile"]):
         assert command(["git", *words], cwd=copy).status == 0

@@ -50,7 +50,7 @@ def knobs() -> dict[str, bytes]:
                 state[str(path)] = path.read_bytes()
             except OSError:
                 pass
-    # Which there are; their use counts are other people's affair.
+    # Only the names: use counts change for other reasons.
     modules = state.pop("/proc/modules", b"").splitlines()
     state["modules"] = b" ".join(sorted(line.split()[0] for line in modules))
     for words in ("link", "address", "route show table all", "-6 route", "netns list"):
@@ -59,7 +59,7 @@ def knobs() -> dict[str, bytes]:
 
 
 def latency() -> bytes:
-    """What programs request; empty where none can."""
+    """The current latency request; empty if it cannot be read."""
     with contextlib.suppress(OSError), LATENCY.open("rb", buffering=0) as file:
         return file.read(4)
     return b""

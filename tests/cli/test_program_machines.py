@@ -146,7 +146,7 @@ LIMIT = "open files, and the hard limit is"
         (f"{STAR} --cpus 1,1 --iterations 100 --warmup 10", "50:4096", ""),
     ],
 )
-def test_the_limit_of_descriptors_is_raised_or_said(line, limits, said):
+def test_the_descriptor_limit_is_raised_or_reported(line, limits, said):
     program, *options = line.split()
     words = ["prlimit", f"--nofile={limits}", path_of(program), *options]
     if said:

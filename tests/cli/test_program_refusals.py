@@ -144,7 +144,7 @@ LINES = [
 
 
 @pytest.mark.parametrize("program, line, said", LINES, ids=[f"{p} {line}" for p, line, _ in LINES])
-def test_it_is_refused_before_anything_is_done(program, line, said, tmp_path):
+def test_a_wrong_command_line_is_refused_and_leaves_no_file(program, line, said, tmp_path):
     path = ROOT / program if "/" in program else path_of(program)
     done = command([path, *shlex.split(line)], cwd=tmp_path)
     assert_one_line(done, path.name, USAGE)

@@ -85,7 +85,7 @@ class Klat:
         )
 
     def refused(self, *words: str) -> str:
-        """The one line with which klat refuses this before it starts anything. In this process, which is faster."""
+        """The line with which klat refuses these words before it starts anything. Runs in this process, which is faster."""
         count, out, err = len(self.starts()), io.StringIO(), io.StringIO()
         with patch.dict(os.environ, self.environment(), clear=True), chdir(self.directory):
             with redirect_stdout(out), redirect_stderr(err):

@@ -15,7 +15,7 @@ def test_a_line_does_not_end_between_a_number_and_its_unit(figure):
         assert all(len(line) <= WIDTH for line in lines)
 
 
-def test_a_table_that_is_too_wide_repeats_its_headings_and_units_alone():
+def test_a_split_table_repeats_only_headings_and_units():
     figures = [f"{10**12 + i:,}" for i in range(5)]
     columns = (Column("", left=True), *(Column(f"figure {i}") for i in range(5)))
     inner = Table("", (Column("delay"),), (Row("inner", ("1",)),), "", 2)

@@ -103,7 +103,7 @@ def test_markdown_tables_stay_tables_whatever_the_names_hold(side, klat):
     assert "**slower**" in out and "<script>" not in out and "\\&lt;" in out
 
 
-def test_a_remark_that_goes_to_a_note_is_lost_for_no_verdict():
+def test_every_verdict_keeps_a_remark_that_became_a_note():
     same, slower, faster = (Word(tone, tone) for tone in ("same", "slower", "faster"))
 
     def notes_and_remarks(*words: Word) -> tuple[list[str], list[tuple[str, ...]]]:

@@ -26,7 +26,7 @@ def stamps_of(trace: Trace) -> Stamps:
 def located(
     made: MadeTrace, place: Path, runs: list[RecordedRun], mean_of: int = 0
 ) -> tuple[Stamps, Sequence[Sequence[Sample]]]:
-    """The samples of the runs, each the mean of so many windows. 0: from a deadline on."""
+    """The samples of the runs. A sample is the mean of `mean_of` windows; 0: it starts at a deadline."""
     stamps = stamps_of(made.read(place))
     if mean_of:
         by_run = windows.find(stamps, runs, mean_of)

@@ -33,7 +33,7 @@ standard error.
 
 Exit status: 0 done; 1 --verify found a bad row; 2 usage, or something could not
 be read. With --limit: 0 every verdict is within; 1 one is exceeded; 3 none is
-exceeded, but one is cannot tell, or no run of a metric counts."""
+exceeded, but one is cannot tell, or a metric has no run that counts."""
 
 
 def add_parser(subparsers: Any) -> None:

@@ -28,7 +28,7 @@ class Word:
 class Column:
     """A column of a table. An overview has only the columns with `overview`, and that of a terminal only those with
     `brief`. `below`: in a form whose cells have two lines, the text is the second line of the column before.
-    `wraps`, of the last column: a terminal continues its text on the next line, instead of writing a second table.
+    `wraps`, only for the last column: a terminal wraps its text, and does not split the table.
     """
 
     title: str
@@ -67,7 +67,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Line:
-    """Text alone, or between the rows of a table. A terminal indents it by two columns for each level. An empty text
+    """A line of text, alone or between rows. A terminal indents it by two columns for each level. An empty text
     is a gap in a terminal."""
 
     text: str
@@ -77,8 +77,8 @@ class Line:
 @dataclass(frozen=True)
 class Table:
     """`columns` are all but the first, which has the names of the rows. The title of the first column is `names`, or
-    in a terminal the unit, if there is one. A terminal indents the table by two columns for each level. `right`: the
-    names are numbers. Tables that are among the rows have other columns."""
+    in a terminal the unit, if there is one. A terminal indents the table by two columns for each level. `right`: the names are aligned right. A Table among the rows has columns of its own.
+    """
 
     unit: str
     columns: tuple[Column, ...]
@@ -88,7 +88,7 @@ class Table:
     right: bool = False
 
     def parts(self) -> Iterator[Line | Table]:
-        """For a form that has no text between rows: the text, and a table of the rows between."""
+        """For a renderer whose tables cannot contain text: the Lines, and Tables of the rows between them."""
         rows: list[Row] = []
         for row in self.rows:
             if isinstance(row, Row):

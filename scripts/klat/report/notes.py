@@ -77,8 +77,8 @@ def _words(benchmark: str, keys: list[Key]) -> list[str]:
 
 
 def shared_remarks(verdicts: Verdicts) -> tuple[list[Note], Verdicts]:
-    """The notes, and the verdicts without the remarks that became notes. A note without a number is on all verdicts
-    with the words that it begins with, or on all. The number of a numbered note marks the verdicts that it is on.
+    """The notes, and the verdicts without the remarks that became notes. A note without a number applies to all verdicts, or to those whose word it begins with. A numbered note applies to
+    the verdicts that carry its number.
     """
     by_word: dict[Word, list[tuple[str, ...]]] = {}
     for item in verdicts.items:

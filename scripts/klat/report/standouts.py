@@ -30,7 +30,7 @@ def standout_lines(setting: Setting, failed: Callable[[str], None]) -> Iterator[
         except SessionError as error:
             failed(str(error))
     for sentence, names in metrics.items():
-        yield f"{', '.join(names)}: {sentence}; something besides the event happens there"
+        yield f"{', '.join(names)}: {sentence}; something other than the measured event happens there"
 
 
 def _sentences(measurement: Measurement, iterations: str) -> Iterator[str]:

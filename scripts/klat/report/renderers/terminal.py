@@ -155,8 +155,9 @@ def _cells(table: Table) -> list[list[str]]:
 
 
 def table_lines(table: Table, widths: Sequence[int] = (), colour: bool = False) -> Iterator[str]:
-    """`widths` of several tables that stand below each other; without them, the table's own. A table that is too
-    wide is several, each with the names and the left columns that follow them."""
+    """`widths` are shared by tables that are printed below each other (default: those of this table). A table wider than
+    the terminal becomes several, which repeat the names of the rows and the left-aligned columns after them.
+    """
     last = len(table.columns)
     labels = next((i for i, column in enumerate(table.columns) if not column.left), 0)
     table_widths = column_widths(_cells(table))
