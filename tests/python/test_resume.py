@@ -226,9 +226,10 @@ def test_a_run_in_flight_when_the_runner_is_killed_is_waited_for_and_not_repeate
     started = klat.start("run", "pipes", "--runs", "2", "--option", "pipes.ms=1000")
     wait_for(klat.starts, "the first run")
     program = int(klat.starts()[0][2])
-    os.kill(program, signal.SIGSTOP)
+    # The kernel ends a stopped program with SIGHUP when its runner ends, so it is stopped afterwards.
     started.kill()
-    started.communicate(timeout=fakes.PATIENCE)
+    started.wait(fakes.PATIENCE)
+    os.kill(program, signal.SIGSTOP)
     resumed = klat.start("run", "--resume", str(klat.session()))
     assert resumed.stderr and any("in flight" in line for line in resumed.stderr)
     assert len(klat.starts()) == 1
