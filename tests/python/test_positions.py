@@ -134,7 +134,7 @@ def test_the_summary_warns_of_a_place_that_stands_out(new_session, klat):
     said = warnings(klat, written(new_session, "a/1", -1))
     assert said.startswith(
         "round_trip: the last sample is the longest in 10 of 10 runs (0.05 by chance);"
-        " something besides the event happens there"
+        " something other than the measured event happens there"
     )
     said = warnings(klat, written(new_session, "b/1", 42))
     assert said.startswith("round_trip: sample 43 is the longest")
