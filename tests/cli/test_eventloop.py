@@ -86,13 +86,6 @@ def test_no_pass_handles_more_events_than_its_limit(backend):
     assert counts["passes"] > evidence("--backend", backend, *SMALL)["passes"]
 
 
-def test_with_a_limit_no_pair_starves():
-    """Else bytes would pile up in one pair, until its buffer is full."""
-    for backend in OWN:
-        sizes = ("--pairs", "900", "--active", "900", "--writes", "5000")
-        evidence("--backend", backend, "--batch", "1", *sizes, "--iterations", "1", "--warmup", "0")
-
-
 @pytest.mark.parametrize(
     "backend, descriptor, fault", combined(ALL, DESCRIPTORS, ["lost", "stray"])
 )
