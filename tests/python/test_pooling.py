@@ -115,7 +115,7 @@ def test_the_summary_separates_the_pools_of_a_label(boot, stock, klat):
     boot(2)
     status, out, _ = klat("summary", stock)
     assert status == 0
-    assert "apart     load: populate; the label's other sessions differ in this" in out
+    assert "apart     load: populate; other sessions of the label differ in this" in out
     assert "apart     load: none;" in out
     assert out.count("2 runs of 100 samples, all ok") == 2
     out = klat("summary", "--format", "csv", stock)[1]

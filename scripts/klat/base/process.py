@@ -209,10 +209,10 @@ def run(
 
 
 def answer(
-    words: Sequence[str | Path], seconds: float | None = None, **more: Any
+    words: Sequence[str | Path], seconds: float | None = None, **options: Any
 ) -> subprocess.CompletedProcess[str]:
-    """Run a program that needs no input. Returns its status and what it printed. `more` is for subprocess.run().
-    Raises OSError, and subprocess.TimeoutExpired after `seconds`."""
+    """Run a program that needs no input, with these options of subprocess.run(). Returns its status and what it
+    printed. Raises OSError, and subprocess.TimeoutExpired after `seconds`."""
     return subprocess.run(
         words,
         stdin=subprocess.DEVNULL,
@@ -221,7 +221,7 @@ def answer(
         errors="replace",
         timeout=seconds,
         check=False,
-        **more,
+        **options,
     )
 
 

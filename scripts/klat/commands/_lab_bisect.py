@@ -60,10 +60,10 @@ class _Parser(argparse.ArgumentParser):
 
 
 def add_parser(actions: Any) -> None:
-    actions._parser_class, usual = _Parser, actions._parser_class
+    actions._parser_class, parser_class = _Parser, actions._parser_class
     summary = "say whether a kernel is like the good or the bad one"
     parser = add_command(actions, "bisect-check", summary, _DESCRIPTION, _EPILOG)
-    actions._parser_class = usual
+    actions._parser_class = parser_class
     add = parser.add_argument
     add("--good", type=Path, required=True, metavar="PATH", help="label or session of the lab")
     add("--bad", type=Path, required=True, metavar="PATH", help="label or session of the lab")

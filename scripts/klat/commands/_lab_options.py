@@ -132,8 +132,8 @@ def request(
     if not arguments.kernel:
         raise KlatError("which kernel: --kernel debian:stock, or NAME=path/to/KERNEL")
     loads = choices.loads_of(arguments.load, profile)
-    usual = PROFILES[profile].benchmarks if profile else suite.default_benchmarks(shape.cpus)
-    named = arguments.benchmarks or usual
+    default = PROFILES[profile].benchmarks if profile else suite.default_benchmarks(shape.cpus)
+    named = arguments.benchmarks or default
     wanted = [] if named == ["all"] else named
     loaded = [load for load in loads if load != IDLE]
     chosen = architecture(arguments)

@@ -42,7 +42,7 @@ read or written, or does not fit the format.
 
 
 def add_parser(subparsers: Any) -> None:
-    listed = [
+    of_runs, of_verdicts = [
         "\n".join(f"  {name:12} {holds}" for name, holds in formats.items())
         for formats in (RUNS, VERDICTS)
     ]
@@ -51,7 +51,7 @@ def add_parser(subparsers: Any) -> None:
         "export",
         SUMMARIES["export"],
         _DESCRIPTION,
-        _EPILOG.format(runs=listed[0], verdicts=listed[1]),
+        _EPILOG.format(runs=of_runs, verdicts=of_verdicts),
     )
     add = parser.add_argument
     add("paths", metavar="PATH", nargs="+", type=Path, help="see below")

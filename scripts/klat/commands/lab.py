@@ -86,10 +86,10 @@ def add_parser(subparsers: Any) -> None:
     _lab_explain.add_parser(actions)
     _lab_bisect.add_parser(actions)
     about = "Lists the kernels that --kernel debian:NAME can have."
-    listed = add_command(actions, "kernels", "list the kernels of Debian's archive", about)
-    listed.add_argument("--update", action="store_true", help="fetch the package lists again")
-    _lab_options.add_architecture(listed)
-    listed.set_defaults(func=_kernels)
+    kernels = add_command(actions, "kernels", "list the kernels of Debian's archive", about)
+    kernels.add_argument("--update", action="store_true", help="fetch the package lists again")
+    _lab_options.add_architecture(kernels)
+    kernels.set_defaults(func=_kernels)
     about = "Removes everything that the lab keeps: packages, kernels, package lists."
     cleared = add_command(actions, "clear", "remove the cache of kernels", about)
     cleared.set_defaults(func=_clear)
@@ -198,7 +198,7 @@ def _add_shootdown(actions: Any) -> None:
         metavar="N",
         help="operations (default: 50)",
     )
-    seed = {"help": "seed of the guest (default: drawn)"}
+    seed = {"help": "seed of the guest (default: random)"}
     _session_options.add_measure(parser, "seed", seed=seed)
     parser.set_defaults(func=_shootdown)
 

@@ -34,8 +34,8 @@ def section(data: Data, name: bytes) -> bytes:
     if names_index < len(table):
         names_start, names_size = table[names_index][4:6]
         names = data[names_start : names_start + names_size]
-    for at, _, _, _, start, size, *_ in table:
-        if names[at : at + len(name) + 1] == name + b"\0":
+    for name_start, _, _, _, start, size, *_ in table:
+        if names[name_start : name_start + len(name) + 1] == name + b"\0":
             return data[start : start + size]
     raise ValueError(f"has no {name.decode()} section")
 

@@ -205,9 +205,9 @@ class Attempt:
         # Until here Ctrl-C ends klat at once, for example in a download. From here on klat waits for it.
         with Signals() as signals, cache.work(planned.identity) as work:
             # Read again: another lab may have been at work on it until now.
-            there = experiment.recorded(planned, begun.output)
-            total = self._say_plan(begun, there, jobs)
-            progress = Progress(total, len(there) * planned.runs_of_boot, sys.stderr)
+            recorded = experiment.recorded(planned, begun.output)
+            total = self._say_plan(begun, recorded, jobs)
+            progress = Progress(total, len(recorded) * planned.runs_of_boot, sys.stderr)
             boots = Boots(
                 *(planned, begun.output, ready, machine, min(jobs, _JOBS_MAX), limit),
                 *(self._command, work, progress),
@@ -216,23 +216,23 @@ class Attempt:
             failure: KlatError | Stopped | None = None
             started = time.monotonic()
             try:
-                boots.run(there, signals)
+                boots.run(recorded, signals)
             except (KlatError, Stopped) as error:
                 failure = error
-            return self._tell(begun, boots, time.monotonic() - started, failure)
+            return self._say_result(begun, boots, time.monotonic() - started, failure)
 
-    def _say_plan(self, begun: Begun, there: Mapping[int, Path], jobs: int) -> int:
-        """Say what will be booted. `there` are the recorded sessions; KlatError if one is damaged. Returns the number
+    def _say_plan(self, begun: Begun, recorded: Mapping[int, Path], jobs: int) -> int:
+        """Say what will be booted. `recorded` are the sessions of finished boots; KlatError if one is damaged. Returns the number
         of all runs."""
         planned = begun.experiment
         schedule = planned.schedule()
         for boot in schedule:
-            if boot.number in there:
-                collect.check_whole(there[boot.number], planned.plan(boot))
+            if boot.number in recorded:
+                collect.check_whole(recorded[boot.number], planned.plan(boot))
         self.say(
             f"{plural(len(schedule), 'boot')} of {plural(planned.runs_of_boot, 'run')}"
             f" ({', '.join(dict.fromkeys(name for name, _ in planned.sets))}), {jobs} at a time"
-            + (f"; {len(there)} are there" if there else "")
+            + (f"; {len(recorded)} are recorded already" if recorded else "")
             + f"\nseed {planned.seed}, clock {planned.clock}"
             + ("" if self._quiet else f", into {begun.output}")
         )
@@ -240,7 +240,7 @@ class Attempt:
             self.say(f"  {label}: {release}")
         return len(schedule) * planned.runs_of_boot
 
-    def _tell(
+    def _say_result(
         self, begun: Begun, boots: Boots, elapsed: float, failure: KlatError | Stopped | None
     ) -> int:
         planned = begun.experiment

@@ -29,12 +29,12 @@ class Finding:
     cure: str
 
 
-def _of(severity: Severity) -> Callable[[str, str, str, str], Finding]:
+def _finding_of(severity: Severity) -> Callable[[str, str, str, str], Finding]:
     """A finding of this severity, from its check, title, detail and cure."""
     return lambda check, *texts: Finding(check, severity, *texts)
 
 
-spoils, distorts, note = map(_of, Severity)
+spoils, distorts, note = map(_finding_of, Severity)
 
 
 def spoiled(findings: Sequence[Finding]) -> bool:

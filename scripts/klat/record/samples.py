@@ -71,16 +71,16 @@ class SampleBudget:
 
 class SampleFiles:
     """The files below samples/ of one session. A file is open only while it is read, because a
-    session may have more files than a process may open. Small files and short distributions stay in memory up to a limit, because a row is read twice: to verify it, and for
-    its figures."""
+    session may have more files than a process may open. Small files and short distributions stay in
+    memory up to a limit, because a row is read twice: to verify it, and for its figures."""
 
-    def __init__(self, session: Session, kept: SampleBudget | None = None) -> None:
+    def __init__(self, session: Session, budget: SampleBudget | None = None) -> None:
         self.session = session
         self._paths: dict[tuple[str, str], Path] = {}
         self._small: dict[Path, npt.NDArray[np.unsignedinteger[Any]]] = {}
         self._last_small = Path()  # the latest one stays even if the budget is used up
         self._kept: dict[int, Distribution] = {}  # by line of runs.csv
-        self._budget = kept or SampleBudget()
+        self._budget = budget or SampleBudget()
         self._last: tuple[int, Distribution] | None = None
 
     def read(self, row: Row) -> Samples:

@@ -153,7 +153,10 @@ def sentences(series: HistorySeries, history: History) -> Iterator[str]:
         parts = []
         if step.kernels[0] != step.kernels[1]:
             parts.append(f"Linux {step.kernels[0]} | {step.kernels[1]}")
-        parts += [f"{d.name}: {d.a} | {d.b}" for d in step.differences[:_MOST_DIFFERENCES]]
+        parts += [
+            f"{change.name}: {change.a} | {change.b}"
+            for change in step.differences[:_MOST_DIFFERENCES]
+        ]
         more = len(step.differences) - _MOST_DIFFERENCES
         parts += [f"and {more} more"] if more > 0 else []
         yield "changed with it: " + ("; ".join(parts) if parts else "nothing that was captured")
@@ -167,10 +170,10 @@ def sentences(series: HistorySeries, history: History) -> Iterator[str]:
             yield "there is a drift, but rounding to the counter's step can cause it"
         yield f"to resolve less than a step of the counter, {FINER}"
     if series.shape is TrendKind.DRIFTS and series.drift:
-        d = series.drift
-        low, high, slope = (100 * np.expm1(v) for v in (d.low, d.high, d.slope))
+        drift = series.drift
+        low, high, slope = (100 * np.expm1(v) for v in (drift.low, drift.high, drift.slope))
         yield (
-            f"{slope:+.2g} % a boot (95 %: {low:+.2g} to {high:+.2g} %), p {wording.p_value(d.p)};"
+            f"{slope:+.2g} % a boot (95 %: {low:+.2g} to {high:+.2g} %), p {wording.p_value(drift.p)};"
             " a steady drift fits better than steps, so no single boot is named"
         )
 
@@ -184,13 +187,13 @@ def _place(step: Step, series: HistorySeries, history: History) -> str:
 
 
 def terms(history: History) -> Iterator[str]:
-    o = history.options
+    options = history.options
     count = len(history.series)
     yield (
         f"A point is the {_of_boot(history)}. Changes are found by"
         f" E-divisive, drift by Kendall's tau: {plural(2 * count, 'test')}, each at"
-        f" {percent(history.level)} (seed {o.seed}). If nothing changed, the chance of any"
-        f" mark is at most {percent(o.alpha)}."
+        f" {percent(history.level)} (seed {options.seed}). If nothing changed, the chance of any"
+        f" mark is at most {percent(options.alpha)}."
     )
     yield (
         f"A series needs {history.needed} boots"

@@ -104,7 +104,7 @@ def _about(label: Dataset) -> Iterator[tuple[str, str]]:
     if label.under:
         yield "under", ", ".join(label.under)
     if label.apart:
-        yield "apart", f"{label.apart_text}; the label's other sessions differ in this"
+        yield "apart", f"{label.apart_text}; other sessions of the label differ in this"
     if disturbance := other_work(label.sessions):
         yield "warning", disturbance
 

@@ -113,8 +113,8 @@ def _key_figures(side: Drawn, curve: Curve, axis: Axis) -> str:
 
 
 def histogram(figure: Figure, drawn: Sequence[Drawn], axis: Axis, most: int = 9) -> str:
-    """The histogram of the body, for a panel that the caller places. Returns the share of samples
-    outside. At most about `most` tics."""
+    """Add the histogram of the body to a panel that the caller places, with at most about `most` tics. Returns
+    a note on the share of samples that are outside."""
     low = min(side.body[0] for side in drawn)
     high = max(side.body[1] for side in drawn)
     logarithmic = low > 0 and high > 3 * LONG * low
