@@ -135,7 +135,7 @@ class Stamps:
 def find(stamps: Stamps, runs: Sequence[RecordedRun], mean_of: int) -> list[list[Sample]] | None:
     """The windows of each run's samples, in order. A sample is the mean of `mean_of` windows. None if the
     trace lacks windows of exactly these lengths in this order."""
-    counted = _by_iteration(stamps, runs, mean_of)
+    counted = by_iteration(stamps, runs, mean_of)
     if counted:
         return counted
     starts = _starts(stamps, runs, mean_of)
@@ -149,7 +149,7 @@ def find(stamps: Stamps, runs: Sequence[RecordedRun], mean_of: int) -> list[list
     return _placed(stamps, runs, mean_of, samples_of_runs)
 
 
-def _by_iteration(
+def by_iteration(
     stamps: Stamps, runs: Sequence[RecordedRun], mean_of: int
 ) -> list[list[Sample]] | None:
     """The samples, if each iteration has the same number of windows and only one place among them fits all
