@@ -142,17 +142,25 @@ struct levels {
 	int memory_levels;                   /* memory.max, of version 2 */
 	bool is_old, has_root, has_runtimes; /* version 1, the root of its hierarchy in sight */
 	int top_without_pressure;            /* the highest level alone */
+	bool has_unified_root,
+		root_has_memory; /* the root of version 2 in sight, its controllers */
 };
 
 static void count_level(const char *directory, void *argument)
 {
 	struct levels *levels = argument;
-	char pressure[8];
+	char pressure[8], controllers[256];
 
 	/* The root of version 1 has the files of a level too, but is no level. */
 	levels->is_old |= has_file(directory, "cpu.shares");
 	levels->memory_levels += has_file(directory, "memory.max");
 	levels->has_runtimes |= has_file(directory, "cpu.rt_runtime_us");
+	if (!has_file(directory, "cgroup.type") &&
+	    klat_read_line(klat_path("%s/cgroup.controllers", directory), controllers,
+			   sizeof(controllers))) {
+		levels->has_unified_root = true;
+		levels->root_has_memory = klat_has_word(controllers, ' ', "memory");
+	}
 	if (klat_cgroup_is_root(directory)) {
 		levels->has_root = true;
 		return;
@@ -168,14 +176,22 @@ static void count_level(const char *directory, void *argument)
 	}
 }
 
-/* Whether the kernel has the memory controller. */
-static bool has_memory_controller(void)
+/* Whether the kernel has the memory controller. /proc/cgroups does not list it without
+ * CONFIG_MEMCG_V1. The root of version 2 may be out of sight: the files that can be delegated then
+ * show whether the kernel was built with it. */
+static bool has_memory_controller(const struct levels *levels)
 {
-	char *text = klat_read_file("/proc/cgroups");
+	char *text = klat_read_file("/proc/cgroups"),
+	     *files = klat_read_file("/sys/kernel/cgroup/delegate");
 	const char *row = text ? strstr(text, "\nmemory\t") : NULL;
-	const bool has = row && strchrnul(row + 1, '\n')[-1] == '1';
+	bool has = files && strstr(files, "\nmemory.");
 
+	if (row)
+		has = strchrnul(row + 1, '\n')[-1] == '1';
+	else if (levels->has_unified_root)
+		has = levels->root_has_memory;
 	free(text);
+	free(files);
 	return has;
 }
 
@@ -190,18 +206,19 @@ static int levels_of(const char *path)
 }
 
 /* Records whether the kernel charges this process's memory to a cgroup other than the root, and to
- * how many levels. `groups` is /proc/self/cgroup, `memory_levels` the number of visible levels of
- * version 2 with the controller, `note` says which levels are hidden. */
-static void add_memory_group(json_t *object, const char *groups, int memory_levels,
+ * how many levels. `groups` is /proc/self/cgroup, `note` says which levels are hidden. */
+static void add_memory_group(json_t *object, const char *groups, const struct levels *levels,
 			     const char *note)
 {
-	const char *old = groups ? strstr(groups, "memory:/") : NULL;
-	const int depth = old ? levels_of(strchr(old, '/')) : memory_levels;
+	const char *old = groups ? strstr(groups, "memory:/") : NULL,
+		   *unified = groups ? strstr(groups, "0::/") : NULL;
+	const int depth = old ? levels_of(strchr(old, '/')) : levels->memory_levels;
 	const bool is_child = depth || (old && *note);
+	const bool is_at_root = levels->has_unified_root || !unified || !levels_of(unified + 3);
 
-	if (!is_child && !old && !has_memory_controller())
+	if (!is_child && !old && !has_memory_controller(levels))
 		return;
-	if (!is_child && !old && (*note || klat_cgroup_is_hidden())) {
+	if (!is_child && !old && (*note || !is_at_root)) {
 		add(object, "memory_cgroup", "unknown");
 		return;
 	}
@@ -239,7 +256,7 @@ static void add_depths(json_t *object)
 		count += levels_of(unified + 3);
 		add(object, "cgroup_depth", "%d%s", count, note);
 	}
-	add_memory_group(object, text, levels.memory_levels, note);
+	add_memory_group(object, text, &levels, note);
 	free(text);
 }
 

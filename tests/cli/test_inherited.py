@@ -259,6 +259,52 @@ def test_the_cgroup_that_is_charged_and_one_that_is_hidden(file, covering, value
     assert {name: inherits[name] for name in values} == values
 
 
+ROWS = "#subsys_name\thierarchy\tnum_cgroups\tenabled\ncpu\t1\t1\t1\n"
+HIDE = 'mount -t tmpfs none "$point"'
+BELOW = 'mount --bind "$point/klat-test-part" "$point"'
+
+
+@pytest.mark.parametrize(
+    ("rows", "path", "root_has", "built", "mount", "kept"),
+    [
+        ("", "/", "cpu memory", "memory.reclaim", "", {"": "root", "_depth": "0"}),
+        ("", "/", "cpu", "memory.reclaim", "", {}),  # cgroup_disable=memory
+        ("memory\t0\t1\t0\n", "/", "cpu", "memory.reclaim", HIDE, {}),
+        ("memory\t0\t1\t1\n", "/", "cpu", "", HIDE, {"": "root", "_depth": "0"}),
+        ("", "/", "", "memory.reclaim", HIDE, {"": "root", "_depth": "0"}),
+        ("", "/", "", "pids.max", HIDE, {}),
+        ("", "/hidden", "", "memory.reclaim", HIDE, {"": "unknown"}),
+        ("", "/klat-test-part", "cpu memory", "memory.reclaim", BELOW, {"": "unknown"}),
+    ],
+)
+def test_a_memory_controller_of_version_2_alone(
+    rows, path, root_has, built, mount, kept, tmp_path, root
+):
+    """From Linux 6.14 on, /proc/cgroups lacks the memory controller in a kernel without CONFIG_MEMCG_V1."""
+    mounts = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
+    points = [words[1] for words in mounts if words[2] == "cgroup2"]
+    if not points:
+        lacking("there are no cgroups of version 2")
+    files = {
+        "/proc/cgroups": f"{ROWS}{rows}",
+        "/proc/$$/cgroup": f"0::{path}\n",
+        "/sys/kernel/cgroup/delegate": f"cgroup.procs\n{built}\n",
+    }
+    if not mount:
+        files[f"{points[0]}/cgroup.controllers"] = f"{root_has}\n"
+    steps = [f"point={points[0]}", *filter(None, [mount])]
+    for number, (file, text) in enumerate(files.items()):
+        (tmp_path / str(number)).write_text(text)
+        steps.append(f"mount --bind {tmp_path / str(number)} {file}")
+    with made(Path(points[0]) / "klat-test-part"):
+        shell = ["unshare", "-m", "sh", "-c", " && ".join([*steps, 'exec "$@"']), "sh"]
+        values = recorded(tmp_path / "s", *shell)
+    names = ("memory_cgroup", "memory_cgroup_depth")
+    assert {name: values[name] for name in names if name in values} == {
+        f"memory_cgroup{end}": value for end, value in kept.items()
+    }
+
+
 # With lxcfs, /proc/stat is a container's, too.
 COVER = 'mount --bind "$1" "$2" && mount --bind "$1" /proc/stat && shift 2 && exec "$@"'
 
