@@ -139,11 +139,10 @@ static void add_group(json_t *object)
 struct levels {
 	int weights, shares, runtimes; /* cpu.weight, cpu.shares, cpu.rt_runtime_us */
 	int without_pressure;
-	int memory_levels;                   /* memory.max, of version 2 */
-	bool is_old, has_root, has_runtimes; /* version 1, the root of its hierarchy in sight */
-	int top_without_pressure;            /* the highest level alone */
-	bool has_unified_root,
-		root_has_memory; /* the root of version 2 in sight, its controllers */
+	int memory_levels;                      /* memory.max, of version 2 */
+	bool is_old, has_root, has_runtimes;    /* version 1, the root of its hierarchy in sight */
+	int top_without_pressure;               /* the highest level alone */
+	bool has_unified_root, root_has_memory; /* version 2, with the memory controller */
 };
 
 static void count_level(const char *directory, void *argument)
