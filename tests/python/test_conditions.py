@@ -280,6 +280,11 @@ PERFORMANCE, BIAS = f"{CPU}/intel_pstate/max_perf_pct", f"{CPU}/cpu0/power/energ
 PLATFORM, LRU = "sys/firmware/acpi/platform_profile", "sys/kernel/mm/lru_gen/enabled"
 SHMEM = "sys/kernel/mm/transparent_hugepage/shmem_enabled"
 COST, LATENCY = "sys/kernel/debug/sched/migration_cost_ns", "proc/sys/kernel/sched_latency_ns"
+SCALED = {
+    *(f"proc/sys/kernel/sched_{name}_granularity_ns" for name in ("min", "wakeup")),
+    *(f"sys/kernel/debug/sched/{name}_ns" for name in ("latency", "min_granularity")),
+    "sys/kernel/debug/sched/wakeup_granularity_ns",
+}
 
 
 @pytest.mark.parametrize(
@@ -343,6 +348,24 @@ def test_a_value_was_set_if_its_own_kernel_has_another_by_default(
     sides = [captured("counted", k, {file: value}, cpus_online=cpus) for k, value in (one, two)]
     for base, new in permutations(sides):
         assert keys(disagreements([base], [new])) == [key] * is_set
+
+
+@pytest.mark.parametrize(("shown", "refused"), [(16, []), (None, ["sysctl.sched_latency_ns"])])
+def test_a_default_follows_from_the_cpus_of_the_kernel_not_from_those_of_a_container(
+    captured, shown, refused
+):
+    """lxcfs shows a container its own CPUs as the online ones. It does not change /proc/interrupts."""
+    header = "".join(f"{f'CPU{cpu}':>11}" for cpu in range(shown or 0))
+    interrupts = {"proc/interrupts": f"    {header}\n  1: " if shown else None}
+    sides = [
+        captured("counted", kernel, {**interrupts, LATENCY: value} | {name: None for name in gone})
+        for kernel, value, gone in (
+            ("5.10", "24000000", files_of("counted", "5.10").keys() & SCALED),
+            ("6.1", None, files_of("counted", "6.1").keys() & SCALED),
+        )
+    ]
+    for base, new in permutations(sides):
+        assert keys(disagreements([base], [new])) == refused
 
 
 NET = "proc/sys/net/"

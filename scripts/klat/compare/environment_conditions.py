@@ -119,6 +119,8 @@ _FILES = [
         ("processor", _MODULE.format("processor"), Rule.SET),
         ("clocksource", r"sys/devices/system/clocksource/.*/current_clocksource", Rule.SET),
         ("clocksources", r"sys/devices/system/clocksource/.*/available_clocksource", Rule.NEVER),
+        # lxcfs does not change this file. It shows a container its own CPUs as the online ones.
+        ("kernel-cpus", r"proc/interrupts CPUs", Rule.NEVER),
         ("isolated", rf"{_CPU}isolated", Rule.SET),
         ("nohz-full", rf"{_CPU}nohz_full", Rule.SET),
         ("smt", rf"{_CPU}smt/control", Rule.SET),

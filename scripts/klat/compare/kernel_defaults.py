@@ -169,7 +169,7 @@ def _scaled(name: str, version: tuple[int, int], values: Values) -> tuple[list[s
     """The defaults for the CPUs online, and those for one CPU more: when a CPU goes offline, the kernel scales the
     value before it removes the CPU from the online mask (kernel/sched/fair.c, get_update_sysctl_factor()).
     """
-    online = value_of(values, "cpus-online")
+    online = value_of(values, "kernel-cpus") or value_of(values, "cpus-online")
     cpus = (int(online), int(online) + 1) if online.isdecimal() else (1, 1)
     now, before = (
         [str(int(text) * min(count, 8).bit_length()) for text in _of_version(name, version)]

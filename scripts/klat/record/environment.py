@@ -22,7 +22,6 @@ _LONGEST = 60
 # Counters, and files that say nothing beyond the kernel's release.
 _ALWAYS_DIFFERENT = frozenset(
     {
-        "proc/interrupts",
         "proc/loadavg",
         "proc/self/cgroup",
         "proc/self/status",
@@ -194,6 +193,9 @@ def _values(name: str, data: str) -> dict[str, str]:
         return command_line(data)
     if name == "proc/meminfo":
         return {"MemTotal": x[9:].strip() for x in data.split("\n") if x.startswith("MemTotal:")}
+    if name == "proc/interrupts":
+        cpus = data.partition("\n")[0].count("CPU")
+        return {"CPUs": str(cpus)} if cpus else {}
     if name == "proc/net/ptype":
         # Handlers of all protocols, for example tcpdump's: "ALL [DEVICE] FUNCTION [MODULE]". Those of the loopback
         # device and of all devices.
