@@ -535,12 +535,19 @@ def test_some_defaults_follow_from_the_configuration(captured, key, file, one, t
         assert keys(disagreements([base], [new])) == [key] * is_set
 
 
-def test_huge_pages_are_off_by_default_where_memory_is_little(captured):
+@pytest.mark.parametrize(
+    ("seen", "other", "refused"),
+    # With another value than never, the memory is not the machine's: lxcfs shows that of a container.
+    [(2, 0, []), (0, 1, []), (1, 0, ["huge-pages"])],
+)
+def test_huge_pages_are_off_by_default_where_memory_is_little(captured, seen, other, refused):
     file = "sys/kernel/mm/transparent_hugepage/enabled"
-    little: Files = {"proc/meminfo": "MemTotal: 430000 kB", file: CHOICES[2]}
+    little: Files = {"proc/meminfo": "MemTotal: 430000 kB", file: CHOICES[seen]}
     config = "CONFIG_TRANSPARENT_HUGEPAGE_ALWAYS=y"
     old = captured("intel", "6.1", {**little, "boot/config-x": config})
-    assert disagreements([old], [captured("intel", "6.12", {file: CHOICES[0]})]) == []
+    config = f"CONFIG_TRANSPARENT_HUGEPAGE_{('ALWAYS', 'MADVISE')[other]}=y"
+    new = captured("intel", "6.12", {file: CHOICES[other], "boot/config-x": config})
+    assert keys(disagreements([old], [new])) == refused
 
 
 def test_a_side_whose_command_line_was_not_recorded_is_refused(captured):

@@ -204,10 +204,11 @@ def _configured(key: str, values: Values) -> Sequence[str]:
         return ("0",) if _DETECTOR not in basis else ("1",) if is_certain else ()
     if key == "sysctl.numa_balancing":
         return ("1",) if {_BALANCING, _SEVERAL_NODES} <= {*basis} else ("0",)
-    # mm/huge_memory.c, hugepage_init()
-    chosen = [choice for choice in _HUGE_CHOICES if f"{_HUGE}{choice.upper()}" in basis]
-    default = chosen[0] if chosen and _SMALL_MEMORY not in basis else "never"
-    return (" ".join(f"[{choice}]" if choice == default else choice for choice in _HUGE_CHOICES),)
+    # mm/huge_memory.c, hugepage_init(). The little memory can be a container's alone (lxcfs).
+    defaults = [choice for choice in _HUGE_CHOICES if f"{_HUGE}{choice.upper()}" in basis][:1]
+    if not defaults or _SMALL_MEMORY in basis:
+        defaults.append("never")
+    return [" ".join(_HUGE_CHOICES).replace(default, f"[{default}]") for default in defaults]
 
 
 def _governors(basis: Sequence[str], driver: str) -> Sequence[str]:
