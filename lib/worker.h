@@ -15,9 +15,10 @@ enum klat_spins { KLAT_ON_ONE_CPU = 1, KLAT_ALWAYS };
  * One pinned real-time thread, or process, of the measurement. It lives in memory that all
  * processes of the run share. A benchmark states the first part, in a table or for
  * klat_worker_add(); setup() may change what follows `place`, but not raise a rank. The body reads
- * `run`, `state`, `index` and `cpu`; the rest belongs to the library. `state` is run->state: the
- * struct of the benchmark's `state_size`, one for all workers, zeroed before setup(). The body
- * returns 0, or -errno, which ends the measured process at once.
+ * `run`, `state`, `index`, `cpu`, and the `tid` of any worker, which are known before the first
+ * body begins; the rest belongs to the library. `state` is run->state: the struct of the
+ * benchmark's `state_size`, one for all workers, zeroed before setup(). The body returns 0, or
+ * -errno, which ends the measured process at once.
  */
 struct klat_worker {
 	const char *role;
@@ -25,9 +26,9 @@ struct klat_worker {
 	int (*body)(struct klat_worker *worker);
 	int place; /* its CPU is run->cpus[place] */
 	enum klat_priority rank : 8;
-	/* How often the body sleeps, apart from klat_sleep() and klat_rest(). KLAT_MOSTLY: in each
-	 * iteration. On one CPU, preemptions count as well, because the wakee can preempt the
-	 * waker. */
+	/* How often the body sleeps, apart from klat_sleep() and klat_rest(). KLAT_MOSTLY: in at
+	 * least 99 % of the iterations. On one CPU, preemptions count as well, because the wakee
+	 * can preempt the waker. */
 	enum klat_rule sleeps : 8;
 	enum klat_spins spins : 8; /* klat_next() then calls klat_rest() */
 	bool process;              /* a forked process instead of a thread */

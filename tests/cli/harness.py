@@ -192,7 +192,7 @@ TRAITS: dict[str, Traits] = {
 
 def traits(program: str) -> Traits:
     """Without an entry, those of a program that `make new` has just made."""
-    return TRAITS.get(program, Traits(on_one_cpu=(MEASURED, SKIPPED)))
+    return TRAITS.get(program, Traits(on_one_cpu=(MEASURED, SKIPPED), steady=("--cpus", "one")))
 
 
 def lacking(reason: str) -> None:
