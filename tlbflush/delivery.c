@@ -102,16 +102,17 @@ void verify_delivery(struct klat_run *run, int64_t expected)
 {
 	const struct state *state = run->state;
 	const struct delivery sum = sum_up(run, expected);
-	const bool sees_gaps = klat_timed() || KLAT_ARCH_HAS_MARK,
-		   membarrier = options.operation == MEMBARRIER, counts = is_interrupt(),
-		   all = sum.reached == options.responders, most_came = 2 * sum.least > expected,
-		   interrupts = counts && (all || !may_broadcast(state)),
-		   has_way = !membarrier && sum.least >= 0 && (all || may_broadcast(state));
+	const bool sees_gaps = klat_timed() || KLAT_ARCH_HAS_MARK, is_counted = is_interrupt(),
+		   membarrier = options.operation == MEMBARRIER,
+		   all = sum.reached == options.responders, most_came = 2 * sum.least > expected;
+	/* Without broadcasts, each flush has to interrupt each responder. */
+	const bool must_interrupt = is_counted && (all || !may_broadcast(state));
+	const bool records_way = !membarrier && sum.least >= 0 && (all || may_broadcast(state));
 
 	klat_require(run,
 		     { "responders_reached", sum.reached,
-		       interrupts && sum.least >= 0 ? KLAT_EXACTLY : KLAT_COUNTED,
-		       options.responders, .unless = !counts,
+		       must_interrupt && sum.least >= 0 ? KLAT_EXACTLY : KLAT_COUNTED,
+		       options.responders, .unless = !is_counted,
 		       .reason = membarrier ? "not delivered: {got} of {wanted} responders got the "
 					      "interrupts of membarrier()"
 				 : most_came ? "{got} of {wanted} responders got 99 % of the "
@@ -128,18 +129,18 @@ void verify_delivery(struct klat_run *run, int64_t expected)
 				    "cannot be proved (see klat doctor)"
 				  : "/proc/interrupts does not count TLB shootdowns: delivery "
 				    "cannot be proved (see klat doctor)",
-		       .unless = !counts },
+		       .unless = !is_counted },
 		     { "expected", .got = expected },
 		     /* Where the kernel counts no interrupts of flushes. */
-		     { "most_calls", .got = sum.most, .unless = counts },
+		     { "most_calls", .got = sum.most, .unless = is_counted },
 		     { klat_timed() ? "least_gaps" : "least_interrupted", sum.gaps,
-		       interrupts ? KLAT_MOSTLY : KLAT_COUNTED, run->iterations,
+		       must_interrupt ? KLAT_MOSTLY : KLAT_COUNTED, run->iterations,
 		       "a responder saw {got} interruptions in {wanted} iterations",
 		       .unless = options.sleeping || !sees_gaps },
 		     { NULL, sum.slept, KLAT_RARELY, klat_observed(run),
 		       "a responder slept during {got} of {wanted} operations",
 		       .unless = options.sleeping },
-		     { "proofs", sum.proofs, interrupts ? KLAT_COUNTED : KLAT_AT_LEAST,
+		     { "proofs", sum.proofs, must_interrupt ? KLAT_COUNTED : KLAT_AT_LEAST,
 		       least_proofs(klat_made(run)),
 		       "a responder has {got} of {wanted} proofs that its TLB was flushed: "
 		       "delivery is not proved",
@@ -149,10 +150,10 @@ void verify_delivery(struct klat_run *run, int64_t expected)
 				 "pages: its TLB was not flushed",
 		       .unless = !state->proves },
 		     /* The delivery of the run: see docs/record.md. */
-		     { "flushes", .got = expected * options.responders, .unless = !has_way },
-		     { "flush_interrupts", .got = sum.interrupts, .unless = !has_way },
+		     { "flushes", .got = expected * options.responders, .unless = !records_way },
+		     { "flush_interrupts", .got = sum.interrupts, .unless = !records_way },
 		     { NULL, sum.most, KLAT_AT_MOST, most_flushes(expected),
 		       membarrier ? "other function calls interrupted a responder"
 				  : "shootdowns of other processes reached a responder",
-		       .disturbs = true, .unless = !counts });
+		       .disturbs = true, .unless = !is_counted });
 }

@@ -89,42 +89,9 @@ void klat_require_all(struct klat_run *run, const struct klat_requirement *table
 	}
 }
 
-static int summarise(struct klat_run *run)
-{
-	struct klat_library *library = run->library;
-
-	klat_for_each_metric(m, run) {
-		int64_t count = klat_samples_kept(run, m);
-		uint64_t *sorted;
-
-		if (!count)
-			continue;
-		if (library->soak.lap) {
-			struct klat_histogram *histogram = &library->soak.histograms[m];
-
-			klat_histogram_sort(histogram);
-			klat_summarise_pairs(histogram->pairs, histogram->distinct,
-					     &library->summaries[m]);
-			continue;
-		}
-		sorted = malloc(count * sizeof(*sorted));
-		if (!sorted)
-			return klat_error(run, ENOMEM, "out of memory for %lld samples",
-					  (long long)count);
-		klat_samples_copy(run, m, sorted);
-		if (klat_summarise(sorted, count, &library->summaries[m]))
-			return klat_error(run, ENOMEM, "out of memory for %lld samples",
-					  (long long)count);
-		free(sorted);
-	}
-	klat_for_each_worker(worker, run)
-		library->floor = MAX(library->floor, worker->floor);
-	return 0;
-}
-
 int klat_run_judge(struct klat_run *run)
 {
-	int err = summarise(run);
+	int err = klat_run_summarise(run);
 
 	if (err)
 		return err;

@@ -157,7 +157,8 @@ int klat_run_perform(struct klat_run *run)
 	library->start_ns = klat_clock_ns(CLOCK_REALTIME);
 	if (klat_arch_missing())
 		return klat_skip(run, "%s", klat_arch_missing());
-	err = klat_slow_possible(run) ?: klat_place(run) ?: map_workers(run) ?: take_policy(run) ?: klat_soak_map(run) ?: klat_samples_map(run);
+	err = klat_slow_possible(run) ?: klat_place(run) ?: map_workers(run);
+	err = err ?: take_policy(run) ?: klat_soak_map(run) ?: klat_samples_map(run);
 	if (err)
 		return err;
 	if (library->common.inject_ns || library->common.trace_above_ns || library->soak.lap ||

@@ -204,6 +204,8 @@ int klat_summarise(uint64_t *samples, int64_t n, struct klat_summary *summary);
 /* The same of pairs in ascending order of their values. */
 void klat_summarise_pairs(const struct klat_pair *pairs, int64_t count,
 			  struct klat_summary *summary);
+/* The summary of each metric and the floor, in run->library. */
+int klat_run_summarise(struct klat_run *run);
 /* "123.456" */
 void klat_milli_text(unsigned __int128 milli, char *text, size_t size);
 
@@ -337,8 +339,8 @@ struct klat_library {
 	struct klat_policy policy;
 	struct klat_counter counter;
 	struct klat_series metrics[KLAT_MAX_METRICS];
-	struct klat_summary summaries[KLAT_MAX_METRICS];
-	uint64_t *samples; /* the mapping behind all series */
+	struct klat_summary summaries[KLAT_MAX_METRICS]; /* by klat_run_summarise() */
+	uint64_t *samples;                               /* the mapping behind all series */
 	size_t samples_size;
 	int metrics_used;
 

@@ -105,6 +105,39 @@ int klat_summarise(uint64_t *samples, int64_t n, struct klat_summary *summary)
 	return 0;
 }
 
+int klat_run_summarise(struct klat_run *run)
+{
+	struct klat_library *library = run->library;
+
+	klat_for_each_metric(m, run) {
+		int64_t count = klat_samples_kept(run, m);
+		uint64_t *sorted;
+
+		if (!count)
+			continue;
+		if (library->soak.lap) {
+			struct klat_histogram *histogram = &library->soak.histograms[m];
+
+			klat_histogram_sort(histogram);
+			klat_summarise_pairs(histogram->pairs, histogram->distinct,
+					     &library->summaries[m]);
+			continue;
+		}
+		sorted = malloc(count * sizeof(*sorted));
+		if (!sorted)
+			return klat_error(run, ENOMEM, "out of memory for %lld samples",
+					  (long long)count);
+		klat_samples_copy(run, m, sorted);
+		if (klat_summarise(sorted, count, &library->summaries[m]))
+			return klat_error(run, ENOMEM, "out of memory for %lld samples",
+					  (long long)count);
+		free(sorted);
+	}
+	klat_for_each_worker(worker, run)
+		library->floor = MAX(library->floor, worker->floor);
+	return 0;
+}
+
 void klat_milli_text(u128 milli, char *text, size_t size)
 {
 	snprintf(text, size, "%llu.%03u", (unsigned long long)(milli / 1000),
