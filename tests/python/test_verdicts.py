@@ -132,12 +132,12 @@ def test_a_drift_of_runs_widens_the_interval_of_one_boot():
 
 
 def test_one_run_each_has_the_interval_of_its_samples_and_no_verdict():
-    base = Observed((Unit("a", (math.log(100),)),), sampled=(math.log(98), math.log(103)))
-    new = Observed((Unit("b", (math.log(120),)),), sampled=(math.log(117), math.log(122)))
+    base = Observed((Unit("a", (math.log(100),)),), sample_interval=(math.log(98), math.log(103)))
+    new = Observed((Unit("b", (math.log(120),)),), sample_interval=(math.log(117), math.log(122)))
     (found,) = judge([(base, new)], RULES)
     assert found.verdict is Verdict.UNATTRIBUTABLE and found.method is Method.SAMPLES
     assert found.interval and found.interval[0] < 1.2 < found.interval[1]
-    (bare,) = judge([(replace(base, sampled=None), new)], RULES)
+    (bare,) = judge([(replace(base, sample_interval=None), new)], RULES)
     assert bare.interval is None and bare.ratio == pytest.approx(1.2)
 
 

@@ -86,16 +86,16 @@ def default_item(items: Sequence[MenuItem], default: str, is_of_fedora: bool) ->
             named.sort(key=lambda item: name != item.identity)
         if named and (number is None or is_of_fedora):
             chosen = named[0]
-            doubtful = [chosen]
+            must_be_sure = [chosen]
         elif not menu:
             raise KlatError("GRUB's menu has no entry")
         else:
             at = number if number is not None and number < len(menu) else 0
             chosen = menu[at]
-            doubtful = list(menu[: at + 1])
+            must_be_sure = list(menu[: at + 1])
             if number is None and name:
-                doubtful += [item for item in menu if not item.title]
-        for item in doubtful:
+                must_be_sure += [item for item in menu if not item.title]
+        for item in must_be_sure:
             if not item.sure:
                 why = item.why or "it is known only during the boot what this line adds to the menu"
                 raise KlatError(

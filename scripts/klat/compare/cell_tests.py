@@ -128,7 +128,7 @@ def _tests_of_cell(
             continue
         test = Test(place, estimand, tested, sides, units.obstacle)
         if not has_figures:
-            described = _uncounted(describe(*sides, options.rules), tested, base, new)
+            described = _without_figure(describe(*sides, options.rules), tested, base, new)
             test = replace(test, described=described)
         elif not tested:
             described = describe(*sides, options.rules, units.obstacle)
@@ -237,7 +237,7 @@ def _over_boots(
     return describe(base_boots, new_boots, rules)
 
 
-def _uncounted(blank: Judgement, tested: bool, base: CellRuns, new: CellRuns) -> Judgement:
+def _without_figure(blank: Judgement, tested: bool, base: CellRuns, new: CellRuns) -> Judgement:
     verdict, reason = without_figure(base, new)
     return replace(blank, reason=reason, verdict=verdict if tested else None)
 

@@ -233,8 +233,8 @@ def _series(
     )
     if not points:
         why = f"no run has a {options.estimand.name} that counts"
-        if observed.lacking:
-            why = f"no boot has the {observed.lacking[0]:,} samples that {options.estimand.name} needs"
+        if observed.needed_and_present:
+            why = f"no boot has the {observed.needed_and_present[0]:,} samples that {options.estimand.name} needs"
         return replace(series, reason=why)
     series = replace(series, points=tuple(points), pooled=observed.pooled)
     logs = [math.log(point.value) for point in points]

@@ -62,7 +62,7 @@ def observe(cell: CellRuns, estimand: Estimand, units: Units) -> Observed:
         means = list(chain.from_iterable(figures.values()))
         observed = replace(observed, resolution=_resolution_of_means(cell, means))
     if observed.runs == 1 == len(cell.runs):
-        return replace(observed, sampled=_interval_from_samples(cell.runs[0], estimand))
+        return replace(observed, sample_interval=_interval_from_samples(cell.runs[0], estimand))
     return observed
 
 
@@ -247,5 +247,5 @@ def _observed_in_groups(
         hidden([value for unit in pooled_units for value in unit.values], step),
         noun=noun,
         pooled=True,
-        lacking=None if pooled_units else (fewest(q), _samples(every)),
+        needed_and_present=None if pooled_units else (fewest(q), _samples(every)),
     )

@@ -133,9 +133,9 @@ def _left_out(
 ) -> Iterator[str]:
     """Metrics that only one of the settings has."""
     for number, side in enumerate((a, b)):
-        there = {pair[number] for pair in paired}
+        on_both = {pair[number] for pair in paired}
         for key in side.cells:
-            if key not in there and _wanted((key, key), target):
+            if key not in on_both and _wanted((key, key), target):
                 what = " ".join(f"{key[0]} {key[2]} {key[1].replace(';', ' ')}".split())
                 yield (
                     f"left out: {printable(what)}: {printable(key[3])} of {side.name}, for which the"
@@ -144,27 +144,27 @@ def _left_out(
 
 
 def _costs(a: Dataset, b: Dataset) -> tuple[dict[tuple[str, str, str], float], float]:
-    """Seconds of a run of A by benchmark, params and placement, from its start to the start of the
-    next run of either setting; and the additional wait of the first run of a turn. Medians, because
-    a session may have been interrupted."""
+    """The median seconds from the start of a run to the next start, by benchmark, params and placement; and
+    how much longer this takes if the next run is of the other setting. Medians, because a session may have been interrupted.
+    """
     starts = sorted(
         (row.start_ns, number, (row.benchmark, row.params, row.placement))
         for number, side in enumerate((a, b))
         for source in side.sources
         for row in {row.start_ns: row for row in source.session.rows}.values()
     )
-    within: dict[tuple[str, str, str], list[float]] = {}
-    between: list[tuple[tuple[str, str, str], float]] = []
+    seconds: dict[tuple[str, str, str], list[float]] = {}
+    before_switch: list[tuple[tuple[str, str, str], float]] = []
     for (start, side, what), (following, other, _) in zip(starts, starts[1:]):
         taken = (following - start) / 1e9
         if side == other:
-            within.setdefault(what, []).append(taken)
+            seconds.setdefault(what, []).append(taken)
         else:
-            between.append((what, taken))
-    for what, taken in between:
-        within.setdefault(what, []).append(taken)
-    costs = {what: median(taken) for what, taken in within.items()}
-    extra = [max(0.0, taken - costs[what]) for what, taken in between]
+            before_switch.append((what, taken))
+    for what, taken in before_switch:
+        seconds.setdefault(what, []).append(taken)
+    costs = {what: median(taken) for what, taken in seconds.items()}
+    extra = [max(0.0, taken - costs[what]) for what, taken in before_switch]
     return costs, median(extra) if extra else 0.0
 
 

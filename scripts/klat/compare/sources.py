@@ -15,7 +15,7 @@ import numpy as np
 
 from klat.record import json_files
 from klat.stats import descriptive
-from klat.stats.descriptive import STRETCH, RunQuantile, Values as Figures, quantile_of
+from klat.stats.descriptive import STRETCH, RunQuantile, quantile_of
 from klat.compare.conditions import (
     Declared,
     RunConditions,
@@ -291,7 +291,7 @@ def distribution_at(runs: Sequence[Run], scale: float) -> Distribution:
     return Distribution.merged(counted)
 
 
-def ranked_at(runs: Sequence[Run], scale: float, places: Sequence[int]) -> Figures:
+def ranked_at(runs: Sequence[Run], scale: float, places: Sequence[int]) -> descriptive.Values:
     """Of all samples of the runs, those at these places, from 0, in ascending order. They are rounded to ticks
     of `scale` ns, and given in the unit of figures. Raises SessionError."""
     is_long = sum(run.row.n or 0 for run in runs) > PIECE

@@ -110,18 +110,18 @@ class Unit:
 class Observed:
     """One estimand of one metric on one side.
 
-    `resolution` bounds, as a log, what the counter's granularity can hide. `sampled` is the log
+    `resolution` bounds, as a log, what the counter's granularity can hide. `sample_interval` is the log
     interval of a single run whose samples were read. `noun` is the word for a unit. With `pooled`, each
-    unit has one figure, of all its samples. `lacking` is how many samples a figure needs, and how many
+    unit has one figure, of all its samples. `needed_and_present` is how many samples a figure needs, and how many
     there are, if they are too few.
     """
 
     units: tuple[Unit, ...]
     resolution: float = 0.0
-    sampled: Interval | None = None
+    sample_interval: Interval | None = None
     noun: str = "boot"
     pooled: bool = False
-    lacking: tuple[int, int] | None = None
+    needed_and_present: tuple[int, int] | None = None
 
     @property
     def runs(self) -> int:
@@ -252,9 +252,9 @@ def _draft(base: Observed, new: Observed, rules: Rules, obstacle: str, check: bo
 
 
 def _unsupported(name: str, side: Observed) -> str:
-    if side.lacking is None:
+    if side.needed_and_present is None:
         return f"no run of {name} supports this figure"
-    needed, samples = side.lacking
+    needed, samples = side.needed_and_present
     return f"this figure needs {needed:,} samples, and {name} has {samples:,}"
 
 
@@ -341,8 +341,10 @@ def _within_units(
     if x and y:
         shift = combined(centres[0], *x, centres[1], *y, blank.resolution)
         return _estimated(blank, Method.RUNS, shift, rules)
-    if base.sampled and new.sampled and base.runs == new.runs == 1:
-        low, high = from_intervals(centres[0], base.sampled, centres[1], new.sampled)
+    if base.sample_interval and new.sample_interval and base.runs == new.runs == 1:
+        low, high = from_intervals(
+            centres[0], base.sample_interval, centres[1], new.sample_interval
+        )
         reach = low - blank.resolution, high + blank.resolution
         return replace(blank, method=Method.SAMPLES, interval=_exp(reach))
     return blank

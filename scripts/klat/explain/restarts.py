@@ -14,7 +14,17 @@ import numpy as np
 
 from klat.explain import isa
 from klat.explain.symbols import Symbols
-from klat.explain.trace import IDLE, REPEAT, SWITCH, Executed, Trace, Words, spans
+from klat.explain.trace import (
+    IDLE,
+    INSTRUCTIONS,
+    PATH,
+    REPEAT,
+    SWITCH,
+    Executed,
+    Trace,
+    Words,
+    spans,
+)
 
 _KERNEL = 1 << 63  # the first address of the kernel
 
@@ -36,7 +46,7 @@ def counted_once(trace: Trace, names: Symbols) -> Trace:
             paths[number - 1] = _without(trace, path, restarted)
             removed[number] = len(restarted)
     stamps = trace.stamps.copy()
-    stamps[:, 2] -= removed[stamps[:, 1]]
+    stamps[:, INSTRUCTIONS] -= removed[stamps[:, PATH]]
     return replace(trace, paths=paths, stamps=stamps)
 
 

@@ -99,12 +99,15 @@ class Switched:
 Item = Executed | Idle | Switched
 
 
+# The columns of Trace.stamps. Instructions are those since the previous stamp.
+SITE, PATH, INSTRUCTIONS, TIMES = range(4)
+
+
 @dataclass(frozen=True)
 class Trace:
     blocks: list[Block]
     paths: list[Words]
-    # Equal consecutive stamps share one row: site, path, instructions since the previous stamp, times.
-    # The plugin did not write paths 0 and -1. In path -1 the CPU halted.
+    # Equal consecutive stamps share one row. The plugin did not write paths 0 and -1. In path -1 the CPU halted.
     stamps: NDArray[np.int64]
 
     @cached_property

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from klat.base.errors import KlatError
-from klat.explain.trace import Idle, Item, Executed, Trace
+from klat.explain.trace import INSTRUCTIONS, PATH, SITE, TIMES, Idle, Item, Executed, Trace
 
 # A spinning thread stores each stamp for another thread. If the other thread preempts the spinning thread
 # between the stamp and the store, the sample begins at an earlier stamp. klat tries this many stamps.
@@ -71,22 +71,24 @@ class Stamps:
     def __init__(self, trace: Trace, begins: Collection[int], ends: Collection[int]) -> None:
         self.trace = trace
         rows = trace.stamps
-        is_end = np.isin(rows[:, 0], list(ends))
-        rows = np.repeat(rows, np.where(is_end, rows[:, 3], 1), axis=0)
-        is_end = np.isin(rows[:, 0], list(ends))
-        rows[is_end, 3] = 1
+        is_end = np.isin(rows[:, SITE], list(ends))
+        rows = np.repeat(rows, np.where(is_end, rows[:, TIMES], 1), axis=0)
+        is_end = np.isin(rows[:, SITE], list(ends))
+        rows[is_end, TIMES] = 1
         self.rows = rows
         self.ends: NDArray[np.intp] = np.flatnonzero(is_end)
-        self.first = np.cumsum(rows[:, 3]) - rows[:, 3]  # the ordinal of a row's first stamp
-        self._total = np.cumsum(rows[:, 2] * rows[:, 3])
-        begin_rows = np.where(np.isin(rows[:, 0], list(begins)), np.arange(len(rows)), -1)
+        self.first = (
+            np.cumsum(rows[:, TIMES]) - rows[:, TIMES]
+        )  # the ordinal of a row's first stamp
+        self._total = np.cumsum(rows[:, INSTRUCTIONS] * rows[:, TIMES])
+        begin_rows = np.where(np.isin(rows[:, SITE], list(begins)), np.arange(len(rows)), -1)
         # One stamp can end a window and begin the next one. So a window begins in a row before its end's row.
         before = np.maximum.accumulate(begin_rows)[:-1]
         self._last_begin = np.concatenate((np.array([-1]), before))
         # Before the stamp of such a row no window was open: the plugin recorded nothing.
-        paused = (rows[:, 1] == 0) & (rows[:, 2] == 0)
+        paused = (rows[:, PATH] == 0) & (rows[:, INSTRUCTIONS] == 0)
         self._pauses = np.concatenate(([0], np.cumsum(paused)))
-        self._idles = np.concatenate(([0], np.cumsum(trace.halts[rows[:, 1]] * rows[:, 3])))
+        self._idles = np.concatenate(([0], np.cumsum(trace.halts[rows[:, PATH]] * rows[:, TIMES])))
 
     def windows(self, end: int) -> Iterator[Window]:
         """The windows that can end at this row, the shortest first."""
@@ -96,12 +98,12 @@ class Stamps:
                 return
             yield Window(begin, end, earlier)
             earlier += 1
-            if earlier == self.rows[begin, 3]:
+            if earlier == self.rows[begin, TIMES]:
                 begin, earlier = int(self._last_begin[begin]), 0
 
     def instructions(self, window: Window) -> int:
         between = self._total[window.end] - self._total[window.begin]
-        return int(between + window.earlier * self.rows[window.begin, 2])
+        return int(between + window.earlier * self.rows[window.begin, INSTRUCTIONS])
 
     def has_idle(self, window: Window) -> bool:
         begin = window.begin if window.earlier else window.begin + 1
@@ -110,10 +112,10 @@ class Stamps:
     def paths(self, window: Window) -> Iterator[int]:
         """The numbers of the paths that lead through a window."""
         for _ in range(window.earlier):
-            yield int(self.rows[window.begin, 1])
+            yield int(self.rows[window.begin, PATH])
         for row in range(window.begin + 1, window.end + 1):
-            for _ in range(int(self.rows[row, 3])):
-                yield int(self.rows[row, 1])
+            for _ in range(int(self.rows[row, TIMES])):
+                yield int(self.rows[row, PATH])
 
     def kept(self, window: Window) -> bool:
         return all(path > 0 for path in self.paths(window))
@@ -123,12 +125,12 @@ class Stamps:
 
     def ordinals(self, window: Window) -> tuple[int, int]:
         """The ordinals of the stamps at both ends."""
-        last = self.first[window.begin] + self.rows[window.begin, 3] - 1
+        last = self.first[window.begin] + self.rows[window.begin, TIMES] - 1
         return int(last - window.earlier), int(self.first[window.end])
 
     def before(self, row: int, count: int) -> list[Item]:
         """The items of the paths to the last `count` rows up to `row`, one path for each row."""
-        paths = self.rows[max(0, row + 1 - count) : row + 1, 1].tolist()
+        paths = self.rows[max(0, row + 1 - count) : row + 1, PATH].tolist()
         return [item for path in paths if path > 0 for item in self.trace.items(path)]
 
 

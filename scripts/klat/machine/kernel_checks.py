@@ -18,7 +18,7 @@ _LIGHT_DEBUG = (
 
 
 def instrumentation(machine: MachineState, _: ProbeResults) -> Iterator[Finding]:
-    """What the kernel adds to the timed paths."""
+    """What the kernel adds to the timed paths, and what it hides."""
     heavy = [name for name in _HEAVY_DEBUG if name in machine.config]
     light = [name for name in _LIGHT_DEBUG if name in machine.config]
     if heavy or light:

@@ -6,7 +6,14 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from klat.compare.comparison import Against, Cell, Comparison
-from klat.compare.verdicts import Verdict
+from klat.compare.verdicts import (
+    INCONCLUSIVE,
+    NO_REGRESSION,
+    NOT_COMPARABLE,
+    NOT_DELIVERED,
+    REGRESSION,
+    Verdict,
+)
 from klat.report import limits, over_machines
 from klat.report.comparison_columns import in_tables, texts, word_of
 from klat.report.document import Block, Captioned, Document, Facts, Item, Judged, Listing, Notes
@@ -27,7 +34,13 @@ from klat.report.text.parameters import HIDDEN
 if TYPE_CHECKING:
     from klat.compare.figure_data import CellFigures
 
-_TONES = {0: "same", 1: "slower", 3: "open", 4: "refused", 5: "refused"}
+_TONES = {
+    NO_REGRESSION: "same",
+    REGRESSION: "slower",
+    INCONCLUSIVE: "open",
+    NOT_COMPARABLE: "refused",
+    NOT_DELIVERED: "refused",
+}
 # For each cell of one NEW: its curves, the reason why there are none, or None for a form without figures.
 Curves = Sequence["CellFigures | str | None"]
 

@@ -76,8 +76,9 @@ class Line:
 
 @dataclass(frozen=True)
 class Table:
-    """`columns` are all but the first, which has the names of the rows. The title of the first column is `names`, or
-    in a terminal the unit, if there is one. A terminal indents the table by two columns for each level. `right`: the names are aligned right. A Table among the rows has columns of its own.
+    """`columns` leaves out the first one, which names the rows. The title of that column is `names`, or in a terminal the
+    unit, if there is one. A terminal indents the table by two columns for each level. `right`: the names are aligned
+    right. A Table among the rows has columns of its own.
     """
 
     unit: str

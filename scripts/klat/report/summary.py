@@ -9,6 +9,7 @@ from klat.compare.dataset import Dataset
 from klat.compare.environment_conditions import scheduling
 from klat.compare.limits import LabelLimits
 from klat.compare.settings import Measurement, Setting, Statistics, common_params
+from klat.compare.verdicts import INCONCLUSIVE, NO_REGRESSION, REGRESSION
 from klat.record.evidence import other_work
 from klat.record.session import NOT_MEASURABLE, STATUSES, SessionError, printable
 from klat.report import limits as limit_report
@@ -30,7 +31,7 @@ _COLUMNS = (
     Column("", left=True),
     *map(Column, ("average", "stdev", "median", "p99", "max")),
 )
-_TONES = {0: "faster", 1: "slower", 3: "open"}
+_TONES = {NO_REGRESSION: "faster", REGRESSION: "slower", INCONCLUSIVE: "open"}
 Failed = Callable[[str], None]
 
 

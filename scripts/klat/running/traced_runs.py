@@ -277,13 +277,13 @@ def explain_session(session: Path, schedule: Sequence[PlannedRun]) -> Iterator[E
 
     for (benchmark, arguments), runs in sorted(sets.items()):
         above = _above(arguments)
-        kept = {r.run: session / _TRACES / str(r.order) for r in runs if r.order in rows}
-        kept = {n: path for n, path in kept.items() if path.is_file() and path.stat().st_size}
-        if above is None or not kept:
+        paths = {r.run: session / _TRACES / str(r.order) for r in runs if r.order in rows}
+        traces = {n: path for n, path in paths.items() if path.is_file() and path.stat().st_size}
+        if above is None or not traces:
             continue
         plain = tuple(word for word in arguments if not word.startswith("--trace-"))
         untraced = rows_of(sets.get((benchmark, plain), ()))
-        explained = _explained(record, untraced, rows_of(runs), kept)
+        explained = _explained(record, untraced, rows_of(runs), traces)
         yield ExplainedSet(benchmark, plain, above, explained)
 
 

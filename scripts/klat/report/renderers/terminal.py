@@ -95,6 +95,7 @@ def _overview(verdicts: Verdicts, colour: bool) -> Iterator[str]:
     columns = [Column("", left=True), *(verdicts.columns[i] for i in brief)]
     lines: list[tuple[Word, list[str], str]] = []
     for item in verdicts.items:
+        # A word without a tone is no verdict.
         judged = [(row, j) for row, j in item.judged if j.word.tone]
         name = " ".join([item.name, item.where])
         reasons = {j.reason for _, j in judged}
