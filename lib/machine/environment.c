@@ -63,6 +63,7 @@ static const char *const patterns[] = {
 	"/sys/devices/system/cpu/cpu*/acpi_cppc/highest_perf",
 	"/sys/devices/system/cpu/cpu*/cpu_capacity",
 	"/sys/devices/system/cpu/cpu*/cpufreq/amd_pstate_lowest_nonlinear_freq",
+	"/sys/devices/system/cpu/cpu*/cpufreq/boost",
 	"/sys/devices/system/cpu/cpu*/cpufreq/cpuinfo_max_freq",
 	"/sys/devices/system/cpu/cpu*/cpufreq/cpuinfo_min_freq",
 	"/sys/devices/system/cpu/cpu*/cpufreq/energy_performance_preference",

@@ -815,3 +815,35 @@ def test_the_base_slice_counts_a_cpu_that_went_offline(captured, cpus, base, new
         for kernel, value in (("6.12", base), ("7.3", new))
     ]
     assert keys(disagreements(*([side] for side in sides))) == ["base-slice"] * is_set
+
+
+POLICY = f"{FREQUENCY}/boost"
+UNBOOSTED = {f"{FREQUENCY}/{file}_max_freq": "3000000" for file in ("cpuinfo", "scaling")}
+
+
+@pytest.mark.parametrize(
+    ("base", "new", "refused"),
+    [
+        (("6.12", "1", "1"), ("6.18", "1", "0"), ["boost"]),
+        (("6.18", "1", "1"), ("6.18", "1", "0"), ["boost"]),
+        (("6.12", "1", "1"), ("6.18", "0", "0"), ["boost"]),
+        (("6.6", "1", "0"), ("6.18", "1", "1"), []),
+        (("6.12", "1", None), ("6.18", "1", "1"), []),  # an earlier klat
+        (("6.18", "1", None), ("6.18", "1", "1"), []),
+    ],
+)
+def test_a_policy_without_boost_was_set(captured, base, new, refused):
+    sides = [
+        captured("amd", kernel, {BOOST: boost, POLICY: policy})
+        for kernel, boost, policy in (base, new)
+    ]
+    for one, two in permutations(sides):
+        assert keys(disagreements([one], [two])) == refused
+    assert keys(disagreements(sides, sides)) == refused
+
+
+def test_the_boots_of_a_kernel_have_one_highest_frequency(captured):
+    whole, lower = captured("amd", "6.18"), captured("amd", "6.18", UNBOOSTED)
+    for sides in (([whole], [lower]), ([whole, lower], [whole, lower])):
+        assert keys(disagreements(*sides)) == ["highest-frequency"]
+    assert disagreements([captured("amd", "6.12")], [lower]) == []

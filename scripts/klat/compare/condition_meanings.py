@@ -10,6 +10,7 @@ from klat.compare.environment_conditions import (
     KERNEL,
     NET,
     PROCESS,
+    SAME_BOOST,
     SCALES_BY_ITSELF,
     Values,
     value_of,
@@ -80,11 +81,12 @@ def meaning(key: str, value: str, values: Values, alike: Alike) -> str | None:
     return value
 
 
-# A kernel without the feature is the same.
+# A kernel, or an earlier klat, without the file is the same.
 _OFF = re.compile(
     r"sysctl\.((nmi_)?watchdog|numa_balancing|stack_tracer_enabled|task_delayacct|timer_migration"
     r"|percpu_pagelist.*) 0"
     r"|huge-pages always .*\[never\]"
+    f"|boost {SAME_BOOST}"
 )
 
 

@@ -104,7 +104,8 @@ _FILES = [
         ("frequency-min", rf"{_FREQUENCY}scaling_min_freq", Rule.SET),
         ("frequency-max", rf"{_FREQUENCY}scaling_max_freq", Rule.SET),
         ("frequency-speed", rf"{_FREQUENCY}scaling_setspeed", Rule.SET),
-        ("boost", rf"{_CPU}cpufreq/boost", Rule.SET),
+        ("highest-frequency", rf"{_FREQUENCY}cpuinfo_max_freq", Rule.OWN),
+        ("boost", rf"{_CPU}(?:cpu\*/)?cpufreq/boost", Rule.SET),
         ("no-turbo", rf"{_CPU}intel_pstate/no_turbo", Rule.SET),
         ("performance-limit-max", rf"{_CPU}intel_pstate/max_perf_pct", Rule.SHARED),
         ("performance-limit-min", rf"{_CPU}intel_pstate/min_perf_pct", Rule.SHARED),
@@ -216,6 +217,7 @@ def rule_of(key: str) -> Rule | None:
 
 ENABLED, DISABLED_BY_DRIVER = "enabled", "disabled, by default disabled"
 NOT_LIMITED = "the driver's own limit"
+SAME_BOOST = "that of all CPUs"
 # Drivers that follow the load with the governor powersave.
 SCALES_BY_ITSELF = frozenset({"intel_pstate", "amd-pstate-epp", "amd_pstate_epp"})
 
@@ -236,6 +238,9 @@ def of_files(files: Files) -> Values:
         conditions[STARTED] = "kexec" if loader == _KEXEC_LOADER else "a boot loader"
     for limit, bounds in _LIMITS.items():
         _unless_limited(conditions, files, limit, bounds)
+    boost = conditions.get(("boost", f"{_CPU}cpufreq/boost"))
+    if boost and conditions.get(POLICY_BOOST) == boost:
+        conditions[POLICY_BOOST] = SAME_BOOST
     for server in SERVERS:
         _unless_started(conditions, f"{DEBUG}{server}/cpu*/", server.replace("_", "-"))
     for file in ("tcp_rmem", "tcp_wmem"):
@@ -295,6 +300,7 @@ def _scheduler(files: Files) -> str:
 
 
 _FREQUENCY_FILES = "sys/devices/system/cpu/cpu*/cpufreq/"
+POLICY_BOOST = ("boost", f"{_FREQUENCY_FILES}boost")
 _LIMITS = {
     "min": ("cpuinfo_min_freq", "amd_pstate_lowest_nonlinear_freq"),
     "max": ("cpuinfo_max_freq",),

@@ -15,6 +15,8 @@ from klat.compare.environment_conditions import (
     MEMORY,
     NOT_LIMITED,
     PAGE,
+    POLICY_BOOST,
+    SAME_BOOST,
     SCALES_BY_ITSELF,
     SERVERS,
     Files,
@@ -54,6 +56,8 @@ _DEFAULTS = {
             ((6, 16), 131072, 33554432),
         )
     },
+    # Before 6.11, drivers without a table of frequencies showed 0, and boosted.
+    POLICY_BOOST[1]: {_ALWAYS: f"{SAME_BOOST}|0|1", (6, 11): f"{SAME_BOOST}|1"},
     # For one CPU. Stable updates brought the new value to kernels before 6.15.
     f"{DEBUG}base_slice_ns": {_ALWAYS: "750000|700000", (6, 15): "700000"},
 } | {
@@ -138,7 +142,7 @@ def _defaults(key: str, name: str, values: Values) -> Sequence[str]:
     """The values that the session's kernel can have by itself; empty if klat does not know them."""
     if key.startswith("idle-state."):
         return (ENABLED, DISABLED_BY_DRIVER)
-    if key in ("boost", "no-turbo"):
+    if key in ("boost", "no-turbo") and name != POLICY_BOOST[1]:
         return ("1",) if key == "boost" else ("0",)
     if key in ("frequency-min", "frequency-max"):
         return (NOT_LIMITED,)
