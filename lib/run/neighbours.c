@@ -36,11 +36,21 @@ static bool is_neighbour(const struct klat_run *run, pid_t tid)
 	return false;
 }
 
-static int64_t threads_ns(const struct klat_run *run, pid_t pid)
+/* How long the task ran since `before`. If that list is full, a task that is not in it can be old.
+ */
+static int64_t ran_since(const struct klat_neighbours *before, pid_t tid, int64_t ns)
+{
+	for (int i = 0; i < before->count; i++)
+		if (before->tasks[i].tid == tid && before->tasks[i].ns <= ns)
+			return ns - before->tasks[i].ns;
+	return before->count < (int)KLAT_ARRAY_SIZE(before->tasks) ? ns : 0;
+}
+
+static void add_threads(struct klat_neighbours *now, const struct klat_neighbours *before,
+			const struct klat_run *run, pid_t pid)
 {
 	DIR *threads = opendir(klat_path("/proc/%d/task", pid));
 	const struct dirent *entry;
-	int64_t sum = 0;
 
 	while (threads && (entry = readdir(threads))) {
 		const pid_t tid = atoi(entry->d_name);
@@ -49,28 +59,34 @@ static int64_t threads_ns(const struct klat_run *run, pid_t pid)
 		/* The first number is the time on a CPU in nanoseconds. */
 		if (tid > 0 && is_neighbour(run, tid))
 			ns = klat_count_in(klat_path("/proc/%d/schedstat", tid), "");
-		sum += ns > 0 ? ns : 0;
+		if (ns < 0)
+			continue;
+		now->ran_ns += ran_since(before, tid, ns);
+		if (now->count < (int)KLAT_ARRAY_SIZE(now->tasks)) {
+			now->tasks[now->count].tid = tid;
+			now->tasks[now->count++].ns = ns;
+		}
 	}
 	if (threads)
 		closedir(threads);
-	return sum;
 }
 
 void klat_neighbours_take(struct klat_neighbours *neighbours, const struct klat_run *run)
 {
+	struct klat_neighbours now = { 0 };
 	DIR *processes = opendir("/proc");
 	const struct dirent *entry;
-	int64_t sum = 0;
 
 	while (processes && (entry = readdir(processes))) {
 		const pid_t pid = atoi(entry->d_name);
 
 		/* The kernel's own threads have process group 0. */
 		if (pid > 0 && getpgid(pid) > 0 && !belongs_to_run(run, pid))
-			sum += threads_ns(run, pid);
+			add_threads(&now, neighbours, run, pid);
 	}
 	if (processes)
 		closedir(processes);
-	neighbours->ran_ns = sum - neighbours->ran_ns;
-	neighbours->at_ns = klat_now_ns() - neighbours->at_ns;
+	now.at_ns = klat_now_ns();
+	now.elapsed_ns = now.at_ns - neighbours->at_ns;
+	*neighbours = now;
 }

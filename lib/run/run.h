@@ -148,11 +148,17 @@ int64_t klat_other_interrupts(const struct klat_run *run);
 
 /* neighbours.c */
 struct klat_neighbours {
-	int64_t ran_ns, at_ns;
+	int64_t ran_ns, elapsed_ns; /* between the last two calls */
+	int64_t at_ns;              /* CLOCK_MONOTONIC */
+	int count;
+	struct {
+		pid_t tid;
+		int64_t ns;
+	} tasks[256];
 };
 
-/* The first call, with zeroes, stores the CPU time of all neighbours and CLOCK_MONOTONIC. The
- * second call stores the differences. */
+/* Stores the CPU time of each neighbour, and how long they ran since the call before. What a task
+ * did that has ended is unknown. */
 void klat_neighbours_take(struct klat_neighbours *neighbours, const struct klat_run *run);
 
 /* surplus.c */

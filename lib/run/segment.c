@@ -304,15 +304,13 @@ int klat_segment_end(const struct klat_run *run, const struct klat_reading *befo
 		err = klat_error(&segment, ENOMEM, "out of memory for segment %lld",
 				 (long long)number);
 	} else {
+		klat_neighbours_take(&run->library->neighbours, run);
 		*library = *run->library;
 		library->outcome = (struct klat_outcome){ KLAT_OK, "" };
 		library->before = before->snapshot;
 		library->after = after->snapshot;
 		library->busy_before = before->busy;
 		library->busy_after = after->busy;
-		klat_neighbours_take(&library->neighbours, run);
-		run->library->neighbours.ran_ns += library->neighbours.ran_ns;
-		run->library->neighbours.at_ns += library->neighbours.at_ns;
 		/* A stop adds two sleeps. If it lasts into the next segment, each segment counts
 		 * one stop. */
 		library->stops = after->stops - before->stops;

@@ -383,7 +383,8 @@ static bool has_neighbours(const struct klat_run *run)
 {
 	const struct klat_neighbours *neighbours = &run->library->neighbours;
 
-	return klat_timed() && !klat_is_met(KLAT_RARELY, neighbours->ran_ns, neighbours->at_ns);
+	return klat_timed() &&
+	       !klat_is_met(KLAT_RARELY, neighbours->ran_ns, neighbours->elapsed_ns);
 }
 
 /*

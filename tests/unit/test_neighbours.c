@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: MIT */
+/* Real-time tasks of other programs: see docs/record.md. */
+#include "support.h"
+
+#include <sched.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+struct neighbour {
+	pid_t pid;
+	int orders, reports;
+};
+
+/* For each byte it runs for 20 ms, and answers with a byte. */
+static void obey(int orders, int reports)
+{
+	char byte;
+
+	while (read(orders, &byte, 1) == 1) {
+		const clock_t end = clock() + 20 * CLOCKS_PER_SEC / 1000;
+
+		while (clock() < end)
+			;
+		if (write(reports, &byte, 1) != 1)
+			break;
+	}
+	_exit(0);
+}
+
+static struct neighbour start(void)
+{
+	const klat_cpu_set first = test_cpu_set("0");
+	const struct sched_param priority = { 60 };
+	struct neighbour neighbour;
+	int orders[2], reports[2];
+
+	if (pipe(orders) || pipe(reports))
+		fail();
+	neighbour = (struct neighbour){ fork(), orders[1], reports[0] };
+	if (!neighbour.pid) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		close(orders[1]);
+		if (sched_setaffinity(0, sizeof(first), (const cpu_set_t *)&first) ||
+		    sched_setscheduler(0, SCHED_FIFO, &priority))
+			_exit(1);
+		obey(orders[0], reports[1]);
+	}
+	close(orders[0]);
+	close(reports[1]);
+	return neighbour;
+}
+
+/* Whether it ran for 20 ms. */
+static bool runs(const struct neighbour *neighbour)
+{
+	char byte = 0;
+
+	return write(neighbour->orders, &byte, 1) == 1 && read(neighbour->reports, &byte, 1) == 1;
+}
+
+static void end(const struct neighbour *neighbour)
+{
+	kill(neighbour->pid, SIGKILL);
+	waitpid(neighbour->pid, NULL, 0);
+	close(neighbour->orders);
+	close(neighbour->reports);
+}
+
+TEST(a_neighbour_that_ends_does_not_hide_another)
+{
+	struct klat_neighbours *neighbours = &run->library->neighbours;
+	struct neighbour first, other, later;
+
+	signal(SIGPIPE, SIG_IGN);
+	first = start();
+	other = start();
+	if (!runs(&first) || !runs(&first) || !runs(&other)) {
+		end(&first);
+		end(&other);
+		skip(); /* it may have no real-time policy */
+	}
+	klat_neighbours_take(neighbours, run);
+	end(&first);
+	later = start();
+	assert_true(runs(&other) && runs(&later));
+	klat_neighbours_take(neighbours, run);
+	assert_in_range(neighbours->ran_ns, 35000000, 1000000000);
+	assert_true(neighbours->ran_ns <= 2 * neighbours->elapsed_ns);
+	end(&other);
+	end(&later);
+}
