@@ -32,7 +32,7 @@ bool klat_arch_tree_has(const char *property, const char *wanted)
 }
 
 /* The vendors of virtual machines, as their firmware writes them. Amazon's and Microsoft's machines
- * without a hypervisor have other products. */
+ * without a hypervisor have other products. Google's have the same vendor and product. */
 static bool dmi_is_virtual(void)
 {
 	static const char *const vendors[] = { "QEMU",      "Xen",       "VMware",
