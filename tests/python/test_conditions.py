@@ -847,3 +847,38 @@ def test_the_boots_of_a_kernel_have_one_highest_frequency(captured):
     for sides in (([whole], [lower]), ([whole, lower], [whole, lower])):
         assert keys(disagreements(*sides)) == ["highest-frequency"]
     assert disagreements([captured("amd", "6.12")], [lower]) == []
+
+
+def cpuinfo(mhz: str = "800.1", apicid: int = 0, **fields: str) -> Files:
+    """Of two CPUs, which differ by themselves in three fields."""
+    lines = {"flags": "fpu pcid invpcid", "cache size": "1024 KB", "cpu MHz": mhz} | fields
+    cpus = (
+        {"processor": str(cpu), "apicid": str(apicid + cpu), "bogomips": f"{mhz}{cpu}"} | lines
+        for cpu in (0, 1)
+    )
+    text = "\n".join("".join(f"{key}\t: {cpu[key]}\n" for key in cpu) for cpu in cpus)
+    return {"proc/cpuinfo": text}
+
+
+@pytest.mark.parametrize(
+    ("key", "one", "two"),
+    [
+        ("cpu-features", cpuinfo(), cpuinfo(flags="fpu")),
+        ("cpu-features", cpuinfo(Features="fp asimd"), cpuinfo(Features="fp asimd sve")),
+        ("cache-size", cpuinfo(), cpuinfo(**{"cache size": "512 KB"})),
+        ("nodes", NODES, {name: NODES[name] for name in list(NODES)[:1]}),
+        (None, cpuinfo(), cpuinfo("2600.5", apicid=8)),
+    ],
+)
+def test_the_boots_of_a_kernel_have_one_kind_of_cpus_and_nodes(captured, key, one, two):
+    base, new = (captured("intel", "6.12", files) for files in (one, two))
+    refused = [key] if key else []
+    for sides in (([base], [new]), ([new], [base]), ([base, new], [base, new])):
+        assert keys(disagreements(*sides)) == refused
+    assert disagreements([captured("intel", "6.1", one)], [new]) == []
+
+
+def test_a_word_that_removes_a_feature_of_the_cpus_is_refused_alone(captured):
+    line = {"proc/cmdline": f"{files_of('intel', '6.12')['proc/cmdline']} nopcid"}
+    off = captured("intel", "6.12", {**cpuinfo(flags="fpu"), **line})
+    assert keys(disagreements([captured("intel", "6.12", cpuinfo())], [off])) == ["cmdline.nopcid"]

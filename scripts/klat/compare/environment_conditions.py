@@ -43,6 +43,7 @@ _SYSCTL = (
 )
 NET = "net"
 DEBUG, SERVERS = "sys/kernel/debug/sched/", ("fair_server", "ext_server")
+NODES = "sys/devices/system/node/"
 PAGE, MEMORY = "page", "memory/128"
 _DEFAULT_WORDS = {"mitigations": "auto"}  # with this value, a word counts as absent
 # Words that are no condition. Every other word is one: somebody set it, and klat does not know all of its
@@ -88,6 +89,12 @@ EFFECTS = {
     "transparent_hugepage": "huge-pages",
     "transparent_hugepage_shmem": "huge-pages-shared",
     "tsc": "clocksource",
+    "numa": "nodes",
+    **dict.fromkeys(
+        "mitigations nopti pti tsx nopcid noinvpcid nosmap nosmep nopku noxsave noxsaveopt noxsaves nofsgsbase"
+        " nousershstk no5lvl nosgx nox2apic split_lock_detect clearcpuid setcpuid".split(),
+        "cpu-features",
+    ),
 }
 
 # Key, file, rule. A group of the pattern goes behind the key, after a dot.
@@ -104,6 +111,8 @@ _FILES = [
         ("frequency-min", rf"{_FREQUENCY}scaling_min_freq", Rule.SET),
         ("frequency-max", rf"{_FREQUENCY}scaling_max_freq", Rule.SET),
         ("frequency-speed", rf"{_FREQUENCY}scaling_setspeed", Rule.SET),
+        ("cpu-features", r"proc/cpuinfo (?:flags|Features)", Rule.OWN),
+        ("cache-size", r"proc/cpuinfo cache size", Rule.OWN),
         ("highest-frequency", rf"{_FREQUENCY}cpuinfo_max_freq", Rule.OWN),
         ("boost", rf"{_CPU}(?:cpu\*/)?cpufreq/boost", Rule.SET),
         ("no-turbo", rf"{_CPU}intel_pstate/no_turbo", Rule.SET),
@@ -177,6 +186,7 @@ RULES = {key: rule for key, _, rule in _FILES} | {
     SCHEDULER[0]: Rule.GIVEN,
     "cmdline": Rule.GIVEN,
     "idle-states": Rule.OWN,
+    "nodes": Rule.OWN,
     "idle-state": Rule.SET,
 }
 # Those that stand for many keys, KEY.NAME.
@@ -236,6 +246,8 @@ def of_files(files: Files) -> Values:
     conditions[SCHEDULER] = _scheduler(files)
     if loader := files.get(_LOADER, {}).get(""):
         conditions[STARTED] = "kexec" if loader == _KEXEC_LOADER else "a boot loader"
+    if nodes := sum(file.startswith(NODES) for file in files):
+        conditions["nodes", "the number of NUMA nodes"] = str(nodes)
     for limit, bounds in _LIMITS.items():
         _unless_limited(conditions, files, limit, bounds)
     boost = conditions.get(("boost", f"{_CPU}cpufreq/boost"))

@@ -13,6 +13,7 @@ from klat.compare.environment_conditions import (
     GUEST,
     KERNEL,
     MEMORY,
+    NODES,
     NOT_LIMITED,
     PAGE,
     POLICY_BOOST,
@@ -253,7 +254,7 @@ def basis_of(files: Files) -> str:
     """What the defaults follow from; empty if the configuration was not captured."""
     basis = [option for option in _OPTIONS if option in files.get(CONFIG, ())]
     memory = files.get("proc/meminfo", {}).get("MemTotal", "").partition(" ")[0]
-    if basis and sum(file.startswith("sys/devices/system/node/") for file in files) > 1:
+    if basis and sum(file.startswith(NODES) for file in files) > 1:
         basis.append(_SEVERAL_NODES)
     if basis and memory.isdecimal() and int(memory) < 512 << 10:
         basis.append(_SMALL_MEMORY)

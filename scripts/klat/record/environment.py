@@ -235,5 +235,5 @@ def _cpuinfo(data: str) -> dict[str, str]:
     first = data.split("\n\n")[0]
     pairs = (line.partition(":") for line in first.splitlines())
     values = {key.strip(): value.strip() for key, _, value in pairs}
-    kept = ("model name", "stepping", "microcode", "cache size", "flags", "bugs")
+    kept = ("model name", "stepping", "microcode", "cache size", "flags", "Features", "bugs")
     return {key: values[key] for key in kept if key in values}
