@@ -135,6 +135,8 @@ static void add_group(json_t *object)
 		add(object, settings[i].file, "%s", *values[i].text ? values[i].text : none);
 }
 
+static const char hidden_by_mount[] = " below the top of a mount";
+
 /* How many levels have a file or the memory controller, or lack PSI. */
 struct levels {
 	int weights, shares, runtimes; /* cpu.weight, cpu.shares, cpu.rt_runtime_us */
@@ -217,7 +219,9 @@ static void add_memory_group(json_t *object, const char *groups, const struct le
 
 	if (!is_child && !old && !has_memory_controller(levels))
 		return;
-	if (!is_child && !old && (*note || !is_at_root)) {
+	if (!old && !*note && !is_at_root)
+		note = hidden_by_mount;
+	if (!is_child && !old && *note) {
 		add(object, "memory_cgroup", "unknown");
 		return;
 	}
@@ -240,7 +244,7 @@ static void add_depths(json_t *object)
 	if (klat_cgroup_is_namespaced())
 		note = " below the root of a cgroup namespace";
 	klat_cgroups_visit(count_level, &levels);
-	old_note = *note || !levels.is_old || levels.has_root ? note : " below the top of a mount";
+	old_note = *note || !levels.is_old || levels.has_root ? note : hidden_by_mount;
 	if (levels.weights || levels.is_old)
 		add(object, "cpu_cgroup_depth", "%d%s", levels.weights + levels.shares, old_note);
 	if (levels.has_runtimes)

@@ -262,6 +262,7 @@ def test_the_cgroup_that_is_charged_and_one_that_is_hidden(file, covering, value
 ROWS = "#subsys_name\thierarchy\tnum_cgroups\tenabled\ncpu\t1\t1\t1\n"
 HIDE = 'mount -t tmpfs none "$point"'
 BELOW = 'mount --bind "$point/klat-test-part" "$point"'
+PART = f'{HIDE} && mkdir -p "$point/a/b" && touch "$point/a/b/memory.max"'
 
 
 @pytest.mark.parametrize(
@@ -275,6 +276,7 @@ BELOW = 'mount --bind "$point/klat-test-part" "$point"'
         ("", "/", "", "pids.max", HIDE, {}),
         ("", "/hidden", "", "memory.reclaim", HIDE, {"": "unknown"}),
         ("", "/klat-test-part", "cpu memory", "memory.reclaim", BELOW, {"": "unknown"}),
+        ("", "/a/b", "", "memory.reclaim", PART, {"": "child", "_depth": OLD_MOUNT}),
     ],
 )
 def test_a_memory_controller_of_version_2_alone(
