@@ -27,9 +27,9 @@
 enum { VALUES_SIZE = 512 };
 
 /* By the kernel's names in /proc/self/status. Older kernels do not have all of them. */
-static const char *const status_lines[] = { "Seccomp", "Seccomp_filters",
-					    "Speculation_Store_Bypass", "SpeculationIndirectBranch",
-					    "THP_enabled" };
+static const char *const status_lines[] = { "Mems_allowed_list",         "Seccomp",
+					    "Seccomp_filters",           "Speculation_Store_Bypass",
+					    "SpeculationIndirectBranch", "THP_enabled" };
 /* The variables that change the code of the C library. klat_libraries() shows the effect of
  * variables that only choose libraries. */
 static const char *const variables[] = {

@@ -126,6 +126,12 @@ def test_it_is_recorded_and_another_process_cannot_join(name, prepare, value, tm
     assert joins == (name in ("nice", "slice_ns"))
 
 
+def test_the_nodes_of_the_cpuset_are_recorded(tmp_path):
+    works("syscall", *SHORT, "--record", tmp_path)
+    nodes = re.search(r"Mems_allowed_list:\s*(.+)", Path("/proc/self/status").read_text())
+    assert inherited(tmp_path).get("Mems_allowed_list") == (nodes and nodes[1])
+
+
 def test_a_load_that_the_user_started_is_recorded(tmp_path):
     words = (*SHORT, "--record", tmp_path)
     works("syscall", *words, "--under-load")

@@ -2,9 +2,10 @@
 environments of real kernels (tests/python/environments; `origin` says where each is from)."""
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from itertools import permutations
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 import pytest
@@ -882,3 +883,62 @@ def test_a_word_that_removes_a_feature_of_the_cpus_is_refused_alone(captured):
     line = {"proc/cmdline": f"{files_of('intel', '6.12')['proc/cmdline']} nopcid"}
     off = captured("intel", "6.12", {**cpuinfo(flags="fpu"), **line})
     assert keys(disagreements([captured("intel", "6.12", cpuinfo())], [off])) == ["cmdline.nopcid"]
+
+
+PROFILING = "proc/sys/vm/mem_profiling"
+UNCORE = f"{CPU}/intel_uncore_frequency/package_00_die_00"
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize(
+    ("key", "file", "one", "two", "refused"),
+    [  # between two kernels, and between sides of one
+        ("c1-demotion", f"{CPU}/cpuidle/intel_c1_demotion", "1", "0", (1, 1)),
+        ("dynamic-boost", f"{CPU}/intel_pstate/hwp_dynamic_boost", "1", "0", (1, 1)),
+        ("uncore-max", f"{UNCORE}/max_freq_khz", "2400000", "800000", (1, 1)),
+        ("uncore-min", f"{UNCORE}/min_freq_khz", "2400000", "800000", (1, 1)),
+        ("lockdep.lock_stat", "proc/sys/kernel/lock_stat", "1", "0", (1, 1)),
+        ("lockdep.prove_locking", "proc/sys/kernel/prove_locking", "1", "0", (1, 1)),
+        ("lockdep.lock_stat", "proc/sys/kernel/lock_stat", "1", None, (0, 0)),
+        ("lockdep.lock_stat", "proc/sys/kernel/lock_stat", "0", None, (1, 1)),
+        (
+            "tunable.ondemand.up_threshold",
+            f"{CPU}/cpufreq/ondemand/up_threshold",
+            "95",
+            "5",
+            (0, 1),
+        ),
+        (
+            "tunable.schedutil.rate_limit_us",
+            f"{FREQUENCY}/schedutil/rate_limit_us",
+            "1",
+            "2",
+            (0, 1),
+        ),
+        (
+            "tunable.schedutil.rate_limit_us",
+            f"{FREQUENCY}/schedutil/rate_limit_us",
+            "1",
+            None,
+            (0, 0),
+        ),
+        ("memory-profiling", PROFILING, "0", None, (0, 0)),
+        ("memory-profiling", PROFILING, "0", "1", (1, 1)),
+    ],
+)
+def test_more_files_are_conditions(captured, key, file, one, two, refused):
+    patterns = re.findall(r'^\t"/(.+)",$', (ROOT / "lib/machine/environment.c").read_text(), re.M)
+    assert any(PurePath(file).match(pattern) for pattern in patterns)
+    for kernel, is_refused in zip(("6.1", "6.12"), refused):
+        base, new = captured("intel", kernel, {file: one}), captured("intel", "6.12", {file: two})
+        for sides in (([base], [new]), ([new], [base])):
+            assert keys(disagreements(*sides)) == [key] * is_refused
+    assert is_allowable(key)
+
+
+def test_a_kernel_can_be_configured_to_profile_memory(captured):
+    option = {"boot/config-x": "CONFIG_MEM_ALLOC_PROFILING_ENABLED_BY_DEFAULT=y\n", PROFILING: "1"}
+    for value in ("0", None):
+        config = {"boot/config-x": "CONFIG_CPU_FREQ_DEFAULT_GOV_SCHEDUTIL=y\n"}
+        other = captured("intel", "6.1", {PROFILING: value, **config})
+        assert disagreements([other], [captured("intel", "6.12", option)]) == []

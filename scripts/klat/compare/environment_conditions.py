@@ -89,7 +89,7 @@ EFFECTS = {
     "transparent_hugepage": "huge-pages",
     "transparent_hugepage_shmem": "huge-pages-shared",
     "tsc": "clocksource",
-    "numa": "nodes",
+    "numa": "nodes process.Mems_allowed_list",
     **dict.fromkeys(
         "mitigations nopti pti tsx nopcid noinvpcid nosmap nosmep nopku noxsave noxsaveopt noxsaves nofsgsbase"
         " nousershstk no5lvl nosgx nox2apic split_lock_detect clearcpuid setcpuid".split(),
@@ -116,6 +116,18 @@ _FILES = [
         ("highest-frequency", rf"{_FREQUENCY}cpuinfo_max_freq", Rule.OWN),
         ("boost", rf"{_CPU}(?:cpu\*/)?cpufreq/boost", Rule.SET),
         ("no-turbo", rf"{_CPU}intel_pstate/no_turbo", Rule.SET),
+        ("dynamic-boost", rf"{_CPU}intel_pstate/hwp_dynamic_boost", Rule.SHARED),
+        # Their defaults depend on the driver and on the kernel's version.
+        (
+            "tunable",
+            rf"{_CPU}(?:cpu\*/)?cpufreq/(ondemand|conservative|schedutil)/(.+)",
+            Rule.DEBUG,
+        ),
+        ("uncore-max", rf"{_CPU}intel_uncore_frequency/[^/]+/max_freq_khz", Rule.SHARED),
+        ("uncore-min", rf"{_CPU}intel_uncore_frequency/[^/]+/min_freq_khz", Rule.SHARED),
+        ("c1-demotion", rf"{_CPU}cpuidle/intel_c1_demotion", Rule.SHARED),
+        ("lockdep", r"proc/sys/kernel/(lock_stat|prove_locking)", Rule.SHARED),
+        ("memory-profiling", r"proc/sys/vm/mem_profiling", Rule.SHARED),
         ("performance-limit-max", rf"{_CPU}intel_pstate/max_perf_pct", Rule.SHARED),
         ("performance-limit-min", rf"{_CPU}intel_pstate/min_perf_pct", Rule.SHARED),
         ("energy-bias", rf"{_CPU}cpu\*/power/energy_perf_bias", Rule.SHARED),
@@ -201,6 +213,8 @@ FAMILIES = (
     "sysctl",
     NET,
     "idle-state",
+    "lockdep",
+    "tunable",
     PROCESS,
 )
 

@@ -33,11 +33,13 @@ _HUGE_CHOICES = ("always", "madvise", "never")
 _DETECTOR, _BALANCING = "HARDLOCKUP_DETECTOR", "NUMA_BALANCING_DEFAULT_ENABLED"
 _GOVERNORS = ("performance", "powersave", "userspace", "ondemand", "conservative", "schedutil")
 _CONGESTION = "DEFAULT_"  # of TCP
+_PROFILING = "MEM_ALLOC_PROFILING_ENABLED_BY_DEFAULT"
 _CONGESTIONS = "bic cubic htcp hybla vegas veno westwood dctcp cdg bbr reno".split()
 _OPTIONS = (
     *(f"{_CONGESTION}{name.upper()}" for name in _CONGESTIONS),
     _DETECTOR,
     _BALANCING,
+    _PROFILING,
     *(f"{_HUGE}{choice.upper()}" for choice in _HUGE_CHOICES),
     *(f"{_GOVERNOR}{governor.upper()}" for governor in _GOVERNORS),
 )
@@ -64,6 +66,8 @@ _DEFAULTS = {
 } | {
     name: {_ALWAYS: default}
     for name, default in {
+        "proc/sys/kernel/lock_stat": "1",
+        "proc/sys/kernel/prove_locking": "1",
         "proc/sys/kernel/sched_cfs_bandwidth_slice_us": "5000",
         "proc/sys/kernel/sched_child_runs_first": "0",
         "proc/sys/kernel/sched_deadline_period_max_us": "4194304",
@@ -133,7 +137,7 @@ def is_known_as_set(key: str, name: str, value: str, values: Values) -> bool:
 
 _TCP = "net.tcp_congestion_control"
 _OF_CONFIGURATION = (
-    *("governor", "huge-pages", "sysctl.nmi_watchdog", "sysctl.numa_balancing"),
+    *("governor", "huge-pages", "memory-profiling", "sysctl.nmi_watchdog", "sysctl.numa_balancing"),
     _TCP,
 )
 _FALLBACK_CLOCKS = frozenset({"", "hpet", "acpi_pm", "pit", "refined-jiffies", "jiffies"})
@@ -207,6 +211,8 @@ def _configured(key: str, values: Values) -> Sequence[str]:
         is_x86 = value_of(values, "architecture") == "x86_64"
         is_certain = is_x86 and value_of(values, "mode") == "hardware"
         return ("0",) if _DETECTOR not in basis else ("1",) if is_certain else ()
+    if key == "memory-profiling":
+        return ("1",) if _PROFILING in basis else ("0",)
     if key == "sysctl.numa_balancing":
         return ("1",) if {_BALANCING, _SEVERAL_NODES} <= {*basis} else ("0",)
     # mm/huge_memory.c, hugepage_init(). The little memory can be a container's alone (lxcfs).
