@@ -688,6 +688,7 @@ def test_a_boot_by_kexec_is_another_kind_of_boot(captured):
         ('dyndbg="file a.c +p; file b.c +p"', {"dyndbg": "file a.c +p; file b.c +p"}),
         ("module_blacklist=a module_blacklist=b", {"module_blacklist": "a b"}),
         ("isolcpus=1 isolcpus=1", {"isolcpus": "1"}),
+        ("rcu_nocbs=1 rcu-nocbs=2", {"rcu_nocbs": "1 2"}),
         ("-- --port 7 systemd.cpu-affinity=0", {"systemd.cpu_affinity": "0"}),
     ],
 )

@@ -283,8 +283,6 @@ def _conditions_of_file(name: str) -> tuple[tuple[str, str], ...]:
 
 
 def _word(word: str, value: str) -> Values:
-    # In names the kernel takes a hyphen for an underscore.
-    word = word.replace("-", "_")
     if _HARMLESS.fullmatch(word) or _DEFAULT_WORDS.get(word) == value:
         return {}
     return {(f"cmdline.{word}", f"proc/cmdline {word}"): value}

@@ -225,7 +225,8 @@ def command_line(data: str) -> dict[str, str]:
         if name == "--" and not value:
             of_init = True
         elif name not in ("BOOT_IMAGE", "initrd") and (not of_init or name.startswith("systemd.")):
-            values = values_by_name.setdefault(name, [])
+            # In names the kernel takes a hyphen for an underscore.
+            values = values_by_name.setdefault(name.replace("-", "_"), [])
             values += [value or "given"] if (value or "given") not in values[-1:] else []
     return {name: " ".join(values) for name, values in values_by_name.items()}
 
