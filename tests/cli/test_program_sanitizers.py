@@ -8,7 +8,7 @@ import harness
 import pytest
 from harness import FAILED, MEASURED, SKIPPED, UNTRUSTED, USAGE, Done, command, path_of, traits
 
-pytestmark = [pytest.mark.slow, pytest.mark.alone]
+pytestmark = pytest.mark.slow
 
 QUICK = ("--iterations", "200", "--warmup", "20")
 
@@ -24,8 +24,9 @@ def sanitized(variant: str, program: str, *arguments: str | Path) -> Done:
         "TSAN_OPTIONS": f"halt_on_error=1:detect_deadlocks={deadlocks}",
     }
     # ThreadSanitizer waits for its own locks by sched_yield(). A real-time thread that does so
-    # never lets a thread of lower priority release the lock.
-    policy = ["--policy", "other"] if variant == "tsan" else []
+    # never lets a thread of lower priority release the lock. And the slow real-time spinners of a
+    # sanitizer would leave other tests no CPU.
+    policy = [] if "--policy" in arguments else ["--policy", "other"]
     done = command(
         [*words, path_of(program, variant), *policy, *arguments], env=environment, limit=60
     )

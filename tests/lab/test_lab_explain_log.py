@@ -18,7 +18,7 @@ from klat.lab.boots import Booting
 from klat.lab.choosing import Wanted
 from klat.lab.choosing import Subject
 
-pytestmark = [pytest.mark.slow, pytest.mark.alone]
+pytestmark = pytest.mark.slow
 
 RECORDED = ("--mode", "counted", "--boots", "1", "--runs", "1", "--iterations", "20000")
 LIMITED = ("--time-limit", "240")
