@@ -70,6 +70,21 @@ def test_a_condition_that_differs_is_refused_by_name_until_it_is_allowed(side, k
     assert f"allowed, though it differs: {key}: " in words(out)
 
 
+def test_a_lowest_frequency_that_can_be_of_the_firmware_is_a_warning(side, klat):
+    files = {f"{CPU}/cpu0/cpufreq/scaling_driver": "amd-pstate", "proc/cmdline": "quiet"}
+    lowest = f"{CPU}/cpu0/cpufreq/scaling_min_freq"
+    old, new = (
+        side(release, kernel_release=release, environment={**files, **more})
+        for release, more in (
+            ("6.12.0", {lowest: "1100000", lowest.replace("scaling", "cpuinfo"): "1100000"}),
+            ("6.18.0", {lowest: "2000000", lowest.replace("scaling", "cpuinfo"): "1100000"}),
+        )
+    )
+    _, out, _ = klat("compare", old, new)
+    assert "not comparable" not in out
+    assert "the lowest frequency (scaling_min_freq) differs" in words(out)
+
+
 @pytest.mark.parametrize(
     ("base", "new", "refused"),
     [

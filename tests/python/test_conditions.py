@@ -94,7 +94,7 @@ GIVEN = (
 # Key, file, and what it is set to: something else than any of the kernels has by itself.
 SET = [
     ("governor", f"{FREQUENCY}/scaling_governor", "performance"),
-    ("frequency-min", f"{FREQUENCY}/scaling_min_freq", "3000000"),
+    ("frequency-min", f"{FREQUENCY}/scaling_min_freq", "4426000"),  # the highest of amd
     ("frequency-max", f"{FREQUENCY}/scaling_max_freq", "1000000"),
     ("boost", f"{CPU}/cpufreq/boost", "0"),
     ("no-turbo", f"{CPU}/intel_pstate/no_turbo", "1"),
@@ -943,3 +943,19 @@ def test_a_kernel_can_be_configured_to_profile_memory(captured):
         config = {"boot/config-x": "CONFIG_CPU_FREQ_DEFAULT_GOV_SCHEDUTIL=y\n"}
         other = captured("intel", "6.1", {PROFILING: value, **config})
         assert disagreements([other], [captured("intel", "6.12", option)]) == []
+
+
+@pytest.mark.parametrize(
+    ("base", "new", "is_refused"),
+    [
+        (("6.12", "1742000"), ("6.18", "2000000"), False),
+        (("6.12", "1742000"), ("6.18", "4426000"), True),  # the highest
+        (("6.12", "2000000"), ("6.18", "1742000"), True),
+        (("6.18", "1742000"), ("6.18", "2000000"), True),
+    ],
+)
+def test_the_firmware_can_request_a_lowest_frequency(captured, base, new, is_refused):
+    file = f"{FREQUENCY}/scaling_min_freq"
+    sides = [captured("amd", kernel, {file: lowest}) for kernel, lowest in (base, new)]
+    for one, two in permutations(sides):
+        assert keys(disagreements([one], [two])) == ["frequency-min"] * is_refused

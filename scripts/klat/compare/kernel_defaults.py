@@ -150,17 +150,16 @@ def _defaults(key: str, name: str, values: Values) -> Sequence[str]:
     if key in ("boost", "no-turbo") and name != POLICY_BOOST[1]:
         return ("1",) if key == "boost" else ("0",)
     if key in ("frequency-min", "frequency-max"):
-        return (NOT_LIMITED,)
+        is_of_firmware = key == "frequency-min" and may_be_of_firmware(values)
+        return (NOT_LIMITED, *([value_of(values, key)] if is_of_firmware else []))
     if key == "clocksource":
         # The kernel lists them by rating. The machine may have lost its best one.
         top = value_of(values, "clocksources").partition(" ")[0]
         return () if top in _FALLBACK_CLOCKS else (top,)
     if key in _OF_CONFIGURATION:
         return _configured(key, values)
-    release = _RELEASE.match(values.get(KERNEL, ""))
-    if not release:
+    if not (version := _version(values)):
         return ()
-    version = (int(release[1]), int(release[2]))
     if key == "energy-preference":
         return _energy_preferences(values, version)
     if name not in _DEFAULTS:
@@ -168,6 +167,20 @@ def _defaults(key: str, name: str, values: Values) -> Sequence[str]:
     if _SCALED.fullmatch(name):
         return [text for defaults in _scaled(name, version, values) for text in defaults]
     return _of_version(name, version)
+
+
+def _version(values: Values) -> tuple[int, int] | None:
+    release = _RELEASE.match(values.get(KERNEL, ""))
+    return (int(release[1]), int(release[2])) if release else None
+
+
+def may_be_of_firmware(values: Values) -> bool:
+    """Whether the lowest frequency can be the one that the firmware requests. amd-pstate starts with it since 6.16
+    (amd_pstate_cpu_init()), and no file shows it. Somebody who sets a fixed frequency mostly takes the highest.
+    """
+    is_amd = value_of(values, "frequency-driver").startswith(("amd-pstate", "amd_pstate"))
+    is_fixed = value_of(values, "frequency-min") == value_of(values, "highest-frequency")
+    return is_amd and not is_fixed and (_version(values) or _ALWAYS) >= (6, 16)
 
 
 def _of_version(name: str, version: tuple[int, int]) -> list[str]:
@@ -190,10 +203,10 @@ def _scaled(name: str, version: tuple[int, int], values: Values) -> tuple[list[s
 def cpus_counted(name: str, value: str, values: Values) -> frozenset[int]:
     """How many CPUs that went offline the kernel can have counted when it scaled its default to this value: 0, 1, or
     both. Empty if the value is not such a default."""
-    release = _RELEASE.match(values.get(KERNEL, ""))
-    if not release or name not in _DEFAULTS or not _SCALED.fullmatch(name):
+    version = _version(values)
+    if not version or name not in _DEFAULTS or not _SCALED.fullmatch(name):
         return frozenset()
-    scaled = _scaled(name, (int(release[1]), int(release[2])), values)
+    scaled = _scaled(name, version, values)
     return frozenset(more for more, defaults in enumerate(scaled) if value in defaults)
 
 

@@ -23,6 +23,7 @@ from klat.compare.conditions import (
 )
 from klat.compare.dataset import Dataset
 from klat.compare.environment_conditions import PROCESS, value_of
+from klat.compare.kernel_defaults import may_be_of_firmware
 from klat.compare.matching import SideUnits
 from klat.record import environment
 from klat.record.environment import ABSENT, Difference, recorded_differences, short
@@ -141,6 +142,12 @@ def cautions(
         yield (
             "the programs ran under a seccomp filter, and klat cannot see its rules; compare only sides that the"
             " same container or service started"
+        )
+    lowest = {value_of(by_key, "frequency-min") for by_key in values}
+    if len(lowest) > 1 and any(map(may_be_of_firmware, values)):
+        yield (
+            "the lowest frequency (scaling_min_freq) differs; amd-pstate takes it from the firmware since Linux 6.16,"
+            " and klat cannot see whether somebody set it instead"
         )
     bare = [
         name
