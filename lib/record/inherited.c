@@ -142,7 +142,7 @@ struct levels {
 	int weights, shares, runtimes; /* cpu.weight, cpu.shares, cpu.rt_runtime_us */
 	int without_pressure;
 	int memory_levels;                      /* memory.max, of version 2 */
-	bool is_old, has_root, has_runtimes;    /* version 1, the root of its hierarchy in sight */
+	bool is_v1, has_root, has_runtimes;     /* version 1, the root of its hierarchy in sight */
 	int top_without_pressure;               /* the highest level alone */
 	bool has_unified_root, root_has_memory; /* version 2, with the memory controller */
 };
@@ -153,7 +153,7 @@ static void count_level(const char *directory, void *argument)
 	char pressure[8], controllers[256];
 
 	/* The root of version 1 has the files of a level too, but is no level. */
-	levels->is_old |= has_file(directory, "cpu.shares");
+	levels->is_v1 |= has_file(directory, "cpu.shares");
 	levels->memory_levels += has_file(directory, "memory.max");
 	levels->has_runtimes |= has_file(directory, "cpu.rt_runtime_us");
 	if (!has_file(directory, "cgroup.type") &&
@@ -211,17 +211,17 @@ static int levels_of(const char *path)
 static void add_memory_group(json_t *object, const char *groups, const struct levels *levels,
 			     const char *note)
 {
-	const char *old = groups ? strstr(groups, "memory:/") : NULL,
+	const char *v1 = groups ? strstr(groups, "memory:/") : NULL,
 		   *unified = groups ? strstr(groups, "0::/") : NULL;
-	const int depth = old ? levels_of(strchr(old, '/')) : levels->memory_levels;
-	const bool is_child = depth || (old && *note);
+	const int depth = v1 ? levels_of(strchr(v1, '/')) : levels->memory_levels;
+	const bool is_child = depth || (v1 && *note);
 	const bool is_at_root = levels->has_unified_root || !unified || !levels_of(unified + 3);
 
-	if (!is_child && !old && !has_memory_controller(levels))
+	if (!is_child && !v1 && !has_memory_controller(levels))
 		return;
-	if (!old && !*note && !is_at_root)
+	if (!v1 && !*note && !is_at_root)
 		note = hidden_by_mount;
-	if (!is_child && !old && *note) {
+	if (!is_child && !v1 && *note) {
 		add(object, "memory_cgroup", "unknown");
 		return;
 	}
@@ -238,17 +238,17 @@ static void add_memory_group(json_t *object, const char *groups, const struct le
 static void add_depths(json_t *object)
 {
 	char *text = klat_read_file("/proc/self/cgroup"), *unified;
-	const char *note = "", *old_note;
+	const char *note = "", *v1_note;
 	struct levels levels = { 0 };
 
 	if (klat_cgroup_is_namespaced())
 		note = " below the root of a cgroup namespace";
 	klat_cgroups_visit(count_level, &levels);
-	old_note = *note || !levels.is_old || levels.has_root ? note : hidden_by_mount;
-	if (levels.weights || levels.is_old)
-		add(object, "cpu_cgroup_depth", "%d%s", levels.weights + levels.shares, old_note);
+	v1_note = *note || !levels.is_v1 || levels.has_root ? note : hidden_by_mount;
+	if (levels.weights || levels.is_v1)
+		add(object, "cpu_cgroup_depth", "%d%s", levels.weights + levels.shares, v1_note);
 	if (levels.has_runtimes)
-		add(object, "rt_cgroup_depth", "%d%s", levels.runtimes, old_note);
+		add(object, "rt_cgroup_depth", "%d%s", levels.runtimes, v1_note);
 	unified = text ? strstr(text, "0::/") : NULL;
 	if (unified && !access("/proc/pressure/cpu", F_OK)) {
 		int count = -levels.without_pressure;
