@@ -959,3 +959,23 @@ def test_the_firmware_can_request_a_lowest_frequency(captured, base, new, is_ref
     sides = [captured("amd", kernel, {file: lowest}) for kernel, lowest in (base, new)]
     for one, two in permutations(sides):
         assert keys(disagreements([one], [two])) == ["frequency-min"] * is_refused
+
+
+@pytest.mark.parametrize(
+    ("lowest", "cppc", "is_refused"),
+    [
+        ("952000", (34, 10, 100, 280, 2800), False),
+        ("1422222", (50, 10, 100, 320, 2800), False),
+        ("1600000", (50, 10, 100, 320, 2800), True),
+        ("1422222", (50, 10, 100, 0, 2800), True),
+        ("1422222", (50, 100, 100, 2800, 2800), True),
+    ],
+)
+def test_cppc_starts_with_the_lowest_nonlinear_performance(captured, lowest, cppc, is_refused):
+    names = ("lowest_nonlinear_perf", "lowest_perf", "nominal_perf", "lowest_freq", "nominal_freq")
+    files = {f"{CPU}/cpu0/acpi_cppc/{name}": str(value) for name, value in zip(names, cppc)}
+    files |= {f"{FREQUENCY}/scaling_driver": "cppc_cpufreq"}
+    file = f"{FREQUENCY}/scaling_min_freq"
+    old = captured("intel", "6.1", {**files, file: "800000"})  # cpuinfo_min_freq
+    new = captured("intel", "6.12", {**files, file: lowest})
+    assert keys(disagreements([old], [new])) == ["frequency-min"] * is_refused

@@ -331,10 +331,35 @@ _LIMITS = {
 }
 
 
+_CPPC_FILES = (
+    "lowest_nonlinear_perf",
+    "lowest_perf",
+    "nominal_perf",
+    "lowest_freq",
+    "nominal_freq",
+)
+
+
+def _lowest_nonlinear(files: Files) -> str:
+    """The lowest frequency with which cppc_cpufreq starts, in kHz, where all CPUs have the same one
+    (drivers/acpi/cppc_acpi.c, cppc_perf_to_khz())."""
+    texts = [files.get(f"{_CPU}cpu*/acpi_cppc/{name}", {}).get("", "") for name in _CPPC_FILES]
+    is_cppc = files.get(f"{_FREQUENCY_FILES}scaling_driver") == {"": "cppc_cpufreq"}
+    if not is_cppc or not all(re.fullmatch(r"[1-9]\d{0,8}", text) for text in texts):
+        return "unknown"
+    performance, low, nominal, low_mhz, nominal_mhz = map(int, texts)
+    khz, steps = (nominal_mhz - low_mhz) * 1000, nominal - low
+    if khz <= 0 or steps <= 0:
+        return "unknown"
+    return str(nominal_mhz * 1000 - nominal * khz // steps + performance * khz // steps)
+
+
 def _unless_limited(conditions: Values, files: Files, limit: str, bounds: Iterable[str]) -> None:
     """A limit that is the driver's own was not set by anybody, whatever its value."""
     key = (f"frequency-{limit}", f"{_FREQUENCY_FILES}scaling_{limit}_freq")
     driver_limits = {files.get(_FREQUENCY_FILES + name, {}).get("", "unknown") for name in bounds}
+    if limit == "min":
+        driver_limits.add(_lowest_nonlinear(files))
     if conditions.get(key) in driver_limits:
         conditions[key] = NOT_LIMITED
 
