@@ -979,3 +979,21 @@ def test_cppc_starts_with_the_lowest_nonlinear_performance(captured, lowest, cpp
     old = captured("intel", "6.1", {**files, file: "800000"})  # cpuinfo_min_freq
     new = captured("intel", "6.12", {**files, file: lowest})
     assert keys(disagreements([old], [new])) == ["frequency-min"] * is_refused
+
+
+@pytest.mark.parametrize(
+    ("fragments", "size", "is_set"),
+    [("45", "327680", False), ("17", "327680", True), ("32", "278528", False)],
+)
+def test_the_default_send_buffer_depends_on_the_configuration(captured, fragments, size, is_set):
+    config = "CONFIG_CPU_FREQ_DEFAULT_GOV_SCHEDUTIL=y\nCONFIG_MAX_SKB_FRAGS="
+    base, new = (
+        captured(
+            "counted",
+            kernel,
+            {"boot/config-x": f"{config}{count}\n", f"{NET}core/wmem_default": value},
+            programs={"transport": "0"},
+        )
+        for kernel, count, value in (("6.12", "17", "212992"), ("7.3", fragments, size))
+    )
+    assert keys(disagreements([base], [new])) == ["net.wmem_default"] * is_set

@@ -13,6 +13,7 @@ from klat.compare.environment_conditions import (
     GUEST,
     KERNEL,
     MEMORY,
+    NET,
     NODES,
     NOT_LIMITED,
     PAGE,
@@ -44,6 +45,7 @@ _OPTIONS = (
     *(f"{_GOVERNOR}{governor.upper()}" for governor in _GOVERNORS),
 )
 _SEVERAL_NODES, _SMALL_MEMORY, _PROFILE = "several-nodes", "small-memory", "acpi-profile-"
+_FRAGMENTS = "MAX_SKB_FRAGS"
 # Preferred_PM_Profile of the ACPI table FADT: desktop, mobile, workstation, appliance and tablet.
 _CLIENTS = ("1", "2", "3", "6", "8")
 
@@ -90,7 +92,6 @@ _DEFAULTS = {
         "proc/sys/net/core/busy_poll": "0",
         "proc/sys/net/core/busy_read": "0",
         "proc/sys/net/core/high_order_alloc_disable": "0",
-        "proc/sys/net/core/wmem_default": "212992|229376",  # for cache lines of 64 and 128 bytes
         "proc/sys/net/ipv4/tcp_adv_win_scale": "1",
         "proc/sys/net/ipv4/tcp_moderate_rcvbuf": "1",
         "proc/sys/net/ipv4/tcp_mtu_probing": "0",
@@ -156,6 +157,8 @@ def _defaults(key: str, name: str, values: Values) -> Sequence[str]:
         # The kernel lists them by rating. The machine may have lost its best one.
         top = value_of(values, "clocksources").partition(" ")[0]
         return () if top in _FALLBACK_CLOCKS else (top,)
+    if key == f"{NET}.wmem_default":
+        return _send_buffers(values.get(BASIS, ""))
     if key in _OF_CONFIGURATION:
         return _configured(key, values)
     if not (version := _version(values)):
@@ -235,6 +238,15 @@ def _configured(key: str, values: Values) -> Sequence[str]:
     return [" ".join(_HUGE_CHOICES).replace(default, f"[{default}]") for default in defaults]
 
 
+def _send_buffers(basis: str) -> Sequence[str]:
+    """For cache lines of 64 and 128 bytes: 256 packets of 256 bytes, each with struct sk_buff (256 bytes) and struct
+    skb_shared_info (48 bytes, and 16 for each fragment), which fill cache lines (include/net/sock.h, SK_WMEM_MAX).
+    """
+    configured = re.search(rf"{_FRAGMENTS}=(\d{{1,3}})\b", basis)
+    info = 48 + 16 * (int(configured[1]) if configured else 17)
+    return [str(256 * (512 + -(-info // line) * line)) for line in (64, 128)]
+
+
 def _governors(basis: Sequence[str], driver: str) -> Sequence[str]:
     named = [word.removeprefix(_GOVERNOR).lower() for word in basis if word.startswith(_GOVERNOR)]
     if driver not in SCALES_BY_ITSELF or named[:1] in (["performance"], ["powersave"]):
@@ -273,6 +285,8 @@ def basis_of(files: Files) -> str:
     """What the defaults follow from; empty if the configuration was not captured."""
     basis = [option for option in _OPTIONS if option in files.get(CONFIG, ())]
     memory = files.get("proc/meminfo", {}).get("MemTotal", "").partition(" ")[0]
+    if basis and (fragments := files.get(CONFIG, {}).get(_FRAGMENTS)):
+        basis.append(f"{_FRAGMENTS}={fragments}")
     if basis and sum(file.startswith(NODES) for file in files) > 1:
         basis.append(_SEVERAL_NODES)
     if basis and memory.isdecimal() and int(memory) < 512 << 10:
