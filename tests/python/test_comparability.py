@@ -70,6 +70,35 @@ def test_a_condition_that_differs_is_refused_by_name_until_it_is_allowed(side, k
     assert f"allowed, though it differs: {key}: " in words(out)
 
 
+@pytest.mark.parametrize(
+    ("old_nodes", "new_nodes", "old_allowed", "new_allowed", "refused"),
+    [
+        (2, 2, "0-1", "0", True),
+        (2, 2, "0", "0", False),
+        (2, 0, "0-1", "0", False),  # NEW without NUMA
+        (2, 0, "1", "0", True),
+    ],
+)
+def test_the_nodes_of_a_cpuset_count_where_the_kernel_has_more(
+    side, klat, old_nodes, new_nodes, old_allowed, new_allowed, refused
+):
+    old, new = (
+        side(
+            release,
+            kernel_release=release,
+            inherited={"Mems_allowed_list": allowed},
+            environment={"proc/cmdline": "quiet"}
+            | {f"sys/devices/system/node/node{n}/cpulist": "0" for n in range(nodes)},
+        )
+        for release, nodes, allowed in (
+            ("6.12.0", old_nodes, old_allowed),
+            ("6.18.0", new_nodes, new_allowed),
+        )
+    )
+    _, out, _ = klat("compare", old, new)
+    assert ("process.Mems_allowed_list" in out) == refused
+
+
 def test_a_lowest_frequency_that_can_be_of_the_firmware_is_a_warning(side, klat):
     files = {f"{CPU}/cpu0/cpufreq/scaling_driver": "amd-pstate", "proc/cmdline": "quiet"}
     lowest = f"{CPU}/cpu0/cpufreq/scaling_min_freq"

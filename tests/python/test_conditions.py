@@ -887,6 +887,8 @@ def test_a_word_that_removes_a_feature_of_the_cpus_is_refused_alone(captured):
 
 
 PROFILING = "proc/sys/vm/mem_profiling"
+THRESHOLD = f"{CPU}/cpufreq/ondemand/up_threshold"
+RATE_LIMIT = f"{FREQUENCY}/schedutil/rate_limit_us"
 UNCORE = f"{CPU}/intel_uncore_frequency/package_00_die_00"
 ROOT = Path(__file__).parents[2]
 
@@ -902,27 +904,10 @@ ROOT = Path(__file__).parents[2]
         ("lockdep.prove_locking", "proc/sys/kernel/prove_locking", "1", "0", (1, 1)),
         ("lockdep.lock_stat", "proc/sys/kernel/lock_stat", "1", None, (0, 0)),
         ("lockdep.lock_stat", "proc/sys/kernel/lock_stat", "0", None, (1, 1)),
-        (
-            "tunable.ondemand.up_threshold",
-            f"{CPU}/cpufreq/ondemand/up_threshold",
-            "95",
-            "5",
-            (0, 1),
-        ),
-        (
-            "tunable.schedutil.rate_limit_us",
-            f"{FREQUENCY}/schedutil/rate_limit_us",
-            "1",
-            "2",
-            (0, 1),
-        ),
-        (
-            "tunable.schedutil.rate_limit_us",
-            f"{FREQUENCY}/schedutil/rate_limit_us",
-            "1",
-            None,
-            (0, 0),
-        ),
+        ("tunable.ondemand.up_threshold", THRESHOLD, "95", "5", (1, 1)),
+        ("tunable.ondemand.up_threshold", THRESHOLD, "95", "80", (0, 1)),
+        ("tunable.schedutil.rate_limit_us", RATE_LIMIT, "1", "2", (0, 1)),
+        ("tunable.schedutil.rate_limit_us", RATE_LIMIT, "1", None, (0, 0)),
         ("memory-profiling", PROFILING, "0", None, (0, 0)),
         ("memory-profiling", PROFILING, "0", "1", (1, 1)),
     ],

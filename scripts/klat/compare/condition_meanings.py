@@ -76,6 +76,11 @@ def meaning(key: str, value: str, values: Values, alike: Alike) -> str | None:
     # A kernel without huge pages, as every PREEMPT_RT kernel, has them enabled in no process.
     if key == f"{PROCESS}.THP_enabled" and not value_of(values, "huge-pages"):
         return None
+    if key == f"{PROCESS}.Mems_allowed_list" and not alike.kernel:
+        # A kernel without NUMA has one node.
+        nodes = value_of(values, "nodes") or "1"
+        last = int(nodes) - 1 if nodes.isdecimal() else 0
+        return "all" if value == (f"0-{last}" if last else "0") else value
     if _OFF.fullmatch(f"{key} {value}"):
         return ABSENT
     return value

@@ -117,7 +117,7 @@ _FILES = [
         ("boost", rf"{_CPU}(?:cpu\*/)?cpufreq/boost", Rule.SET),
         ("no-turbo", rf"{_CPU}intel_pstate/no_turbo", Rule.SET),
         ("dynamic-boost", rf"{_CPU}intel_pstate/hwp_dynamic_boost", Rule.SHARED),
-        # Their defaults depend on the driver and on the kernel's version.
+        # Most of their defaults depend on the driver and on the kernel's version.
         (
             "tunable",
             rf"{_CPU}(?:cpu\*/)?cpufreq/(ondemand|conservative|schedutil)/(.+)",

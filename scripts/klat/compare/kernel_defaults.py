@@ -51,6 +51,16 @@ _CLIENTS = ("1", "2", "3", "6", "8")
 
 # By file and by the first version of the kernel: the default, or the possible ones.
 _ALWAYS = (0, 0)
+_TUNABLES = {
+    "conservative/down_threshold": "20",
+    "conservative/freq_step": "5",
+    "conservative/ignore_nice_load": "0",
+    "conservative/sampling_down_factor": "1",
+    "conservative/up_threshold": "80",
+    "ondemand/ignore_nice_load": "0",
+    "ondemand/sampling_down_factor": "1",
+    "ondemand/up_threshold": "95|80",  # 80 without exact times of idle CPUs
+}
 _DEFAULTS = {
     "proc/sys/kernel/sched_rt_runtime_us": {_ALWAYS: "950000", (7, 2): "1000000"},
     "proc/sys/net/ipv4/tcp_rmem": {
@@ -107,6 +117,8 @@ _DEFAULTS = {
         f"{DEBUG}min_granularity_ns": "750000",
         f"{DEBUG}tunable_scaling": "1",
         f"{DEBUG}wakeup_granularity_ns": "1000000",
+        **{f"sys/devices/system/cpu/cpufreq/{name}": text for name, text in _TUNABLES.items()},
+        **{f"sys/devices/system/cpu/cpu*/cpufreq/{name}": text for name, text in _TUNABLES.items()},
         **{f"{DEBUG}{server}/cpu*/period": "1000000000" for server in SERVERS},
         **{f"{DEBUG}{server}/cpu*/runtime": "50000000" for server in SERVERS},
     }.items()
