@@ -880,10 +880,11 @@ def test_the_boots_of_a_kernel_have_one_kind_of_cpus_and_nodes(captured, key, on
     assert disagreements([captured("intel", "6.1", one)], [new]) == []
 
 
-def test_a_word_that_removes_a_feature_of_the_cpus_is_refused_alone(captured):
-    line = {"proc/cmdline": f"{files_of('intel', '6.12')['proc/cmdline']} nopcid"}
+@pytest.mark.parametrize("word", ["nopcid", "arm64.nosve"])
+def test_a_word_that_removes_a_feature_of_the_cpus_is_refused_alone(captured, word):
+    line = {"proc/cmdline": f"{files_of('intel', '6.12')['proc/cmdline']} {word}"}
     off = captured("intel", "6.12", {**cpuinfo(flags="fpu"), **line})
-    assert keys(disagreements([captured("intel", "6.12", cpuinfo())], [off])) == ["cmdline.nopcid"]
+    assert keys(disagreements([captured("intel", "6.12", cpuinfo())], [off])) == [f"cmdline.{word}"]
 
 
 PROFILING = "proc/sys/vm/mem_profiling"

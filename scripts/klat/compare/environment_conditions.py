@@ -88,11 +88,12 @@ EFFECTS = {
     "processor.max_cstate": "idle-states idle-state",
     "transparent_hugepage": "huge-pages",
     "transparent_hugepage_shmem": "huge-pages-shared",
-    "tsc": "clocksource",
+    "tsc": "clocksource cpu-features",
     "numa": "nodes process.Mems_allowed_list",
     **dict.fromkeys(
         "mitigations nopti pti tsx nopcid noinvpcid nosmap nosmep nopku noxsave noxsaveopt noxsaves nofsgsbase"
-        " nousershstk no5lvl nosgx nox2apic split_lock_detect clearcpuid setcpuid".split(),
+        " nousershstk no5lvl nosgx nox2apic split_lock_detect clearcpuid setcpuid nopat notsc"
+        " arm64.nobti arm64.nomops arm64.nomte arm64.nopauth arm64.nosme arm64.nosve".split(),
         "cpu-features",
     ),
 }
