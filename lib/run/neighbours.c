@@ -36,14 +36,16 @@ static bool is_neighbour(const struct klat_run *run, pid_t tid)
 	return false;
 }
 
-/* How long the task ran since `before`. If that list is full, a task that is not in it can be old.
- */
+/* How long the task ran since `before`. A task that is not in that list is old if it ran for longer
+ * than the time since then: it became a neighbour meanwhile. If the list is full, it can be old. */
 static int64_t ran_since(const struct klat_neighbours *before, pid_t tid, int64_t ns)
 {
 	for (int i = 0; i < before->count; i++)
 		if (before->tasks[i].tid == tid && before->tasks[i].ns <= ns)
 			return ns - before->tasks[i].ns;
-	return before->count < (int)KLAT_ARRAY_SIZE(before->tasks) ? ns : 0;
+	if (before->count == KLAT_ARRAY_SIZE(before->tasks) || ns > klat_now_ns() - before->at_ns)
+		return 0;
+	return ns;
 }
 
 static void add_threads(struct klat_neighbours *now, const struct klat_neighbours *before,

@@ -157,8 +157,8 @@ struct klat_neighbours {
 	} tasks[256];
 };
 
-/* Stores the CPU time of each neighbour, and how long they ran since the call before. What a task
- * did that has ended is unknown. */
+/* Stores the CPU time of each neighbour, and how long they ran since the call before. The time of a
+ * task that has ended is unknown. */
 void klat_neighbours_take(struct klat_neighbours *neighbours, const struct klat_run *run);
 
 /* surplus.c */

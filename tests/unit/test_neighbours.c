@@ -30,10 +30,16 @@ static void obey(int orders, int reports)
 	_exit(0);
 }
 
-static struct neighbour start(void)
+static bool is_made_fifo(pid_t pid)
+{
+	const struct sched_param priority = { 60 };
+
+	return !sched_setscheduler(pid, SCHED_FIFO, &priority);
+}
+
+static struct neighbour start(bool is_ordinary)
 {
 	const klat_cpu_set first = test_cpu_set("0");
-	const struct sched_param priority = { 60 };
 	struct neighbour neighbour;
 	int orders[2], reports[2];
 
@@ -44,7 +50,7 @@ static struct neighbour start(void)
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		close(orders[1]);
 		if (sched_setaffinity(0, sizeof(first), (const cpu_set_t *)&first) ||
-		    sched_setscheduler(0, SCHED_FIFO, &priority))
+		    (!is_ordinary && !is_made_fifo(0)))
 			_exit(1);
 		obey(orders[0], reports[1]);
 	}
@@ -75,8 +81,8 @@ TEST(a_neighbour_that_ends_does_not_hide_another)
 	struct neighbour first, other, later;
 
 	signal(SIGPIPE, SIG_IGN);
-	first = start();
-	other = start();
+	first = start(false);
+	other = start(false);
 	if (!runs(&first) || !runs(&first) || !runs(&other)) {
 		end(&first);
 		end(&other);
@@ -84,11 +90,30 @@ TEST(a_neighbour_that_ends_does_not_hide_another)
 	}
 	klat_neighbours_take(neighbours, run);
 	end(&first);
-	later = start();
+	later = start(false);
 	assert_true(runs(&other) && runs(&later));
 	klat_neighbours_take(neighbours, run);
 	assert_in_range(neighbours->ran_ns, 35000000, 1000000000);
 	assert_true(neighbours->ran_ns <= 2 * neighbours->elapsed_ns);
 	end(&other);
 	end(&later);
+}
+
+TEST(a_task_that_becomes_a_neighbour_did_not_run_its_whole_life_since_then)
+{
+	struct klat_neighbours *neighbours = &run->library->neighbours;
+	struct neighbour task;
+
+	signal(SIGPIPE, SIG_IGN);
+	task = start(true);
+	assert_true(runs(&task) && runs(&task));
+	klat_neighbours_take(neighbours, run);
+	if (!is_made_fifo(task.pid)) {
+		end(&task);
+		skip();
+	}
+	klat_neighbours_take(neighbours, run);
+	end(&task);
+	assert_true(neighbours->ran_ns < 40000000);
+	assert_int_equal(neighbours->count, 1);
 }
