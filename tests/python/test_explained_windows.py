@@ -253,6 +253,26 @@ def test_metrics_that_share_stamps_keep_their_place_in_an_iteration(made, tmp_pa
     assert not explanation.doubt(stamps, by_run[0][0], SYMBOLS, False)
 
 
+def test_stamps_with_one_window_an_iteration_are_certain(made, tmp_path):
+    """eventloop's rounds end with the samples, and its metrics share a function. The warm-up has a window of the
+    sample's length too."""
+    block = made.block(0x1000, 30)
+    for path in (0, made.path(*whole(block))):
+        made.window(7)
+        made.stamp(OTHER_BEGIN, 0, 0)
+        made.stamp(OTHER_END, path, 30)
+        made.window(8)
+    trace = made.read(tmp_path)
+    every = Stamps(trace, [BEGIN, OTHER_BEGIN], [END, OTHER_END])
+    pair = Stamps(trace, [OTHER_BEGIN], [OTHER_END])
+    certain = []
+    for stamps in (every, pair):
+        by_run = windows.find(stamps, [run(30, warmup=1)], 1)
+        assert by_run
+        certain.append(windows.is_certain(stamps, by_run))
+    assert certain == [False, True]
+
+
 def test_samples_in_idle_time_that_fit_in_several_ways_are_in_doubt(made, tmp_path):
     blocks = [made.block(0x1000 * number, 10 + number) for number in range(1, 4)]
     for number, block in enumerate(blocks, start=1):

@@ -77,9 +77,8 @@ class Stamps:
         rows[is_end, TIMES] = 1
         self.rows = rows
         self.ends: NDArray[np.intp] = np.flatnonzero(is_end)
-        self.first = (
-            np.cumsum(rows[:, TIMES]) - rows[:, TIMES]
-        )  # the ordinal of a row's first stamp
+        # The ordinal of a row's first stamp.
+        self.first = np.cumsum(rows[:, TIMES]) - rows[:, TIMES]
         self._total = np.cumsum(rows[:, INSTRUCTIONS] * rows[:, TIMES])
         begin_rows = np.where(np.isin(rows[:, SITE], list(begins)), np.arange(len(rows)), -1)
         # One stamp can end a window and begin the next one. So a window begins in a row before its end's row.
@@ -137,7 +136,7 @@ class Stamps:
 def find(stamps: Stamps, runs: Sequence[RecordedRun], mean_of: int) -> list[list[Sample]] | None:
     """The windows of each run's samples, in order. A sample is the mean of `mean_of` windows. None if the
     trace lacks windows of exactly these lengths in this order."""
-    counted = by_iteration(stamps, runs, mean_of)
+    counted = _by_iteration(stamps, runs, mean_of)
     if counted:
         return counted
     starts = _starts(stamps, runs, mean_of)
@@ -151,7 +150,7 @@ def find(stamps: Stamps, runs: Sequence[RecordedRun], mean_of: int) -> list[list
     return _placed(stamps, runs, mean_of, samples_of_runs)
 
 
-def by_iteration(
+def _by_iteration(
     stamps: Stamps, runs: Sequence[RecordedRun], mean_of: int
 ) -> list[list[Sample]] | None:
     """The samples, if each iteration has the same number of windows and only one place among them fits all
@@ -187,6 +186,15 @@ def _at_place(
                 return None
             fit[-1].append(match)
     return fit
+
+
+def is_certain(stamps: Stamps, samples_of_runs: Sequence[Sequence[Sample]]) -> bool:
+    """Whether no other windows of these stamps can be a sample. In idle time a window's length is not known."""
+    return all(
+        sample.places[0] == sample.places[1] and not any(map(stamps.has_idle, sample.windows))
+        for samples in samples_of_runs
+        for sample in samples
+    )
 
 
 def _left(stamps: Stamps, runs: Sequence[RecordedRun], mean_of: int) -> int:

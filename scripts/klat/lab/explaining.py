@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from itertools import pairwise, product, zip_longest
+from itertools import pairwise, zip_longest
 from pathlib import Path
 
 from klat.base import programs
@@ -350,17 +350,20 @@ def _find_runs(
 ) -> tuple[Stamps, list[list[Sample]]] | None:
     begins = [reading.sites.index(stamp.address) for stamp in subject.stamps if stamp.begins]
     ends = [reading.sites.index(stamp.address) for stamp in subject.stamps if not stamp.begins]
-    # A function can have several stamps. The right pair of stamps has all samples of the metric. A pair that has
-    # them in each iteration leaves no doubt, so such a pair goes first.
+    # A function can have several stamps. The right pair of stamps has all samples of the metric, and a pair that
+    # leaves no doubt is right.
     pairs = [(begins, ends), *(([begin], [end]) for begin in begins for end in ends)]
-    means = sorted({1, subject.bounds.mean_of}, reverse=True)
-    finds = windows.by_iteration, windows.find
-    for find, mean_of, (first, last) in product(finds, means, pairs):
-        traced = Stamps(reading.recorded, first, last)
-        if subject.bounds.from_deadline:
-            samples = windows.from_deadline(traced, runs)
-        else:
-            samples = find(traced, runs, mean_of)
-        if samples is not None:
-            return traced, samples
-    return None
+    match = None
+    for mean_of in sorted({1, subject.bounds.mean_of}, reverse=True):
+        for first, last in pairs:
+            traced = Stamps(reading.recorded, first, last)
+            if subject.bounds.from_deadline:
+                samples = windows.from_deadline(traced, runs)
+            else:
+                samples = windows.find(traced, runs, mean_of)
+            if samples is None:
+                continue
+            if subject.bounds.from_deadline or windows.is_certain(traced, samples):
+                return traced, samples
+            match = match or (traced, samples)
+    return match
