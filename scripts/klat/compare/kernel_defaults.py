@@ -117,8 +117,11 @@ _DEFAULTS = {
         f"{DEBUG}min_granularity_ns": "750000",
         f"{DEBUG}tunable_scaling": "1",
         f"{DEBUG}wakeup_granularity_ns": "1000000",
-        **{f"sys/devices/system/cpu/cpufreq/{name}": text for name, text in _TUNABLES.items()},
-        **{f"sys/devices/system/cpu/cpu*/cpufreq/{name}": text for name, text in _TUNABLES.items()},
+        **{
+            f"sys/devices/system/cpu/{place}cpufreq/{name}": text
+            for place in ("", "cpu*/")
+            for name, text in _TUNABLES.items()
+        },
         **{f"{DEBUG}{server}/cpu*/period": "1000000000" for server in SERVERS},
         **{f"{DEBUG}{server}/cpu*/runtime": "50000000" for server in SERVERS},
     }.items()
