@@ -158,12 +158,16 @@ static double excess_of_spins(uint64_t shorter)
 	return (double)brackets[count / 2] - empty[count / 2] - 3000;
 }
 
+static bool is_excess_corrected(void)
+{
+	const double as_is = excess_of_spins(0), corrected = excess_of_spins(klat_spin_excess());
+
+	return as_is > 0 && fabs(corrected) <= as_is / 2;
+}
+
 TEST(a_spin_less_its_excess_lasts_as_long_as_was_asked)
 {
-	double as_is = excess_of_spins(0), corrected = excess_of_spins(klat_spin_excess());
-
-	assert_true(as_is > 0);
-	assert_true(fabs(corrected) <= as_is / 2);
+	assert_true_in_five_tries(is_excess_corrected());
 }
 
 /* How many of 4,000 pauses end in each quarter of a step of 4,000 ticks that a wait ended at. */
@@ -184,15 +188,24 @@ static void quarters_of_a_step(uint64_t turns, int ended[4])
 	}
 }
 
+static bool is_spread_over_a_step(void)
+{
+	int ended[4] = { 0 };
+	bool is_even = true;
+
+	quarters_of_a_step(klat_turns_within(2 * 4000, 4000), ended);
+	for (int i = 0; i < 4; i++)
+		is_even &= abs(ended[i] - 1000) <= 400;
+	return is_even;
+}
+
 TEST(a_pause_on_a_coarse_counter_ends_anywhere_within_a_step)
 {
-	int fine[4] = { 0 }, coarse[4] = { 0 };
+	int fine[4] = { 0 };
 
 	quarters_of_a_step(0, fine);
-	quarters_of_a_step(klat_turns_within(2 * 4000, 4000), coarse);
 	assert_true(fine[0] > 3600);
-	for (int i = 0; i < 4; i++)
-		assert_in_range(coarse[i], 600, 1400);
+	assert_true_in_five_tries(is_spread_over_a_step());
 }
 
 /* Against two clock readings of the test's own, 100 ms apart. */
