@@ -113,6 +113,18 @@ int64_t klat_read_count(const char *path)
 	return *at ? -1 : count;
 }
 
+int64_t klat_read_stat_field(pid_t pid, int field)
+{
+	char text[1024], *at = NULL;
+
+	/* The name in field 2 can contain spaces. */
+	if (klat_read_small(klat_path("/proc/%d/stat", pid), text, sizeof(text)) > 0)
+		at = strrchr(text, ')');
+	for (int i = 2; at && i < field; i++)
+		at = strchr(at + 1, ' ');
+	return at ? strtoll(at, NULL, 10) : -1;
+}
+
 bool klat_has_word(const char *list, char separator, const char *word)
 {
 	const size_t length = strlen(word);

@@ -6,6 +6,7 @@
 #include <dirent.h>
 #include <sched.h>
 #include <stdlib.h>
+#include <time.h>
 #include <unistd.h>
 
 static bool belongs_to_run(const struct klat_run *run, pid_t pid)
@@ -36,16 +37,26 @@ static bool is_neighbour(const struct klat_run *run, pid_t tid)
 	return false;
 }
 
-/* How long the task ran since `before`. A task that is not in that list is old if it ran for longer
- * than the time since then: it became a neighbour meanwhile. If the list is full, it can be old. */
+/* Time since the boot of this time namespace, in the unit of field 22 of /proc/PID/stat. */
+static int64_t boot_ticks(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_BOOTTIME, &now);
+	return now.tv_sec * sysconf(_SC_CLK_TCK) +
+	       now.tv_nsec / (1000000000 / sysconf(_SC_CLK_TCK));
+}
+
+/* How long the task ran as a neighbour since `before`, if klat knows: a task that is not in that
+ * list and is older became a neighbour meanwhile, or had no room there. */
 static int64_t ran_since(const struct klat_neighbours *before, pid_t tid, int64_t ns)
 {
+	enum { START_TIME = 22 };
+
 	for (int i = 0; i < before->count; i++)
 		if (before->tasks[i].tid == tid && before->tasks[i].ns <= ns)
 			return ns - before->tasks[i].ns;
-	if (before->count == KLAT_ARRAY_SIZE(before->tasks) || ns > klat_now_ns() - before->at_ns)
-		return 0;
-	return ns;
+	return klat_read_stat_field(tid, START_TIME) >= before->at_boot_ticks ? ns : 0;
 }
 
 static void add_threads(struct klat_neighbours *now, const struct klat_neighbours *before,
@@ -89,6 +100,7 @@ void klat_neighbours_take(struct klat_neighbours *neighbours, const struct klat_
 	if (processes)
 		closedir(processes);
 	now.at_ns = klat_now_ns();
+	now.at_boot_ticks = boot_ticks();
 	now.elapsed_ns = now.at_ns - neighbours->at_ns;
 	*neighbours = now;
 }

@@ -150,6 +150,7 @@ int64_t klat_other_interrupts(const struct klat_run *run);
 struct klat_neighbours {
 	int64_t ran_ns, elapsed_ns; /* between the last two calls */
 	int64_t at_ns;              /* CLOCK_MONOTONIC */
+	int64_t at_boot_ticks;      /* as in /proc/PID/stat */
 	int count;
 	struct {
 		pid_t tid;
@@ -157,8 +158,8 @@ struct klat_neighbours {
 	} tasks[256];
 };
 
-/* Stores the CPU time of each neighbour, and how long they ran since the call before. The time of a
- * task that has ended is unknown. */
+/* Stores the CPU time of each neighbour, and how long they ran since the call before. Not known,
+ * and not counted: a task that ended or became a neighbour meanwhile. */
 void klat_neighbours_take(struct klat_neighbours *neighbours, const struct klat_run *run);
 
 /* surplus.c */

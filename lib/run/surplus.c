@@ -60,24 +60,12 @@ static bool has_perf_event(pid_t pid)
 	return found;
 }
 
-static pid_t parent_of(pid_t pid)
-{
-	char text[1024], *at;
-	int parent = 0;
-
-	/* The name in field 2 can contain spaces. */
-	if (klat_read_small(klat_path("/proc/%d/stat", pid), text, sizeof(text)) > 0 &&
-	    (at = strrchr(text, ')')))
-		sscanf(at + 1, " %*c %d", &parent);
-	return parent;
-}
-
 /* perf counts or traces its child processes and their descendants. */
 static void judge_profiler(struct klat_run *run)
 {
 	bool profiled = false;
 
-	for (pid_t pid = getppid(); pid > 1 && !profiled; pid = parent_of(pid))
+	for (pid_t pid = getppid(); pid > 1 && !profiled; pid = klat_read_stat_field(pid, 4))
 		profiled = has_perf_event(pid);
 	if (profiled)
 		klat_invalid(run, "a profiler (perf) observes this process (run it without perf)");

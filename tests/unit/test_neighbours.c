@@ -2,12 +2,29 @@
 /* Real-time tasks of other programs: see docs/record.md. */
 #include "support.h"
 
+#include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/file.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
+
+static int lock = -1;
+
+/* The program of the sanitizers has neighbours as well: these two run one after the other. */
+void set_up(void)
+{
+	lock = open(__FILE__, O_RDONLY | O_CLOEXEC);
+	if (lock < 0 || flock(lock, LOCK_EX))
+		fail_msg("cannot lock %s", __FILE__);
+}
+
+void tear_down(void)
+{
+	close(lock);
+}
 
 struct neighbour {
 	pid_t pid;
@@ -106,14 +123,15 @@ TEST(a_task_that_becomes_a_neighbour_did_not_run_its_whole_life_since_then)
 
 	signal(SIGPIPE, SIG_IGN);
 	task = start(true);
-	assert_true(runs(&task) && runs(&task));
+	assert_true(runs(&task));
 	klat_neighbours_take(neighbours, run);
+	usleep(50000); /* now it can be younger than the call before, by its CPU time */
 	if (!is_made_fifo(task.pid)) {
 		end(&task);
 		skip();
 	}
 	klat_neighbours_take(neighbours, run);
 	end(&task);
-	assert_true(neighbours->ran_ns < 40000000);
+	assert_int_equal(neighbours->ran_ns, 0);
 	assert_int_equal(neighbours->count, 1);
 }
