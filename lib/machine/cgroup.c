@@ -84,7 +84,7 @@ bool klat_cgroup_is_namespaced(void)
 	return !stat("/proc/self/ns/cgroup", &status) && status.st_ino != first_namespace;
 }
 
-bool klat_cgroup_is_root(const char *directory)
+bool klat_cgroup_is_v1_root(const char *directory)
 {
 	return !access(klat_path("%s/release_agent", directory), F_OK);
 }
@@ -111,7 +111,7 @@ static void add_stop(const char *directory, void *argument)
 		      runtime = klat_read_count(klat_path("%s/cpu.rt_runtime_us", directory));
 	int64_t *const shortest = argument;
 
-	if (runtime < 0 || runtime >= period || klat_cgroup_is_root(directory))
+	if (runtime < 0 || runtime >= period || klat_cgroup_is_v1_root(directory))
 		return;
 	if (!*shortest || period - runtime < *shortest)
 		*shortest = period - runtime;

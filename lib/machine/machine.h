@@ -112,7 +112,7 @@ bool klat_cgroup_is_hidden(void);
 bool klat_cgroup_is_namespaced(void);
 /* Whether the directory is the root of a hierarchy of version 1: only the root has release_agent.
  */
-bool klat_cgroup_is_root(const char *directory);
+bool klat_cgroup_is_v1_root(const char *directory);
 /* How long the real-time budget of a cgroup stops its threads: the shortest stop of the visible
  * cgroups. 0 if none has a budget. */
 int64_t klat_cgroup_stop_us(void);

@@ -119,7 +119,8 @@ static void append_values(const char *directory, void *argument)
 
 	/* The root of version 1 shows the budget of the whole system. */
 	for (size_t i = 0; i < KLAT_ARRAY_SIZE(settings); i++)
-		if (strcmp(settings[i].file, KLAT_INHERITED_RT) || !klat_cgroup_is_root(directory))
+		if (strcmp(settings[i].file, KLAT_INHERITED_RT) ||
+		    !klat_cgroup_is_v1_root(directory))
 			append_value(directory, &settings[i], &values[i]);
 }
 
@@ -141,10 +142,10 @@ static const char hidden_by_mount[] = " below the top of a mount";
 struct levels {
 	int weights, shares, runtimes; /* cpu.weight, cpu.shares, cpu.rt_runtime_us */
 	int without_pressure;
-	int memory_levels;                      /* memory.max, of version 2 */
-	bool is_v1, has_root, has_runtimes;     /* version 1, the root of its hierarchy in sight */
-	int top_without_pressure;               /* the highest level alone */
-	bool has_unified_root, root_has_memory; /* version 2, with the memory controller */
+	int memory_levels;                     /* memory.max, of version 2 */
+	bool is_v1, has_v1_root, has_runtimes; /* version 1, the root of its hierarchy in sight */
+	int top_without_pressure;              /* the highest level alone */
+	bool has_v2_root, v2_root_has_memory;  /* version 2, with the memory controller */
 };
 
 static void count_level(const char *directory, void *argument)
@@ -159,11 +160,11 @@ static void count_level(const char *directory, void *argument)
 	if (!has_file(directory, "cgroup.type") &&
 	    klat_read_line(klat_path("%s/cgroup.controllers", directory), controllers,
 			   sizeof(controllers))) {
-		levels->has_unified_root = true;
-		levels->root_has_memory = klat_has_word(controllers, ' ', "memory");
+		levels->has_v2_root = true;
+		levels->v2_root_has_memory = klat_has_word(controllers, ' ', "memory");
 	}
-	if (klat_cgroup_is_root(directory)) {
-		levels->has_root = true;
+	if (klat_cgroup_is_v1_root(directory)) {
+		levels->has_v1_root = true;
 		return;
 	}
 	levels->weights += has_file(directory, "cpu.weight");
@@ -189,8 +190,8 @@ static bool has_memory_controller(const struct levels *levels)
 
 	if (row)
 		has = strchrnul(row + 1, '\n')[-1] == '1';
-	else if (levels->has_unified_root)
-		has = levels->root_has_memory;
+	else if (levels->has_v2_root)
+		has = levels->v2_root_has_memory;
 	free(text);
 	free(files);
 	return has;
@@ -207,20 +208,19 @@ static int levels_of(const char *path)
 }
 
 /* Records whether the kernel charges this process's memory to a cgroup other than the root, and to
- * how many levels. `groups` is /proc/self/cgroup, `note` says which levels are hidden. */
+ * how many levels. `groups` is /proc/self/cgroup, the notes say which levels are hidden: of a path
+ * there, and of the files of version 2. */
 static void add_memory_group(json_t *object, const char *groups, const struct levels *levels,
-			     const char *note)
+			     const char *path_note, const char *v2_note)
 {
-	const char *v1 = groups ? strstr(groups, "memory:/") : NULL,
-		   *unified = groups ? strstr(groups, "0::/") : NULL;
+	const char *const v1 = groups ? strstr(groups, "memory:/") : NULL, *const note =
+										   v1 ? path_note
+										      : v2_note;
 	const int depth = v1 ? levels_of(strchr(v1, '/')) : levels->memory_levels;
 	const bool is_child = depth || (v1 && *note);
-	const bool is_at_root = levels->has_unified_root || !unified || !levels_of(unified + 3);
 
 	if (!is_child && !v1 && !has_memory_controller(levels))
 		return;
-	if (!v1 && !*note && !is_at_root)
-		note = hidden_by_mount;
 	if (!is_child && !v1 && *note) {
 		add(object, "memory_cgroup", "unknown");
 		return;
@@ -238,18 +238,22 @@ static void add_memory_group(json_t *object, const char *groups, const struct le
 static void add_depths(json_t *object)
 {
 	char *text = klat_read_file("/proc/self/cgroup"), *unified;
-	const char *note = "", *v1_note;
+	const char *note = "", *v1_note, *v2_note;
 	struct levels levels = { 0 };
 
 	if (klat_cgroup_is_namespaced())
 		note = " below the root of a cgroup namespace";
 	klat_cgroups_visit(count_level, &levels);
-	v1_note = *note || !levels.is_v1 || levels.has_root ? note : hidden_by_mount;
+	unified = text ? strstr(text, "0::/") : NULL;
+	v1_note = *note || levels.has_v1_root ? note : hidden_by_mount;
+	v2_note = *note || levels.has_v2_root || !unified || !levels_of(unified + 3)
+			  ? note
+			  : hidden_by_mount;
 	if (levels.weights || levels.is_v1)
-		add(object, "cpu_cgroup_depth", "%d%s", levels.weights + levels.shares, v1_note);
+		add(object, "cpu_cgroup_depth", "%d%s", levels.weights + levels.shares,
+		    levels.is_v1 ? v1_note : v2_note);
 	if (levels.has_runtimes)
 		add(object, "rt_cgroup_depth", "%d%s", levels.runtimes, v1_note);
-	unified = text ? strstr(text, "0::/") : NULL;
 	if (unified && !access("/proc/pressure/cpu", F_OK)) {
 		int count = -levels.without_pressure;
 
@@ -259,7 +263,7 @@ static void add_depths(json_t *object)
 		count += levels_of(unified + 3);
 		add(object, "cgroup_depth", "%d%s", count, note);
 	}
-	add_memory_group(object, text, &levels, note);
+	add_memory_group(object, text, &levels, note, v2_note);
 	free(text);
 }
 

@@ -268,21 +268,32 @@ def test_the_cgroup_that_is_charged_and_one_that_is_hidden(file, covering, value
 ROWS = "#subsys_name\thierarchy\tnum_cgroups\tenabled\ncpu\t1\t1\t1\n"
 HIDE = 'mount -t tmpfs none "$point"'
 BELOW = 'mount --bind "$point/klat-test-part" "$point"'
-PART = f'{HIDE} && mkdir -p "$point/a/b" && touch "$point/a/b/memory.max"'
+PART = f'{HIDE} && mkdir -p "$point/a/b" && touch "$point/a/b/memory.max" "$point/a/b/cpu.weight"'
+
+AT_ROOT = {"memory_cgroup": "root", "memory_cgroup_depth": "0"}
+DEPTHS = ("memory_cgroup_depth", "cpu_cgroup_depth")
+BELOW_MOUNT = dict.fromkeys(DEPTHS, OLD_MOUNT) | {"memory_cgroup": "child"}
 
 
 @pytest.mark.parametrize(
     ("rows", "path", "root_has", "built", "mount", "kept"),
     [
-        ("", "/", "cpu memory", "memory.reclaim", "", {"": "root", "_depth": "0"}),
+        ("", "/", "cpu memory", "memory.reclaim", "", AT_ROOT),
         ("", "/", "cpu", "memory.reclaim", "", {}),  # cgroup_disable=memory
         ("memory\t0\t1\t0\n", "/", "cpu", "memory.reclaim", HIDE, {}),
-        ("memory\t0\t1\t1\n", "/", "cpu", "", HIDE, {"": "root", "_depth": "0"}),
-        ("", "/", "", "memory.reclaim", HIDE, {"": "root", "_depth": "0"}),
+        ("memory\t0\t1\t1\n", "/", "cpu", "", HIDE, AT_ROOT),
+        ("", "/", "", "memory.reclaim", HIDE, AT_ROOT),
         ("", "/", "", "pids.max", HIDE, {}),
-        ("", "/hidden", "", "memory.reclaim", HIDE, {"": "unknown"}),
-        ("", "/klat-test-part", "cpu memory", "memory.reclaim", BELOW, {"": "unknown"}),
-        ("", "/a/b", "", "memory.reclaim", PART, {"": "child", "_depth": OLD_MOUNT}),
+        ("", "/hidden", "", "memory.reclaim", HIDE, {"memory_cgroup": "unknown"}),
+        (
+            "",
+            "/klat-test-part",
+            "cpu memory",
+            "memory.reclaim",
+            BELOW,
+            {"memory_cgroup": "unknown"},
+        ),
+        ("", "/a/b", "", "memory.reclaim", PART, BELOW_MOUNT),
     ],
 )
 def test_a_memory_controller_of_version_2_alone(
@@ -307,10 +318,7 @@ def test_a_memory_controller_of_version_2_alone(
     with made(Path(points[0]) / "klat-test-part"):
         shell = ["unshare", "-m", "sh", "-c", " && ".join([*steps, 'exec "$@"']), "sh"]
         values = recorded(tmp_path / "s", *shell)
-    names = ("memory_cgroup", "memory_cgroup_depth")
-    assert {name: values[name] for name in names if name in values} == {
-        f"memory_cgroup{end}": value for end, value in kept.items()
-    }
+    assert {name: values[name] for name in BELOW_MOUNT if name in values} == kept
 
 
 # With lxcfs, /proc/stat is a container's, too.

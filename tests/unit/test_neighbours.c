@@ -2,29 +2,12 @@
 /* Real-time tasks of other programs: see docs/record.md. */
 #include "support.h"
 
-#include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
-#include <sys/file.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
-
-static int lock = -1;
-
-/* The program of the sanitizers has neighbours as well: these two run one after the other. */
-void set_up(void)
-{
-	lock = open(__FILE__, O_RDONLY | O_CLOEXEC);
-	if (lock < 0 || flock(lock, LOCK_EX))
-		fail_msg("cannot lock %s", __FILE__);
-}
-
-void tear_down(void)
-{
-	close(lock);
-}
 
 struct neighbour {
 	pid_t pid;
