@@ -81,13 +81,13 @@ def meaning(key: str, value: str, values: Values, alike: Alike) -> str | None:
         nodes = value_of(values, "nodes") or "1"
         last = int(nodes) - 1 if nodes.isdecimal() else 0
         return "all" if value == (f"0-{last}" if last else "0") else value
-    if _OFF.fullmatch(f"{key} {value}"):
+    if _LIKE_ABSENT.fullmatch(f"{key} {value}"):
         return ABSENT
     return value
 
 
 # A kernel, or an earlier klat, without the file is the same.
-_OFF = re.compile(
+_LIKE_ABSENT = re.compile(
     r"sysctl\.((nmi_)?watchdog|numa_balancing|stack_tracer_enabled|task_delayacct|timer_migration"
     r"|percpu_pagelist.*) 0"
     r"|huge-pages always .*\[never\]"

@@ -17,7 +17,6 @@ from klat.record.environment import ABSENT, captured, short
 from klat.compare.condition_meanings import Alike, meaning
 from klat.compare.environment_conditions import (
     BASIS,
-    EFFECTS,
     FAMILIES,
     GUEST,
     KERNEL,
@@ -29,6 +28,7 @@ from klat.compare.environment_conditions import (
     WORDS,
     Rule,
     Values,
+    effects_of,
     of_files,
     rule_of,
     uses_network,
@@ -305,9 +305,7 @@ def disagreements(base: Sequence[Values], new: Sequence[Values]) -> list[Conditi
             disagreeing += filter(None, [_disagreement(key, name, sides, common)])
     if of_architecture := [c for c in disagreeing if c.key == "architecture"]:
         return of_architecture
-    words = {c.key.removeprefix("cmdline.") for c in disagreeing if c.family == "cmdline"}
-    effects = {word for word in words if "." in word}
-    effects.update(*(EFFECTS.get(word, "").split() for word in words))
+    effects = effects_of({condition.key for condition in disagreeing})
     causes = (c for c in disagreeing if not {c.key, c.family} & effects)
     return sorted(causes, key=lambda condition: condition.key)
 

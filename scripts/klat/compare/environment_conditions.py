@@ -7,7 +7,7 @@ default and both kernels could have the value. All that a kernel brings is the s
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from enum import Enum
 from functools import lru_cache
 
@@ -27,7 +27,7 @@ class Rule(Enum):
     SET = "where both sides have it; between sides of one kernel always"
     OWN = "between sides of one kernel always; else a value that is known as set"
     DEBUG = (
-        "between sides of one kernel, where both have it: debugfs may be unreadable, or klat older"
+        "where both have it: between sides of one kernel always, else a value that is known as set"
     )
     NEVER = "never: it decides what others count as"
 
@@ -43,7 +43,6 @@ _SYSCTL = (
 )
 NET = "net"
 DEBUG, SERVERS = "sys/kernel/debug/sched/", ("fair_server", "ext_server")
-NODES = "sys/devices/system/node/"
 PAGE, MEMORY = "page", "memory/128"
 _DEFAULT_WORDS = {"mitigations": "auto"}  # with this value, a word counts as absent
 # Words that are no condition. Every other word is one: somebody set it, and klat does not know all of its
@@ -67,7 +66,7 @@ _HARMLESS = re.compile(
     r"|klat\..+|preempt"
 )
 # The keys of what words of the command line change. Words of modules have the names of their parameters.
-EFFECTS = {
+_EFFECTS = {
     "audit": "process.audit",
     "cgroup_disable": "process.memory_cgroup process.memory_cgroup_depth",
     "clocksource": "clocksource",
@@ -235,6 +234,14 @@ def uses_network(key: str, programs: Iterable[str]) -> bool:
     return "transport" in programs or (is_of_receiving and "network" in programs)
 
 
+def effects_of(keys: Set[str]) -> Set[str]:
+    """The keys that can differ because these do."""
+    words = {key.removeprefix("cmdline.") for key in keys if key.startswith("cmdline.")}
+    boost = {"highest-frequency"} if {"boost", "no-turbo"} & keys else set()
+    of_words = (_EFFECTS.get(word, "").split() for word in words)
+    return boost.union((word for word in words if "." in word), *of_words)
+
+
 def rule_of(key: str) -> Rule | None:
     """None if the key does not come from the environment."""
     return RULES.get(key.partition(".")[0])
@@ -261,7 +268,7 @@ def of_files(files: Files) -> Values:
     conditions[SCHEDULER] = _scheduler(files)
     if loader := files.get(_LOADER, {}).get(""):
         conditions[STARTED] = "kexec" if loader == _KEXEC_LOADER else "a boot loader"
-    if nodes := sum(file.startswith(NODES) for file in files):
+    if nodes := node_count(files):
         conditions["nodes", "the number of NUMA nodes"] = str(nodes)
     for limit, bounds in _LIMITS.items():
         _unless_limited(conditions, files, limit, bounds)
@@ -341,7 +348,7 @@ _CPPC_FILES = (
 )
 
 
-def _lowest_nonlinear(files: Files) -> str:
+def _cppc_lowest_khz(files: Files) -> str:
     """The lowest frequency with which cppc_cpufreq starts, in kHz, where all CPUs have the same one
     (drivers/acpi/cppc_acpi.c, cppc_perf_to_khz())."""
     texts = [files.get(f"{_CPU}cpu*/acpi_cppc/{name}", {}).get("", "") for name in _CPPC_FILES]
@@ -355,12 +362,16 @@ def _lowest_nonlinear(files: Files) -> str:
     return str(nominal_mhz * 1000 - nominal * khz // steps + performance * khz // steps)
 
 
+def node_count(files: Files) -> int:
+    return sum(file.startswith("sys/devices/system/node/") for file in files)
+
+
 def _unless_limited(conditions: Values, files: Files, limit: str, bounds: Iterable[str]) -> None:
     """A limit that is the driver's own was not set by anybody, whatever its value."""
     key = (f"frequency-{limit}", f"{_FREQUENCY_FILES}scaling_{limit}_freq")
     driver_limits = {files.get(_FREQUENCY_FILES + name, {}).get("", "unknown") for name in bounds}
     if limit == "min":
-        driver_limits.add(_lowest_nonlinear(files))
+        driver_limits.add(_cppc_lowest_khz(files))
     if conditions.get(key) in driver_limits:
         conditions[key] = NOT_LIMITED
 

@@ -14,7 +14,6 @@ from klat.compare.environment_conditions import (
     KERNEL,
     MEMORY,
     NET,
-    NODES,
     NOT_LIMITED,
     PAGE,
     POLICY_BOOST,
@@ -24,6 +23,7 @@ from klat.compare.environment_conditions import (
     Files,
     Rule,
     Values,
+    node_count,
     rule_of,
     value_of,
 )
@@ -71,13 +71,15 @@ _DEFAULTS = {
             ((6, 16), 131072, 33554432),
         )
     },
-    # Before 6.11, drivers without a table of frequencies showed 0, and boosted.
+    # Before 6.11, most drivers showed 0 and boosted.
     POLICY_BOOST[1]: {_ALWAYS: f"{SAME_BOOST}|0|1", (6, 11): f"{SAME_BOOST}|1"},
     # For one CPU. Stable updates brought the new value to kernels before 6.15.
     f"{DEBUG}base_slice_ns": {_ALWAYS: "750000|700000", (6, 15): "700000"},
 } | {
     name: {_ALWAYS: default}
     for name, default in {
+        "sys/devices/system/cpu/cpufreq/boost": "1",
+        "sys/devices/system/cpu/intel_pstate/no_turbo": "0",
         "proc/sys/kernel/lock_stat": "1",
         "proc/sys/kernel/prove_locking": "1",
         "proc/sys/kernel/sched_cfs_bandwidth_slice_us": "5000",
@@ -163,8 +165,6 @@ def _defaults(key: str, name: str, values: Values) -> Sequence[str]:
     """The values that the session's kernel can have by itself; empty if klat does not know them."""
     if key.startswith("idle-state."):
         return (ENABLED, DISABLED_BY_DRIVER)
-    if key in ("boost", "no-turbo") and name != POLICY_BOOST[1]:
-        return ("1",) if key == "boost" else ("0",)
     if key in ("frequency-min", "frequency-max"):
         is_of_firmware = key == "frequency-min" and may_be_of_firmware(values)
         return (NOT_LIMITED, *([value_of(values, key)] if is_of_firmware else []))
@@ -197,8 +197,13 @@ def may_be_of_firmware(values: Values) -> bool:
     (amd_pstate_cpu_init()), and no file shows it. Somebody who sets a fixed frequency mostly takes the highest.
     """
     is_amd = value_of(values, "frequency-driver").startswith(("amd-pstate", "amd_pstate"))
-    is_fixed = value_of(values, "frequency-min") == value_of(values, "highest-frequency")
-    return is_amd and not is_fixed and (_version(values) or _ALWAYS) >= (6, 16)
+    at_highest = _frequencies(values, "frequency-min") & _frequencies(values, "highest-frequency")
+    return is_amd and not at_highest and (_version(values) or _ALWAYS) >= (6, 16)
+
+
+def _frequencies(values: Values, key: str) -> set[str]:
+    """Of all CPUs. A text of several says of which CPUs each one is: "2000000 (CPU 0-3), 3000000"."""
+    return {text.partition(" ")[0] for text in value_of(values, key).split(", ") if text}
 
 
 def _of_version(name: str, version: tuple[int, int]) -> list[str]:
@@ -302,7 +307,7 @@ def basis_of(files: Files) -> str:
     memory = files.get("proc/meminfo", {}).get("MemTotal", "").partition(" ")[0]
     if basis and (fragments := files.get(CONFIG, {}).get(_FRAGMENTS)):
         basis.append(f"{_FRAGMENTS}={fragments}")
-    if basis and sum(file.startswith(NODES) for file in files) > 1:
+    if basis and node_count(files) > 1:
         basis.append(_SEVERAL_NODES)
     if basis and memory.isdecimal() and int(memory) < 512 << 10:
         basis.append(_SMALL_MEMORY)

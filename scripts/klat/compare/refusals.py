@@ -26,7 +26,13 @@ from klat.compare.environment_conditions import PROCESS, value_of
 from klat.compare.kernel_defaults import may_be_of_firmware
 from klat.compare.matching import SideUnits
 from klat.record import environment
-from klat.record.environment import ABSENT, Difference, recorded_differences, short
+from klat.record.environment import (
+    ABSENT,
+    Difference,
+    command_line,
+    recorded_differences,
+    short,
+)
 from klat.record.evidence import other_work
 from klat.record.session import printable
 from klat.stats.exceedance import fisher
@@ -100,7 +106,7 @@ def split(conditions: Sequence[Condition], allow: Sequence[str]) -> tuple[Condit
 def _follows(condition: Condition, words: Words) -> bool:
     """Whether it is one of the words that only one side's kernel got, or can be an effect of these
     words."""
-    given = {word.partition("=")[0].replace("-", "_") for side in words for word in side.split()}
+    given = {name for side in words for name in command_line(side)}
     name = condition.key.removeprefix("cmdline.")
     return condition.family in UNDER_TEST or (condition.family == "cmdline" and name in given)
 
