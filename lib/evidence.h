@@ -106,6 +106,14 @@ void klat_interrupts_restart(struct klat_run *run);
  */
 void klat_bound_offset(struct klat_run *run, int metric);
 
+/*
+ * For verify(), if `metric` counts from the deadline of a timer that is set this long before. The
+ * kernel sets the timer device at the machine's own rate. While a program corrects the clock (NTP,
+ * adjtimex(2)), the device is late by that part of the time, or early and set again. The run is
+ * disturbed from 5 % of the median on, and invalid from 10 % on.
+ */
+void klat_judge_deadlines(struct klat_run *run, int metric, int64_t period_ns);
+
 /* The kernel's count after the first `name` and a colon or blanks. -1 if there is none. */
 int64_t klat_count_after(const char *text, const char *name);
 /* klat_count_after() of the first 8 KiB of a file of /proc or /sys. -1 also if it cannot be read.

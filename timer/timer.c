@@ -105,6 +105,7 @@ static void verify(struct klat_run *run)
 	const bool serves_all = run->soak && options.mode == PERIODIC;
 	const int64_t unserved = state->due - klat_observed(run);
 
+	klat_judge_deadlines(run, LATENESS, options.period_us * 1000);
 	klat_require(
 		run,
 		{ "early", state->early, KLAT_RARELY, run->iterations,

@@ -3,6 +3,7 @@
  * checks that all programs share. */
 #include "run/run.h"
 
+#include <math.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,9 +40,26 @@ static void take_halt_poll(struct klat_snapshot *snapshot, const struct klat_run
 	}
 }
 
+/* An interruption between the readings adds its length, so take the narrowest of several. */
+static void take_clocks(struct klat_snapshot *snapshot)
+{
+	int64_t narrowest = INT64_MAX;
+
+	for (int i = 0; i < 5; i++) {
+		const int64_t at_ns = klat_now_ns(), raw_ns = klat_clock_ns(CLOCK_MONOTONIC_RAW),
+			      width = klat_now_ns() - at_ns;
+
+		if (width >= narrowest)
+			continue;
+		narrowest = width;
+		snapshot->at_ns = at_ns;
+		snapshot->raw_ns = raw_ns;
+	}
+}
+
 void klat_snapshot_take(struct klat_snapshot *snapshot, const struct klat_run *run)
 {
-	snapshot->at_ns = klat_now_ns();
+	take_clocks(snapshot);
 	klat_interrupts_take(snapshot);
 	take_steal(snapshot);
 	snapshot->throttled = klat_cgroup_throttled();
@@ -167,6 +185,28 @@ static void judge_throttling(struct klat_run *run)
 			       throttles ? "real-time throttling" : "",
 			       throttles && server_ns ? " or " : "",
 			       server_ns ? "a turn of the kernel's server for ordinary tasks" : "");
+}
+
+void klat_judge_deadlines(struct klat_run *run, int metric, int64_t period_ns)
+{
+	const struct klat_snapshot *before = &run->library->before, *after = &run->library->after;
+	const struct klat_summary *summary = &run->library->summaries[metric];
+	const int64_t raw_ns = after->raw_ns - before->raw_ns,
+		      ahead_ns = after->at_ns - before->at_ns - raw_ns,
+		      moved_ns = raw_ns > 0 ? llround((double)period_ns * ahead_ns / raw_ns) : 0,
+		      typical = summary->p50_known ? summary->p50 : summary->mean_milli / 1000;
+	const int64_t moved = moved_ns < 0 ? -moved_ns : moved_ns,
+		      percent = 100 * moved / MAX(klat_ticks_to_ns(run, typical), 1);
+
+	if (!klat_timed() || !klat_samples_kept(run, metric))
+		return;
+	klat_count(run, "moved_ns", moved);
+	if (percent >= 5)
+		(percent >= 10 ? klat_invalid : klat_disturbed)(
+			run,
+			"the clock is being corrected (adjtimex), which moves the timer by "
+			"%lld ns, %lld %% of the median: wait until it is correct",
+			(long long)moved_ns, (long long)percent);
 }
 
 int64_t klat_stolen(const struct klat_run *run, const struct klat_snapshot *before,

@@ -122,6 +122,7 @@ struct klat_snapshot {
 	int64_t steal[KLAT_MAX_CPU]; /* clock ticks of sysconf(_SC_CLK_TCK); -1: unknown */
 	int64_t smi;                 /* -1: cannot be read */
 	int64_t at_ns;               /* CLOCK_MONOTONIC */
+	int64_t raw_ns;              /* CLOCK_MONOTONIC_RAW, at the same time */
 	int64_t throttled;           /* see klat_cgroup_throttled() */
 	/* If the run holds the guest's halt polling. polls is -1 if the kernel does not count. */
 	int64_t halt_poll_ns, polls, halts;

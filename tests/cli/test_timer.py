@@ -1,7 +1,11 @@
 """What holds for timer alone; tests/cli/test_program_*.py hold it to what holds for every program."""
 
+import ctypes
+import os
+import struct
+
 import pytest
-from harness import UNTRUSTED, json_of, run, works
+from harness import UNTRUSTED, json_of, lacking, run, works
 
 pytestmark = pytest.mark.alone
 
@@ -22,3 +26,30 @@ def test_a_wait_that_misses_periods_sleeps_for_the_others(real_time):
     result = json_of(works("timer", "--method", "nanosleep", *LATE))
     assert result["evidence"]["counts"]["missed"] > 0
     assert "before it slept" not in result["reason"], result["reason"]
+
+
+ADJ_TICK, TICK_AT, TIMEX_SIZE = 0x4000, 88, 208  # of struct timex, with longs of 8 bytes
+
+
+def set_tick(us: int) -> None:
+    timex = ctypes.create_string_buffer(TIMEX_SIZE)
+    struct.pack_into("=i", timex, 0, ADJ_TICK)
+    struct.pack_into("=q", timex, TICK_AT, us)
+    if ctypes.CDLL(None, use_errno=True).adjtimex(timex) < 0:
+        lacking(f"the clock cannot be corrected: {os.strerror(ctypes.get_errno())}")
+
+
+@pytest.mark.parametrize("tick", [10833, 9167])
+def test_a_clock_that_is_being_corrected_moves_timers(tick, real_time):
+    """By as much as chrony corrects."""
+    set_tick(tick)
+    try:
+        done = run("timer", "--method", "nanosleep", "--period", "1000", "--json")
+    finally:
+        set_tick(10000)
+    result = json_of(done)
+    assert result["status"] == "invalid" and "the clock is being corrected" in result["reason"]
+    moved = result["evidence"]["counts"]["moved_ns"]
+    assert moved == pytest.approx(83300, rel=0.02)
+    after = json_of(run("timer", "--method", "nanosleep", "--period", "1000", "--json"))
+    assert after["evidence"]["counts"]["moved_ns"] < 2000

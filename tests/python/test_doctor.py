@@ -81,6 +81,7 @@ GRANTED = ProbeResults(
     results_free=50 << 30,
     missing=(),
     gaps=(Gap(0, 1, 210.0),),
+    clock_ppm=-90.0,
 )
 
 NO_FLAGS = HEALTHY["proc/cpuinfo"].replace(" constant_tsc nonstop_tsc", "")
@@ -347,6 +348,7 @@ TRIED: list[tuple[str, Severity, ProbeResults]] = [
     ("results", SPOILS, replace(GRANTED, results_free=1 << 20)),
     ("results", NOTE, replace(GRANTED, results_free=500 << 20)),
     ("gaps", DISTORTS, replace(GRANTED, gaps=(Gap(0, 2, 210.0), Gap(1, 3, 4100.0)))),
+    ("clock-rate", DISTORTS, replace(GRANTED, clock_ppm=-83330.0)),
     ("tools", NOTE, replace(GRANTED, missing=("gnuplot", "numpy"))),
 ]
 

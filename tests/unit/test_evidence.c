@@ -210,6 +210,33 @@ TEST(other_interrupts_count_by_the_share_of_the_time_that_samples_cover)
 	}
 }
 
+/* A timer at 1 ms, with a median of 2 us. The counter has 2 GHz. */
+TEST(a_corrected_clock_moves_timers)
+{
+	static const struct {
+		int64_t ahead_ns; /* in a second */
+		enum klat_status status;
+		const char *reason;
+	} cases[] = {
+		{ 0, KLAT_OK, "" },
+		{ 99000, KLAT_OK, "" },
+		{ 100000, KLAT_DISTURBED, "moves the timer by 100 ns, 5 % of the median" },
+		{ -199000, KLAT_DISTURBED, "by -199 ns, 9 %" },
+		{ -200000, KLAT_INVALID, "by -200 ns, 10 %" },
+	};
+
+	map_500_samples();
+	sample_500_times(4000);
+	run->library->after.raw_ns = 1000000000;
+	for (size_t i = 0; i < KLAT_ARRAY_SIZE(cases); i++) {
+		run->library->after.at_ns = 1000000000 + cases[i].ahead_ns;
+		*run->outcome = (struct klat_outcome){ KLAT_OK, "" };
+		klat_judge_deadlines(run, 0, 1000000);
+		assert_int_equal(run->outcome->status, cases[i].status);
+		assert_contains(run->outcome->reason, cases[i].reason);
+	}
+}
+
 /* All samples take 1 ms. The counter has 2 GHz. */
 TEST(preemptions_that_take_less_than_a_twentieth_of_a_sample_do_not_disturb_a_run)
 {

@@ -23,6 +23,9 @@ _OTHER_CLOCKS = frozenset(
 )
 _CHOOSE = "echo tsc | sudo tee /sys/devices/system/clocksource/clocksource0/current_clocksource"
 
+# A quartz is wrong by less, and so is the clock that corrects it.
+_CORRECTED_PPM = 200
+
 
 def is_emulated(machine: MachineState) -> bool:
     """Whether an emulator in software runs this kernel."""
@@ -60,7 +63,7 @@ def hypervisor(machine: MachineState, _: ProbeResults) -> Iterator[Finding]:
         )
 
 
-def clocks(machine: MachineState, _: ProbeResults) -> Iterator[Finding]:
+def clocks(machine: MachineState, probes: ProbeResults) -> Iterator[Finding]:
     """The time-stamp counter, and the kernel's clock."""
     if machine.clocksource and not machine.flags:
         yield note(
@@ -82,6 +85,14 @@ def clocks(machine: MachineState, _: ProbeResults) -> Iterator[Finding]:
         )
     if machine.clocksource and machine.clocksource not in _COUNTERS:
         yield _clock_source(machine)
+    if abs(probes.clock_ppm) >= _CORRECTED_PPM:
+        yield distorts(
+            "clock-rate",
+            f"the clock is being corrected by {probes.clock_ppm:+,.0f} ppm",
+            "A program (chrony, ntpd) makes it faster or slower. The kernel sets timers at the machine's own rate, so"
+            " they expire late, or early and are set again. Where this matters, a run of timer is invalid.",
+            "wait until the clock is correct (chronyc tracking), or stop the program for the session",
+        )
 
 
 def _clock_source(machine: MachineState) -> Finding:

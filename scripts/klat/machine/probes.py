@@ -48,6 +48,7 @@ class ProbeResults:
     results_free: int | None  # bytes
     missing: tuple[str, ...]  # of gnuplot, numpy, scipy
     gaps: tuple[Gap, ...]
+    clock_ppm: float  # by how much CLOCK_MONOTONIC is faster than the machine's own rate
 
 
 def _reason(error: OSError) -> str:
@@ -163,9 +164,22 @@ def _missing() -> Iterable[str]:
             yield module
 
 
+def _clocks() -> tuple[int, int]:
+    """CLOCK_MONOTONIC and CLOCK_MONOTONIC_RAW at one time: the narrowest of several readings."""
+    readings = []
+    for _ in range(20):
+        first = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+        raw = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
+        readings.append((time.clock_gettime_ns(time.CLOCK_MONOTONIC) - first, first, raw))
+    return min(readings)[1:]
+
+
 def probe(results: Path, cpus: Sequence[int]) -> ProbeResults:
     """Run all probes. It takes a tenth of a second for each of up to four CPUs."""
     refused, free = _results_directory(results)
+    clock, raw = _clocks()
+    gaps = find_gaps(cpus)
+    corrected, uncorrected = (later - first for later, first in zip(_clocks(), (clock, raw)))
     return ProbeResults(
         realtime=_in_child(_realtime),
         memory_lock=_in_child(_memory_lock),
@@ -176,5 +190,6 @@ def probe(results: Path, cpus: Sequence[int]) -> ProbeResults:
         results_refused=refused,
         results_free=free,
         missing=tuple(_missing()),
-        gaps=find_gaps(cpus),
+        gaps=gaps,
+        clock_ppm=1e6 * (corrected / uncorrected - 1) if uncorrected else 0,
     )
