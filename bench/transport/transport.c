@@ -23,6 +23,8 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <net/if.h>
+#include <netinet/tcp.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <time.h>
@@ -300,6 +302,16 @@ static int map_region(struct klat_run *run)
 	return 0;
 }
 
+/* Whether TCP waits for timers of its own between the packets. */
+static bool is_paced(const struct side *side)
+{
+	char name[16] = "";
+	socklen_t size = sizeof(name);
+
+	return !getsockopt(side->out, IPPROTO_TCP, TCP_CONGESTION, name, &size) &&
+	       !strncmp(name, "bbr", 3);
+}
+
 static int setup(struct klat_run *run)
 {
 	static const char *const names[] = { "initiator", "responder" };
@@ -346,6 +358,8 @@ static int setup(struct klat_run *run)
 				      (options.drop_every || options.reorder_every ? 3 : 0) +
 				      (options.transport == UNIX);
 		worker->kernel_threads = options.transport >= TCP;
+		if (is_paced(&state->sides[INITIATOR]))
+			worker->timers = 1 + options.bytes / 16384;
 	}
 	return 0;
 }

@@ -669,3 +669,19 @@ def test_a_block_that_nobody_touches_has_no_throughput(two_cpus):
         assert not shown("--transport", name, "--bytes", "1000000")
         assert shown("--transport", name, "--touch", "read")
     assert shown("--transport", "shm-copy")
+
+
+@pytest.mark.slow
+def test_the_timers_of_paced_tcp_are_its_own(root):
+    """BBR waits between the packets of a long message."""
+    file = Path("/proc/sys/net/ipv4/tcp_congestion_control")
+    if "bbr" not in file.with_name("tcp_available_congestion_control").read_text().split():
+        harness.lacking("this kernel has no bbr")
+    words = "--transport tcp --wait block --bytes 1000000 --iterations 200 --json".split()
+    before = file.read_text()
+    file.write_text("bbr")
+    try:
+        reasons = [json_of(run("transport", *words))["reason"] for _ in range(3)]
+    finally:
+        file.write_text(before)
+    assert not any("interrupts from" in reason for reason in reasons), reasons
