@@ -125,6 +125,8 @@ static const char *const patterns[] = {
 	"/sys/kernel/mm/ksm/run",
 	"/sys/kernel/mm/lru_gen/enabled",
 	"/sys/kernel/mm/transparent_hugepage/enabled",
+	"/sys/kernel/mm/transparent_hugepage/hugepages-*/enabled",
+	"/sys/kernel/mm/transparent_hugepage/hugepages-*/shmem_enabled",
 	"/sys/kernel/mm/transparent_hugepage/shmem_enabled",
 	"/sys/kernel/realtime",
 	"/sys/kernel/sched_ext/enable_seq",

@@ -75,6 +75,7 @@ static const struct setting {
 	{ "cpu.weight", "100", "cpu.shares", "1024", NULL },
 	{ "cpu.uclamp.min", "0.00", "cpu.uclamp.min", "0.00", NULL },
 	{ "cpu.uclamp.max", "max", "cpu.uclamp.max", "max", NULL },
+	{ "cpuset.cpus.partition", "member", "cpuset.cpus.partition", "member", NULL },
 	{ KLAT_INHERITED_RT, "0", KLAT_INHERITED_RT, "0", "cpu.rt_period_us" },
 };
 

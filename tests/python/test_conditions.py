@@ -894,6 +894,7 @@ def test_a_word_that_removes_a_feature_of_the_cpus_is_refused_alone(captured, wo
 PROFILING = "proc/sys/vm/mem_profiling"
 THRESHOLD = f"{CPU}/cpufreq/ondemand/up_threshold"
 RATE_LIMIT = f"{FREQUENCY}/schedutil/rate_limit_us"
+HUGE = "sys/kernel/mm/transparent_hugepage"
 UNCORE = f"{CPU}/intel_uncore_frequency/package_00_die_00"
 ROOT = Path(__file__).parents[2]
 
@@ -913,6 +914,7 @@ ROOT = Path(__file__).parents[2]
         ("tunable.ondemand.up_threshold", THRESHOLD, "95", "80", (0, 1)),
         ("tunable.schedutil.rate_limit_us", RATE_LIMIT, "1", "2", (0, 1)),
         ("tunable.schedutil.rate_limit_us", RATE_LIMIT, "1", None, (0, 0)),
+        ("huge-pages-of-size.2048kB/enabled", f"{HUGE}/hugepages-2048kB/enabled", "a", "b", (0, 1)),
         ("memory-profiling", PROFILING, "0", None, (0, 0)),
         ("memory-profiling", PROFILING, "0", "1", (1, 1)),
     ],

@@ -33,7 +33,8 @@ class Rule(Enum):
 
 
 _CPU = r"sys/devices/system/cpu/"
-_FREQUENCY = rf"{_CPU}cpu\*/cpufreq/"
+_FREQUENCY, _POLICIES = rf"{_CPU}cpu\*/cpufreq/", rf"{_CPU}(?:cpu\*/)?cpufreq/"
+_HUGE = r"sys/kernel/mm/transparent_hugepage/"
 _STATE = re.compile(rf"{_CPU}cpu\*/cpuidle/state(\d+)/name")
 _MODULE = r"sys/module/{}/parameters/(.+)"
 _SYSCTL = (
@@ -114,15 +115,11 @@ _FILES = [
         ("cpu-features", r"proc/cpuinfo (?:flags|Features)", Rule.OWN),
         ("cache-size", r"proc/cpuinfo cache size", Rule.OWN),
         ("highest-frequency", rf"{_FREQUENCY}cpuinfo_max_freq", Rule.OWN),
-        ("boost", rf"{_CPU}(?:cpu\*/)?cpufreq/boost", Rule.SET),
+        ("boost", rf"{_POLICIES}boost", Rule.SET),
         ("no-turbo", rf"{_CPU}intel_pstate/no_turbo", Rule.SET),
         ("dynamic-boost", rf"{_CPU}intel_pstate/hwp_dynamic_boost", Rule.SHARED),
         # Most of their defaults depend on the driver and on the kernel's version.
-        (
-            "tunable",
-            rf"{_CPU}(?:cpu\*/)?cpufreq/(ondemand|conservative|schedutil)/(.+)",
-            Rule.DEBUG,
-        ),
+        ("tunable", rf"{_POLICIES}(ondemand|conservative|schedutil)/(.+)", Rule.DEBUG),
         ("uncore-max", rf"{_CPU}intel_uncore_frequency/[^/]+/max_freq_khz", Rule.SHARED),
         ("uncore-min", rf"{_CPU}intel_uncore_frequency/[^/]+/min_freq_khz", Rule.SHARED),
         ("c1-demotion", rf"{_CPU}cpuidle/intel_c1_demotion", Rule.SHARED),
@@ -165,8 +162,9 @@ _FILES = [
             Rule.SHARED,
         ),
         ("tlb-flush-ceiling", r"sys/kernel/debug/x86/tlb_single_page_flush_ceiling", Rule.SHARED),
-        ("huge-pages", r"sys/kernel/mm/transparent_hugepage/enabled", Rule.OWN),
-        ("huge-pages-shared", r"sys/kernel/mm/transparent_hugepage/shmem_enabled", Rule.DEBUG),
+        ("huge-pages", rf"{_HUGE}enabled", Rule.OWN),
+        ("huge-pages-of-size", rf"{_HUGE}hugepages-(.+/(?:shmem_)?enabled)", Rule.DEBUG),
+        ("huge-pages-shared", rf"{_HUGE}shmem_enabled", Rule.DEBUG),
         ("lru-gen", r"sys/kernel/mm/lru_gen/enabled", Rule.DEBUG),
         ("ksm", r"sys/kernel/mm/ksm/run", Rule.OWN),
         ("rcutree", _MODULE.format("rcutree"), Rule.OWN),
@@ -213,6 +211,7 @@ FAMILIES = (
     "sysctl",
     NET,
     "idle-state",
+    "huge-pages-of-size",
     "lockdep",
     "tunable",
     PROCESS,
