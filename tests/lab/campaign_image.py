@@ -88,6 +88,9 @@ def _run(*words: str | Path) -> str:
 
 def install_klat(root: Path) -> None:
     _run("make", "-C", ROOT, "install", f"DESTDIR={root}", "prefix=/usr")
+    # As the installation does without DESTDIR.
+    share = root / "usr/share/klat"
+    _run("/usr/bin/python3", "-m", "compileall", "-q", "-s", root, share)
 
 
 def build(
@@ -134,7 +137,7 @@ def _configure(root: Path, loader: Loader, command_line: str) -> None:
     (root / "etc/hostname").write_text("guest\n")
     (root / "etc/default/grub").write_text(
         f'GRUB_DEFAULT=0\nGRUB_TIMEOUT=0\nGRUB_CMDLINE_LINUX="{command_line}"\n'
-        "GRUB_DISABLE_OS_PROBER=true\n"
+        "GRUB_DISABLE_OS_PROBER=true\nGRUB_TERMINAL=console\n"
     )
     (root / "etc/kernel").mkdir(exist_ok=True)
     (root / "etc/kernel/cmdline").write_text(f"root=/dev/vda1 ro {command_line}\n")
@@ -177,11 +180,11 @@ class Guest:
         if _variables(disk).exists():
             flash = "if=pflash,format=raw,unit"
             code = f"{flash}=0,readonly=on,file={UEFI / 'OVMF_CODE_4M.fd'}"
-            more = ("-drive", code, "-drive", f"{flash}=1,file={_variables(disk)}", *more)
+            variables = f"{flash}=1,file={_variables(disk)}"
+            more = ("-drive", code, "-drive", variables, "-device", "VGA", *more)
         self.log = disk.with_suffix(".log")
-        # Without a display adapter, GRUB hangs in gfxterm.
         self._words = [
-            *("qemu-system-x86_64", "-nodefaults", "-display", "none", "-device", "VGA"),
+            *("qemu-system-x86_64", "-nodefaults", "-display", "none"),
             *("-m", "1024", "-smp", "1"),
             *("-cpu", "max", *self.clock),
             # Without a flush. The host has the data in its page cache, also after QEMU is killed.
