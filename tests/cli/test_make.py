@@ -254,6 +254,17 @@ def installed(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     assert left <= shared | {"share/bash-completion/completions"}
 
 
+def test_an_installation_is_compiled_and_leaves_nothing(tree, tmp_path):
+    """Root keeps no compiled modules, and another user cannot: without them each answer takes twice as long."""
+    prefix = f"prefix={tmp_path}/klat"
+    assert make(tree, "install", prefix).status == 0
+    modules = {path.stem for path in (tmp_path / "klat/share/klat/klat").rglob("*.py")}
+    compiled = (tmp_path / "klat/share/klat/klat").rglob("*.pyc")
+    assert {path.name.partition(".")[0] for path in compiled} == modules
+    assert make(tree, "uninstall", prefix).status == 0
+    assert not list(tmp_path.rglob("*.py*"))
+
+
 @pytest.mark.parametrize(
     "words, said",
     [
