@@ -415,7 +415,7 @@ install: all reference $(PLUGIN)
 	$(say) INSTALL '$(DESTDIR)$(prefix)'
 	$(Q)for pair in $(INSTALLED_PROGRAMS); do install -D -m 755 "$${pair%%:*}" "$(DESTDIR)$${pair#*:}" || exit 1; done
 	$(Q)for pair in $(INSTALLED_FILES); do install -D -m 644 "$${pair%%:*}" "$(DESTDIR)$${pair#*:}" || exit 1; done
-	$(Q)$(if $(DESTDIR),,$(PYTHON) -m compileall -q '$(datadir)/klat')
+	-$(Q)$(if $(DESTDIR),,umask 022; env -u PYTHONPYCACHEPREFIX $(PYTHON) -m compileall -q '$(datadir)/klat')
 	$(say) NOTE 'klat run records into results/ of the current directory; --output DIR changes that'
 	$(give_back)
 

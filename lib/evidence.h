@@ -107,12 +107,12 @@ void klat_interrupts_restart(struct klat_run *run);
 void klat_bound_offset(struct klat_run *run, int metric);
 
 /*
- * For verify(), if `metric` counts from the deadline of a timer that is set this long before. The
- * kernel sets the timer device at the machine's own rate. While a program corrects the clock (NTP,
- * adjtimex(2)), the device is late by that part of the time, or early and set again. The run is
- * disturbed from 5 % of the median on, and invalid from 10 % on.
+ * For verify(), if `metric` counts from the deadline of a timer whose device was set at most this
+ * long before. Most devices run at the machine's own rate. While a program corrects the clock by at
+ * least 200 ppm (NTP, adjtimex(2)), they are late by that part of the time, or early and set again.
+ * The run is disturbed if that is 5 % of the median, and invalid from 10 % on.
  */
-void klat_judge_deadlines(struct klat_run *run, int metric, int64_t period_ns);
+void klat_judge_clock_rate(struct klat_run *run, int metric, int64_t set_before_ns);
 
 /* The kernel's count after the first `name` and a colon or blanks. -1 if there is none. */
 int64_t klat_count_after(const char *text, const char *name);

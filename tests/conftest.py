@@ -101,6 +101,8 @@ class UnitTest(pytest.Item):
     parent: UnitProgram
 
     def runtest(self) -> None:
+        if getattr(self, "execution_count", 1) > 1:  # of pytest-rerunfailures
+            self.parent.forget()
         output = self.parent.output()
         result = re.search(rf"^\[ +(OK|FAILED|SKIPPED) +\] {self.name}$", output, re.MULTILINE)
         if result is None:
@@ -108,7 +110,6 @@ class UnitTest(pytest.Item):
         if result[1] == "SKIPPED":
             pytest.skip("this machine lacks what it needs")
         if result[1] == "FAILED":
-            self.parent.forget()
             raise UnitFailed(output)
 
     def repr_failure(

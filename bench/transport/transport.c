@@ -302,8 +302,8 @@ static int map_region(struct klat_run *run)
 	return 0;
 }
 
-/* Whether TCP waits for timers of its own between the packets. */
-static bool is_paced(const struct side *side)
+/* With BBR, TCP waits for timers of its own between the packets of a message. */
+static bool uses_bbr(const struct side *side)
 {
 	char name[16] = "";
 	socklen_t size = sizeof(name);
@@ -316,6 +316,7 @@ static int setup(struct klat_run *run)
 {
 	static const char *const names[] = { "initiator", "responder" };
 	struct state *state = run->state;
+	int64_t paced_packets;
 	int err;
 
 	for (int i = 0; i < 2; i++) {
@@ -346,6 +347,7 @@ static int setup(struct klat_run *run)
 	if (!options.connect)
 		klat_worker_add(run, KLAT_WORKER(names[RESPONDER], .body = pong,
 						 .place = run->cpu_count - 1));
+	paced_packets = uses_bbr(&state->sides[INITIATOR]) ? options.bytes / 16384 : 0;
 	klat_for_each_worker(worker, run) {
 		/* In a process with several threads, each call counts references to its file. */
 		worker->process = options.peer != THREAD;
@@ -358,8 +360,7 @@ static int setup(struct klat_run *run)
 				      (options.drop_every || options.reorder_every ? 3 : 0) +
 				      (options.transport == UNIX);
 		worker->kernel_threads = options.transport >= TCP;
-		if (is_paced(&state->sides[INITIATOR]))
-			worker->timers = 1 + options.bytes / 16384;
+		worker->timers = paced_packets;
 	}
 	return 0;
 }

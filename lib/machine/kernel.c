@@ -86,6 +86,20 @@ int64_t klat_server_ns(int cpu)
 		       : 0;
 }
 
+bool klat_timer_follows_clock(void)
+{
+	char device[32], clock[32];
+	struct utsname names;
+
+	uname(&names);
+	klat_read_line("/sys/devices/system/clockevents/clockevent0/current_device", device,
+		       sizeof(device));
+	klat_read_line("/sys/devices/system/clocksource/clocksource0/current_clocksource", clock,
+		       sizeof(clock));
+	return !strcmp(device, "lapic-deadline") && !strcmp(clock, "tsc") &&
+	       klat_kernel_version(names.release) >= KLAT_KERNEL(7, 1);
+}
+
 /* The model that the kernel's version and configuration name. */
 static const char *built_preemption(const struct utsname *names, const char *config)
 {

@@ -187,26 +187,27 @@ static void judge_throttling(struct klat_run *run)
 			       server_ns ? "a turn of the kernel's server for ordinary tasks" : "");
 }
 
-void klat_judge_deadlines(struct klat_run *run, int metric, int64_t period_ns)
+void klat_judge_clock_rate(struct klat_run *run, int metric, int64_t set_before_ns)
 {
+	enum { DRIFT_PPM = 200 }; /* the rate of a quartz is not as wrong */
 	const struct klat_snapshot *before = &run->library->before, *after = &run->library->after;
 	const struct klat_summary *summary = &run->library->summaries[metric];
 	const int64_t raw_ns = after->raw_ns - before->raw_ns,
 		      ahead_ns = after->at_ns - before->at_ns - raw_ns,
-		      moved_ns = raw_ns > 0 ? llround((double)period_ns * ahead_ns / raw_ns) : 0,
-		      typical = summary->p50_known ? summary->p50 : summary->mean_milli / 1000;
-	const int64_t moved = moved_ns < 0 ? -moved_ns : moved_ns,
-		      percent = 100 * moved / MAX(klat_ticks_to_ns(run, typical), 1);
+		      ppm = raw_ns > 0 ? llround(1e6 * ahead_ns / raw_ns) : 0,
+		      median = summary->p50_known ? summary->p50 : summary->mean_milli / 1000;
+	const double share =
+		fabs(1e-6 * ppm * set_before_ns) / MAX(klat_ticks_to_ns(run, median), 1);
 
 	if (!klat_timed() || !klat_samples_kept(run, metric))
 		return;
-	klat_count(run, "moved_ns", moved);
-	if (percent >= 5)
-		(percent >= 10 ? klat_invalid : klat_disturbed)(
+	klat_count(run, "clock_ppm", ppm);
+	if (llabs(ppm) >= DRIFT_PPM && share >= 0.05 && !klat_timer_follows_clock())
+		(share >= 0.1 ? klat_invalid : klat_disturbed)(
 			run,
-			"the clock is being corrected (adjtimex), which moves the timer by "
-			"%lld ns, %lld %% of the median: wait until it is correct",
-			(long long)moved_ns, (long long)percent);
+			"a program corrects the clock by %+lld ppm (adjtimex), which is %.0f %% of "
+			"the median while the timer runs (wait until the clock is correct)",
+			(long long)ppm, 100 * share);
 }
 
 int64_t klat_stolen(const struct klat_run *run, const struct klat_snapshot *before,

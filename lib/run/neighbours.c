@@ -47,8 +47,9 @@ static int64_t boot_ticks(void)
 	       now.tv_nsec / (1000000000 / sysconf(_SC_CLK_TCK));
 }
 
-/* How long the task ran as a neighbour since `before`, if klat knows: a task that is not in that
- * list and is older became a neighbour meanwhile, or had no room there. */
+/* How long the task ran as a neighbour since `before`. If it is not in that list, it started
+ * meanwhile. Otherwise it became a neighbour meanwhile or had no room in the list, and its time as
+ * a neighbour is unknown: 0. */
 static int64_t ran_since(const struct klat_neighbours *before, pid_t tid, int64_t ns)
 {
 	enum { START_TIME = 22 };
@@ -86,7 +87,8 @@ static void add_threads(struct klat_neighbours *now, const struct klat_neighbour
 
 void klat_neighbours_take(struct klat_neighbours *neighbours, const struct klat_run *run)
 {
-	struct klat_neighbours now = { 0 };
+	/* What starts while /proc is read may not be seen there, and is younger. */
+	struct klat_neighbours now = { .at_boot_ticks = boot_ticks() };
 	DIR *processes = opendir("/proc");
 	const struct dirent *entry;
 
@@ -100,7 +102,6 @@ void klat_neighbours_take(struct klat_neighbours *neighbours, const struct klat_
 	if (processes)
 		closedir(processes);
 	now.at_ns = klat_now_ns();
-	now.at_boot_ticks = boot_ticks();
 	now.elapsed_ns = now.at_ns - neighbours->at_ns;
 	*neighbours = now;
 }

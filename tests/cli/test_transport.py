@@ -676,7 +676,7 @@ def test_the_timers_of_paced_tcp_are_its_own(root):
     """BBR waits between the packets of a long message."""
     file = Path("/proc/sys/net/ipv4/tcp_congestion_control")
     if "bbr" not in file.with_name("tcp_available_congestion_control").read_text().split():
-        harness.lacking("this kernel has no bbr")
+        harness.lacking("this kernel has no bbr, or its module is not loaded")
     words = "--transport tcp --wait block --bytes 1000000 --iterations 200 --json".split()
     before = file.read_text()
     file.write_text("bbr")

@@ -541,7 +541,7 @@ def test_some_defaults_follow_from_the_configuration(captured, key, file, one, t
     # With another value than never, the memory is not the machine's: lxcfs shows that of a container.
     [(2, 0, []), (0, 1, []), (1, 0, ["huge-pages"])],
 )
-def test_little_memory_turns_huge_pages_off_and_lxcfs_can_pretend_it(
+def test_little_memory_turns_huge_pages_off_and_lxcfs_can_show_too_little(
     captured, seen, other, refused
 ):
     file = "sys/kernel/mm/transparent_hugepage/enabled"

@@ -9,6 +9,7 @@ import os
 import re
 import struct
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -530,6 +531,25 @@ def test_a_policy_that_is_granted_and_not_obtained_is_refused(monkeypatch, tmp_p
     monkeypatch.setattr(os, "sched_setscheduler", lambda *_: None)
     monkeypatch.setattr(os, "sched_getscheduler", lambda _: os.SCHED_OTHER)
     assert "obtained" in probes.probe(tmp_path, ()).realtime
+
+
+@pytest.mark.parametrize("ppm", [-83_330, 0, 500])
+def test_the_rate_of_the_clock_is_that_against_the_raw_clock(monkeypatch, tmp_path, ppm):
+    now = 5_000_000_000
+
+    def read(clock: int) -> int:
+        nonlocal now
+        now += 1000
+        return now * (1_000_000 + ppm) // 1_000_000 if clock == time.CLOCK_MONOTONIC else now
+
+    def spin(_: object) -> tuple[Gap, ...]:
+        nonlocal now
+        now += 100_000_000
+        return ()
+
+    monkeypatch.setattr(time, "clock_gettime_ns", read)
+    monkeypatch.setattr(probes, "find_gaps", spin)
+    assert probes.probe(tmp_path, ()).clock_ppm == pytest.approx(ppm, abs=20)
 
 
 def test_a_cpu_that_stands_still_is_seen(monkeypatch):

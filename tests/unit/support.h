@@ -65,7 +65,8 @@ char *test_stderr_end(void);
 			fail_msg("'%s' is not in: %s", part, text);                                \
 	} while (0)
 #define assert_lacks(text, part) assert_null(strstr(text, part))
-/* What disturbs one try, such as other work on the sibling of this CPU, passes. */
+/* For expressions about time: other work on the machine can spoil a try, and an error spoils all.
+ */
 #define assert_true_in_five_tries(expression)                                                      \
 	do {                                                                                       \
 		bool is_true = false;                                                              \

@@ -88,6 +88,7 @@ _EFFECTS = {
     "processor.max_cstate": "idle-states idle-state",
     "transparent_hugepage": "huge-pages",
     "transparent_hugepage_shmem": "huge-pages-shared",
+    **dict.fromkeys(("thp_anon", "thp_shmem"), "huge-pages-of-size"),
     "tsc": "clocksource cpu-features",
     "numa": "nodes process.Mems_allowed_list",
     **dict.fromkeys(

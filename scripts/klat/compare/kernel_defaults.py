@@ -197,8 +197,9 @@ def may_be_of_firmware(values: Values) -> bool:
     (amd_pstate_cpu_init()), and no file shows it. Somebody who sets a fixed frequency mostly takes the highest.
     """
     is_amd = value_of(values, "frequency-driver").startswith(("amd-pstate", "amd_pstate"))
-    at_highest = _frequencies(values, "frequency-min") & _frequencies(values, "highest-frequency")
-    return is_amd and not at_highest and (_version(values) or _ALWAYS) >= (6, 16)
+    lowest = _frequencies(values, "frequency-min")
+    is_set = not lowest or lowest & _frequencies(values, "highest-frequency")
+    return is_amd and not is_set and (_version(values) or _ALWAYS) >= (6, 16)
 
 
 def _frequencies(values: Values, key: str) -> set[str]:

@@ -189,7 +189,7 @@ def _at_place(
 
 
 def is_certain(stamps: Stamps, samples_of_runs: Sequence[Sequence[Sample]]) -> bool:
-    """Whether each sample has only one possible place, and its windows no idle time, which makes their length unknown."""
+    """Whether each sample has only one possible place. Windows with idle time have no known length."""
     return all(
         sample.places[0] == sample.places[1] and not any(map(stamps.has_idle, sample.windows))
         for samples in samples_of_runs

@@ -23,8 +23,10 @@ _OTHER_CLOCKS = frozenset(
 )
 _CHOOSE = "echo tsc | sudo tee /sys/devices/system/clocksource/clocksource0/current_clocksource"
 
-# A quartz is wrong by less, and so is the clock that corrects it.
-_CORRECTED_PPM = 200
+# The rate of a quartz is not as wrong.
+_DRIFT_PPM = 200
+# From this version on, the timer device of most x86 machines follows the corrected clock.
+_COUPLED = (7, 1)
 
 
 def is_emulated(machine: MachineState) -> bool:
@@ -85,12 +87,12 @@ def clocks(machine: MachineState, probes: ProbeResults) -> Iterator[Finding]:
         )
     if machine.clocksource and machine.clocksource not in _COUNTERS:
         yield _clock_source(machine)
-    if abs(probes.clock_ppm) >= _CORRECTED_PPM:
+    if abs(probes.clock_ppm) >= _DRIFT_PPM and machine.kernel < _COUPLED:
         yield distorts(
             "clock-rate",
-            f"the clock is being corrected by {probes.clock_ppm:+,.0f} ppm",
-            "A program (chrony, ntpd) makes it faster or slower. The kernel sets timers at the machine's own rate, so"
-            " they expire late, or early and are set again. Where this matters, a run of timer is invalid.",
+            f"a program corrects the clock by {probes.clock_ppm:+,.0f} ppm",
+            "For example chrony or ntpd. The kernel sets timers at the machine's own rate, so they expire late, or"
+            " early and are set again. A run of timer is invalid where this is 10 % of its median.",
             "wait until the clock is correct (chronyc tracking), or stop the program for the session",
         )
 

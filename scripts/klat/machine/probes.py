@@ -174,12 +174,18 @@ def _clocks() -> tuple[int, int]:
     return min(readings)[1:]
 
 
+def _correction_ppm(first: tuple[int, int], last: tuple[int, int]) -> float:
+    corrected, raw = (later - earlier for later, earlier in zip(last, first))
+    # Each reading can be wrong by a microsecond.
+    return 1e6 * (corrected / raw - 1) if raw > 50_000_000 else 0.0
+
+
 def probe(results: Path, cpus: Sequence[int]) -> ProbeResults:
     """Run all probes. It takes a tenth of a second for each of up to four CPUs."""
     refused, free = _results_directory(results)
-    clock, raw = _clocks()
+    clocks = _clocks()
     gaps = find_gaps(cpus)
-    corrected, uncorrected = (later - first for later, first in zip(_clocks(), (clock, raw)))
+    clock_ppm = _correction_ppm(clocks, _clocks())
     return ProbeResults(
         realtime=_in_child(_realtime),
         memory_lock=_in_child(_memory_lock),
@@ -191,5 +197,5 @@ def probe(results: Path, cpus: Sequence[int]) -> ProbeResults:
         results_free=free,
         missing=tuple(_missing()),
         gaps=gaps,
-        clock_ppm=1e6 * (corrected / uncorrected - 1) if uncorrected else 0,
+        clock_ppm=clock_ppm,
     )
