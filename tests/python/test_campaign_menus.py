@@ -754,6 +754,19 @@ def test_a_line_that_klat_cannot_read_is_not_the_default_without_a_name(grub):
     assert grub(SAVED + ONE + snapshots + CUSTOM).default().title == "A"
 
 
+HIDDEN = "hiddenentry 'Text mode' --hotkey 't' { set textmode=true; }\n"
+
+
+def test_a_hidden_entry_behind_the_default_does_not_move_it(grub):
+    """SUSE's GRUB has it, for a start without graphics."""
+    assert grub(HEAD + ONE + HIDDEN + CUSTOM).default().title == "A"
+
+
+def test_a_hidden_entry_before_the_default_can_move_its_number(grub):
+    with pytest.raises(KlatError, match="klat does not know what the command hiddenentry adds"):
+        grub(HEAD + HIDDEN + ONE + CUSTOM).default()
+
+
 ZFS = "root=ZFS=rpool/ROOT/a"
 
 

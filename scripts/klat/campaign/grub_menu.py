@@ -43,7 +43,7 @@ from klat.campaign.grub_script import (
 OWN_FILE = "custom.cfg"
 _ITEMS = ("menuentry", "submenu")
 # klat does not know the effect of these commands on the menu.
-_UNREAD = re.compile(r"uki|legacy_\w+|syslinux_\w+|extract_\w+|exit|eval|normal")
+_UNREAD = re.compile(r"uki|hiddenentry|legacy_\w+|syslinux_\w+|extract_\w+|exit|eval|normal")
 _ENDS = re.compile(r"exit|boot|halt|reboot|normal_exit")  # the rest is not executed
 # Keys beside the variables of a script, which cannot have such names. _WAITS is "no" if the timeout counts down. _AT_ROOT
 # is "yes" if $root is the partition of GRUB's directory.
