@@ -11,6 +11,7 @@ struct klat_run;
 
 /* Properties of a thread that another program can change: see traits.c. */
 enum {
+	KLAT_POLICY,
 	KLAT_NICE,
 	KLAT_CLAMPS,
 	KLAT_SLICE,

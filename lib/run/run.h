@@ -88,6 +88,8 @@ int64_t klat_task_count(const char *task, const char *file, const char *name);
 void klat_traits_read(struct klat_traits *traits, const char *task, pid_t thread);
 /* The name of a trait that changed, or NULL. */
 const char *klat_traits_changed(const struct klat_traits *before, const struct klat_traits *after);
+/* For the supervisor: notes what another program has changed by now, and may put back. */
+void klat_traits_watch(struct klat_run *run);
 
 /* stop_detector.c */
 /*

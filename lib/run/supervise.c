@@ -142,6 +142,7 @@ static int wait_measured(struct klat_run *run, pid_t pid, int *status, struct ru
 			kill(pid, SIGKILL);
 			return err;
 		}
+		klat_traits_watch(run);
 		idle = progress(run) == seen ? idle + !signal : 0;
 		seen = progress(run);
 		if (idle >= run->patience) {

@@ -38,6 +38,7 @@ void klat_traits_read(struct klat_traits *traits, const char *task, pid_t thread
 	for (size_t i = 0; i < KLAT_TRAITS; i++)
 		traits->values[i] = KLAT_TRAIT_UNKNOWN;
 	if (klat_scheduling_read(thread, &scheduling)) {
+		traits->values[KLAT_POLICY] = scheduling.policy * 100LL + scheduling.priority;
 		/* The kernel reports no nice value under a real-time policy, which ignores it. The
 		 * result is never negative, like that of the system call getpriority(2). */
 		traits->values[KLAT_NICE] = 20 - scheduling.nice;
@@ -64,6 +65,7 @@ void klat_traits_read(struct klat_traits *traits, const char *task, pid_t thread
 const char *klat_traits_changed(const struct klat_traits *before, const struct klat_traits *after)
 {
 	static const char *const names[KLAT_TRAITS] = {
+		[KLAT_POLICY] = "scheduling policy",
 		[KLAT_NICE] = "nice value",
 		[KLAT_CLAMPS] = "utilization clamp",
 		[KLAT_SLICE] = "time slice",
@@ -79,4 +81,20 @@ const char *klat_traits_changed(const struct klat_traits *before, const struct k
 		    after->values[i] != KLAT_TRAIT_UNKNOWN)
 			return names[i];
 	return NULL;
+}
+
+void klat_traits_watch(struct klat_run *run)
+{
+	klat_for_each_worker(worker, run) {
+		struct klat_traits traits;
+		const char *changed;
+
+		/* Its first traits were read before its first iteration. */
+		if (__atomic_load_n(&worker->iteration, __ATOMIC_ACQUIRE) <= 0)
+			continue;
+		klat_traits_read(&traits, worker->account.task, worker->tid);
+		changed = klat_traits_changed(&worker->account.traits, &traits);
+		if (changed)
+			worker->account.changed = changed;
+	}
 }

@@ -234,7 +234,8 @@ static void *worker_main(void *argument)
 	sched_getparam(0, &param);
 	worker->priority_obtained = param.sched_priority;
 	klat_traits_read(&traits, worker->account.task, 0);
-	worker->account.changed = klat_traits_changed(&worker->account.traits, &traits);
+	worker->account.changed =
+		klat_traits_changed(&worker->account.traits, &traits) ?: worker->account.changed;
 	pthread_barrier_wait(&library->barrier); /* done */
 	return NULL;
 }

@@ -196,6 +196,21 @@ def test_what_a_process_inherits_may_not_change_in_a_run(program, change, name, 
     judged("invalid", attempt, f"the {name} of the", always=True)
 
 
+def test_a_policy_that_is_changed_and_put_back_makes_a_run_invalid(root, real_time):
+    words = ("--method", "nanosleep", "--period", "1000", "--iterations", "3000", "--json")
+    with Running("timer", "--cpus", CPU, *words) as running:
+        threads = [int(t) for p in running.children for t in os.listdir(f"/proc/{p}/task")]
+        first = {t: (os.sched_getscheduler(t), os.sched_getparam(t)) for t in threads}
+        for thread in threads:
+            os.sched_setscheduler(thread, os.SCHED_OTHER, os.sched_param(0))
+        time.sleep(1.3)
+        for thread, (policy, parameter) in first.items():
+            os.sched_setscheduler(thread, policy, parameter)
+        result = json_of(running.end(limit=60))
+    assert result["status"] == "invalid"
+    assert "the scheduling policy of the waiter changed during the run" in result["reason"]
+
+
 # The measured process is a child. One instruction: SECCOMP_RET_ALLOW, for all of its threads.
 FILTER = """
 #include <linux/filter.h>
