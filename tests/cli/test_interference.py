@@ -486,7 +486,9 @@ def spinner(pids: set[int]) -> int:
 )
 def test_a_debugger_of_one_thread_disturbs_a_run(words, two_cpus, real_time):
     def attempt() -> harness.Done:
-        length = ("--iterations", "8000", "--inject", "200000", "--json")
+        # An iteration of eventloop takes 8 ms.
+        iterations = "500" if words[0] == "eventloop" else "8000"
+        length = ("--iterations", iterations, "--inject", "200000", "--json")
         with Running(*words, *length) as running:
             time.sleep(0.1)
             line = [sys.executable, "-c", STEPS, str(spinner(running.children))]
