@@ -313,7 +313,7 @@ def test_an_equal_neighbour_makes_a_run_invalid(program, neighbour):
 
 @pytest.mark.parametrize("program", ["cv", "switch", "semaphore"])
 def test_a_neighbour_between_two_priorities_disturbs_a_run(program, neighbour):
-    words = (*ONE_CPU[program], "--iterations", "20000", "--json")
+    words = (*ONE_CPU[program], "--iterations", str(LONG.get(program, 20000)), "--json")
     judged("disturbed invalid", lambda: run(program, *words))
 
 
