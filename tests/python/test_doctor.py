@@ -340,6 +340,17 @@ def test_what_stops_a_real_time_task_depends_on_the_version(machine, files, said
     assert all(part in text for part in said), text
 
 
+@pytest.mark.parametrize(
+    ("files", "moves"),
+    [({}, True), (NEW, False), (NEW | {"proc/cpuinfo": "processor : 0\n"}, True)],
+    ids=["6.1", "7.3 on x86", "7.3 on another architecture"],
+)
+def test_a_corrected_clock_moves_timers_where_the_device_does_not_follow_it(machine, files, moves):
+    plant(machine, files)
+    found = checks.examine(gather(machine), replace(GRANTED, clock_ppm=500.0))
+    assert ("clock-rate" in [finding.check for finding in found]) == moves
+
+
 TRIED: list[tuple[str, Severity, ProbeResults]] = [
     ("realtime", SPOILS, replace(GRANTED, realtime="Operation not permitted")),
     ("network", SPOILS, replace(GRANTED, tun="No such file or directory")),
@@ -534,7 +545,7 @@ def test_a_policy_that_is_granted_and_not_obtained_is_refused(monkeypatch, tmp_p
 
 
 @pytest.mark.parametrize("ppm", [-83_330, 0, 500])
-def test_the_rate_of_the_clock_is_that_against_the_raw_clock(monkeypatch, tmp_path, ppm):
+def test_clock_ppm_compares_monotonic_with_monotonic_raw(monkeypatch, tmp_path, ppm):
     now = 5_000_000_000
 
     def read(clock: int) -> int:

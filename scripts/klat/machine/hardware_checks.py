@@ -23,9 +23,9 @@ _OTHER_CLOCKS = frozenset(
 )
 _CHOOSE = "echo tsc | sudo tee /sys/devices/system/clocksource/clocksource0/current_clocksource"
 
-# The rate of a quartz is not as wrong.
+# A free-running oscillator drifts less.
 _DRIFT_PPM = 200
-# From this version on, the timer device of most x86 machines follows the corrected clock.
+# From this version on, the timer device of most x86 machines follows the corrected clock (lapic-deadline).
 _COUPLED = (7, 1)
 
 
@@ -87,12 +87,14 @@ def clocks(machine: MachineState, probes: ProbeResults) -> Iterator[Finding]:
         )
     if machine.clocksource and machine.clocksource not in _COUNTERS:
         yield _clock_source(machine)
-    if abs(probes.clock_ppm) >= _DRIFT_PPM and machine.kernel < _COUPLED:
+    is_coupled = bool(machine.flags) and machine.kernel >= _COUPLED
+    if abs(probes.clock_ppm) >= _DRIFT_PPM and not is_coupled:
         yield distorts(
             "clock-rate",
             f"a program corrects the clock by {probes.clock_ppm:+,.0f} ppm",
-            "For example chrony or ntpd. The kernel sets timers at the machine's own rate, so they expire late, or"
-            " early and are set again. A run of timer is invalid where this is 10 % of its median.",
+            "Such programs are chrony and ntpd. Timer devices run at the uncorrected rate, so timers expire late or"
+            " early. A run of timer is disturbed if this error is 5 % of its median lateness, and invalid from"
+            " 10 % on.",
             "wait until the clock is correct (chronyc tracking), or stop the program for the session",
         )
 
