@@ -268,7 +268,8 @@ def test_the_cgroup_that_is_charged_and_one_that_is_hidden(file, covering, value
 ROWS = "#subsys_name\thierarchy\tnum_cgroups\tenabled\ncpu\t1\t1\t1\n"
 HIDE = 'mount -t tmpfs none "$point"'
 BELOW = 'mount --bind "$point/klat-test-part" "$point"'
-PART = f'{HIDE} && mkdir -p "$point/a/b" && touch "$point/a/b/memory.max" "$point/a/b/cpu.weight"'
+MADE = 'mkdir -p "$point/a/b" && cd "$point/a/b" && touch memory.max cpu.weight'
+PART = f"{HIDE} && {MADE} && echo isolated > cpuset.cpus.partition && cd /"
 
 AT_ROOT = {"memory_cgroup": "root", "memory_cgroup_depth": "0"}
 DEPTHS = ("memory_cgroup_depth", "cpu_cgroup_depth")
@@ -319,6 +320,7 @@ def test_a_memory_controller_of_version_2_alone(
         shell = ["unshare", "-m", "sh", "-c", " && ".join([*steps, 'exec "$@"']), "sh"]
         values = recorded(tmp_path / "s", *shell)
     assert {name: values[name] for name in BELOW_MOUNT if name in values} == kept
+    assert (values["cpuset.cpus.partition"] == "isolated") == (mount == PART)
 
 
 # With lxcfs, /proc/stat is a container's, too.
