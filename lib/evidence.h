@@ -108,10 +108,10 @@ void klat_interrupts_restart(struct klat_run *run);
 void klat_bound_offset(struct klat_run *run, int metric);
 
 /*
- * For verify(), if `metric` counts from the deadline of a timer whose device was set at most this
- * long before. Most devices run at the machine's own rate. While a program corrects the clock by at
- * least 200 ppm (NTP, adjtimex(2)), they are late by that part of the time, or early and set again.
- * The run is disturbed if that is 5 % of the median, and invalid from 10 % on.
+ * For verify(), if `metric` counts from the deadline of a timer. `set_before_ns` is the longest
+ * time from setting the timer device to the deadline. A program that corrects the clock by 200 ppm
+ * or more (NTP, adjtimex(2)) moves the expiry by this rate times `set_before_ns`. The run is
+ * disturbed if that is 5 % of the median, and invalid from 10 % on.
  */
 void klat_judge_clock_rate(struct klat_run *run, int metric, int64_t set_before_ns);
 

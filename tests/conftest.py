@@ -92,8 +92,8 @@ class UnitProgram(pytest.Collector):
                 raise UnitFailed(self._output)
         return self._output
 
-    def forget(self) -> None:
-        """A test that runs again runs its program again."""
+    def clear_output(self) -> None:
+        """A rerun of a test also reruns its program."""
         self._output = None
 
 
@@ -102,7 +102,7 @@ class UnitTest(pytest.Item):
 
     def runtest(self) -> None:
         if getattr(self, "execution_count", 1) > 1:  # of pytest-rerunfailures
-            self.parent.forget()
+            self.parent.clear_output()
         output = self.parent.output()
         result = re.search(rf"^\[ +(OK|FAILED|SKIPPED) +\] {self.name}$", output, re.MULTILINE)
         if result is None:

@@ -105,11 +105,13 @@ static void verify(struct klat_run *run)
 	const bool serves_all = run->soak && options.mode == PERIODIC;
 	const int64_t unserved = state->due - klat_observed(run),
 		      period_ns = options.period_us * 1000,
-		      tick_ns = 10000000; /* of CONFIG_HZ=100 */
+		      longest_tick_ns = 10000000; /* CONFIG_HZ=100 */
 
-	/* Each tick sets the device again. The CPU of a sleeper may have no ticks. */
+	/* While a thread spins, each scheduler tick sets the device again. The CPU of a sleeper can
+	 * be tickless. */
 	klat_judge_clock_rate(run, LATENESS,
-			      options.wait == SPIN && period_ns > tick_ns ? tick_ns : period_ns);
+			      options.wait == SPIN && period_ns > longest_tick_ns ? longest_tick_ns
+										  : period_ns);
 	klat_require(
 		run,
 		{ "early", state->early, KLAT_RARELY, run->iterations,

@@ -316,7 +316,7 @@ static int setup(struct klat_run *run)
 {
 	static const char *const names[] = { "initiator", "responder" };
 	struct state *state = run->state;
-	int64_t paced_packets;
+	int64_t pacing_timers;
 	int err;
 
 	for (int i = 0; i < 2; i++) {
@@ -347,7 +347,7 @@ static int setup(struct klat_run *run)
 	if (!options.connect)
 		klat_worker_add(run, KLAT_WORKER(names[RESPONDER], .body = pong,
 						 .place = run->cpu_count - 1));
-	paced_packets = uses_bbr(&state->sides[INITIATOR]) ? options.bytes / 16384 : 0;
+	pacing_timers = uses_bbr(&state->sides[INITIATOR]) ? options.bytes / 16384 : 0;
 	klat_for_each_worker(worker, run) {
 		/* In a process with several threads, each call counts references to its file. */
 		worker->process = options.peer != THREAD;
@@ -360,7 +360,7 @@ static int setup(struct klat_run *run)
 				      (options.drop_every || options.reorder_every ? 3 : 0) +
 				      (options.transport == UNIX);
 		worker->kernel_threads = options.transport >= TCP;
-		worker->timers = paced_packets;
+		worker->timers = pacing_timers;
 	}
 	return 0;
 }

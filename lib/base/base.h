@@ -50,8 +50,8 @@ bool klat_read_line(const char *path, char *line, size_t size);
 int64_t klat_next_count(const char **text);
 /* The only number of a file. -1 if there is none. */
 int64_t klat_read_count(const char *path);
-/* A number of /proc/PID/stat, by its field in proc_pid_stat(5) from 4 on. -1 if it cannot be read.
- */
+/* A number of /proc/PID/stat. `field` is its place in proc_pid_stat(5), 4 or higher. -1 if it
+ * cannot be read. */
 int64_t klat_read_stat_field(pid_t pid, int field);
 /* False for a file of another file system, which covers the kernel's. */
 bool klat_is_in_proc(const char *path);

@@ -19,8 +19,8 @@
 #define KLAT_KERNEL(major, minor) ((major)*1000 + (minor))
 /* The version in a release, for example 7.3.4+deb13-amd64, in the form of KLAT_KERNEL(). */
 int klat_kernel_version(const char *release);
-/* Whether the kernel converts deadlines to the timer device by the corrected clock, as of Linux 7.1
- * on x86 (CLOCK_EVT_FEAT_CLOCKSOURCE_COUPLED). */
+/* Whether the kernel sets the timer device by the corrected clock. True since Linux 7.1 on most x86
+ * machines (CLOCK_EVT_FEAT_CLOCKSOURCE_COUPLED). */
 bool klat_timer_follows_clock(void);
 /* Whether a kernel with this uname().version is PREEMPT_RT. */
 bool klat_is_rt(const char *version);

@@ -209,14 +209,13 @@ static int levels_of(const char *path)
 }
 
 /* Records whether the kernel charges this process's memory to a cgroup other than the root, and to
- * how many levels. `groups` is /proc/self/cgroup, the notes say which levels are hidden: of a path
- * there, and of the files of version 2. */
+ * how many levels. `groups` is /proc/self/cgroup. `path_note` says which levels of a path there are
+ * hidden, `v2_note` says it for the files of version 2. */
 static void add_memory_group(json_t *object, const char *groups, const struct levels *levels,
 			     const char *path_note, const char *v2_note)
 {
-	const char *const v1 = groups ? strstr(groups, "memory:/") : NULL, *const note =
-										   v1 ? path_note
-										      : v2_note;
+	const char *const v1 = groups ? strstr(groups, "memory:/") : NULL;
+	const char *const note = v1 ? path_note : v2_note;
 	const int depth = v1 ? levels_of(strchr(v1, '/')) : levels->memory_levels;
 	const bool is_child = depth || (v1 && *note);
 

@@ -189,7 +189,7 @@ static void judge_throttling(struct klat_run *run)
 
 void klat_judge_clock_rate(struct klat_run *run, int metric, int64_t set_before_ns)
 {
-	enum { DRIFT_PPM = 200 }; /* the rate of a quartz is not as wrong */
+	enum { DRIFT_PPM = 200 }; /* a free-running oscillator drifts less */
 	const struct klat_snapshot *before = &run->library->before, *after = &run->library->after;
 	const struct klat_summary *summary = &run->library->summaries[metric];
 	const int64_t raw_ns = after->raw_ns - before->raw_ns,
@@ -205,8 +205,8 @@ void klat_judge_clock_rate(struct klat_run *run, int metric, int64_t set_before_
 	if (llabs(ppm) >= DRIFT_PPM && share >= 0.05 && !klat_timer_follows_clock())
 		(share >= 0.1 ? klat_invalid : klat_disturbed)(
 			run,
-			"a program corrects the clock by %+lld ppm (adjtimex), which is %.0f %% of "
-			"the median while the timer runs (wait until the clock is correct)",
+			"a program corrects the clock by %+lld ppm (adjtimex): this moves the "
+			"expiry by %.1f %% of the median (wait until the clock is correct)",
 			(long long)ppm, 100 * share);
 }
 

@@ -37,8 +37,8 @@ static bool is_neighbour(const struct klat_run *run, pid_t tid)
 	return false;
 }
 
-/* Time since the boot of this time namespace, in the unit of field 22 of /proc/PID/stat. */
-static int64_t boot_ticks(void)
+/* The time since boot in this time namespace, in clock ticks, as in field 22 of /proc/PID/stat. */
+static int64_t ticks_since_boot(void)
 {
 	struct timespec now;
 
@@ -47,9 +47,8 @@ static int64_t boot_ticks(void)
 	       now.tv_nsec / (1000000000 / sysconf(_SC_CLK_TCK));
 }
 
-/* How long the task ran as a neighbour since `before`. If it is not in that list, it started
- * meanwhile. Otherwise it became a neighbour meanwhile or had no room in the list, and its time as
- * a neighbour is unknown: 0. */
+/* How long the task ran as a neighbour since `before`. Its whole CPU time if it started since then.
+ * 0 if it is older and not in that list: it became a neighbour meanwhile, or the list was full. */
 static int64_t ran_since(const struct klat_neighbours *before, pid_t tid, int64_t ns)
 {
 	enum { START_TIME = 22 };
@@ -57,7 +56,7 @@ static int64_t ran_since(const struct klat_neighbours *before, pid_t tid, int64_
 	for (int i = 0; i < before->count; i++)
 		if (before->tasks[i].tid == tid && before->tasks[i].ns <= ns)
 			return ns - before->tasks[i].ns;
-	return klat_read_stat_field(tid, START_TIME) >= before->at_boot_ticks ? ns : 0;
+	return klat_read_stat_field(tid, START_TIME) >= before->taken_at_ticks ? ns : 0;
 }
 
 static void add_threads(struct klat_neighbours *now, const struct klat_neighbours *before,
@@ -87,8 +86,9 @@ static void add_threads(struct klat_neighbours *now, const struct klat_neighbour
 
 void klat_neighbours_take(struct klat_neighbours *neighbours, const struct klat_run *run)
 {
-	/* What starts while /proc is read may not be seen there, and is younger. */
-	struct klat_neighbours now = { .at_boot_ticks = boot_ticks() };
+	/* Before the scan of /proc: a task that starts during the scan can be missed, and has to
+	 * count as started after it. */
+	struct klat_neighbours now = { .taken_at_ticks = ticks_since_boot() };
 	DIR *processes = opendir("/proc");
 	const struct dirent *entry;
 

@@ -88,7 +88,8 @@ int64_t klat_task_count(const char *task, const char *file, const char *name);
 void klat_traits_read(struct klat_traits *traits, const char *task, pid_t thread);
 /* The name of a trait that changed, or NULL. */
 const char *klat_traits_changed(const struct klat_traits *before, const struct klat_traits *after);
-/* For the supervisor: notes what another program has changed by now, and may put back. */
+/* For the supervisor: records changes during the run, because a program can undo them before its
+ * end. */
 void klat_traits_watch(struct klat_run *run);
 
 /* stop_detector.c */
@@ -153,7 +154,7 @@ int64_t klat_other_interrupts(const struct klat_run *run);
 struct klat_neighbours {
 	int64_t ran_ns, elapsed_ns; /* between the last two calls */
 	int64_t at_ns;              /* CLOCK_MONOTONIC */
-	int64_t at_boot_ticks;      /* as in /proc/PID/stat */
+	int64_t taken_at_ticks;     /* since boot, as in /proc/PID/stat */
 	int count;
 	struct {
 		pid_t tid;
@@ -161,8 +162,8 @@ struct klat_neighbours {
 	} tasks[256];
 };
 
-/* Stores the CPU time of each neighbour, and how long they ran since the call before. Not known,
- * and not counted: a task that ended or became a neighbour meanwhile. */
+/* Stores the CPU time of each neighbour, and how long they ran since the call before. Tasks that
+ * ended or became neighbours since that call are not counted, because their time is unknown. */
 void klat_neighbours_take(struct klat_neighbours *neighbours, const struct klat_run *run);
 
 /* surplus.c */

@@ -254,8 +254,8 @@ def installed(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     assert left <= shared | {"share/bash-completion/completions"}
 
 
-def test_an_installation_is_compiled_and_leaves_nothing(tree, tmp_path):
-    """Root keeps no compiled modules, and another user cannot: without them each answer takes twice as long."""
+def test_install_compiles_the_modules_and_uninstall_removes_them(tree, tmp_path):
+    """klat writes no .pyc files as root, and others may not write there. Without them a command takes twice as long."""
     prefix = f"prefix={tmp_path}/klat"
     assert make(tree, "install", prefix).status == 0
     modules = {path.stem for path in (tmp_path / "klat/share/klat/klat").rglob("*.py")}

@@ -31,8 +31,8 @@ def test_a_wait_that_misses_periods_sleeps_for_the_others(real_time):
 ADJ_TICK, TICK_AT, TIMEX_SIZE = 0x4000, 88, 208  # of struct timex, with longs of 8 bytes
 
 
-def exchange_tick(us: int) -> int:
-    """Sets the length of a tick of the clock. Returns what it was."""
+def set_adjtimex_tick(us: int) -> int:
+    """Sets timex.tick, and returns the previous value."""
     timex = ctypes.create_string_buffer(TIMEX_SIZE)
     adjtimex = ctypes.CDLL(None, use_errno=True).adjtimex
     adjtimex(timex)
@@ -47,13 +47,13 @@ def exchange_tick(us: int) -> int:
 @pytest.mark.slow
 @pytest.mark.parametrize("tick", [10833, 9167])
 def test_a_clock_that_a_program_corrects_makes_a_run_invalid(tick, real_time):
-    """By as much as chrony corrects. From Linux 7.1 on, the timer device of most x86 machines follows the clock."""
+    """chrony corrects by up to this much. From Linux 7.1 on, the timer device of most x86 machines follows the clock."""
     words = "--method nanosleep --period 1000 --json".split()
-    before = exchange_tick(tick)
+    before = set_adjtimex_tick(tick)
     try:
         result = json_of(run("timer", *words))
     finally:
-        exchange_tick(before)
+        set_adjtimex_tick(before)
     ppm = result["evidence"]["counts"]["clock_ppm"]
     assert ppm == pytest.approx(100 * (tick - 10000), rel=0.02)
     if tuple(map(int, os.uname().release.split(".")[:2])) < (7, 1):

@@ -672,7 +672,7 @@ def test_a_block_that_nobody_touches_has_no_throughput(two_cpus):
 
 
 @pytest.mark.slow
-def test_the_timers_of_paced_tcp_are_its_own(root):
+def test_timers_of_bbr_do_not_count_as_other_interrupts(root):
     """BBR waits between the packets of a long message."""
     file = Path("/proc/sys/net/ipv4/tcp_congestion_control")
     if "bbr" not in file.with_name("tcp_available_congestion_control").read_text().split():

@@ -541,9 +541,7 @@ def test_some_defaults_follow_from_the_configuration(captured, key, file, one, t
     # With another value than never, the memory is not the machine's: lxcfs shows that of a container.
     [(2, 0, []), (0, 1, []), (1, 0, ["huge-pages"])],
 )
-def test_little_memory_turns_huge_pages_off_and_lxcfs_can_show_too_little(
-    captured, seen, other, refused
-):
+def test_huge_pages_off_is_a_default_with_little_memory(captured, seen, other, refused):
     file = "sys/kernel/mm/transparent_hugepage/enabled"
     little: Files = {"proc/meminfo": "MemTotal: 430000 kB", file: CHOICES[seen]}
     config = "CONFIG_TRANSPARENT_HUGEPAGE_ALWAYS=y"
@@ -919,7 +917,7 @@ ROOT = Path(__file__).parents[2]
         ("memory-profiling", PROFILING, "0", "1", (1, 1)),
     ],
 )
-def test_what_somebody_sets_in_files_is_a_condition(captured, key, file, one, two, refused):
+def test_a_changed_value_of_a_file_is_a_condition(captured, key, file, one, two, refused):
     patterns = re.findall(r'^\t"/(.+)",$', (ROOT / "lib/machine/environment.c").read_text(), re.M)
     assert any(PurePath(file).match(pattern) for pattern in patterns)
     for kernel, is_refused in zip(("6.1", "6.12"), refused):

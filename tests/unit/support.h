@@ -65,15 +65,14 @@ char *test_stderr_end(void);
 			fail_msg("'%s' is not in: %s", part, text);                                \
 	} while (0)
 #define assert_lacks(text, part) assert_null(strstr(text, part))
-/* For expressions about time: other work on the machine can spoil a try, and an error spoils all.
- */
+/* For checks of times. Other work can fail one try; an error in the code fails all. */
 #define assert_true_in_five_tries(expression)                                                      \
 	do {                                                                                       \
 		bool is_true = false;                                                              \
 		for (int i = 0; i < 5 && !is_true; i++)                                            \
 			is_true = (expression);                                                    \
 		if (!is_true)                                                                      \
-			fail_msg("in five tries not true: %s", #expression);                       \
+			fail_msg("false in all five tries: %s", #expression);                      \
 	} while (0)
 /* One whole line, not longer than a reader bears, beginning "test: ". */
 void assert_one_line(const char *text);

@@ -221,9 +221,11 @@ TEST(a_clock_that_a_program_corrects_moves_timers)
 	} cases[] = {
 		{ 0, KLAT_OK, "" },
 		{ -199, KLAT_OK, "" }, /* can be the quartz */
-		{ 202, KLAT_DISTURBED, "by +202 ppm (adjtimex), which is 5 % of the median" },
-		{ -390, KLAT_DISTURBED, "by -390 ppm (adjtimex), which is 10 % of" },
-		{ 410, KLAT_INVALID, "by +410 ppm (adjtimex), which is 10 % of" },
+		{ 202, KLAT_DISTURBED,
+		  "by +202 ppm (adjtimex): this moves the expiry by 5.1 % of" },
+		{ -390, KLAT_DISTURBED,
+		  "by -390 ppm (adjtimex): this moves the expiry by 9.8 % of" },
+		{ 412, KLAT_INVALID, "by +412 ppm (adjtimex): this moves the expiry by 10.3 % of" },
 	};
 
 	if (klat_timer_follows_clock())

@@ -108,7 +108,7 @@ TEST(a_task_that_becomes_a_neighbour_did_not_run_its_whole_life_since_then)
 	task = start(true);
 	assert_true(runs(&task));
 	klat_neighbours_take(neighbours, run);
-	usleep(50000); /* now it can be younger than the call before, by its CPU time */
+	usleep(50000); /* longer than its CPU time, which then does not show its age */
 	if (!is_made_fifo(task.pid)) {
 		end(&task);
 		skip();

@@ -28,7 +28,7 @@ from klat.compare.environment_conditions import (
     WORDS,
     Rule,
     Values,
-    effects_of,
+    explained_by,
     of_files,
     rule_of,
     uses_network,
@@ -305,7 +305,7 @@ def disagreements(base: Sequence[Values], new: Sequence[Values]) -> list[Conditi
             disagreeing += filter(None, [_disagreement(key, name, sides, common)])
     if of_architecture := [c for c in disagreeing if c.key == "architecture"]:
         return of_architecture
-    effects = effects_of({condition.key for condition in disagreeing})
+    effects = explained_by({condition.key for condition in disagreeing})
     causes = (c for c in disagreeing if not {c.key, c.family} & effects)
     return sorted(causes, key=lambda condition: condition.key)
 

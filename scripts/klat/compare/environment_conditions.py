@@ -234,8 +234,8 @@ def uses_network(key: str, programs: Iterable[str]) -> bool:
     return "transport" in programs or (is_of_receiving and "network" in programs)
 
 
-def effects_of(keys: Set[str]) -> Set[str]:
-    """The keys that can differ because these do."""
+def explained_by(keys: Set[str]) -> Set[str]:
+    """The keys whose difference a difference in `keys` explains."""
     words = {key.removeprefix("cmdline.") for key in keys if key.startswith("cmdline.")}
     boost = {"highest-frequency"} if {"boost", "no-turbo"} & keys else set()
     of_words = (_EFFECTS.get(word, "").split() for word in words)

@@ -203,7 +203,7 @@ def may_be_of_firmware(values: Values) -> bool:
 
 
 def _frequencies(values: Values, key: str) -> set[str]:
-    """Of all CPUs. A text of several says of which CPUs each one is: "2000000 (CPU 0-3), 3000000"."""
+    """The frequencies of all CPUs. If they differ, the value has each with its CPUs: "2000000 (CPU 0-3), 3000000"."""
     return {text.partition(" ")[0] for text in value_of(values, key).split(", ") if text}
 
 

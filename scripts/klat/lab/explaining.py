@@ -350,8 +350,8 @@ def _find_runs(
 ) -> tuple[Stamps, list[list[Sample]]] | None:
     begins = [reading.sites.index(stamp.address) for stamp in subject.stamps if stamp.begins]
     ends = [reading.sites.index(stamp.address) for stamp in subject.stamps if not stamp.begins]
-    # A function can have several stamps. The right pair of stamps has all samples of the metric. If several pairs have
-    # them, the one whose samples have only one possible place each is taken.
+    # A function can have several stamps. The right pair of stamps has all samples of the metric. Of several such pairs,
+    # one whose samples have only one possible place each comes first, else the first pair.
     pairs = [(begins, ends), *(([begin], [end]) for begin in begins for end in ends)]
     match = None
     for mean_of in sorted({1, subject.bounds.mean_of}, reverse=True):

@@ -100,7 +100,7 @@ def other_work(sessions: Iterable[Session]) -> str:
         )
     if unknown > SHARE * runs or busy + error < -SHARE * time:
         return (
-            "other work on the CPUs under test is unknown: /proc/stat was absent, did not count, as in some"
-            " containers, or counted less time than the programs themselves ran; see klat doctor"
+            "other work on the CPUs under test is unknown: /proc/stat was absent, did not count (some"
+            " containers), or counted less time than the programs themselves ran; see klat doctor"
         )
     return ""
