@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 from pathlib import Path
+from typing import Any
 
 import harness
 import pytest
@@ -81,6 +82,19 @@ def test_short_calls_are_batched_where_the_counter_is_coarse(machine):
     assert f";batch={batch};" in json_of(command([*words, "--json"]))["parameters"]
 
 
+def session_on(machine: str, files: Path) -> dict[str, Any]:
+    """The session.json of a run to which the files in `files` are the machine's."""
+    program = ROOT / "build" / f"{machine}-static" / "bench/syscall/syscall"
+    emulator = [f"qemu-{machine}-static", "-L", files]
+    words = [program, "--policy", "other", "--quiet", "--iterations", "50"]
+    done = command([*emulator, *words, "--record", files / "record"])
+    # Page faults of the emulator make the run invalid. What it records of the machine is right.
+    assert done.status in (MEASURED, UNTRUSTED), str(done)
+    (session,) = files.rglob("session.json")  # the emulator may redirect the path
+    read: dict[str, Any] = json.loads(session.read_text())
+    return read
+
+
 def test_a_board_is_named_with_each_of_its_kinds_of_cores(machine, tmp_path):
     """Their /proc/cpuinfo has no model name."""
     big = "CPU implementer\t: 0x41\nCPU part\t: 0xd0b\n\n"
@@ -96,24 +110,12 @@ def test_a_board_is_named_with_each_of_its_kinds_of_cores(machine, tmp_path):
     (faked / "device-tree").mkdir(parents=True)
     (faked / "cpuinfo").write_text(cores[machine])
     (faked / "device-tree/model").write_bytes(b"A board\0")
-    path = ROOT / "build" / f"{machine}-static" / "bench/syscall/syscall"
-    words = [f"qemu-{machine}-static", "-L", faked.parent, path, "--policy", "other"]
-
-    def attempt() -> str:
-        shutil.rmtree(tmp_path / "record", ignore_errors=True)
-        done = command([*words, "--quiet", "--iterations", "50", "--record", tmp_path / "record"])
-        # Page faults of the emulator make the run invalid. The record is still right.
-        return "" if done.status in (MEASURED, UNTRUSTED) else str(done)
-
-    harness.until(attempt)
-    (session,) = tmp_path.rglob("session.json")  # the emulator may redirect the path
-    assert json.loads(session.read_text())["cpu_model"] == f"A board, {named[machine]}"
+    session = session_on(machine, faked.parent)
+    assert session["cpu_model"] == f"A board, {named[machine]}"
 
 
 @pytest.mark.parametrize("machine", ["aarch64"], indirect=True)
 def test_a_board_without_a_machine_id_is_identified_by_its_serial_number(machine, tmp_path):
-    program = ROOT / "build" / f"{machine}-static" / "bench/syscall/syscall"
-
     def identity(machine_id: str, serial_number: str) -> str | None:
         faked = tmp_path / f"{machine_id}-{serial_number}"
         for name, text in (
@@ -122,16 +124,8 @@ def test_a_board_without_a_machine_id_is_identified_by_its_serial_number(machine
         ):
             (faked / name).parent.mkdir(parents=True)
             (faked / name).write_text(text)
-        words = [f"qemu-{machine}-static", "-L", faked, program, "--policy", "other", "--quiet"]
-        harness.until(lambda: recorded([*words, "--iterations", "50"], faked / "record"))
-        (session,) = faked.rglob("session.json")
-        found: str | None = json.loads(session.read_text())["machine_id"]
-        return found
-
-    def recorded(words: list[object], directory: Path) -> str:
-        shutil.rmtree(directory, ignore_errors=True)
-        done = command([*words, "--record", directory])
-        return "" if done.status == MEASURED else str(done)
+        recorded: str | None = session_on(machine, faked)["machine_id"]
+        return recorded
 
     board, other = identity("", "10000000a"), identity("", "10000000b")
     assert board and other and board != other
