@@ -304,10 +304,9 @@ def _try_many(first: int, divisor: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", ["fixed", "fresh"])
-def test_many_changed_inputs_end_in_a_sentence_at_worst(seed):
-    """A failure prints the number of its input."""
-    _try_many(0 if seed == "fixed" else 10**6 * secrets.randbelow(10**6), 25)
+def test_many_changed_inputs_end_in_a_sentence_at_worst():
+    """Others each time. A failure prints the number of its input."""
+    _try_many(10**6 * secrets.randbelow(10**6), 25)
 
 
 @pytest.mark.long

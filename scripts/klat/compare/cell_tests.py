@@ -126,12 +126,13 @@ def _tests_of_cell(
         except NoLogarithm as error:
             yield _without_ratio(place, estimand, tested, str(error), options.rules)
             continue
-        test = Test(place, estimand, tested, sides, units.obstacle)
+        obstacle = units.obstacle_of(cell.benchmark)
+        test = Test(place, estimand, tested, sides, obstacle)
         if not has_figures:
             described = _without_figure(describe(*sides, options.rules), tested, base, new)
             test = replace(test, described=described)
         elif not tested:
-            described = describe(*sides, options.rules, units.obstacle)
+            described = describe(*sides, options.rules, obstacle)
             test = replace(test, described=described)
         elif units.over_boots:
             over_boots = _over_boots(base, new, estimand, units.over_boots, options.rules)

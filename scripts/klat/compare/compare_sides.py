@@ -180,6 +180,9 @@ def _match(sides: MachinePair, options: Options, caution: str) -> MatchedSides:
     units = side_units(base, new)
     refused, accepted = refusals.between(base, new, units, options.allow)
     pairs, uncompared, notes = matched_cells(base, new, units, options)
+    compared = {pair.keys[0][0] for pair in pairs}
+    warnings, obstacles = refusals.unusable(base, new, compared, options.rules.alpha)
+    units = replace(units, obstacles=obstacles)
     against = Against(
         base=_info(base),
         new=_info(new),
@@ -189,14 +192,9 @@ def _match(sides: MachinePair, options: Options, caution: str) -> MatchedSides:
         accepted=accepted,
         cautions=(
             *filter(None, [units.caution, caution]),
-            *cautions(
-                base,
-                new,
-                units.subject,
-                units.took_turns,
-                {pair.keys[0][0] for pair in pairs},
-                options.rules.alpha,
-            ),
+            *warnings,
+            *(obstacles.values() if options.limit else ()),
+            *cautions(base, new, units.subject, units.took_turns),
             *notes,
         ),
         differences=tuple(refusals.differences(base, new)),

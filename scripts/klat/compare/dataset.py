@@ -59,6 +59,7 @@ class CellRuns:
     statuses: Counter[str] = field(default_factory=Counter)
     reasons: Counter[str] = field(default_factory=Counter)  # of the runs that do not count
     units: dict[UnitKey, list[Run]] = field(default_factory=dict)
+    uncounted: list[Run] = field(default_factory=list)
     values: dict[tuple[str, str], dict[str, None]] = field(default_factory=dict)
 
     @cached_property
@@ -112,6 +113,7 @@ class CellRuns:
                 pair = source.pairing.of_order(row.order) if source.pairing else ""
                 self.units.setdefault((row.boot, pair), []).append(Run(row, source))
             else:
+                self.uncounted.append(Run(row, source))
                 self.reasons[row.reason or "no reason was recorded"] += 1
 
     def _complete(self, benchmark: str, params: str) -> None:

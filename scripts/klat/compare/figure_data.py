@@ -81,7 +81,7 @@ def _cell(pair: MatchedCell, cell: Cell, units: SideUnits, rules: Rules) -> Cell
     if cell.refused or not base.runs or not new.runs:
         return ""
     try:
-        shifts = tuple(_shifts(base, new, units, rules))
+        shifts = tuple(_shifts(base, new, units, units.obstacle_of(cell.benchmark), rules))
         return CellFigures(_side(base, units.base), _side(new, units.new), shifts)
     except SessionError as error:
         return str(error)
@@ -111,7 +111,9 @@ def _side(cell: CellRuns, units: Units) -> SideFigures:
     )
 
 
-def _shifts(base: CellRuns, new: CellRuns, units: SideUnits, rules: Rules) -> list[Shift]:
+def _shifts(
+    base: CellRuns, new: CellRuns, units: SideUnits, obstacle: str, rules: Rules
+) -> list[Shift]:
     base_quantiles, new_quantiles = _quantiles(base, units.base), _quantiles(new, units.new)
     shifts = []
     for share, of_base, of_new in zip(SHARES, base_quantiles, new_quantiles):
@@ -120,7 +122,7 @@ def _shifts(base: CellRuns, new: CellRuns, units: SideUnits, rules: Rules) -> li
             b = observe_values(new, units.new, of_new)
         except NoLogarithm:
             continue
-        judgement = describe(a, b, rules, units.obstacle)
+        judgement = describe(a, b, rules, obstacle)
         if judgement.ratio is not None:
             shifts.append(Shift(float(share), judgement.ratio, judgement.interval))
     return shifts

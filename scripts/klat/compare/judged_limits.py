@@ -31,7 +31,7 @@ def with_limits(
                 continue
             for side in (pair.base, pair.new):
                 if side.units and side not in above:
-                    above[side] = samples_above(side.runs, limit)
+                    above[side] = samples_above(side.runs, limit, side.uncounted)
             shares[pair] = _shares(pair, above, sides.units, rules)
     p = {pair: share.p for pair, share in shares.items() if share.p is not None}
     judgements, adjusted = judged(list(above.values()), limit, rules, list(p.values()))
@@ -83,8 +83,8 @@ def _shares(
     base_above, new_above = above[pair.base], above[pair.new]
     if not (base_above.observed.above or new_above.observed.above):
         return _Shares("neither side has a sample above the limit")
-    if units.obstacle:
-        return _Shares(units.obstacle)
+    if obstacle := units.obstacle_of(pair.keys[0][0]):
+        return _Shares(obstacle)
     in_pairs = bool(units.base.pairs)
 
     def units_counted(base_count: int, new_count: int) -> tuple[list[Unit], list[Unit]]:

@@ -258,9 +258,13 @@ def _judgement_of_side(
             return replace(draft, verdict=Verdict.EXCEEDED)
         return replace(draft, reason="no number of samples shows that none will ever be above")
     assert adjusted is not None
+    if adjusted <= rules.alpha and test[0] >= test[1]:
+        return replace(draft, verdict=Verdict.EXCEEDED)
+    if side.unusable > draft.runs:
+        why = f"{side.unusable:,} runs with samples above the limit do not count, and only {draft.runs:,} do"
+        return replace(draft, reason=why)
     if adjusted <= rules.alpha:
-        below = test[0] < test[1]
-        return replace(draft, verdict=Verdict.WITHIN if below else Verdict.EXCEEDED)
+        return replace(draft, verdict=Verdict.WITHIN)
     why = ""
     if min(test) <= rules.alpha:
         why = f"shown as a single test, but not after the correction for {family} tests"

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from klat.compare import way_split
 from klat.compare.comparison import LeftOutMachine, Options, Uncompared
@@ -271,7 +271,8 @@ def _left_out(base: Mapping[str, Dataset], new: Mapping[str, Dataset]) -> Iterat
 @dataclass(frozen=True)
 class SideUnits:
     """The units of both sides, and the subject of a verdict on them. `obstacle` says why the units do
-    not represent the subject. `declared` are the options under test."""
+    not represent the subject, and `obstacles` the same for one benchmark. `declared` are the options under test.
+    """
 
     base: Units
     new: Units
@@ -281,6 +282,10 @@ class SideUnits:
     took_turns: bool = False
     declared: Declared = frozenset()
     over_boots: Units | None = None  # if blocks are of several boots
+    obstacles: Mapping[str, str] = field(default_factory=dict)
+
+    def obstacle_of(self, benchmark: str) -> str:
+        return self.obstacle or self.obstacles.get(benchmark, "")
 
 
 def side_units(base: Dataset, new: Dataset) -> SideUnits:

@@ -131,15 +131,11 @@ _TIMED = ("hardware", "virtual")
 _UNUSABLE = ("invalid", "error")
 
 
-def cautions(
-    base: Dataset, new: Dataset, subject: str, took_turns: bool, compared: Set[str], alpha: float
-) -> Iterator[str]:
-    """`compared` are the benchmarks that have a verdict."""
+def cautions(base: Dataset, new: Dataset, subject: str, took_turns: bool) -> Iterator[str]:
     if subject == "kernel":
         yield from _kernels(base, new)
     if subject == "kernel" and not took_turns:
         yield from _one_after_the_other(base, new)
-    yield from _unusable(base, new, compared, alpha)
     for name, side in zip(_NAMES, (base, new)):
         if disturbance := other_work(side.sessions):
             yield f"{name}: {disturbance}"
@@ -279,8 +275,14 @@ def _one_after_the_other(base: Dataset, new: Dataset) -> Iterator[str]:
             )
 
 
-def _unusable(base: Dataset, new: Dataset, compared: Set[str], alpha: float) -> Iterator[str]:
-    """A warning where one side has more unusable runs, in more than one boot."""
+def unusable(
+    base: Dataset, new: Dataset, compared: Set[str], alpha: float
+) -> tuple[list[str], dict[str, str]]:
+    """Of the benchmarks `compared`, those of which one side has more unusable runs, in more than one boot: warnings, and
+    where most runs of that side are unusable, why the others do not represent it. A median stays near the usable runs
+    only if at least half of the runs are usable (its breakdown point: Hampel, 1971).
+    """
+    warnings, obstacles = [], {}
     sides = [_by_boot(side) for side in (base, new)]
     shared = sorted(compared & sides[0].keys() & sides[1].keys())
     for benchmark in shared:
@@ -292,10 +294,13 @@ def _unusable(base: Dataset, new: Dataset, compared: Set[str], alpha: float) -> 
         still = worse == int(y * n > x * m)
         if still and fisher(x, n, y, m) <= alpha / len(shared):
             counts = [f"{bad:,} of {n:,} in {name}" for (bad, n), name in zip(sums, _NAMES)]
-            yield (
-                f"invalid or failed runs of {benchmark}: {' and '.join(counts)}, beyond chance; find"
-                " out why before you trust its verdicts"
-            )
+            runs = f"invalid or failed runs of {benchmark}: {' and '.join(counts)}, beyond chance"
+            bad, n = sums[worse]
+            if 2 * bad > n:
+                obstacles[benchmark] = f"{runs}, so those that count may be unlike the others"
+            else:
+                warnings.append(f"{runs}; find out why before you trust its verdicts")
+    return warnings, obstacles
 
 
 Counts = tuple[int, int]  # unusable runs, and all
