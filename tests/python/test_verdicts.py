@@ -251,3 +251,18 @@ def test_a_test_without_boots_is_not_in_the_family():
     pairs = [(side(1), side(2)), (side(3, 1), side(4, 1))]
     alone, among = judge(pairs[:1], RULES), judge(pairs, RULES)
     assert alone[0].p_adjusted == among[0].p_adjusted
+
+
+@pytest.mark.parametrize("r", [0.0, 0.6, 0.9])
+def test_the_interval_within_a_boot_covers_the_ratio_also_if_its_runs_depend_on_each_other(r):
+    draw = np.random.default_rng(6)
+
+    def boot() -> Observed:
+        logs = draw.normal(size=240) / 100
+        for i in range(1, len(logs)):
+            logs[i] += r * logs[i - 1]
+        return Observed((Unit("boot", tuple(logs[-40:])),))
+
+    intervals = [describe(boot(), boot(), RULES).interval for _ in range(400)]
+    # Nominal 380.
+    assert sum(low <= 1 <= high for low, high in filter(None, intervals)) >= 366

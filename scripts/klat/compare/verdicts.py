@@ -24,8 +24,8 @@ from klat.stats.means import (
     paired,
     welch,
 )
-from klat.stats.hierarchy import Level, branch_means, mean, variance, variance_components
-from klat.stats.descriptive import lag1_autocorrelation
+from klat.stats.hierarchy import Level, branch_means, mean, variance_components
+from klat.stats.descriptive import effective_size, squared_error
 
 Interval = tuple[float, float]
 
@@ -353,8 +353,7 @@ def _within_units(
 def _run_level(side: Observed) -> tuple[float, float] | None:
     """Squared error and degrees of freedom of the mean of these units, from runs alone.
 
-    Consecutive runs of a boot are correlated, so the effective number of runs is used, for a
-    first-order autoregression. A negative correlation counts as none.
+    Consecutive runs of a boot are correlated, so the effective number of runs is used.
     """
     import numpy as np
 
@@ -363,9 +362,8 @@ def _run_level(side: Observed) -> tuple[float, float] | None:
         n = len(unit.logs)
         if n < 2:
             return None
-        r = max(0.0, lag1_autocorrelation(np.array(unit.logs))) if n > 4 else 0.0
-        effective = max(2.0, n * (1 - r) / (1 + r))
-        share = variance(unit.logs) / effective
+        effective = max(2.0, effective_size(np.array(unit.logs))) if n > 4 else n
+        share = squared_error(unit.logs, effective)
         square += share / len(side.units) ** 2
         freedom.append(effective - 1)
     return square, sum(freedom)
