@@ -1,12 +1,18 @@
 """The background load of `klat run`."""
 
+import ctypes
 import json
+import os
+import resource
 import shlex
 import signal
+import sys
+from collections.abc import Callable
 
 import fakes
 import pytest
 from klat.base.errors import worst
+from klat.machine import kernel_files
 
 from fakes import SLOW, Klat, is_running, read_number, recorded_orders, stop_within, wait_for, klat
 
@@ -32,6 +38,53 @@ def test_a_load_runs_beside_the_session_and_ends_with_it(klat):
     assert all("--under-load" in words for words in klat.starts())
     klat("run", "pipes", "--runs", "1", status=0)
     assert "--under-load" not in klat.starts()[-1]
+
+
+def state_of_load(klat: Klat, inherits: Callable[[], object]) -> tuple[str, str, str, set[int]]:
+    """Timer slack, nice value, policy and CPUs of a load when klat `inherits` others."""
+    load = "cat /proc/$$/timerslack_ns /proc/$$/stat /proc/$$/status >state; exec sleep 60"
+    words = (sys.executable, fakes.KLAT, "run", "pipes", "--runs", "1", "--load", load)
+    done = klat.run(*words, preexec_fn=inherits)
+    assert done.returncode == 0, done.stderr
+    slack, stat, *status = (klat.directory / "state").read_text().splitlines()
+    fields = stat.rpartition(")")[2].split()
+    (cpus,) = (line.split()[1] for line in status if line.startswith("Cpus_allowed_list:"))
+    return slack, fields[16], fields[38], set(kernel_files.cpu_list(cpus))
+
+
+def test_a_load_inherits_no_scheduling_from_klat(klat):
+    is_root = os.geteuid() == 0  # another user may not leave SCHED_IDLE or a nice value
+
+    def inherits() -> None:
+        os.setpriority(os.PRIO_PROCESS, 0, 5 if is_root else 0)
+        os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])
+        ctypes.CDLL(None).prctl(29, 1)  # PR_SET_TIMERSLACK
+        os.sched_setscheduler(0, os.SCHED_IDLE if is_root else os.SCHED_BATCH, os.sched_param(0))
+
+    ordinary = ("50000", "0", str(os.SCHED_OTHER), os.sched_getaffinity(0))
+    assert state_of_load(klat, inherits) == ordinary
+
+
+@pytest.mark.parametrize(
+    ("inherits", "said"),
+    [
+        (lambda: os.nice(5), "a load must have nice 0 and all CPUs: Permission denied"),
+        (
+            lambda: os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0)),
+            "cannot leave the inherited scheduling policy",
+        ),
+    ],
+)
+def test_a_load_that_cannot_be_ordinary_is_refused(klat, inherits, said):
+    def without_right() -> None:
+        inherits()
+        ctypes.CDLL(None).prctl(24, 23, 0, 0, 0)  # PR_CAPBSET_DROP, CAP_SYS_NICE
+        resource.setrlimit(resource.RLIMIT_NICE, (0, 0))
+
+    words = (sys.executable, fakes.KLAT, "run", "pipes", "--runs", "1", "--load", "sleep 60")
+    done = klat.run(*words, preexec_fn=without_right)
+    assert done.returncode == 2 and said in done.stderr, done.stderr
+    assert not klat.starts() and not list((klat.directory / "results").iterdir())
 
 
 def test_a_load_ends_when_the_session_is_stopped_and_returns_when_it_is_resumed(klat):

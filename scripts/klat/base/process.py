@@ -75,8 +75,23 @@ class Signals:
             self.wait(left)
 
 
+def _leave_policy() -> None:
+    """Put klat under SCHED_OTHER, and so all that it starts: under SCHED_IDLE, a load would not get the CPU when
+    a program runs. KlatError if that is refused."""
+    policy = os.sched_getscheduler(0)
+    ordinary = os.SCHED_OTHER | policy & os.SCHED_RESET_ON_FORK
+    if policy == ordinary:  # a seccomp filter may refuse even this one
+        return
+    try:
+        os.sched_setscheduler(0, ordinary, os.sched_param(0))
+    except OSError as error:
+        raise KlatError(
+            f"cannot leave the inherited scheduling policy: {error.strerror}; start klat under SCHED_OTHER"
+        ) from error
+
+
 class Process:
-    """A child in its own process group, so that klat can end its children as well."""
+    """A child in its own process group, so that klat can end its children as well. It starts under SCHED_OTHER."""
 
     def __init__(
         self,
@@ -88,6 +103,7 @@ class Process:
     ) -> None:
         """Standard input and standard error are /dev/null unless a descriptor is given. Standard
         output is always /dev/null."""
+        _leave_policy()
         try:
             null = os.open(os.devnull, os.O_RDWR)
         except OSError as error:

@@ -3,6 +3,7 @@ restore command, however the session ends."""
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
 import shlex
@@ -17,6 +18,7 @@ from klat.base import files, programs
 from klat.base.bounded_read import open_to_read
 from klat.base.errors import KlatError, SessionError, did_you_mean
 from klat.base.process import Process, Signals, Stopped, answer, ending
+from klat.machine import kernel_files
 from klat.record import session_directory
 
 IDLE = "none"  # the name of no load
@@ -89,19 +91,48 @@ class Guard:
         os.close(self._lifeline)
 
 
+_BEGIN = 'read -r _ && exec "$@" </dev/null'  # when klat has set the state of this process
+_PR_SET_TIMERSLACK, _TIMER_SLACK_NS = 29, 50_000  # the kernel's default
+_MOST_CPUS = 8192
+
+
+def _set_ordinary(pid: int) -> None:
+    """Give a process nice 0, and all CPUs of its cpuset that are not isolated, whatever klat has. KlatError if that
+    is refused."""
+    isolated = kernel_files.cpu_list(kernel_files.text(Path("/sys/devices/system/cpu/isolated")))
+    try:
+        if os.getpriority(os.PRIO_PROCESS, pid):
+            os.setpriority(os.PRIO_PROCESS, pid, 0)
+        os.sched_setaffinity(pid, range(_MOST_CPUS))
+        if cpus := os.sched_getaffinity(pid).difference(isolated):
+            os.sched_setaffinity(pid, cpus)
+    except OSError as error:
+        raise KlatError(
+            f"a load must have nice 0 and all CPUs: {error.strerror}; start klat with nice 0"
+        ) from error
+
+
 class Load:
-    """A background load: one of klat's by its name, or a command for /bin/sh. Its standard error goes to load.log."""
+    """A background load: one of klat's by its name, or a command for /bin/sh. Its standard error goes to load.log.
+    It starts under SCHED_OTHER with nice 0, the default timer slack and all CPUs: nothing records klat's own.
+    """
 
     def __init__(self, command: str, session: Path, signals: Signals) -> None:
         self._command = command
         self._signals = signals
         self._log = session / session_directory.LOAD_LOG
         descriptor = files.append(self._log)
+        reader, writer = os.pipe()
         try:
-            self._process = Process(words(command), stderr=descriptor)
+            waits = [_SHELL, "-c", _BEGIN, "sh", *words(command)]
+            ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, _TIMER_SLACK_NS)
+            self._process = Process(waits, stdin=reader, stderr=descriptor)
+            _set_ordinary(self._process.pid)
             self._guard = Guard(self._process.pid)
+            os.write(writer, b"\n")
         finally:
-            os.close(descriptor)
+            for end in (descriptor, reader, writer):
+                os.close(end)
 
     def settle(self) -> None:
         """Wait until the load is at work. KlatError if it has ended."""
