@@ -229,6 +229,13 @@ def test_a_machine_that_cannot_do_it_is_refused_before_anything(klat, tmp_path):
     assert not klat.state.exists()
 
 
+def test_options_that_a_program_refuses_are_not_planned(klat):
+    words = ("plan", *STOCK, *RT, *BOOTS, "pipes", "--cpus")
+    assert "takes 2 CPUs; --cpus names 1" in klat(*words, "1", status=2)
+    assert not klat.state.exists()
+    klat(*words, "4000,4001")  # a kernel can bring CPUs
+
+
 def test_all_but_kernels_and_status_need_root(klat, monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     for action in ("check", "start", "pause", "resume", "abort", "proceed"):

@@ -155,6 +155,13 @@ def test_an_option_that_a_program_refuses_stops_at_once_and_leaves_nothing(klat)
     assert list((klat.directory / "results").iterdir()) == []
 
 
+@pytest.mark.parametrize("command", [("run",), ("ab", "--a", "a", "--b", "b")], ids=" ".join)
+def test_options_are_checked_before_the_first_run(klat, command):
+    words = ("pipes", "timer", "--option", "timer.bogus=1")
+    assert "timer: unknown option '--bogus=1'" in klat.refused(*command, *words)
+    assert not (klat.directory / "results").exists()
+
+
 def test_a_parameter_set_that_cannot_work_stops_a_session_in_which_others_do(klat):
     done = klat("run", "pipes", "--runs", "50", "--sweep", "pipes.behave=ok,fail", "--seed", "4")
     assert Counter("--behave=fail" in words for words in klat.starts())[True] == 3

@@ -139,6 +139,7 @@ def _plan(arguments: argparse.Namespace) -> int:
     benchmarks = choices.benchmarks(_session_options.named(arguments), arguments.profile)
     check_code(benchmarks, loader.tools)
     sets = _session_options.parameter_sets(arguments, benchmarks, profile=arguments.profile)
+    choices.check_options(sets, later=True)
     profile = PROFILES[arguments.profile] if arguments.profile else None
     loads = choices.loads_of(arguments.load, arguments.profile)
     for load in loads:

@@ -161,6 +161,8 @@ def _begin(arguments: argparse.Namespace) -> int:
     ]
     if len(sets[0]) != len(sets[1]):
         raise KlatError("--a-option and --b-option leave the settings different numbers of runs")
+    for side in sets:
+        choices.check_options(side, later=arguments.a_setup is not None)
     runs = 5 if arguments.runs_per_block is None else arguments.runs_per_block
     plans = plan_csv.take_turns(sets, blocks, runs, seed)
     texts = [[option.text() for option in options] for options in side_options]

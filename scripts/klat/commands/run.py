@@ -168,6 +168,7 @@ def _begin(arguments: argparse.Namespace) -> int:
     seed = _session_options.seed(arguments)
     common = _session_options.common(arguments)
     sets = _session_options.parameter_sets(arguments, benchmarks, profile=profile)
+    choices.check_options(sets)
     benchmarks = list(dict.fromkeys(benchmark for benchmark, _ in sets))
     unexplained: list[str] = []
     if arguments.explain_above:

@@ -7,12 +7,14 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from klat.base import programs
-from klat.base.errors import KlatError, SKIPPED
+from klat.base.errors import KlatError, SKIPPED, USAGE
 from klat.record import plan_csv, profiles
 from klat.record.plan_csv import ProgramOption
 from klat.record.profiles import PROFILES
 from klat.report.text.columns import wrapped
 from klat.running import loads
+
+_MOST_CPUS = 8192  # of the kernel
 
 
 def benchmarks(named: list[str], profile: str | None = None) -> list[str]:
@@ -59,6 +61,16 @@ def parameter_sets(
     one_cpu = (guest_cpus or len(os.sched_getaffinity(0))) == 1
     variants = _variants(profile, benchmarks, cpus, cpus is None and one_cpu)
     return plan_csv.parameter_sets(benchmarks, common, options, sweeps, variants)
+
+
+def check_options(sets: Sequence[tuple[str, tuple[str, ...]]], later: bool = False) -> None:
+    """KlatError if a program refuses its options: a shuffled plan would come to them late. `later`: a set-up or a
+    boot comes before the first run, and may bring CPUs that are not there now."""
+    for name, words in sets:
+        path, cpus = programs.require(name), _MOST_CPUS if later else None
+        status, message = programs.check_options(path, words, "virtual", cpus)
+        if status == USAGE:
+            raise KlatError(message)
 
 
 def _variants(

@@ -93,7 +93,7 @@ class Guard:
 
 _BEGIN = 'read -r _ && exec "$@" </dev/null'  # when klat has set the state of this process
 _PR_SET_TIMERSLACK, _TIMER_SLACK_NS = 29, 50_000  # the kernel's default
-_MOST_CPUS = 8192
+_MOST_CPUS = 8192  # of the kernel
 
 
 def _set_ordinary(pid: int) -> None:
