@@ -16,6 +16,9 @@ LONG = _types.checked(partial(_types.long_time, most_s=86_400))
     [
         (SHORT, "4.35us", 4350),
         (SHORT, "10s", 10**10),
+        (SHORT, "100\N{MICRO SIGN}s", 100_000),
+        (_types.limit, "50\N{MICRO SIGN}s", ("50us", 50_000.0, True)),
+        (_types.limit, "50\N{GREEK SMALL LETTER MU}s", ("50us", 50_000.0, True)),
         (LONG, "1.5h", 5400),
         (_types.share, "5%", 0.05),
         (_types.margin, "0", 0.0),

@@ -10,6 +10,7 @@ from fractions import Fraction
 from typing import Any
 
 _UNITS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9}
+_MICRO = str.maketrans("\N{MICRO SIGN}\N{GREEK SMALL LETTER MU}", "uu")
 _LONG_UNITS = {"s": 1, "min": 60, "h": 3600, "d": 86_400}
 
 
@@ -83,6 +84,7 @@ def long_time(text: str, most_s: int) -> int:
 
 def limit(text: str) -> tuple[str, float, bool]:
     """The text, its value in ns or as a bare number, and whether a unit was given."""
+    text = text.translate(_MICRO)
     bare = _time(f"{text}ns", {"ns": 1})
     value = _time(text, _UNITS) if bare is None else bare
     if value is None:
@@ -97,7 +99,8 @@ def limit(text: str) -> tuple[str, float, bool]:
 
 def _time(text: str, units: dict[str, int]) -> Fraction | None:
     """A time as a multiple of the unit with factor 1, exactly; None for another text."""
-    match = re.fullmatch(rf"([0-9]{{1,15}}(?:\.[0-9]{{1,9}})?)({'|'.join(units)})", text, re.ASCII)
+    pattern = rf"([0-9]{{1,15}}(?:\.[0-9]{{1,9}})?)({'|'.join(units)})"
+    match = re.fullmatch(pattern, text.translate(_MICRO), re.ASCII)
     return Fraction(match[1]) * units[match[2]] if match else None
 
 
