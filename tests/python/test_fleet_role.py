@@ -68,6 +68,23 @@ def test_the_syntax_is_ansibles():
     assert done.returncode == 0, done.stderr
 
 
+REQUIREMENTS = """\
+- hosts: all
+  connection: local
+  gather_facts: false
+  tasks:
+    - ansible.builtin.include_role: {name: klat_campaign, tasks_from: requirements.yml}
+"""
+WITHOUT_SYSTEMD = ["unshare", "-m", "sh", "-c", 'mount -t tmpfs none /run && exec "$@"', "sh"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, as the role does")
+def test_only_a_campaign_needs_systemd(tmp_path):
+    words = {"klat_architecture": os.uname().machine}
+    done = play(tmp_path, REQUIREMENTS, *WITHOUT_SYSTEMD, **words)
+    assert done.returncode == 0, done
+
+
 def test_reboots_are_no_end(monkeypatch):
     """The last is the reboot into the default kernel."""
     killed = (137, "", "Terminated")
@@ -157,11 +174,13 @@ def test_an_archive_is_refused_by_its_size_before_it_is_fetched(tmp_path, most, 
     assert (tmp_path / "record").exists() is (most > 1)
 
 
-def play(tmp_path: Path, book: str, **variables: object) -> subprocess.CompletedProcess[str]:
+def play(
+    tmp_path: Path, book: str, *prefix: str, **variables: object
+) -> subprocess.CompletedProcess[str]:
     (tmp_path / "book.yml").write_text(book)
     words = ("ansible-playbook", "-i", "m1,", "-e", json.dumps(variables, default=str), "book.yml")
     settings = {"ANSIBLE_ROLES_PATH": str(ROLE.parent), "HOME": str(tmp_path)}
-    return made_tools.run(*words, cwd=tmp_path, env=os.environ | settings, seconds=120)
+    return made_tools.run(*prefix, *words, cwd=tmp_path, env=os.environ | settings, seconds=120)
 
 
 def take_in(
