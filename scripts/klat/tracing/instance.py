@@ -6,6 +6,7 @@ import errno
 import os
 import platform
 import re
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -35,6 +36,7 @@ _OFF = frozenset(
 )
 # The group of the events for interrupt vectors. klat takes those with an entry and an exit.
 _VECTORS = "irq_vectors"
+_IN_USE_S = 1.0
 
 
 def tracefs() -> Path:
@@ -142,17 +144,24 @@ def _write(file: Path, text: str) -> None:
 
 
 def _remove(instance: Path) -> None:
-    try:
-        instance.rmdir()
-    except FileNotFoundError:
-        pass
-    except OSError as error:
-        if error.errno == errno.EBUSY:
+    """A run on this machine, of klat or of its programs, opens a file of each instance for a moment."""
+    deadline = time.monotonic() + _IN_USE_S
+    while True:
+        try:
+            instance.rmdir()
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            if error.errno != errno.EBUSY:
+                raise
+            if time.monotonic() < deadline:
+                time.sleep(0.01)
+                continue
             raise KlatError(
                 f"{instance} is still in use; end the program that reads it, then: rmdir {instance}",
                 status=1,
             ) from None
-        raise
+        return
 
 
 def remove_stale(instances: Path) -> None:
