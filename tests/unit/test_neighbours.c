@@ -30,9 +30,18 @@ static void obey(int orders, int reports)
 	_exit(0);
 }
 
+/* Above the programs of other tests, which would be neighbours of the run, too. */
+enum { PRIORITY = 99 };
+
+void set_up(void)
+{
+	klat_for_each_worker(worker, run)
+		worker->priority = PRIORITY;
+}
+
 static bool is_made_fifo(pid_t pid)
 {
-	const struct sched_param priority = { 60 };
+	const struct sched_param priority = { PRIORITY };
 
 	return !sched_setscheduler(pid, SCHED_FIFO, &priority);
 }
