@@ -7,7 +7,7 @@ from pathlib import Path
 
 import harness
 import pytest
-from harness import MEASURED, PROGRAMS, ROOT, command, json_of
+from harness import MEASURED, PROGRAMS, ROOT, UNTRUSTED, command, json_of
 from source_copies import copy_tree, files_below, make
 
 from klat.lab import elf
@@ -163,13 +163,9 @@ def test_packages_for_another_architecture(machine, name, packages, tmp_path):
     emulator = [f"qemu-{machine}-static", "-L", sysroot]
     pipes = tmp_path / "usr/libexec/klat/pipes"
     assert command([*emulator, pipes, "--version"]).out.startswith("pipes (klat ")
-    words = [*emulator, pipes, "--policy", "other", "--iterations", "50", "--json"]
-
-    def attempt() -> str:
-        done = command(words)
-        return "" if done.status == MEASURED and json_of(done)["mode"] == "emulated" else str(done)
-
-    harness.until(attempt)
+    done = command([*emulator, pipes, "--policy", "other", "--iterations", "50", "--json"])
+    # Page faults of the emulator can make the run invalid.
+    assert done.status in (MEASURED, UNTRUSTED) and json_of(done)["mode"] == "emulated", str(done)
 
 
 @pytest.mark.long
