@@ -30,6 +30,6 @@ def test_a_lock_that_is_freed_before_anybody_waits_is_seen(primitive, two_cpus, 
 
     def attempt() -> str:
         waited, _ = contended(primitive, 10, "--plant", "late")
-        return "" if waited < 2 else f"{found} of 10 seen as waited for"
+        return "" if waited < 2 else f"{waited} of 10 seen as waited for"
 
     until(attempt)
