@@ -9,7 +9,7 @@ from harness import MEASURED, UNTRUSTED, USAGE, command
 KLAT = harness.ROOT / "klat"
 LIMIT_SECONDS = 60
 
-# Fills the disk once two segments are on it.
+# Fills the disk once two segments are on it. A load, because interrupts of other work then make no segment invalid.
 FULL_DISK = """
 mount -t tmpfs -o size=2m klat "$1" || exit 4
 klat=$2
@@ -17,7 +17,7 @@ klat=$2
     until [ "$(cat "$1"/x/*/runs.csv 2>/dev/null | wc -l)" -ge 3 ]; do sleep 0.1; done
     cat /dev/zero >"$1/filling" 2>/dev/null
 ) &
-"$klat" soak timer --for 50s --segment 1s --limit 1s --label x --output "$1"
+"$klat" soak timer --for 50s --segment 1s --limit 1s --label x --load "sleep 99" --output "$1"
 status=$?
 rm "$1/filling"
 "$klat" summary --verify "$1" || exit 9
