@@ -283,14 +283,15 @@ def test_a_message_that_udp_loses_is_counted_and_sent_again(wait, tmp_path):
         counted = found["evidence"]["counts"]
         again = 20 * session.info["tsc"]["khz"]
         late = [sample for sample in session.samples(session.rows[0]) if sample >= again]
-        # A message may be lost more than once.
-        assert counted["lost"] / 2 <= len(late) <= counted["lost"]
         assert counted["dropped"] >= 10 and found["status"] != "ok"
         # Both sides wake at the same beat after a loss, and then need not sleep for the next try.
         assert "lost" in found["reason"] or "before it slept" in found["reason"]
         assert (counted["received"], counted["damaged"]) == (2 * counted["observed"], 0)
+        # A message may be lost more than once. Other work makes samples late, too.
+        right = counted["lost"] / 2 <= len(late) <= counted["lost"]
         # Each of one datagram: a loss for each that was left out, unless one was only late.
-        return "" if counted["lost"] == counted["dropped"] else str(counted)
+        right &= counted["lost"] == counted["dropped"]
+        return "" if right else f"{len(late)} late samples, {counted}"
 
     until(attempt)
 
@@ -625,10 +626,11 @@ def test_a_spinner_does_not_pause_where_a_message_may_be_due():
     with harness.Running("transport", *options, "--iterations", "100000") as running:
         (measured,) = harness.children(running.process.pid)
         responder = max(harness.children(measured))
-        before = voluntary_switches(responder)
+        begun, before = time.monotonic(), voluntary_switches(responder)
         time.sleep(1)
+        rests = voluntary_switches(responder) - before
         # The rests that both agree upon, every 47 ms; the pauses would come with each message.
-        assert voluntary_switches(responder) - before < 50
+        assert rests < 50 * (time.monotonic() - begun)
 
 
 def voluntary_switches(pid: int) -> int:
