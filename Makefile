@@ -250,6 +250,8 @@ $(BUILD)/unit/test_firmware: UNIT_FLAGS := -Wl,--wrap=fopen
 # Simulates another user who exchanges directories.
 $(BUILD)/unit/test_files: UNIT_FLAGS := -Wl,--wrap=mkdirat
 $(BUILD)/unit/test_topology: UNIT_FLAGS := -Wl,--wrap=klat_read_line,--wrap=glob,--wrap=access,--wrap=syscall
+# Simulates thermal throttling.
+$(BUILD)/unit/test_evidence: UNIT_FLAGS := -Wl,--wrap=klat_read_count
 
 # Copies of the programs without a build.mk. A test sets their mode.
 PLANTED := $(foreach f,$(FOLDERS),$(if $(wildcard $(f)/build.mk),,$(f)))

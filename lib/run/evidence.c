@@ -40,6 +40,25 @@ static void take_halt_poll(struct klat_snapshot *snapshot, const struct klat_run
 	}
 }
 
+/* CPUs of one core or package show the same counts. */
+static int64_t heat_of(const struct klat_run *run)
+{
+	static const char *const names[] = { "core", "package" };
+	int64_t sum = 0;
+
+	klat_for_each_cpu(cpu, run) {
+		for (size_t i = 0; i < KLAT_ARRAY_SIZE(names); i++) {
+			const int64_t count =
+				klat_read_count(klat_path("/sys/devices/system/cpu/cpu%d/"
+							  "thermal_throttle/%s_throttle_count",
+							  cpu, names[i]));
+
+			sum += count > 0 ? count : 0;
+		}
+	}
+	return sum;
+}
+
 /* An interruption between the readings adds its length, so take the narrowest of several. */
 static void take_clocks(struct klat_snapshot *snapshot)
 {
@@ -63,6 +82,7 @@ void klat_snapshot_take(struct klat_snapshot *snapshot, const struct klat_run *r
 	klat_interrupts_take(snapshot);
 	take_steal(snapshot);
 	snapshot->throttled = klat_cgroup_throttled();
+	snapshot->heat = heat_of(run);
 	/* An SMI stops all CPUs at once, so one CPU's count is enough. */
 	snapshot->smi = klat_arch_smi_count(run->cpus[0]);
 	klat_scheduler(snapshot->scheduler, sizeof(snapshot->scheduler));
@@ -232,6 +252,8 @@ static void judge_machine(struct klat_run *run)
 		klat_disturbed(run, "CPU time stolen by the hypervisor");
 	if (library->before.smi >= 0 && library->after.smi > library->before.smi)
 		klat_disturbed(run, "system-management interrupts");
+	if (library->after.heat > library->before.heat)
+		klat_disturbed(run, "heat slowed its CPUs (thermal throttling)");
 	if (strcmp(library->before.scheduler, library->after.scheduler))
 		klat_invalid(run, "the sched_ext scheduler changed from %s to %s",
 			     *library->before.scheduler ? library->before.scheduler : "none",

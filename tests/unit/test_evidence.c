@@ -164,6 +164,35 @@ TEST(other_interrupts_in_the_samples_disturb_a_run_without_a_load)
 	}
 }
 
+static int64_t throttles[2]; /* of cores, of packages */
+
+int64_t __real_klat_read_count(const char *path);
+int64_t __wrap_klat_read_count(const char *path)
+{
+	return strstr(path, "/core_throttle_count")      ? throttles[0]
+	       : strstr(path, "/package_throttle_count") ? throttles[1]
+							 : __real_klat_read_count(path);
+}
+
+TEST(thermal_throttling_disturbs_a_run)
+{
+	for (int i = 0; i < 2; i++) {
+		struct klat_library *library = run->library;
+
+		throttles[i] = -1; /* unknown */
+		klat_snapshot_take(&library->before, run);
+		library->after = library->before;
+		assert_judged(KLAT_OK, "");
+		throttles[i] = 1;
+		klat_snapshot_take(&library->after, run);
+		memcpy(library->after.irq, library->before.irq, sizeof(library->before.irq));
+		memcpy(library->after.steal, library->before.steal, sizeof(library->before.steal));
+		assert_judged(KLAT_DISTURBED, "thermal throttling");
+		assert_string_equal(run->outcome->reason,
+				    "heat slowed its CPUs (thermal throttling)");
+	}
+}
+
 static void sample_500_times(uint64_t ticks)
 {
 	uint64_t sorted[500];
