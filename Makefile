@@ -250,8 +250,9 @@ $(BUILD)/unit/test_firmware: UNIT_FLAGS := -Wl,--wrap=fopen
 # Simulates another user who exchanges directories.
 $(BUILD)/unit/test_files: UNIT_FLAGS := -Wl,--wrap=mkdirat
 $(BUILD)/unit/test_topology: UNIT_FLAGS := -Wl,--wrap=klat_read_line,--wrap=glob,--wrap=access,--wrap=syscall
-# Simulates thermal throttling.
+# Simulates thermal throttling, and core scheduling.
 $(BUILD)/unit/test_evidence: UNIT_FLAGS := -Wl,--wrap=klat_read_count
+$(BUILD)/unit/test_sharing: UNIT_FLAGS := -Wl,--wrap=prctl
 
 # Copies of the programs without a build.mk. A test sets their mode.
 PLANTED := $(foreach f,$(FOLDERS),$(if $(wildcard $(f)/build.mk),,$(f)))

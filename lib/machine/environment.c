@@ -60,6 +60,7 @@ static const char *const patterns[] = {
 	"/sys/class/dmi/id/product_name",
 	"/sys/class/dmi/id/sys_vendor",
 	"/sys/class/net/lo/queues/rx-0/rps_cpus",
+	"/sys/class/powercap/intel-rapl*/constraint_*_power_limit_uw",
 	"/sys/devices/cpu_*/cpus",
 	"/sys/devices/system/clocksource/clocksource0/available_clocksource",
 	"/sys/devices/system/clocksource/clocksource0/current_clocksource",

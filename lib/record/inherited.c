@@ -380,6 +380,7 @@ json_t *klat_inherited(void)
 	add_latency(object);
 	add_mtu(object);
 	klat_security_add(object);
+	klat_sharing_add(object);
 	for (size_t i = 0; i < KLAT_ARRAY_SIZE(variables); i++)
 		add(object, variables[i], "%s", getenv(variables[i]) ?: "none");
 	return object;

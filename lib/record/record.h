@@ -51,6 +51,11 @@ void klat_audit_describe(int netlink, char *text, size_t size);
 /* Adds the profile of a security module. `context` is the line of /proc/self/attr/current. The
  * function changes this text. */
 void klat_profile_add(json_t *object, char *context);
+/* sharing.c */
+/* Adds the group of resctrl and the cookie of core scheduling to the values of klat_inherited(). */
+void klat_sharing_add(json_t *object);
+/* Adds the group in the first line of the file `groups`, and what its schemata allow. */
+void klat_resctrl_add(json_t *object, const char *groups, const char *mount_point);
 /* append.c */
 #define KLAT_APPEND (O_RDWR | O_APPEND | O_CREAT)
 /* One write, then a sync. After a failure, on a full disk for example, the file is as before: it

@@ -394,3 +394,12 @@ def test_the_livepatches_of_the_kernel_are_recorded(patches, tmp_path, root):
     cover = ["unshare", "-m", "sh", "-c", 'mount --bind "$1" /sys/kernel && shift && exec "$@"']
     livepatch = recorded(tmp_path / "s", *cover, "sh", tmp_path / "kernel")["livepatch"]
     assert livepatch == (", ".join(patches) or "none")
+
+
+def test_the_power_limits_are_captured(tmp_path, root):
+    limit = "class/powercap/intel-rapl:0/constraint_0_power_limit_uw"
+    (tmp_path / limit).parent.mkdir(parents=True)
+    (tmp_path / limit).write_text("65000000\n")
+    cover = ["unshare", "-m", "sh", "-c", 'mount --bind "$1" /sys/class && shift && exec "$@"']
+    recorded(tmp_path / "s", *cover, "sh", tmp_path / "class")
+    assert (tmp_path / "s/environment/sys" / limit).read_text() == "65000000\n"

@@ -27,6 +27,8 @@ PROCESS = {
     "Speculation_Store_Bypass": "thread vulnerable",
     "cgroup_depth": "3",
     "dma_latency": "none",
+    "resctrl.L3": "0=fffff",
+    "core_scheduling": "none",
 }
 SPECULATION = "Speculation_Store_Bypass"
 FREE = {"Seccomp": "0", "Seccomp_filters": "0"}
@@ -51,6 +53,8 @@ UNLIKE: list[tuple[str, dict[str, Any]]] = [
     ("process.Seccomp_filters", {"inherited": PROCESS | {"Seccomp_filters": "2"}}),
     ("process.cgroup_depth", {"inherited": PROCESS | {"cgroup_depth": "6"}}),
     ("process.dma_latency", {"inherited": PROCESS | {"dma_latency": "2"}}),
+    ("process.resctrl.L3", {"inherited": PROCESS | {"resctrl.L3": "0=f"}}),
+    ("process.core_scheduling", {"inherited": PROCESS | {"core_scheduling": "cookie"}}),
     ("resume-latency", {"environment": RESUME}),
     ("libraries", {"libraries": {"pipes": "libslow.so 4567, libc.so.6 0123"}}),
 ]  # fmt: skip
@@ -123,6 +127,7 @@ def test_a_lowest_frequency_that_can_be_of_the_firmware_is_a_warning(side, klat)
         ({"inherited": {"cpu.weight": "none"}}, {"inherited": {"cpu.weight": "3"}}, False),
         ({"run": OTHER, "inherited": {"cpu.weight": "none"}}, {"run": OTHER, "inherited": {"cpu.weight": "3"}}, True),
         ({}, {"inherited": PROCESS | {"cgroup_depth": "6", "dma_latency": "0"}, "environment": RESUME}, False),
+        ({"inherited": {"nice": "0"}}, {"inherited": PROCESS | {"resctrl.L3": "0=f", "core_scheduling": "cookie"}}, False),
         ({"inherited": {"lo_mtu": "1500"}}, {"inherited": {"lo_mtu": "65536"}}, False),
         ({"inherited": {"cpu_cgroup_depth": "1"}}, {"inherited": {"cpu_cgroup_depth": "4"}}, False),
         ({"inherited": {"rt_cgroup_depth": "0"}}, {"inherited": {"rt_cgroup_depth": "4"}}, True),
@@ -137,7 +142,7 @@ def test_a_lowest_frequency_that_can_be_of_the_firmware_is_a_warning(side, klat)
         ({"environment": HUGE, "inherited": {"THP_enabled": "1"}}, {"inherited": {"THP_enabled": "0"}}, False),
         ({"environment": HUGE, "inherited": {"THP_enabled": "1"}}, {"environment": HUGE, "inherited": {"THP_enabled": "0"}}, True),
     ],
-    ids=["an earlier klat", "nice in real time", "nice", "weight in real time", "weight", "an earlier klat, deep and awake", "a device that pipes ignores", "levels that real time ignores", "levels of real time", "levels of real time, ordinary",
+    ids=["an earlier klat", "nice in real time", "nice", "weight in real time", "weight", "an earlier klat, deep and awake", "an earlier klat, with others' shares", "a device that pipes ignores", "levels that real time ignores", "levels of real time", "levels of real time, ordinary",
          "less strict than its own request", "stricter than its own request", "a kernel that mitigates each filter", "asked for", "the kernel's own",
          "livepatches of two kernels", "a livepatch of one kernel",
          "a kernel without huge pages", "huge pages disabled"],

@@ -279,6 +279,7 @@ PAGES = "proc/sys/vm/percpu_pagelist_high_fraction"
 TRACER = "proc/sys/kernel/stack_tracer_enabled"
 PERFORMANCE, BIAS = f"{CPU}/intel_pstate/max_perf_pct", f"{CPU}/cpu0/power/energy_perf_bias"
 PLATFORM, LRU = "sys/firmware/acpi/platform_profile", "sys/kernel/mm/lru_gen/enabled"
+POWER = "sys/class/powercap/intel-rapl:0/constraint_0_power_limit_uw"
 SHMEM = "sys/kernel/mm/transparent_hugepage/shmem_enabled"
 COST, LATENCY = "sys/kernel/debug/sched/migration_cost_ns", "proc/sys/kernel/sched_latency_ns"
 SCALED = {
@@ -333,6 +334,8 @@ SCALED = {
         ("performance-limit-max", PERFORMANCE, ("6.1", "100"), ("7.3", "50"), True),
         ("performance-limit-max", PERFORMANCE, ("7.3", "50"), ("7.3", None), False),
         ("energy-bias", BIAS, ("6.1", "6"), ("7.3", "15"), True),
+        ("power-limit", POWER, ("6.1", "95000000"), ("7.3", "65000000"), True),
+        ("power-limit", POWER, ("7.3", None), ("7.3", "65000000"), False),
         ("platform-profile", PLATFORM, ("6.1", "balanced"), ("7.3", "low-power"), True),
         ("platform-profile", PLATFORM, ("7.3", None), ("7.3", "low-power"), False),
         # The kernel's configuration chooses their defaults.
@@ -981,7 +984,10 @@ def test_the_default_send_buffer_depends_on_the_configuration(captured, fragment
         captured(
             "counted",
             kernel,
-            {"boot/config-x": f"{config}{count}\n", f"{NET}core/wmem_default": value},
+            {
+                "boot/config-x": f"{config}{count}\n",
+                f"{NET}core/wmem_default": value,
+            },
             programs={"transport": "0"},
         )
         for kernel, count, value in (("6.12", "17", "212992"), ("7.3", fragments, size))

@@ -123,6 +123,7 @@ _FILES = [
         ("tunable", rf"{_POLICIES}(ondemand|conservative|schedutil)/(.+)", Rule.DEBUG),
         ("uncore-max", rf"{_CPU}intel_uncore_frequency/[^/]+/max_freq_khz", Rule.SHARED),
         ("uncore-min", rf"{_CPU}intel_uncore_frequency/[^/]+/min_freq_khz", Rule.SHARED),
+        ("power-limit", r"sys/class/powercap/.+/constraint_\d+_power_limit_uw", Rule.SHARED),
         ("c1-demotion", rf"{_CPU}cpuidle/intel_c1_demotion", Rule.SHARED),
         ("lockdep", r"proc/sys/kernel/(lock_stat|prove_locking)", Rule.SHARED),
         ("memory-profiling", r"proc/sys/vm/mem_profiling", Rule.SHARED),
