@@ -404,6 +404,11 @@ MEMORY: Files = {"proc/meminfo": "MemTotal: 700000 kB"}  # 5,600,000 is 1/128 of
         (f"{NET}core/wmem_default", ("6.1", "212992"), ("7.3", "16384"), True),
         (f"{NET}core/high_order_alloc_disable", ("6.1", "0"), ("7.3", "1"), True),
         (f"{NET}ipv4/tcp_window_scaling", ("6.1", "1"), ("7.3", "0"), True),
+        (f"{NET}ipv4/tcp_notsent_lowat", ("6.1", "4294967295"), ("7.3", "131072"), True),
+        (f"{NET}ipv4/tcp_tso_win_divisor", ("6.1", "3"), ("7.3", "1"), True),
+        (f"{NET}ipv4/tcp_backlog_ack_defer", ("6.1", None), ("7.3", "1"), False),
+        (f"{NET}ipv4/tcp_backlog_ack_defer", ("6.1", None), ("7.3", "0"), True),
+        (f"{NET}core/max_skb_frags", ("6.1", "17"), ("7.3", "1"), True),
         (f"{NET}ipv4/tcp_congestion_control", ("6.1", "cubic"), ("7.3", "bbr"), True),
         (f"{NET}core/rps_sock_flow_entries", ("6.1", "0"), ("7.3", "32768"), True),
         (f"{NET}core/rps_sock_flow_entries", ("7.3", None), ("7.3", "32768"), False),
@@ -987,6 +992,7 @@ def test_the_default_send_buffer_depends_on_the_configuration(captured, fragment
             {
                 "boot/config-x": f"{config}{count}\n",
                 f"{NET}core/wmem_default": value,
+                f"{NET}core/max_skb_frags": count,
             },
             programs={"transport": "0"},
         )

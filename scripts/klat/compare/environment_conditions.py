@@ -156,7 +156,7 @@ _FILES = [
         ),
         ("sysctl", _SYSCTL, Rule.OWN),
         # Only for sessions with transport.
-        (NET, r"proc/sys/net/(?:core|ipv4)/(high_order.+|wmem_default|tcp_.+)", Rule.SHARED),
+        (NET, r"proc/sys/net/(?:core|ipv4)/(high_.+|max_.+|wmem_.+|tcp_.+)", Rule.SHARED),
         # For sessions with transport or network.
         (
             NET,

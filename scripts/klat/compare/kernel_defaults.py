@@ -105,8 +105,11 @@ _DEFAULTS = {
         "proc/sys/net/core/busy_read": "0",
         "proc/sys/net/core/high_order_alloc_disable": "0",
         "proc/sys/net/ipv4/tcp_adv_win_scale": "1",
+        "proc/sys/net/ipv4/tcp_backlog_ack_defer": "1",
         "proc/sys/net/ipv4/tcp_moderate_rcvbuf": "1",
         "proc/sys/net/ipv4/tcp_mtu_probing": "0",
+        "proc/sys/net/ipv4/tcp_notsent_lowat": "4294967295",
+        "proc/sys/net/ipv4/tcp_tso_win_divisor": "3",
         "proc/sys/net/ipv4/tcp_window_scaling": "1",
         "proc/sys/net/ipv4/tcp_wmem": f"{PAGE} 16384 4194304|{PAGE} 16384 {MEMORY}",
         "proc/sys/vm/percpu_pagelist_fraction": "0",
@@ -174,6 +177,10 @@ def _defaults(key: str, name: str, values: Values) -> Sequence[str]:
         return () if top in _FALLBACK_CLOCKS else (top,)
     if key == f"{NET}.wmem_default":
         return _send_buffers(values.get(BASIS, ""))
+    if key == f"{NET}.max_skb_frags":
+        # Before Linux 6.4, by the size of a page (include/linux/skbuff.h).
+        configured = _fragments(values.get(BASIS, ""))
+        return (configured,) if configured else ("17", "16")
     if key in _OF_CONFIGURATION:
         return _configured(key, values)
     if not (version := _version(values)):
@@ -259,12 +266,16 @@ def _configured(key: str, values: Values) -> Sequence[str]:
     return [" ".join(_HUGE_CHOICES).replace(default, f"[{default}]") for default in defaults]
 
 
+def _fragments(basis: str) -> str:
+    configured = re.search(rf"{_FRAGMENTS}=(\d{{1,3}})\b", basis)
+    return configured[1] if configured else ""
+
+
 def _send_buffers(basis: str) -> Sequence[str]:
     """For cache lines of 64 and 128 bytes: 256 packets of 256 bytes, each with struct sk_buff (256 bytes) and struct
     skb_shared_info (48 bytes, and 16 for each fragment), which fill cache lines (include/net/sock.h, SK_WMEM_MAX).
     """
-    configured = re.search(rf"{_FRAGMENTS}=(\d{{1,3}})\b", basis)
-    info = 48 + 16 * (int(configured[1]) if configured else 17)
+    info = 48 + 16 * int(_fragments(basis) or 17)
     return [str(256 * (512 + -(-info // line) * line)) for line in (64, 128)]
 
 
