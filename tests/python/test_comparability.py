@@ -160,6 +160,29 @@ def test_the_rules_of_a_seccomp_filter_are_unknown(side, klat, mode):
     assert ("under a seccomp filter" in words(out)) == (mode == "2")
 
 
+@pytest.mark.parametrize(
+    ("ratio", "floor", "margin", "is_said"),
+    [
+        (1, 5_200, "2%", True),
+        (1, 1_040, "2%", False),  # 390 ns of 20 us
+        (1, 1_040, "1%", True),
+        (0.01, 52, "2%", False),  # one step of the counter
+        (0.01, 78, "2%", True),
+    ],
+)
+def test_floors_that_differ_by_more_than_the_margin_are_a_note(
+    side, klat, ratio, floor, margin, is_said
+):
+    stock = side("stock", ratio)
+    rt = side("rt", ratio, **RT, run={"floor": floor})
+    for base, new, shown in (
+        (stock, rt, f"10 ns in BASE and {floor / 2.6:,.0f} ns in NEW"),
+        (rt, stock, f"{floor / 2.6:,.0f} ns in BASE and 10 ns in NEW"),
+    ):
+        _, out, _ = klat("compare", base, new, "--margin", margin)
+        assert (f"the floors of pipes differ: {shown}" in words(out)) == is_said
+
+
 def test_sides_without_a_machine_id_may_be_of_two_machines(side, klat):
     stock, rt = side("stock", machine_id=None), side("rt", 1.2, **RT, machine_id=None)
     status, out, _ = klat("compare", stock, rt)

@@ -196,6 +196,7 @@ def _match(sides: MachinePair, options: Options, caution: str) -> MatchedSides:
             *(obstacles.values() if options.limit else ()),
             *cautions(base, new, units.subject, units.took_turns),
             *notes,
+            *refusals.floors(pairs, base.figure_unit, options.rules.margin),
         ),
         differences=tuple(refusals.differences(base, new)),
         cells=(),

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence, Set
+from statistics import median
 
 from klat.base.errors import did_you_mean
 from klat.compare.session_problems import frequencies_differ
@@ -21,10 +22,10 @@ from klat.compare.conditions import (
     kernels_within,
     words_under_test,
 )
-from klat.compare.dataset import Dataset
+from klat.compare.dataset import CellRuns, Dataset
 from klat.compare.environment_conditions import PROCESS, value_of
 from klat.compare.kernel_defaults import may_be_of_firmware
-from klat.compare.matching import SideUnits
+from klat.compare.matching import MatchedCell, SideUnits
 from klat.record import environment
 from klat.record.environment import (
     ABSENT,
@@ -161,6 +162,32 @@ def cautions(base: Dataset, new: Dataset, subject: str, took_turns: bool) -> Ite
             f"the environment of {' and '.join(bare)} was not captured, so governor, idle states,"
             " mitigations and so on were not compared"
         )
+
+
+def floors(pairs: Sequence[MatchedCell], unit: str, margin: float) -> Iterator[str]:
+    """A sentence for each benchmark with two floors whose difference exceeds the margin of its median."""
+    benchmarks = set[str]()
+    for pair in pairs:
+        benchmark = pair.keys[0][0]
+        base, new = (_typical(side, "floor") for side in (pair.base, pair.new))
+        figure = _typical(pair.base, "p50")
+        if benchmark in benchmarks or base is None or new is None or figure is None:
+            continue
+        step = max(run.source.step for run in (*pair.base.runs, *pair.new.runs))
+        if abs(new - base) > max(step, margin * figure):
+            benchmarks.add(benchmark)
+            yield (
+                f"the floors of {printable(benchmark)} differ: {base:,.0f} {unit} in BASE and {new:,.0f} {unit} in"
+                " NEW; each sample contains its floor, so this is a difference of how time was read (for example, a"
+                " hypervisor traps the counter), not of the kernel's event"
+            )
+
+
+def _typical(side: CellRuns, column: str) -> float | None:
+    """The median over the runs, in the unit of figures."""
+    numbers = [(getattr(run.row, column), run.source.scale) for run in side.runs]
+    values = [number * scale for number, scale in numbers if number is not None]
+    return median(values) if values else None
 
 
 _NO_MODEL = {"None", "unknown"}  # not recorded, or not visible
