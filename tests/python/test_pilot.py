@@ -199,6 +199,25 @@ def test_a_pilot_without_a_run_that_counts_is_one_line(new_session, klat, tmp_pa
         assert (status, out) == (2, "") and why in err and err.count("\n") == 1
 
 
+@pytest.mark.parametrize("pairs", [False, True], ids=["boots", "blocks"])
+def test_the_number_of_runs_allows_for_those_that_do_not_count(new_session, klat, pairs):
+    path = taken_in_turns(new_session)[0] if pairs else pilot(new_session)
+    options = (path, *(() if pairs else ("--boot-seconds", "0.001")))
+    before = told(klat, *options)["effort"]
+    for session in map(again, [path] if pairs else path.iterdir()):
+        runs = len((session.path / "runs.csv").read_text().splitlines()) - 1
+        for number in range(runs + 1, 3 * runs + 1):
+            start = session.start_ns + 10**11 + 30_000_000 * number  # as long as the others
+            row = {"status": "invalid", "reason": "moved", "start_ns": start}
+            session.run({"round_trip": [1] * 20}, order=number, run=number, **row)
+    effort = told(klat, *options)["effort"]
+    assert effort["runs"] % 3 == 0 and effort["seconds"] > before["seconds"]
+    count, total = (64, 96) if pairs else (96, 144)
+    assert f"{count} of {total} runs of pipes did not count; the plan has" in words(
+        klat("plan", path)[1]
+    )
+
+
 def taken_in_turns(
     writer: NewSession,
     blocks: int = 8,

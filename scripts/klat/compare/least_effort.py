@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 
 from klat.compare.dataset import Key
 from klat.compare.estimands import FINER, Estimand
@@ -36,7 +37,8 @@ class Target:
 
 @dataclass(frozen=True)
 class Effort:
-    """A number of boots or blocks, and of runs of each benchmark in a boot or in each turn."""
+    """A number of boots or blocks, and of runs of each benchmark in a boot or in each turn. `runs` has those that
+    will not count, too."""
 
     units: int
     runs: int
@@ -80,17 +82,23 @@ class Metric:
 class UnitCost:
     """A unit is a boot of one kernel, or with `pairs` a block of `turns` turns of each of two
     settings. `start_seconds` pass before the first run of a boot or a turn. `round_seconds` is the
-    time of one run of every benchmark. If it is None, a round counts like a start."""
+    time of one run of every benchmark. If it is None, a round counts like a start. `counted` is the
+    share of runs that count."""
 
     start_seconds: float
     round_seconds: float | None
     turns: int = 1
     pairs: bool = False
+    counted: Fraction = Fraction(1)
+
+    def measured(self, runs: int) -> int:
+        """The runs to measure so that so many count."""
+        return math.ceil(runs / self.counted)
 
     def seconds(self, units: int, runs: int) -> float:
         turns = 2 * self.turns if self.pairs else 1
         of_round = self.start_seconds if self.round_seconds is None else self.round_seconds
-        return units * turns * (self.start_seconds + runs * of_round)
+        return units * turns * (self.start_seconds + self.measured(runs) * of_round)
 
 
 def efforts(
@@ -143,7 +151,8 @@ def least_effort(
             seconds = cost.seconds(units, runs)
             if seconds < least:
                 known = cost.round_seconds is not None
-                best, least = Effort(units, runs, seconds if known else None), seconds
+                planned = cost.measured(runs)
+                best, least = Effort(units, planned, seconds if known else None), seconds
     return best
 
 

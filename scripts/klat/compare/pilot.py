@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from pathlib import Path
 from statistics import median
 
@@ -94,6 +95,7 @@ def plan_path(path: Path, target: Target) -> Pilot:
     if not cells:
         raise SessionError(f"{printable(str(path))}: no run counts, so nothing can be planned")
     cells, soaks_left_out = _without_soaks(cells)
+    counted, uncounted = counted_share((side, key) for key in cells)
     cells, left_out = _of_one_kind(cells)
     costs = _run_costs(side)
     metrics = [
@@ -104,7 +106,7 @@ def plan_path(path: Path, target: Target) -> Pilot:
     tests = sum(metric.units > 0 for metric in metrics)
     usable = [metric for metric in metrics if not metric.reason]
     round_seconds = _round_seconds(metrics)
-    cost = UnitCost(target.boot_seconds, round_seconds)
+    cost = UnitCost(target.boot_seconds, round_seconds, counted=counted)
     return Pilot(
         label=side.name,
         target=target,
@@ -115,6 +117,7 @@ def plan_path(path: Path, target: Target) -> Pilot:
         assumed=_assumed(metrics, target, tests, cost) if not usable else (),
         cannot_know=(
             *_cannot_know(metrics),
+            *uncounted,
             *soaks_left_out,
             *left_out,
             *side.unmeasurable_lines(target.metrics),
@@ -123,6 +126,24 @@ def plan_path(path: Path, target: Target) -> Pilot:
         run_noun=run_noun(all(is_soak(key[1]) for key in cells)),
         segment_s=_segment_seconds(cells),
     )
+
+
+def counted_share(planned: Iterable[tuple[Dataset, Key]]) -> tuple[Fraction, list[str]]:
+    """The share of the runs that count, for the metric with the smallest share; and a sentence if some do not. Each
+    metric has one run that counts."""
+    share, sentences = Fraction(1), []
+    for side, key in planned:
+        cell = side.cells[key]
+        failed = sum(f.statuses.total() for of, f in side.failed.items() if of[:2] == key[:2])
+        count, total = len(cell.runs), cell.statuses.total() + failed
+        if Fraction(count, total) < share:
+            share = Fraction(count, total)
+            noun = run_noun(is_soak(key[1]))
+            sentences = [
+                f"{total - count:,} of {total:,} {noun}s of {printable(key[0])} did not count; the plan has"
+                f" more {noun}s, so that enough count if this share does not count again"
+            ]
+    return share, sentences
 
 
 def _require_one_pool(side: Dataset) -> None:

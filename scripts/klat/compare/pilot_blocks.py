@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from statistics import median
 
@@ -23,6 +24,7 @@ from klat.compare.least_effort import (
     coarse,
     efforts,
 )
+from klat.compare.pilot import counted_share
 from klat.record import renamed_metrics
 from klat.record.session import SessionError, printable
 from klat.compare.dataset import CellRuns, Dataset, Key, read_dataset
@@ -94,7 +96,8 @@ def plan_turns(paths: Sequence[Path], target: Target) -> TurnsPilot:
     usable = [metric for metric in metrics if not metric.reason]
     tests = sum(metric.units > 1 for metric in metrics)
     round_seconds = sum({a_key[:3]: seconds.get(a_key[:3], 0.0) for a_key, _ in paired}.values())
-    cost = UnitCost(turn_seconds, round_seconds, TURNS, pairs=True)
+    counted, uncounted = counted_share(zip([a, b] * len(paired), chain.from_iterable(paired)))
+    cost = UnitCost(turn_seconds, round_seconds, TURNS, pairs=True, counted=counted)
     return TurnsPilot(
         labels=(a.name, b.name),
         blocks=max(_complete(a.cells[a_key], b.cells[b_key], units) for a_key, b_key in paired),
@@ -104,7 +107,7 @@ def plan_turns(paths: Sequence[Path], target: Target) -> TurnsPilot:
         round_seconds=round_seconds,
         turn_seconds=turn_seconds,
         **efforts(usable, target, tests, cost),
-        cannot_know=(*_left_out(a, b, paired, target), *notes, *_cannot_know(metrics)),
+        cannot_know=(*_left_out(a, b, paired, target), *notes, *_cannot_know(metrics), *uncounted),
         problems=(*a.problems, *b.problems, *same_samples([*a.sessions, *b.sessions])),
     )
 
