@@ -12,7 +12,9 @@ from collections.abc import Callable
 import fakes
 import pytest
 from klat.base.errors import worst
+from klat.base.process import Process
 from klat.machine import kernel_files
+from klat.running.loads import set_ordinary
 
 from fakes import SLOW, Klat, is_running, read_number, recorded_orders, stop_within, wait_for, klat
 
@@ -63,6 +65,20 @@ def test_a_load_inherits_no_scheduling_from_klat(klat):
 
     ordinary = ("50000", "0", str(os.SCHED_OTHER), os.sched_getaffinity(0))
     assert state_of_load(klat, inherits) == ordinary
+
+
+@pytest.mark.parametrize("isolated", ["", "0", "0-8191"])
+def test_a_load_is_kept_off_isolated_cpus_unless_there_is_no_other(isolated, monkeypatch):
+    usable = os.sched_getaffinity(0)
+    monkeypatch.setattr(kernel_files, "text", lambda path: isolated)
+    process = Process(["/bin/sleep", "60"])
+    try:
+        set_ordinary(process.pid)
+        expected = usable.difference(kernel_files.cpu_list(isolated)) or usable
+        assert os.sched_getaffinity(process.pid) == expected
+    finally:
+        process.signal_group(signal.SIGKILL)
+        process.reap()
 
 
 @pytest.mark.parametrize(

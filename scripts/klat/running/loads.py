@@ -96,7 +96,7 @@ _PR_SET_TIMERSLACK, _TIMER_SLACK_NS = 29, 50_000  # the kernel's default
 _MOST_CPUS = 8192  # of the kernel
 
 
-def _set_ordinary(pid: int) -> None:
+def set_ordinary(pid: int) -> None:
     """Give a process nice 0, and all CPUs of its cpuset that are not isolated, whatever klat has. KlatError if that
     is refused."""
     isolated = kernel_files.cpu_list(kernel_files.text(Path("/sys/devices/system/cpu/isolated")))
@@ -127,7 +127,7 @@ class Load:
             waits = [_SHELL, "-c", _BEGIN, "sh", *words(command)]
             ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, _TIMER_SLACK_NS)
             self._process = Process(waits, stdin=reader, stderr=descriptor)
-            _set_ordinary(self._process.pid)
+            set_ordinary(self._process.pid)
             self._guard = Guard(self._process.pid)
             os.write(writer, b"\n")
         finally:
