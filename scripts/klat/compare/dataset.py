@@ -20,7 +20,6 @@ from klat.base.bounded_read import read_regular
 from klat.base.errors import KlatError
 from klat.compare.conditions import (
     NONE,
-    PARAMS,
     RUN,
     RunConditions,
     Distinctions,
@@ -29,7 +28,7 @@ from klat.compare.conditions import (
 )
 from klat.compare.machines import unify_machine_ids
 from klat.compare.session_problems import frequency_errors, frequency_problems, same_samples
-from klat.compare.settings import Setting, grouped_settings, order_of_metric
+from klat.compare.settings import Setting, grouped_settings, order_of_metric, split_params
 from klat.compare.sources import Run, Source, place_of, read_sources
 from klat.record import profiles, renamed_metrics
 from klat.record.json_files import LARGEST_PLAN
@@ -386,17 +385,3 @@ def _is_whole(runs: Sequence[Run]) -> bool:
     """Whether the runs of one pair are of each of its turns, and its last turn ended."""
     source, orders = runs[0].source, [run.row.order for run in runs]
     return source.pairing is None or source.pairing.is_complete(orders, source.last_order)
-
-
-def split_params(params: str) -> tuple[str, dict[str, str]]:
-    """The params that say what is measured, and the others, which are conditions of it."""
-    conditions = dict(PARAMS)
-    kept = []
-    for item in params.split(";"):
-        name, _, value = item.partition("=")
-        if name in conditions:
-            # The length of a soak's segments does not change its samples.
-            conditions[name] = "given" if name == "soak" else value
-        else:
-            kept.append(item)
-    return ";".join(kept), conditions

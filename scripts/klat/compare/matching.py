@@ -10,8 +10,9 @@ from dataclasses import dataclass, field, replace
 from klat.compare import way_split
 from klat.compare.comparison import LeftOutMachine, Options, Uncompared
 from klat.compare.conditions import RECORDED, Declared
-from klat.compare.dataset import CellRuns, Dataset, Key, split_params
+from klat.compare.dataset import CellRuns, Dataset, Key
 from klat.compare.observations import Units
+from klat.compare.settings import split_params
 from klat.compare.sources import Source
 from klat.record.renamed_metrics import is_asked
 from klat.record.rows import status_counts

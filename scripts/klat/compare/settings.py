@@ -11,7 +11,7 @@ from functools import cached_property
 import numpy as np
 
 from klat.base.programs import CORE
-from klat.compare.conditions import OBTAINED, RunConditions
+from klat.compare.conditions import OBTAINED, PARAMS, RunConditions
 from klat.compare.sources import Run, Source, by_boot, merged_distribution, place_of
 from klat.record import profiles
 from klat.record.evidence import MIXED, STRAY, WAYS
@@ -190,6 +190,20 @@ def program_order(benchmark: str) -> tuple[int, str]:
 def by_value(text: str) -> tuple[int, float, str]:
     """Sorts numbers by value, so that responders=10 follows responders=9, and words after them."""
     return (0, float(text), "") if NUMBER.fullmatch(text) else (1, 0.0, text)
+
+
+def split_params(params: str) -> tuple[str, dict[str, str]]:
+    """The params that say what is measured, and the others, which are conditions of it."""
+    conditions = dict(PARAMS)
+    kept = []
+    for item in params.split(";"):
+        name, _, value = item.partition("=")
+        if name in conditions:
+            # The length of a soak's segments does not change its samples.
+            conditions[name] = "given" if name == "soak" else value
+        else:
+            kept.append(item)
+    return ";".join(kept), conditions
 
 
 def order_of_metric(first: Mapping[str, str], key: tuple[str, str, str, str]) -> tuple[object, ...]:
