@@ -40,8 +40,8 @@ static void take_halt_poll(struct klat_snapshot *snapshot, const struct klat_run
 	}
 }
 
-/* CPUs of one core or package show the same counts. */
-static int64_t heat_of(const struct klat_run *run)
+/* Only a rise matters: CPUs of one core or package show the same counts, and each is added. */
+static int64_t thermal_throttles(const struct klat_run *run)
 {
 	static const char *const names[] = { "core", "package" };
 	int64_t sum = 0;
@@ -82,7 +82,7 @@ void klat_snapshot_take(struct klat_snapshot *snapshot, const struct klat_run *r
 	klat_interrupts_take(snapshot);
 	take_steal(snapshot);
 	snapshot->throttled = klat_cgroup_throttled();
-	snapshot->heat = heat_of(run);
+	snapshot->thermal_throttles = thermal_throttles(run);
 	/* An SMI stops all CPUs at once, so one CPU's count is enough. */
 	snapshot->smi = klat_arch_smi_count(run->cpus[0]);
 	klat_scheduler(snapshot->scheduler, sizeof(snapshot->scheduler));
@@ -252,7 +252,7 @@ static void judge_machine(struct klat_run *run)
 		klat_disturbed(run, "CPU time stolen by the hypervisor");
 	if (library->before.smi >= 0 && library->after.smi > library->before.smi)
 		klat_disturbed(run, "system-management interrupts");
-	if (library->after.heat > library->before.heat)
+	if (library->after.thermal_throttles > library->before.thermal_throttles)
 		klat_disturbed(run, "heat slowed its CPUs (thermal throttling)");
 	if (strcmp(library->before.scheduler, library->after.scheduler))
 		klat_invalid(run, "the sched_ext scheduler changed from %s to %s",

@@ -127,7 +127,7 @@ struct klat_snapshot {
 	int64_t at_ns;               /* CLOCK_MONOTONIC */
 	int64_t raw_ns;              /* CLOCK_MONOTONIC_RAW, at the same time */
 	int64_t throttled;           /* see klat_cgroup_throttled() */
-	int64_t heat;                /* how often heat slowed a core or package of the run */
+	int64_t thermal_throttles;   /* of the run's CPUs; only a rise has a meaning */
 	/* If the run holds the guest's halt polling. polls is -1 if the kernel does not count. */
 	int64_t halt_poll_ns, polls, halts;
 	int highest_cpu;
