@@ -9,7 +9,7 @@ from harness import MEASURED, UNTRUSTED, USAGE, command
 KLAT = harness.ROOT / "klat"
 LIMIT_SECONDS = 60
 
-# Fills the disk once two segments are on it. A load, because interrupts of other work then make no segment invalid.
+# Fills the disk once two segments are on it. Beside a load, interrupts of other work make no segment invalid.
 FULL_DISK = """
 mount -t tmpfs -o size=2m klat "$1" || exit 4
 klat=$2

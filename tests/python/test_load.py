@@ -14,7 +14,7 @@ import pytest
 from klat.base.errors import worst
 from klat.base.process import Process
 from klat.machine import kernel_files
-from klat.running.loads import set_ordinary
+from klat.running.loads import reset_scheduling
 
 from fakes import SLOW, Klat, is_running, read_number, recorded_orders, stop_within, wait_for, klat
 
@@ -73,7 +73,7 @@ def test_a_load_is_kept_off_isolated_cpus_unless_there_is_no_other(isolated, mon
     monkeypatch.setattr(kernel_files, "text", lambda path: isolated)
     process = Process(["/bin/sleep", "60"])
     try:
-        set_ordinary(process.pid)
+        reset_scheduling(process.pid)
         expected = usable.difference(kernel_files.cpu_list(isolated)) or usable
         assert os.sched_getaffinity(process.pid) == expected
     finally:

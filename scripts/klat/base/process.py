@@ -75,12 +75,12 @@ class Signals:
             self.wait(left)
 
 
-def _leave_policy() -> None:
-    """Put klat under SCHED_OTHER, and so all that it starts: under SCHED_IDLE, a load would not get the CPU when
-    a program runs. KlatError if that is refused."""
+def _set_ordinary_policy() -> None:
+    """Put klat under SCHED_OTHER. What it starts inherits the policy: under SCHED_IDLE, a load would not get the CPU
+    while a program runs. KlatError if that is refused."""
     policy = os.sched_getscheduler(0)
     ordinary = os.SCHED_OTHER | policy & os.SCHED_RESET_ON_FORK
-    if policy == ordinary:  # a seccomp filter may refuse even this one
+    if policy == ordinary:  # a seccomp filter may refuse a call that changes nothing, too
         return
     try:
         os.sched_setscheduler(0, ordinary, os.sched_param(0))
@@ -103,7 +103,7 @@ class Process:
     ) -> None:
         """Standard input and standard error are /dev/null unless a descriptor is given. Standard
         output is always /dev/null."""
-        _leave_policy()
+        _set_ordinary_policy()
         try:
             null = os.open(os.devnull, os.O_RDWR)
         except OSError as error:

@@ -49,8 +49,11 @@ def number(path: Path) -> int | None:
     return int(content) if re.fullmatch("-?[0-9]{1,18}", content) else None
 
 
+MOST_CPUS = 8192  # that the kernel supports
+
+
 def cpu_list(content: str) -> tuple[int, ...]:
-    """`0-3,8` as the kernel writes it. The kernel supports 8192 CPUs."""
+    """`0-3,8` as the kernel writes it."""
     parts = (re.fullmatch("([0-9]{1,4})(?:-([0-9]{1,4}))?", p.strip()) for p in content.split(","))
     ends = ((int(part[1]), int(part[2] or part[1])) for part in parts if part)
     return tuple(cpu for first, last in ends for cpu in range(first, last + 1))

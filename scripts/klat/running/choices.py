@@ -8,13 +8,12 @@ from collections.abc import Mapping, Sequence
 
 from klat.base import programs
 from klat.base.errors import KlatError, SKIPPED, USAGE
+from klat.machine import kernel_files
 from klat.record import plan_csv, profiles
 from klat.record.plan_csv import ProgramOption
 from klat.record.profiles import PROFILES
 from klat.report.text.columns import wrapped
 from klat.running import loads
-
-_MOST_CPUS = 8192  # of the kernel
 
 
 def benchmarks(named: list[str], profile: str | None = None) -> list[str]:
@@ -64,11 +63,12 @@ def parameter_sets(
 
 
 def check_options(sets: Sequence[tuple[str, tuple[str, ...]]], later: bool = False) -> None:
-    """KlatError if a program refuses its options: a shuffled plan would come to them late. `later`: a set-up or a
-    boot comes before the first run, and may bring CPUs that are not there now."""
+    """KlatError if a program refuses its options. In a random order, its first run can come after many others.
+    `later`: a set-up or a boot comes before the first run, and can bring CPUs that are missing now.
+    """
+    cpus = kernel_files.MOST_CPUS if later else None
     for name, words in sets:
-        path, cpus = programs.require(name), _MOST_CPUS if later else None
-        status, message = programs.check_options(path, words, "virtual", cpus)
+        status, message = programs.check_options(programs.require(name), words, "virtual", cpus)
         if status == USAGE:
             raise KlatError(message)
 

@@ -91,19 +91,18 @@ class Guard:
         os.close(self._lifeline)
 
 
-_BEGIN = 'read -r _ && exec "$@" </dev/null'  # when klat has set the state of this process
+_BEGIN = 'read -r _ && exec "$@" </dev/null'  # starts the load after reset_scheduling()
 _PR_SET_TIMERSLACK, _TIMER_SLACK_NS = 29, 50_000  # the kernel's default
-_MOST_CPUS = 8192  # of the kernel
 
 
-def set_ordinary(pid: int) -> None:
-    """Give a process nice 0, and all CPUs of its cpuset that are not isolated, whatever klat has. KlatError if that
-    is refused."""
+def reset_scheduling(pid: int) -> None:
+    """Give a process nice 0, and all CPUs of its cpuset that are not isolated: it inherits klat's own. KlatError if
+    that is refused."""
     isolated = kernel_files.cpu_list(kernel_files.text(Path("/sys/devices/system/cpu/isolated")))
     try:
         if os.getpriority(os.PRIO_PROCESS, pid):
             os.setpriority(os.PRIO_PROCESS, pid, 0)
-        os.sched_setaffinity(pid, range(_MOST_CPUS))
+        os.sched_setaffinity(pid, range(kernel_files.MOST_CPUS))
         if cpus := os.sched_getaffinity(pid).difference(isolated):
             os.sched_setaffinity(pid, cpus)
     except OSError as error:
@@ -114,7 +113,7 @@ def set_ordinary(pid: int) -> None:
 
 class Load:
     """A background load: one of klat's by its name, or a command for /bin/sh. Its standard error goes to load.log.
-    It starts under SCHED_OTHER with nice 0, the default timer slack and all CPUs: nothing records klat's own.
+    It starts under SCHED_OTHER with nice 0, the default timer slack and all CPUs, because the record does not have klat's.
     """
 
     def __init__(self, command: str, session: Path, signals: Signals) -> None:
@@ -127,7 +126,7 @@ class Load:
             waits = [_SHELL, "-c", _BEGIN, "sh", *words(command)]
             ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, _TIMER_SLACK_NS)
             self._process = Process(waits, stdin=reader, stderr=descriptor)
-            set_ordinary(self._process.pid)
+            reset_scheduling(self._process.pid)
             self._guard = Guard(self._process.pid)
             os.write(writer, b"\n")
         finally:
