@@ -144,24 +144,23 @@ def _write(file: Path, text: str) -> None:
 
 
 def _remove(instance: Path) -> None:
-    """A run on this machine, of klat or of its programs, opens a file of each instance for a moment."""
+    """Every run on this machine opens a file of each instance for a moment, so try for a while."""
     deadline = time.monotonic() + _IN_USE_S
     while True:
         try:
             instance.rmdir()
+            return
         except FileNotFoundError:
-            pass
+            return
         except OSError as error:
             if error.errno != errno.EBUSY:
                 raise
-            if time.monotonic() < deadline:
-                time.sleep(0.01)
-                continue
-            raise KlatError(
-                f"{instance} is still in use; end the program that reads it, then: rmdir {instance}",
-                status=1,
-            ) from None
-        return
+            if time.monotonic() >= deadline:
+                raise KlatError(
+                    f"{instance} is still in use; end the program that reads it, then: rmdir {instance}",
+                    status=1,
+                ) from None
+        time.sleep(0.01)
 
 
 def remove_stale(instances: Path) -> None:
