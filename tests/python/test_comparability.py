@@ -142,7 +142,7 @@ def test_a_lowest_frequency_that_can_be_of_the_firmware_is_a_warning(side, klat)
         ({"environment": HUGE, "inherited": {"THP_enabled": "1"}}, {"inherited": {"THP_enabled": "0"}}, False),
         ({"environment": HUGE, "inherited": {"THP_enabled": "1"}}, {"environment": HUGE, "inherited": {"THP_enabled": "0"}}, True),
     ],
-    ids=["an earlier klat", "nice in real time", "nice", "weight in real time", "weight", "an earlier klat, deep and awake", "an earlier klat, with others' shares", "a device that pipes ignores", "levels that real time ignores", "levels of real time", "levels of real time, ordinary",
+    ids=["an earlier klat", "nice in real time", "nice", "weight in real time", "weight", "an earlier klat, deep and awake", "an earlier klat without resctrl and core scheduling", "a device that pipes ignores", "levels that real time ignores", "levels of real time", "levels of real time, ordinary",
          "less strict than its own request", "stricter than its own request", "a kernel that mitigates each filter", "asked for", "the kernel's own",
          "livepatches of two kernels", "a livepatch of one kernel",
          "a kernel without huge pages", "huge pages disabled"],

@@ -983,7 +983,9 @@ def test_cppc_starts_with_the_lowest_nonlinear_performance(captured, lowest, cpp
     ("fragments", "size", "is_set"),
     [("45", "327680", False), ("17", "327680", True), ("32", "278528", False)],
 )
-def test_the_default_send_buffer_depends_on_the_configuration(captured, fragments, size, is_set):
+def test_the_default_send_buffer_and_fragments_depend_on_the_configuration(
+    captured, fragments, size, is_set
+):
     config = "CONFIG_CPU_FREQ_DEFAULT_GOV_SCHEDUTIL=y\nCONFIG_MAX_SKB_FRAGS="
     base, new = (
         captured(

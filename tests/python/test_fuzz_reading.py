@@ -305,7 +305,7 @@ def _try_many(first: int, divisor: int) -> None:
 
 @pytest.mark.slow
 def test_many_changed_inputs_end_in_a_sentence_at_worst():
-    """Others each time. A failure prints the number of its input."""
+    """Each call tries other inputs. A failure prints the number of its input."""
     _try_many(10**6 * secrets.randbelow(10**6), 25)
 
 

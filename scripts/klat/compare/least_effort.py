@@ -37,8 +37,8 @@ class Target:
 
 @dataclass(frozen=True)
 class Effort:
-    """A number of boots or blocks, and of runs of each benchmark in a boot or in each turn. `runs` has those that
-    will not count, too."""
+    """A number of boots or blocks, and of runs of each benchmark in a boot or in each turn. `runs` includes
+    those that will not count."""
 
     units: int
     runs: int
@@ -91,14 +91,14 @@ class UnitCost:
     pairs: bool = False
     counted: Fraction = Fraction(1)
 
-    def measured(self, runs: int) -> int:
-        """The runs to measure so that so many count."""
+    def planned_runs(self, runs: int) -> int:
+        """How many runs to plan so that `runs` of them count."""
         return math.ceil(runs / self.counted)
 
     def seconds(self, units: int, runs: int) -> float:
         turns = 2 * self.turns if self.pairs else 1
         of_round = self.start_seconds if self.round_seconds is None else self.round_seconds
-        return units * turns * (self.start_seconds + self.measured(runs) * of_round)
+        return units * turns * (self.start_seconds + self.planned_runs(runs) * of_round)
 
 
 def efforts(
@@ -151,7 +151,7 @@ def least_effort(
             seconds = cost.seconds(units, runs)
             if seconds < least:
                 known = cost.round_seconds is not None
-                planned = cost.measured(runs)
+                planned = cost.planned_runs(runs)
                 best, least = Effort(units, planned, seconds if known else None), seconds
     return best
 

@@ -272,7 +272,7 @@ def _left_out(base: Mapping[str, Dataset], new: Mapping[str, Dataset]) -> Iterat
 @dataclass(frozen=True)
 class SideUnits:
     """The units of both sides, and the subject of a verdict on them. `obstacle` says why the units do
-    not represent the subject, and `obstacles` the same for one benchmark. `declared` are the options under test.
+    not represent the subject, and `obstacles` why those of a benchmark do not. `declared` are the options under test.
     """
 
     base: Units

@@ -129,8 +129,8 @@ def plan_path(path: Path, target: Target) -> Pilot:
 
 
 def counted_share(planned: Iterable[tuple[Dataset, Key]]) -> tuple[Fraction, list[str]]:
-    """The share of the runs that count, for the metric with the smallest share; and a sentence if some do not. Each
-    metric has one run that counts."""
+    """The smallest share of runs that count, over the metrics; and a sentence if it is below 1. At least one run of
+    each metric counts."""
     share, sentences = Fraction(1), []
     for side, key in planned:
         cell = side.cells[key]
@@ -141,7 +141,7 @@ def counted_share(planned: Iterable[tuple[Dataset, Key]]) -> tuple[Fraction, lis
             noun = run_noun(is_soak(key[1]))
             sentences = [
                 f"{total - count:,} of {total:,} {noun}s of {printable(key[0])} did not count; the plan has"
-                f" more {noun}s, so that enough count if this share does not count again"
+                f" more {noun}s, so that enough count if the same share does not"
             ]
     return share, sentences
 

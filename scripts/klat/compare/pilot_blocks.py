@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 from pathlib import Path
 from statistics import median
 
@@ -96,7 +95,7 @@ def plan_turns(paths: Sequence[Path], target: Target) -> TurnsPilot:
     usable = [metric for metric in metrics if not metric.reason]
     tests = sum(metric.units > 1 for metric in metrics)
     round_seconds = sum({a_key[:3]: seconds.get(a_key[:3], 0.0) for a_key, _ in paired}.values())
-    counted, uncounted = counted_share(zip([a, b] * len(paired), chain.from_iterable(paired)))
+    counted, uncounted = counted_share((s, key) for keys in paired for s, key in zip((a, b), keys))
     cost = UnitCost(turn_seconds, round_seconds, TURNS, pairs=True, counted=counted)
     return TurnsPilot(
         labels=(a.name, b.name),

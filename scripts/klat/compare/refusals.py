@@ -165,7 +165,7 @@ def cautions(base: Dataset, new: Dataset, subject: str, took_turns: bool) -> Ite
 
 
 def floors(pairs: Sequence[MatchedCell], unit: str, margin: float) -> Iterator[str]:
-    """A sentence for each benchmark with two floors whose difference exceeds the margin of its median."""
+    """A sentence for each benchmark whose floors differ by more than a step and the margin of BASE's median."""
     benchmarks = set[str]()
     for pair in pairs:
         benchmark = pair.keys[0][0]
@@ -178,8 +178,8 @@ def floors(pairs: Sequence[MatchedCell], unit: str, margin: float) -> Iterator[s
             benchmarks.add(benchmark)
             yield (
                 f"the floors of {printable(benchmark)} differ: {base:,.0f} {unit} in BASE and {new:,.0f} {unit} in"
-                " NEW; each sample contains its floor, so this is a difference of how time was read (for example, a"
-                " hypervisor traps the counter), not of the kernel's event"
+                " NEW; each sample contains the floor, so the sides differ in how long reading the time takes (for"
+                " example, a hypervisor traps the counter), not only in the event"
             )
 
 
@@ -305,9 +305,9 @@ def _one_after_the_other(base: Dataset, new: Dataset) -> Iterator[str]:
 def unusable(
     base: Dataset, new: Dataset, compared: Set[str], alpha: float
 ) -> tuple[list[str], dict[str, str]]:
-    """Of the benchmarks `compared`, those of which one side has more unusable runs, in more than one boot: warnings, and
-    where most runs of that side are unusable, why the others do not represent it. A median stays near the usable runs
-    only if at least half of the runs are usable (its breakdown point: Hampel, 1971).
+    """Benchmarks of which one side has more unusable runs than by chance, in more than one boot: a warning for each,
+    or an obstacle if most runs of that side are unusable. Then the usable runs do not represent the side: a median
+    bears less than half of wrong values (its breakdown point: Hampel, 1971).
     """
     warnings, obstacles = [], {}
     sides = [_by_boot(side) for side in (base, new)]

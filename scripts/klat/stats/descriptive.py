@@ -150,15 +150,15 @@ def effective_size(values: Values) -> float:
     if not (n := len(values)):
         return 0.0
     estimate = lag1_autocorrelation(values)
-    if not estimate:  # constants
+    if not estimate:  # constants, or fewer than 3 values
         return float(n)
     r = min(max(0.0, estimate + (1 + 3 * estimate) / n), 1.0)
     return max(1.0, n * (1 - r) / (1 + r))
 
 
 def squared_error(values: Sequence[float] | Values, effective: float) -> float:
-    """Of the mean, for values with this effective size, above 1. Their variance around their own mean is too small by
-    the variance of that mean."""
+    """The squared standard error of the mean of values with this effective size n, above 1. np.var() is too small by
+    the error itself, so the error is np.var() / (n - 1)."""
     return float(np.var(values)) / (effective - 1)
 
 

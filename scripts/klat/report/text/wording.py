@@ -150,7 +150,7 @@ def terms(comparison: Comparison) -> Iterator[str]:
         f"NEW/BASE above 1: NEW takes {'more instructions' if counted else 'longer'}. Intervals of {confidence(rules.alpha)} each; margin"
         f" {percent(rules.margin)}; alpha {percent(rules.alpha)}{tests}; p tests that the ratio is within the margin."
     )
-    yield "A side's figure: the geometric mean, with the same weight for each boot or block."
+    yield "A side's figure: the geometric mean over its boots or blocks, each with the same weight."
     if any(against.cells for against in comparison.against):
         yield HIDDEN
     if rules.look:
