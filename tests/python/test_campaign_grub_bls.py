@@ -166,7 +166,7 @@ def test_entries_that_the_grubs_read_differently_are_refused(root, files, why):
 
 @pytest.mark.parametrize(
     "users, superusers, restricted",
-    [("$grub_users", "root", False), ("root", "root", True), ("root", "", False)],
+    [("$grub_users", "root", False), ("root", "root", True), ("root", "", True)],
 )
 def test_the_users_of_an_entry(root, users, superusers, restricted):
     """GRUB ignores grub_arg --unrestricted."""

@@ -403,7 +403,10 @@ def test_the_commands_of_a_submenu_are_part_of_a_copy(tmp_path, grub):
             HEAD + ONE.replace("linux", "if search x; then linux").replace("; }", "; fi; }"),
             "line 19: .* only during the boot.*linux",
         ),
-        (HEAD.replace('"0"', '"$cmdpath"') + ONE, "GRUB's default is known only during the boot"),
+        *(
+            (HEAD.replace('"0"', f'"{name}"') + ONE, "GRUB's default is known only during the boot")
+            for name in ("$cmdpath", "${HOUR}", "$net_default_mac", "$lockdown")
+        ),
         (HEAD.replace('"0"', "xen") + XEN, "line 21: klat cannot measure what multiboot2 starts"),
         (HEAD.replace('"0"', "windows") + XEN, "cannot measure what chainloader starts"),
         (HEAD + "menuentry 'A {\n" + CUSTOM, r"grub.cfg, line 19: GRUB cannot read"),
@@ -425,7 +428,7 @@ def test_the_commands_of_a_submenu_are_part_of_a_copy(tmp_path, grub):
             "GRUB's default is known only during the boot",
         ),
     ],
-    ids="none if source gone linux default xen windows quote function memtest memtest5 tool number configfile"
+    ids="none if source gone linux default hour network lockdown xen windows quote function memtest memtest5 tool number configfile"
     " argument pattern menu boot variable".split(),
 )
 def test_what_klat_cannot_read_is_refused_with_its_line(grub, config, why):
@@ -478,7 +481,10 @@ def test_what_klat_cannot_read_is_refused_with_its_line(grub, config, why):
         ("menuentry", "if cmostest 1:2; then unset timeout; fi\nmenuentry", "line 19: .* waits"),
         ("  load_env\n", "  load_env\n  load_env -f $prefix/timeouts\n", "line 5: .* waits"),
         ("set timeout=5", "set timeout=4294967295", "line 1: with timeout=4294967295, GRUB waits"),
-        ("menuentry", "set superusers=root\nmenuentry", "line 20: GRUB asks for a password"),
+        *(
+            ("menuentry", f"set superusers={users}\nmenuentry", "line 20: GRUB asks for a password")
+            for users in ("root", "")  # an empty list too: then nobody can log in
+        ),
         (ONE, f"set superusers=root\nsubmenu S {{\n{ONE}}}\n", "line 21: GRUB asks for a password"),
         (
             ONE,

@@ -260,7 +260,7 @@ class Grub(BootLoader):
                 f"{menu.own_file}: klat's entries come before the default of GRUB and change its number, and"
                 f" GRUB names the default by its number; {CURE}"
             )
-        if before.restricted and menus[0].variables.get("superusers", "") != "":
+        if before.restricted and "superusers" in menus[0].variables:
             raise KlatError(
                 f"{before.place()}: GRUB asks for a password before it boots the default, {before.title!r}; add"
                 " --unrestricted to this entry, and to the submenu that it is in"

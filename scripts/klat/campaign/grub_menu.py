@@ -51,6 +51,12 @@ _WAITS, _AT_ROOT = "timeout waits", "GRUB's directory is at $root"
 _NAME = re.compile(r"\$\{?([A-Za-z_]\w*)")
 _NOTHING = GrubBlock((), "", 0)
 _ITEM_COMMANDS = 10_000
+# Variables that GRUB or its modules set: the device it came from, the network, the date (datehook), and verifiers.
+_OF_THE_BOOT = (
+    "root cmdpath net_default_interface net_default_ip net_default_mac net_default_server pxe_default_gateway"
+    " pxe_default_server YEAR MONTH DAY HOUR MINUTE SECOND WEEKDAY"
+).split()
+_OF_SECURE_BOOT = ("lockdown", "shim_lock")
 # What every GRUB 2.00 and later can do (grub-core/normal/main.c).
 _FEATURES = [
     f"feature_{name}"
@@ -88,7 +94,9 @@ class GrubMenu(Execution):
         cpu, _, platform = target(self.root).rpartition("-")
         self.variables = {
             **{"prefix": here, "config_directory": here, "grub_platform": platform},
-            **{"menuentry_id_option": "--id", "root": None, "cmdpath": None, "grub_cpu": cpu},
+            **{"menuentry_id_option": "--id", "grub_cpu": cpu},
+            **dict.fromkeys(_OF_THE_BOOT),
+            **dict.fromkeys(_OF_SECURE_BOOT if platform == "efi" else ()),
             **dict.fromkeys(_FEATURES, "y"),
         }
         self._exported |= self.variables.keys() - {"config_directory"}
