@@ -356,6 +356,18 @@ static void add_memory(json_t *object)
 		add(object, "mempolicy", "none");
 }
 
+/* Autogroups share the CPU by the nice values of the groups. */
+static void add_autogroup(json_t *object)
+{
+	char enabled[8], group[64];
+	int nice = 0;
+
+	if (klat_read_line("/proc/sys/kernel/sched_autogroup_enabled", enabled, sizeof(enabled)) &&
+	    strcmp(enabled, "0") && klat_read_line("/proc/self/autogroup", group, sizeof(group)))
+		sscanf(group, "/autogroup-%*u nice %d", &nice);
+	add(object, "autogroup_nice", "%d", nice);
+}
+
 json_t *klat_inherited(void)
 {
 	json_t *object = json_object();
@@ -372,6 +384,7 @@ json_t *klat_inherited(void)
 		add(object, "cpu_limit", "%llu", (unsigned long long)limit.rlim_cur);
 	else
 		add(object, "cpu_limit", "none");
+	add_autogroup(object);
 	add_status(object);
 	add_scheduling(object);
 	add_memory(object);

@@ -234,8 +234,8 @@ static int check_same(struct klat_run *run, int session, const json_t *json, con
  * klat.compare.conditions. */
 static bool is_effective(const struct klat_run *run, const char *name)
 {
-	static const char *const of_ordinary_threads[] = { "nice", "slice_ns", "cpu.weight",
-							   "cpu_cgroup_depth" };
+	static const char *const of_ordinary_threads[] = { "nice", "autogroup_nice", "slice_ns",
+							   "cpu.weight", "cpu_cgroup_depth" };
 
 	if (!strcmp(name, "lo_mtu"))
 		return !strcmp(run->benchmark->name, "transport");

@@ -24,6 +24,7 @@ MPOL_BIND = 2
 NETLINK_AUDIT = 9
 ADDR_NO_RANDOMIZE = 0x40000
 LINKER = "ld-linux-x86-64.so.2" if platform.machine() == "x86_64" else "ld-linux-aarch64.so.1"
+AUTOGROUP = Path("/proc/self/autogroup")
 LIBC = ctypes.CDLL(None)
 SHORT = ("--iterations", "20", "--quiet")
 
@@ -103,6 +104,7 @@ def test_every_thread_has_the_default_timer_slack(program, policy, two_cpus, rea
     ("name", "prepare", "value"),
     [
         ("nice", lambda: os.nice(3), str(os.nice(0) + 3)),
+        ("autogroup_nice", lambda: AUTOGROUP.write_text("5"), "5"),
         ("personality", lambda: LIBC.personality(ADDR_NO_RANDOMIZE), "0x40000"),
         ("THP_enabled", lambda: LIBC.prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0), "0"),
         ("slice_ns", lambda: set_slice(3_000_000), "3000000"),
@@ -123,7 +125,7 @@ def test_it_is_recorded_and_another_process_cannot_join(name, prepare, value, tm
     assert f"inherited {name} {value}, and this run inherits" in done.err
     # What real-time policies ignore is no difference to a real-time run.
     joins = run("syscall", "--policy", "fifo:50", *words[2:]).status in (MEASURED, UNTRUSTED)
-    assert joins == (name in ("nice", "slice_ns"))
+    assert joins == (name in ("nice", "autogroup_nice", "slice_ns"))
 
 
 def test_the_nodes_of_the_cpuset_are_recorded(tmp_path):

@@ -178,7 +178,7 @@ def conditions(session: Session, facts: Mapping[str, Any]) -> Values:
 
 
 # Real-time policies ignore them.
-_OF_ORDINARY_THREADS = ("nice", "slice_ns", "cpu.weight", "cpu_cgroup_depth")
+_OF_ORDINARY_THREADS = ("nice", "autogroup_nice", "slice_ns", "cpu.weight", "cpu_cgroup_depth")
 
 
 def _is_effective(name: str, row: Row) -> bool:
