@@ -92,18 +92,46 @@ static bool is_of_daemons(const char *event)
 	return false;
 }
 
-/* `set_event` is the list of the events that the kernel's trace, or one of its instances, contains.
- * Events with a trigger are in it, too. */
-static void judge_events(struct klat_run *run, const char *set_event)
+/* Whether the kernel walks the stack at each such event, which takes longer than short events: by
+ * an option of the trace, or by a trigger of the event (`system:name`). */
+static bool has_stacks(const char *directory, const char *event)
 {
-	char *events = klat_read_file(set_event), *rest = events, *event;
+	const int system = (int)strcspn(event, ":");
+	char option[8], *triggers, *rest, *line;
+	bool found = false;
 
-	while (events && (event = strsep(&rest, "\n")))
+	if (klat_read_line(klat_path("%s/options/stacktrace", directory), option, sizeof(option)) &&
+	    !strcmp(option, "1"))
+		return true;
+	if (!event[system])
+		return false;
+	triggers = klat_read_file(klat_path("%s/events/%.*s/%s/trigger", directory, system, event,
+					    event + system + 1));
+	for (rest = triggers; !found && (line = strsep(&rest, "\n"));)
+		found = !strncmp(line, "stacktrace", strlen("stacktrace"));
+	free(triggers);
+	return found;
+}
+
+/* set_event lists the events that the kernel's trace, or one of its instances, contains. Events
+ * with a trigger are in it, too. */
+static void judge_events(struct klat_run *run, const char *directory)
+{
+	char *events = klat_read_file(klat_path("%s/set_event", directory)), *rest = events, *event,
+	     *example = NULL;
+	bool stacks = false;
+
+	while (!stacks && (event = strsep(&rest, "\n")))
 		if (*event && !is_of_daemons(event)) {
-			klat_disturbed(run, "the kernel traces events, for example %s (see %s)",
-				       event, set_event);
-			break;
+			stacks = has_stacks(directory, event);
+			example = stacks || !example ? event : example;
 		}
+	if (stacks)
+		klat_invalid(run, "the kernel records its stack at events, for example %s (see %s)",
+			     example, klat_path("%s/set_event", directory));
+	else if (example)
+		klat_disturbed(run, "the kernel traces events, for example %s (see %s)", example,
+			       klat_path("%s/set_event", directory));
 	free(events);
 }
 
@@ -170,7 +198,7 @@ static void judge_tracing(struct klat_run *run)
 			continue;
 		judge_tracer(run, directory);
 		judge_functions(run, directory);
-		judge_events(run, files.gl_pathv[i]);
+		judge_events(run, directory);
 	}
 	globfree(&files);
 }

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import harness
 import pytest
-from harness import PROGRAMS, Running, command, json_of, path_of, run, until
+from harness import PROGRAMS, UNTRUSTED, Running, command, json_of, path_of, run, until
 from test_inherited import set_slice
 
 pytestmark = [pytest.mark.alone, pytest.mark.slow]
@@ -530,6 +530,26 @@ def test_events_that_others_trace_disturb_a_run(place, group, status, root, two_
         switch.write_text("0")
         if place:
             trace.rmdir()
+
+
+@pytest.mark.parametrize("file", ["events/sched/sched_switch/trigger", "options/stacktrace"])
+def test_stacks_that_others_record_at_events_make_a_run_invalid(file, root, two_cpus):
+    """With a stack at each event, a context switch took three times as long."""
+    instance = Path("/sys/kernel/tracing/instances/test-of-klat")
+    try:
+        instance.mkdir(exist_ok=True)
+        (instance / "events/sched/sched_switch/enable").write_text("1")
+        (instance / file).write_text("stacktrace" if file.endswith("trigger") else "1")
+    except OSError as error:
+        harness.lacking(f"no stack can be recorded: {error}")
+    try:
+        done = run("pipes", "--json")
+    finally:
+        (instance / file).write_text("!stacktrace" if file.endswith("trigger") else "0")
+        (instance / "events/sched/sched_switch/enable").write_text("0")
+        instance.rmdir()
+    assert done.status == UNTRUSTED, str(done)
+    assert "the kernel records its stack at events, for example sched:sched_switch" in done.out
 
 
 PERF_EVENT_OPEN = 298 if os.uname().machine == "x86_64" else 241
