@@ -292,6 +292,7 @@ def test_a_side_of_which_most_runs_are_invalid_has_no_verdict(side, klat):
     assert status == 3
     reason = "60 of 80 in NEW, beyond chance, so those that count may be unlike the others"
     assert ", median: cannot be attributed" in out and reason in words(out)
+    assert "at least 4 boots" not in words(out)
     refused = "60 runs with samples above the limit do not count, and only 20 do"
     for command in (("compare", stock, rt), ("summary", rt)):
         status, out, _ = klat(*command, *limit)

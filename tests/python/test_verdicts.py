@@ -266,3 +266,11 @@ def test_the_interval_within_a_boot_covers_the_ratio_also_if_its_runs_depend_on_
     intervals = [describe(boot(), boot(), RULES).interval for _ in range(400)]
     # Nominal 380.
     assert sum(low <= 1 <= high for low, high in filter(None, intervals)) >= 366
+
+
+def test_the_interval_within_a_boot_of_few_runs_is_welchs():
+    base, new = side(1, boots=1, runs=4), side(2, boots=1, runs=4)
+    for end in describe(base, new, RULES).interval:
+        shifted = np.array(new.units[0].logs) - math.log(end)
+        welch = stats.ttest_ind(shifted, base.units[0].logs, equal_var=False)
+        assert welch.pvalue == pytest.approx(0.05)
