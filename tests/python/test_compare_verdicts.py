@@ -297,6 +297,9 @@ def test_a_side_of_which_most_runs_are_invalid_has_no_verdict(side, klat):
     for command in (("compare", stock, rt), ("summary", rt)):
         status, out, _ = klat(*command, *limit)
         assert status == 3 and "cannot tell" in out and refused in words(out)
+    # A note on the limits, and why there is no ratio of the shares above it.
+    out = klat("compare", stock, rt, "--limit", "20us")[1]
+    assert words(out).count(reason) == 2
 
 
 def test_a_sentence_that_many_results_have_is_printed_once_and_marked_at_each(side, klat, tmp_path):
