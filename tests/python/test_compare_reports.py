@@ -9,7 +9,7 @@ from typing import BinaryIO
 
 import pytest
 
-from klat.base.bounded_read import open_to_read
+from klat.base.bounded_read import open_below
 from klat.record import samples
 from klat.report import comparison_columns
 from klat.report.document import Column, Document, Item, Judged, Row, Verdicts, Word
@@ -191,9 +191,9 @@ def test_more_runs_of_a_boot_open_no_more_files(side, klat, monkeypatch):
 
     def counting(path: Path) -> BinaryIO:
         opened.append(path)
-        return open_to_read(path)
+        return open_below(path)
 
-    monkeypatch.setattr(samples, "open_to_read", counting)
+    monkeypatch.setattr(samples, "open_below", counting)
     monkeypatch.setattr(samples, "_WHOLE", 0)  # as for a long file
     counts = []
     for runs in (2, 9):

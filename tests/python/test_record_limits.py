@@ -6,15 +6,19 @@ import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import FileIO
+from pathlib import Path
 from typing import Any
 
 import pytest
 from written_sessions import SyntheticSession, run_facts
 
-from klat.record import json_files, plan_csv, session_directory
+from klat.base import bounded_read
+from klat.record import environment, json_files, plan_csv, session_directory
 from klat.base.errors import KlatError
 from klat.compare.dataset import read_datasets
-from klat.record.json_files import read_run_json
+from klat.record.environment import captured
+from klat.record.json_files import read_machine_json, read_run_json
 from klat.record.session import SessionError, read_session
 
 SAMPLES = [1300 + 26 * (i % 40) for i in range(600)]
@@ -311,14 +315,56 @@ def test_a_file_of_a_record_that_is_none_blocks_no_reader(writer, new_session, k
         assert summary == 2
 
 
+@pytest.mark.parametrize("name", ["samples/pipes.u64", "samples"])
 def test_a_user_may_keep_samples_behind_a_link_and_root_does_not_follow_it(
-    writer, monkeypatch, tmp_path
+    writer, monkeypatch, tmp_path, name
 ):
-    filled(writer)
-    file = writer.samples_file("pipes")
-    file.rename(tmp_path / "elsewhere")
-    file.symlink_to(tmp_path / "elsewhere")
+    path = filled(writer).path / name
+    path.rename(tmp_path / "elsewhere")
+    path.symlink_to(tmp_path / "elsewhere")
     for user, said in ((1000, ""), (0, "not verified: the samples of 2 rows")):
         monkeypatch.setattr(os, "geteuid", lambda user=user: user)
         _, problems = read_datasets([writer.path])
         assert [said in problem for problem in problems] == ([True] if said else [])
+
+
+@pytest.mark.parametrize(
+    ("file", "read"),
+    [
+        ("environment/proc/cmdline", lambda session: captured(session / "environment")),
+        ("lab/machine.json", read_machine_json),
+        ("traces/1", lambda session: bounded_read.open_below(session / "traces/1").close()),
+    ],
+)
+def test_root_follows_no_link_in_place_of_a_directory_of_a_session(
+    tmp_path, monkeypatch, file, read
+):
+    target = tmp_path / "elsewhere" / file
+    target.parent.mkdir(parents=True)
+    target.write_text("{}")
+    top = file.partition("/")[0]
+    (tmp_path / top).symlink_to(tmp_path / "elsewhere" / top)
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    read(tmp_path)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    with pytest.raises(SessionError, match="is a symbolic link"):
+        read(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("limit", "value"), [("_MOST_FILES", 2), ("_MOST_BYTES", 5), ("_DEEPEST", 1)]
+)
+def test_of_an_environment_no_more_is_read_than_klat_writes(tmp_path, monkeypatch, limit, value):
+    for name in ("a", "b", "c"):
+        (tmp_path / "proc" / name).mkdir(parents=True)
+        (tmp_path / "proc" / name / "value").write_text("1\n")
+    assert len(captured(tmp_path)) == 3
+    monkeypatch.setattr(environment, limit, value)
+    with pytest.raises(SessionError, match="holds more than klat ever writes"):
+        captured(tmp_path)
+
+
+def test_a_file_that_would_block_is_one_sentence():
+    reader, writing = os.pipe2(os.O_NONBLOCK)
+    with FileIO(writing), FileIO(reader) as file, pytest.raises(SessionError, match="would block"):
+        bounded_read.read_open(file, Path("a"), 1000)

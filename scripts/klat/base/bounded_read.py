@@ -10,6 +10,8 @@ import errno
 import json
 import os
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from io import FileIO
 from pathlib import Path
 from typing import Any
@@ -20,17 +22,44 @@ from klat.base.fields import Kind, Wrong
 # Levels of nested lists and objects. klat writes at most four.
 _DEEPEST = 32
 _MOST_DIGITS = 1000
+_A_LINK = "is a symbolic link, which klat does not follow as root"
 
 
-def open_to_read(path: Path | str) -> FileIO:
-    """Open a regular file. FileNotFoundError if it is missing. SessionError, in one sentence, if it is
-    not a regular file or cannot be read."""
+@contextmanager
+def directory_to_read(path: Path) -> Iterator[int]:
+    """A descriptor of a directory in a session. Root does not follow a link in its place. Raises the errors of
+    open_to_read()."""
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | (0 if os.geteuid() else os.O_NOFOLLOW)
+    try:
+        descriptor = os.open(path, flags)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        why = _A_LINK if path.is_symlink() and not os.geteuid() else error.strerror or str(error)
+        raise SessionError(f"{printable(str(path))}: {why}") from error
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def open_below(path: Path) -> FileIO:
+    """As open_to_read(), for a file in a directory of a session."""
+    with directory_to_read(path.parent) as parent:
+        return open_to_read(path, parent)
+
+
+def open_to_read(path: Path | str, parent: int | None = None) -> FileIO:
+    """Open a regular file, in the directory with the descriptor `parent` if that is given. FileNotFoundError if it
+    is missing. SessionError, in one sentence, if it is not a regular file or cannot be read."""
+    name = path if parent is None else os.path.basename(path)
     flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
     follows = os.geteuid() != 0
     try:
         # Check before open(), because opening a device may have an effect, and again after it.
-        _require_regular(path, os.stat(path, follow_symlinks=follows))
-        file = FileIO(os.open(path, flags if follows else flags | os.O_NOFOLLOW))
+        _require_regular(path, os.stat(name, dir_fd=parent, follow_symlinks=follows))
+        flags |= 0 if follows else os.O_NOFOLLOW
+        file = FileIO(os.open(name, flags, dir_fd=parent))
         try:
             _require_regular(path, os.fstat(file.fileno()))
         except SessionError:
@@ -48,7 +77,7 @@ def _require_regular(path: Path | str, status: os.stat_result) -> None:
         return
     what = "is not a regular file"
     if stat.S_ISLNK(status.st_mode):
-        what = "is a symbolic link, which klat does not follow as root"
+        what = _A_LINK
     raise SessionError(f"{printable(str(path))}: {what}")
 
 
@@ -94,8 +123,10 @@ def _whole_file(file: FileIO, largest: int) -> bytes | None:
 def read_at_most(file: FileIO, at_once: int, most: int) -> bytes:
     """Up to `most` bytes. The file may grow, and one read() returns at most 2 GiB. The kernel refuses to read
     a file of /proc/sys into a buffer of 4 MiB or more (KMALLOC_MAX_SIZE on x86)."""
-    data = file.read(min(at_once, most))
-    while len(data) < most and (more := file.read(min(at_once, most - len(data)))):
+    data = b""
+    while len(data) < most and (more := file.read(min(at_once, most - len(data)))) != b"":
+        if more is None:
+            raise BlockingIOError(errno.EAGAIN, "would block")
         data += more
     return data
 

@@ -100,10 +100,11 @@ def _bytes(session: Path) -> tuple[int, int]:
     """The bytes that the samples of a session take on the disk, and the bytes of its other files."""
     samples = rest = 0
     for path in session.rglob("*"):
+        status = path.lstat()
         if path.parent.name == "samples":
-            samples += path.stat().st_size
+            samples += status.st_size
         else:
-            rest += 512 * path.stat().st_blocks
+            rest += 512 * status.st_blocks
     return samples, rest
 
 

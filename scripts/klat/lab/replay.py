@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from klat.base import files
+from klat.base.bounded_read import open_below
 from klat.base.errors import KlatError
 from klat.base.process import Signals, answer
 from klat.lab import cache, experiment, guest, initramfs, kernel_formats, qemu, suite
@@ -273,7 +274,9 @@ def _result(boot: Recorded, booting: Booting, trace: Path, work: Path) -> Replay
     guest.unpack(delivery.tar, place)
     for path in sorted((boot.session / _SAMPLES).iterdir()):
         again = place / _SAMPLES / path.name
-        if not again.is_file() or again.read_bytes() != path.read_bytes():
+        with open_below(path) as file:
+            same = again.is_file() and again.read_bytes() == file.readall()
+        if not same:
             return OtherSamples(
                 f"{boot.session}: {_BOOTS} repeated boots gave other samples of {path.stem} than the"
                 " record, so klat cannot explain the recorded samples; record the session again",

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from klat.base.bounded_read import open_to_read, read_at_most
+from klat.base.bounded_read import directory_to_read, open_to_read, read_at_most
 from klat.machine.kernel_files import ranges
 from klat.record.session import SessionError, printable
 
 ABSENT = "absent"
 _LARGEST = 4 << 20
+# More than of 4,096 CPUs.
+_MOST_FILES, _MOST_BYTES, _DEEPEST = 1 << 19, 64 << 20, 32
 _LONGEST = 60
 
 # Counters, and files that say nothing beyond the kernel's release.
@@ -131,14 +135,20 @@ def captured(root: Path, top: Path | None = None) -> dict[str, dict[str, str]]:
     """The values of each file below an environment directory, by key. With `top`, the values are read from the same
     files below `top`. A file with one value has the key ''.
     The files of all CPUs are one file with `cpu*` in its name. If their values differ, each value names its
-    CPUs."""
+    CPUs. Empty without the directory. SessionError if it is more than klat ever writes."""
     by_file: dict[str, dict[str, str]] = {}
     per_cpu: dict[str, dict[str, list[int]]] = {}
-    for name in _names(root):
+    left = _MOST_BYTES
+    for name, parent in _names(root):
         is_config = name == "proc/config.gz" or name.startswith("boot/config-")
-        data = None if name in _ALWAYS_DIFFERENT else _read(f"{top or root}/{name}")
+        if name in _ALWAYS_DIFFERENT:
+            continue
+        data = _read(f"{top or root}/{name}", None if top else parent)
         if data is None:
             continue
+        left -= len(data)
+        if left < 0:
+            raise _too_much(root)
         if cpu := _CPU.search(name):
             of_cpus = per_cpu.setdefault(_CPU.sub("cpu*", name), {})
             of_cpus.setdefault(data.strip(), []).append(int(cpu[1]))
@@ -151,13 +161,22 @@ def captured(root: Path, top: Path | None = None) -> dict[str, dict[str, str]]:
     return by_file
 
 
-def _names(root: Path) -> Iterator[str]:
-    """The files below a directory, relative to it. Those of each directory precede those below it."""
-    top = str(root)
-    for directory, names, files in os.walk(top):
-        names.sort()
-        prefix = f"{directory.removeprefix(top)}/".lstrip("/")
-        yield from (f"{prefix}{file}" for file in sorted(files))
+def _names(root: Path) -> Iterator[tuple[str, int]]:
+    """The files below a directory, relative to it, each with a descriptor of its own directory. Those of each
+    directory precede those below it. Follows no links below `root`."""
+    count = 0
+    with suppress(FileNotFoundError), directory_to_read(root) as top:
+        for directory, names, files, descriptor in os.fwalk(".", dir_fd=top):
+            names.sort()
+            count += len(files)
+            if count > _MOST_FILES or directory.count("/") > _DEEPEST:
+                raise _too_much(root)
+            prefix = f"{directory}/".removeprefix("./")
+            yield from ((f"{prefix}{file}", descriptor) for file in sorted(files))
+
+
+def _too_much(root: Path) -> SessionError:
+    return SessionError(f"{printable(str(root))}: holds more than klat ever writes")
 
 
 def _of_cpus(values: Mapping[str, Sequence[int]]) -> str:
@@ -167,11 +186,13 @@ def _of_cpus(values: Mapping[str, Sequence[int]]) -> str:
     return ", ".join(f"{value} (CPU {ranges(cpus)})" for cpus, value in ordered)
 
 
-def _read(path: str) -> str | None:
+def _read(path: str, parent: int | None) -> str | None:
+    """None if it cannot be read, or is a link. `parent` as of open_to_read()."""
     try:
-        if os.path.islink(path):
+        name = path if parent is None else os.path.basename(path)
+        if stat.S_ISLNK(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode):
             return None
-        with open_to_read(path) as file:
+        with open_to_read(path, parent) as file:
             data = read_at_most(file, 1 << 16, _LARGEST)
         if path.endswith(".gz"):
             # Bounded, because a small file can unpack to a very large one.

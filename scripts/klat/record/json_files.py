@@ -12,7 +12,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from klat.base.bounded_read import checked, parse_json, read_json
+from klat.base.bounded_read import checked, open_below, parse_json, read_json, read_open
 from klat.base.errors import SessionError, printable
 from klat.base.fields import (
     Either,
@@ -251,7 +251,8 @@ def read_machine_json(path: Path) -> dict[str, Any]:
     """The lab's record of the guest's machine; empty outside the lab. SessionError if it cannot be
     read."""
     try:
-        facts: dict[str, Any] = read_json(path / MACHINE_FILE, _MACHINE, LARGEST_RUN)
+        with open_below(file := path / MACHINE_FILE) as opened:
+            facts: dict[str, Any] = parse_json(file, read_open(opened, file, LARGEST_RUN), _MACHINE)
     except FileNotFoundError:
         return {}
     return facts

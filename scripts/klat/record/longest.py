@@ -12,7 +12,7 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from klat.base.bounded_read import open_to_read
+from klat.base.bounded_read import open_below
 from klat.base.errors import SessionError, printable
 from klat.record.rows import Row
 from klat.record.session import Session
@@ -138,7 +138,7 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
     segment that was killed."""
     name = printable(str(path))
     try:
-        file = open_to_read(path)
+        file = open_below(path)
     except FileNotFoundError:
         raise NoLongestSamples(f"{name} is missing") from None
     with file:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from klat.base.bounded_read import open_to_read
+from klat.base.bounded_read import open_below
 from klat.record.session import Row, Session, SessionError, printable
 from klat.stats.distribution import Distribution
 
@@ -224,7 +224,7 @@ def _words(
     """Up to `count` words of a file from number `first` on, and how many the file has. All of its words, if it
     has at most `whole`; otherwise they are in `buffer`, if one is given."""
     try:
-        with open_to_read(path) as file:
+        with open_below(path) as file:
             size_in_words = os.fstat(file.fileno()).st_size // _WIDTH
             if size_in_words <= whole:
                 first, count, buffer = 0, size_in_words, None

@@ -19,7 +19,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from klat.base.bounded_read import open_to_read, read_regular
+from klat.base.bounded_read import open_below, read_regular
 from klat.base.errors import SessionError, did_you_mean, printable
 from klat.record.json_files import SESSION_FILE, TIMED_MODES, read_session_json
 from klat.record.rows import (
@@ -362,7 +362,7 @@ def plain_samples(session: Session, row: Row) -> array[int]:
         return samples
     assert row.first_sample is not None  # klat.record.rows refuses such rows
     try:
-        with open_to_read(path) as file:
+        with open_below(path) as file:
             file.seek(samples.itemsize * row.first_sample)
             samples.fromfile(file, row.n)
     except (OSError, EOFError) as error:

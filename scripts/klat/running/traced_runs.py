@@ -3,6 +3,7 @@ and `klat run --explain-above` use it."""
 
 from __future__ import annotations
 
+import io
 import math
 import os
 import re
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from klat.base import files, process, programs
+from klat.base.bounded_read import open_below
 from klat.base.errors import FAILED, INVALID, KlatError, MEASURED, SKIPPED, USAGE
 from klat.base.process import Signals
 from klat.record.plan_csv import PlannedRun
@@ -172,7 +174,7 @@ class SessionTraces(ExitStack):
             switch_events(self._instance, True)
         self._kept.unlink(missing_ok=True)
         if self._used is None:
-            self._used = sum(file.stat().st_size for file in (session / _TRACES).glob("*"))
+            self._used = sum(file.lstat().st_size for file in (session / _TRACES).glob("*"))
         places = _places(self._instance, self._kept, self._used)
         return replace(run, arguments=(*run.arguments, *places))
 
@@ -247,13 +249,17 @@ def explain_soak(session: Path, above_ns: int) -> Iterator[str]:
     """The report on the sample that ended a traced soak; nothing if no sample ended it."""
     record = read_session(session)
     for path in sorted((session / _TRACES).glob("*")):
-        with path.open(errors="replace") as lines:
+        with _lines(path) as lines:
             run = parse_run(0, lines)
         threads = {sample.cpu for sample in run.samples}
         rows = [r for r in record.rows if r.metric == run.metric and _is_on(r, threads)]
         if run.samples and rows:
             explained = _explained(record, (), rows[-1:], {rows[-1].run: path})
             yield from _report(explained, above_ns)
+
+
+def _lines(path: Path) -> io.TextIOWrapper:
+    return io.TextIOWrapper(io.BufferedReader(open_below(path)), errors="replace")
 
 
 def _is_on(row: Row, cpus: set[int]) -> bool:
@@ -303,7 +309,7 @@ def _explained(
     medians: dict[int, float] = {}
     for number, path in traces.items():
         try:
-            with path.open(errors="replace") as lines:
+            with _lines(path) as lines:
                 run = parse_run(number, lines)
         except KlatError as error:
             raise KlatError(f"{path}: {error}") from None
