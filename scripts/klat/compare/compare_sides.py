@@ -181,8 +181,8 @@ def _match(sides: MachinePair, options: Options, caution: str) -> MatchedSides:
     refused, accepted = refusals.between(base, new, units, options.allow)
     pairs, uncompared, notes = matched_cells(base, new, units, options)
     compared = {pair.keys[0][0] for pair in pairs}
-    warnings, obstacles = refusals.unusable(base, new, compared, options.rules.alpha)
-    units = replace(units, obstacles=obstacles)
+    warnings, obstacles = refusals.uncounted_runs(base, new, compared, options.rules.alpha)
+    units = replace(units, benchmark_obstacles=obstacles)
     against = Against(
         base=_info(base),
         new=_info(new),

@@ -272,7 +272,7 @@ def _left_out(base: Mapping[str, Dataset], new: Mapping[str, Dataset]) -> Iterat
 @dataclass(frozen=True)
 class SideUnits:
     """The units of both sides, and the subject of a verdict on them. `obstacle` says why the units do
-    not represent the subject, and `obstacles` why those of a benchmark do not. `declared` are the options under test.
+    not represent the subject, and `benchmark_obstacles` why those of a benchmark do not. `declared` are the options under test.
     """
 
     base: Units
@@ -283,10 +283,10 @@ class SideUnits:
     took_turns: bool = False
     declared: Declared = frozenset()
     over_boots: Units | None = None  # if blocks are of several boots
-    obstacles: Mapping[str, str] = field(default_factory=dict)
+    benchmark_obstacles: Mapping[str, str] = field(default_factory=dict)
 
     def obstacle_of(self, benchmark: str) -> str:
-        return self.obstacle or self.obstacles.get(benchmark, "")
+        return self.obstacle or self.benchmark_obstacles.get(benchmark, "")
 
 
 def side_units(base: Dataset, new: Dataset) -> SideUnits:

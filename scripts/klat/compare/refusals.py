@@ -302,7 +302,7 @@ def _one_after_the_other(base: Dataset, new: Dataset) -> Iterator[str]:
             )
 
 
-def unusable(
+def uncounted_runs(
     base: Dataset, new: Dataset, compared: Set[str], alpha: float
 ) -> tuple[list[str], dict[str, str]]:
     """Benchmarks of which one side has more unusable runs than by chance, in more than one boot: a warning for each,
