@@ -288,6 +288,15 @@ def test_csv_and_json_agree_with_each_other(new_session, klat):
     assert setting["reasons"] == [{"status": "invalid", "reason": "a, b", "count": 1}]
 
 
+def test_the_average_is_not_of_means_that_were_rounded_down(new_session, klat):
+    writer = new_session()
+    for run in (1, 2):
+        writer.run({"round_trip": [1000, 1000, 1026]}, run=run)
+    _, out, _ = klat("summary", writer.path, "--format", "csv")
+    (row,) = csv.DictReader(io.StringIO(out))
+    assert row["average"] == "1008.667"  # the recorded means are 1008.666
+
+
 def test_the_medians_interval_is_given_within_one_boot_only(new_session, klat):
     def boot(name: str, **info: str) -> Path:
         writer = new_session(f"stock/{name}", label="stock", **info)

@@ -83,11 +83,14 @@ class Measurement:
         samples = self.distribution()
         median, p90, p99, p999 = map(samples.quantile, (P50, P90, P99, P999))
         means = np.array([float(row.mean) for row in rows if row.mean is not None])
+        average = float(means.mean()) if len(means) else None
+        if len(means) == len(rows) and len({row.n for row in rows}) == 1:
+            average = samples.mean()  # exact, while the recorded means are rounded down
         medians = np.array([float(row.p50) for row in rows if row.p50 is not None])
         return Statistics(
             runs=len(rows),
             samples=samples.n,
-            average=float(means.mean()) if len(means) else None,
+            average=average,
             stdev=float(means.std(ddof=1)) if len(means) > 1 else None,
             min=samples.min if samples.n else None,
             median=median,
