@@ -98,12 +98,14 @@ static int compare_cores(const void *a, const void *b)
 static struct core read_core(int cpu, const char *speed_file)
 {
 	/* Implementer and part, without variant and revision. */
-	const long part_bits = 0xff00fff0;
+	const long part_bits = 0xff00fff0, fastest = 1 << 24;
 	struct core core = { .cpu = cpu };
 	char line[64];
 
 	if (read_cpu_file(cpu, speed_file, line, sizeof(line)))
 		core.speed = strtol(line, NULL, 10);
+	if (core.speed < 0 || core.speed > fastest)
+		core.speed = 0;
 	if (read_cpu_file(cpu, "regs/identification/midr_el1", line, sizeof(line)))
 		core.part = strtol(line, NULL, 16) & part_bits;
 	return core;

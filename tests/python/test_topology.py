@@ -57,6 +57,8 @@ def plant(root: Path, files: dict[str, str]) -> None:
         ),
         ({CAPACITY: "0-3:530 4-5:1024 6-7:1010"}, "big 4-7, little 0-3"),
         ({CAPACITY: "0-7:1024", RANKING: "0-3:250 4-7:100"}, ""),
+        ({CAPACITY: "0-6:1024 7:-1"}, ""),
+        ({CAPACITY: "0-6:1024 7:99999999999"}, ""),
         ({CAPACITY: "0-3:250 4-6:800 7:1024"}, "big 7, middle 4-6, little 0-3"),
         (
             {CAPACITY: "7:1024 5-6:880 2-4:700 0-1:300"},

@@ -231,6 +231,12 @@ static const struct machine snapdragon = {
 	.capacity = "250=0-3 800=4-6 1024=7",
 	.without_numa = true,
 };
+/* Speeds that no core has. */
+static const struct machine negative_speed = { "0-3", .caches = { "0-3" },
+					       .nodes = "0-3", .capacity = "1024=0-2 -1=3" };
+static const struct machine absurd_speed = {
+	"0-3", .caches = { "0-3" }, .nodes = "0-3", .capacity = "1024=0-2 9223372036854775807=3"
+};
 static const struct machine four_clusters = {
 	"0-7",
 	.caches = { "0-7" },
@@ -391,6 +397,8 @@ TEST(relations_name_types_and_nodes_that_no_cache_decides)
 		{ &lunar_lake, "4,5", "same-llc:atom" },
 		{ &one_unlisted, "1,4", "same-llc:core+unknown" },
 		{ &snapdragon, "0,7,4", "same-llc:little+big+middle" },
+		{ &negative_speed, "0,3", "same-llc" },
+		{ &absurd_speed, "0,3", "same-llc" },
 		{ &four_clusters, "2,0", "same-llc:middle-2+little" },
 		{ &apple, "0,4", "same-node:little+big" },
 		{ &strix_point, "3,15", "same-core:big" },

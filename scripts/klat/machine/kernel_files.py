@@ -110,6 +110,7 @@ def traced_events(tracing: Path) -> Iterator[str]:
 _CPU = "sys/devices/system/cpu"
 _NODE = "sys/devices/system/node"
 _PART = 0xFF00FFF0  # of an arm64 identification register: implementer and part
+_FASTEST = 1 << 24  # as in lib/machine/core_types.c
 
 Types = dict[str, tuple[int, ...]]
 
@@ -157,7 +158,7 @@ def _by_speed(root: Path, cpus: Sequence[int]) -> Types:
     has_capacity = any((path / "cpu_capacity").exists() for path in directories.values())
     file = "cpu_capacity" if has_capacity else "acpi_cppc/highest_perf"
     cores = (
-        (number(path / file) or 0, _part(path / "regs/identification/midr_el1"), -cpu)
+        (_speed(path / file), _part(path / "regs/identification/midr_el1"), -cpu)
         for cpu, path in directories.items()
     )
     types: list[_Type] = []
@@ -175,6 +176,11 @@ def _by_speed(root: Path, cpus: Sequence[int]) -> Types:
     middles = [f"middle-{rank}" for rank in range(1, last)] if last > 2 else ["middle"] * (last - 1)
     names = ["big", *middles, "little"]
     return {name: tuple(sorted(core_type.cpus)) for name, core_type in zip(names, types)}
+
+
+def _speed(path: Path) -> int:
+    speed = number(path) or 0
+    return speed if 0 < speed <= _FASTEST else 0
 
 
 def _part(path: Path) -> int:
