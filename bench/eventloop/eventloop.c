@@ -22,6 +22,7 @@
 #include "pairs.h"
 
 #include <stdlib.h>
+#include <sys/select.h>
 #include <string.h>
 
 #define MOST_PAIRS 100000
@@ -181,6 +182,12 @@ static int setup(struct klat_run *run)
 	if (err)
 		return klat_error(run, -err, "cannot make %lld pairs: %m",
 				  (long long)options.pairs);
+	for (const struct pair *pair = state->loop.pairs; pair < state->loop.end; pair++)
+		if (state->loop.backend == &backend_select && pair->in >= FD_SETSIZE)
+			return klat_skip(run,
+					 "select takes descriptors below %d (FD_SETSIZE) only, and "
+					 "others are open: close those that klat inherits",
+					 FD_SETSIZE);
 	return options.count_calls ? count_calls(run) : 0;
 }
 

@@ -167,6 +167,17 @@ def test_select_says_how_many_it_can_watch():
     evidence("--backend", "select", "--pairs", "1000", "--iterations", "1")
 
 
+def test_select_names_its_limit_if_inherited_descriptors_have_the_low_numbers():
+    inherited = [os.open("/dev/null", os.O_RDONLY) for _ in range(900)]
+    try:
+        done = run("eventloop", "--backend", "select", "--pairs", "500", pass_fds=inherited)
+    finally:
+        for descriptor in inherited:
+            os.close(descriptor)
+    assert_one_line(done, "eventloop", SKIPPED)
+    assert "descriptors below 1024 (FD_SETSIZE)" in done.err
+
+
 URING = ("io_uring-poll", "io_uring-read")
 # More than a ring takes at once, so that requests go to the kernel while there are more to make.
 MANY = ("--pairs", "3000", "--active", "10", "--writes", "500", "--iterations", "2")
