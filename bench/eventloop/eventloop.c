@@ -22,8 +22,8 @@
 #include "pairs.h"
 
 #include <stdlib.h>
-#include <sys/select.h>
 #include <string.h>
+#include <sys/select.h>
 
 #define MOST_PAIRS 100000
 /* The draws of a round repeat after this many. They take as much cache as those of a real loop. */

@@ -232,11 +232,10 @@ static const struct machine snapdragon = {
 	.without_numa = true,
 };
 /* Speeds that no core has. */
-static const struct machine negative_speed = { "0-3", .caches = { "0-3" },
-					       .nodes = "0-3", .capacity = "1024=0-2 -1=3" };
-static const struct machine absurd_speed = {
-	"0-3", .caches = { "0-3" }, .nodes = "0-3", .capacity = "1024=0-2 9223372036854775807=3"
-};
+static const struct machine negative_speed = { "0-3", .caches = { "0-3" }, .nodes = "0-3",
+					       .capacity = "1024=0-2 -1=3" };
+static const struct machine absurd_speed = { "0-3", .caches = { "0-3" }, .nodes = "0-3",
+					     .capacity = "1024=0-2 9223372036854775807=3" };
 static const struct machine four_clusters = {
 	"0-7",
 	.caches = { "0-7" },
