@@ -19,7 +19,7 @@ from klat.base.errors import KlatError
 from klat.compare.dataset import read_datasets
 from klat.record.environment import captured
 from klat.record.json_files import read_machine_json, read_run_json
-from klat.record.session import SessionError, read_session
+from klat.record.session import SessionError, find_sessions, read_session
 
 SAMPLES = [1300 + 26 * (i % 40) for i in range(600)]
 
@@ -349,6 +349,23 @@ def test_root_follows_no_link_in_place_of_a_directory_of_a_session(
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     with pytest.raises(SessionError, match="is a symbolic link"):
         read(tmp_path)
+
+
+@pytest.mark.parametrize("linked", ["stock/link", "link"])
+def test_root_takes_no_session_of_a_label_by_a_link_of_another_user(
+    writer, tmp_path, monkeypatch, linked
+):
+    top = tmp_path / "top"
+    link = top / linked
+    link.parent.mkdir(parents=True)
+    link.parent.chmod(0o777)
+    link.symlink_to(filled(writer).path if "/" in linked else writer.path.parent)
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert find_sessions(top)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    assert find_sessions(link), "the user names it"
+    with pytest.raises(KlatError, match="is a symbolic link"):
+        find_sessions(top)
 
 
 @pytest.mark.parametrize(

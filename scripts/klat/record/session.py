@@ -19,6 +19,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from klat.base import files
 from klat.base.bounded_read import open_below, read_regular
 from klat.base.errors import SessionError, did_you_mean, printable
 from klat.record.json_files import SESSION_FILE, TIMED_MODES, read_session_json
@@ -169,6 +170,10 @@ def _sessions_below(path: Path) -> list[Path]:
         sessions = [p for p in below if _is_session(p)]
         if not sessions:
             sessions = [p for label in below for p in _directories(label) if _is_session(p)]
+        for place in {place for p in sessions for place in (p, p.parent)} - {path}:
+            if place.is_symlink():
+                with files.directory(place):  # refuses what another user may have linked for root
+                    pass
     except OSError as error:
         raise SessionError(f"{name}: {error.strerror or error}") from error
     if not sessions:
