@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import pytest
+from made_events import HOG, NAMES, WRITER, kept, parts_of, switch, waking
 
 from klat.base.errors import KlatError
 from klat.report import slow_samples
@@ -12,61 +13,8 @@ from klat.report.renderers import terminal
 from klat.stats.means import paired
 from klat.tracing import instance
 from klat.tracing.kept_traces import SlowSample, TracedRun, parse_events, parse_run
-from klat.tracing.sample_split import RESIDUAL, Part, split
+from klat.tracing.sample_split import RESIDUAL, split
 from klat.tracing.sample_split import SplitSample, TracedSession, causes, split_sample
-
-WRITER, READER, HOG = 101, 102, 300
-SOFTIRQD, KWORKER = 401, 402
-NAMES = {0: "<idle>", WRITER: "pipes", READER: "pipes", HOG: "a hog: 1-2"}
-NAMES |= {SOFTIRQD: "ksoftirqd/1", KWORKER: "kworker/1:0"}
-AWAKE = 2**32 - 1
-Event = tuple[int, int, int, str]  # cpu, time, pid, text
-
-
-def switch(cpu: int, time: int, before: int, after: int, state: str = "S") -> Event:
-    return cpu, time, before, (
-        f"sched_switch: prev_comm={NAMES[before]} prev_pid={before} prev_prio=49 prev_state={state}"
-        f" ==> next_comm={NAMES[after]} next_pid={after} next_prio=49"
-    )  # fmt: skip
-
-
-def waking(cpu: int, time: int, by: int, woken: int) -> Event:
-    return cpu, time, by, (
-        f"sched_waking: comm={NAMES[woken]} pid={woken} prio=49 target_cpu=000"
-    )  # fmt: skip
-
-
-def idle_ends(cpu: int, time: int) -> Event:
-    return cpu, time, 0, f"cpu_idle: state={AWAKE} cpu_id={cpu}"
-
-
-def kept(
-    events: Sequence[Event],
-    begin: int,
-    end: int,
-    cpu: int = 1,
-    overwritten: int = 0,
-    odd: Sequence[str] = (),
-) -> TracedRun:
-    lines = ["metric round_trip", f"sample 7 {begin} {end} {cpu} {WRITER}"]
-    for number in (0, 1):
-        own = [event for event in events if event[0] == number]
-        lines += [
-            f"trace {number}",
-            *([f"CPU:{number} [LOST {overwritten} EVENTS]"] if overwritten else []),
-            *(f"  {NAMES[p]:>10}-{p:<7} [{c:03}] d..2. {t}: {text}" for c, t, p, text in own),
-        ]
-    lines += [*odd, "end", f"worker {WRITER} 1 writer", f"worker {READER} 0 reader", "slow 50 1 0"]
-    return parse_run(0, lines)
-
-
-def parts_of(run: TracedRun, usual: int = 10**9) -> list[Part]:
-    """The parts of the only sample. Checks that they add up to the sample without gaps."""
-    (sample,) = run.samples
-    parts = split(sample, run.workers, usual)
-    assert parts[0].begin == sample.begin and parts[-1].end == sample.end
-    assert all(a.end == b.begin for a, b in zip(parts, parts[1:]))
-    return parts
 
 
 def split_of(run: TracedRun) -> SplitSample:
@@ -91,113 +39,6 @@ def session_of(run: TracedRun, statuses: Sequence[tuple[str, str]] = ()) -> Trac
         invalid=frozenset(),
         overhead=paired([math.log(1.1), math.log(1.1)]),
     )
-
-
-# The events of a sample that begins at 1000, its end, and its parts in order.
-SPLITS = {
-    "a round trip over two idle CPUs, along its wakeups": (
-        [
-            waking(1, 1010, WRITER, READER),
-            switch(1, 1015, WRITER, 0),
-            (0, 1030, 0, "reschedule_entry: vector=253"),
-            (0, 1032, 0, "reschedule_exit: vector=253"),
-            idle_ends(0, 1040),
-            switch(0, 1045, 0, READER),
-            waking(0, 1055, READER, WRITER),
-            idle_ends(1, 1080),
-            switch(1, 1090, 0, WRITER),
-        ],
-        1100,
-        "the event itself 10, idle exit 20, interrupt reschedule 2, idle exit 8, scheduling delay 5,"
-        " the event itself 10, idle exit 25, scheduling delay 10, the event itself 10",
-    ),
-    "what interrupts the thread is named": (
-        [
-            (1, 1010, WRITER, "local_timer_entry: vector=236"),
-            (1, 1011, WRITER, "hrtimer_expire_entry: hrtimer=0 function=tick_nohz_handler now=5"),
-            (1, 1014, WRITER, "hrtimer_expire_exit: hrtimer=0"),
-            (1, 1015, WRITER, "local_timer_exit: vector=236"),
-            (1, 1016, WRITER, "softirq_entry: vec=3 [action=NET_RX]"),
-            (1, 1020, WRITER, "irq_handler_entry: irq=27 name=virtio1-req.0"),
-            (1, 1022, WRITER, "irq_handler_exit: irq=27 ret=handled"),
-            (1, 1046, WRITER, "softirq_exit: vec=3 [action=NET_RX]"),
-        ],
-        1060,
-        "the event itself 10, interrupt local_timer 5, the event itself 1, softirq NET_RX 4,"
-        " interrupt virtio1-req.0 2, softirq NET_RX 24, the event itself 14",
-    ),
-    "a task that preempts the thread": (
-        [switch(1, 1010, WRITER, HOG, "R+"), switch(1, 1510, HOG, WRITER, "S")],
-        1520,
-        "the event itself 10, task a hog: 1-2 500, the event itself 10",
-    ),
-    "a task on the peer's CPU": (
-        [
-            waking(1, 1010, WRITER, READER),
-            switch(1, 1015, WRITER, 0),
-            switch(0, 1310, HOG, READER, "R"),
-            waking(0, 1320, READER, WRITER),
-            idle_ends(1, 1330),
-            switch(1, 1330, 0, WRITER),
-        ],
-        1340,
-        "the event itself 10, task a hog: 1-2 300, the event itself 10, idle exit 10, the event itself 10",
-    ),
-    "ksoftirqd, and the work of a kworker": (
-        [
-            switch(1, 1010, WRITER, SOFTIRQD, "R"),
-            (1, 1020, SOFTIRQD, "softirq_entry: vec=3 [action=NET_RX]"),
-            (1, 1120, SOFTIRQD, "softirq_exit: vec=3 [action=NET_RX]"),
-            switch(1, 1130, SOFTIRQD, KWORKER),
-            (1, 1140, KWORKER, "workqueue_execute_start: work struct 0: function vmstat_update"),
-            switch(1, 1160, KWORKER, WRITER),
-        ],
-        1170,
-        "the event itself 10, task ksoftirqd/1 10, softirq NET_RX in ksoftirqd/1 100, task ksoftirqd/1 10,"
-        " task kworker/1:0 10, task kworker/1:0 (vmstat_update) 20, the event itself 10",
-    ),
-    "a timer's lateness begins before its interrupt": (
-        [
-            (1, 1100, HOG, "local_timer_entry: vector=236"),
-            waking(1, 1110, HOG, WRITER),
-            (1, 1120, HOG, "local_timer_exit: vector=236"),
-            switch(1, 1220, HOG, WRITER, "R"),
-        ],
-        1230,
-        "task a hog: 1-2 100, interrupt local_timer 20, task a hog: 1-2 100, the event itself 10",
-    ),
-    # Some kernels lose the events of an idle task.
-    "the thread ran at its end stamp even if the kernel lost the switch": (
-        [
-            waking(1, 1010, WRITER, READER),
-            switch(1, 1015, WRITER, 0),
-            (1, 1050, 0, "call_function_single_entry: vector=251"),
-            (1, 1055, 0, "call_function_single_exit: vector=251"),
-            switch(0, 1030, 0, READER),
-            waking(0, 1040, READER, WRITER),
-        ],
-        1070,
-        "the event itself 10, idle exit 20, the event itself 10, idle exit 10,"
-        " interrupt call_function_single 5, the event itself 15",
-    ),
-    "a thread whose switch was lost did not run before its wakeup": (
-        [
-            waking(1, 1010, WRITER, READER),
-            switch(1, 1015, WRITER, 0),
-            switch(0, 1430, HOG, READER, "R"),
-            waking(0, 1440, READER, WRITER),
-        ],
-        1470,
-        "the event itself 10, task a hog: 1-2 420, the event itself 10, the event itself 30",
-    ),
-}
-
-
-@pytest.mark.parametrize("name", SPLITS)
-def test_a_sample_is_split_into_the_parts_that_its_events_tell(name):
-    events, end, parts = SPLITS[name]
-    split = parts_of(kept(events, 1000, end))
-    assert ", ".join(f"{part.cause} {part.ticks}" for part in split) == parts
 
 
 # What global trace options make of a line: nocontext-info, noirq-info, latency-format, fields, stacktrace.
@@ -246,6 +87,12 @@ def test_time_of_the_thread_beyond_the_usual_is_the_residual():
 def test_what_was_overwritten_is_the_residual():
     run = kept([switch(1, 1400, HOG, WRITER, "S")], 1000, 1500, overwritten=9)
     assert [(part.kind, part.ticks) for part in parts_of(run)][0] == (RESIDUAL, 400)
+
+
+def test_a_task_without_a_name_is_quoted(monkeypatch):
+    monkeypatch.setitem(NAMES, HOG, "")
+    run = kept([switch(1, 1010, WRITER, HOG, "R"), switch(1, 1510, HOG, WRITER)], 1000, 1520)
+    assert "is task ''" in report_of(run)
 
 
 def test_the_causes_of_all_samples_add_up():
@@ -341,7 +188,9 @@ def test_samples_whose_traces_were_not_kept_are_counted_with_the_limits():
     run = kept([switch(1, 1400, HOG, WRITER)], 1000, 1500)
     run.slow = 9  # of each of two runs, with one trace
     text = report_of(run)
-    assert "17 have no trace: klat keeps 100 traces of each run, and 200 MB of each session" in text
+    assert (
+        "17 have no trace: klat keeps 100 traces of each run, and 200 MB of each session" in text
+    )
 
 
 def test_traced_runs_that_are_all_invalid_refute_the_explanation():

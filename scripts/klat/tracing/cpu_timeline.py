@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from klat.tracing.kept_traces import CpuTrace, TraceEvent
 
 IDLE_PID = 0
+_FIRST_FAIR = 100  # the kernel's priorities below are real-time priorities
 _AWAKE = str(2**32 - 1)  # the state in a cpu_idle event when the CPU leaves its idle state
 _ENTRIES = ("_entry", "_exit")
 
@@ -82,21 +83,37 @@ class CpuTimeline:
             at -= 1
         return self.stretches[at] if at > 0 else None
 
-    def left(self, pid: int, before: int) -> tuple[int, bool] | None:
-        """The last time before `before` at which the task stopped running on this CPU, and whether it
-        stayed runnable. None if the trace does not show one."""
+    def left(self, pid: int, before: int) -> tuple[int, str] | None:
+        """The last time before `before` at which the task stopped running on this CPU, and its state then:
+        "" if the trace lacks this switch. None if the trace does not show such a time."""
         for at in range(bisect_right(self._begins, before) - 1, 0, -1):
             stretch = self.stretches[at]
             if stretch.begin < before and stretch.pid != pid and self.stretches[at - 1].pid == pid:
-                return stretch.begin, self._stays_runnable(pid, stretch.begin)
+                event = self._switch_at(stretch.begin)
+                left = event if event and event.value("prev_pid") == str(pid) else None
+                return stretch.begin, left.value("prev_state") if left else ""
         return None
 
-    def _stays_runnable(self, pid: int, time: int) -> bool:
+    def is_fair(self, pid: int, time: int) -> bool:
+        """Whether a quota applies to the task that the CPU switches to at `time`."""
+        event = self._switch_at(time)
+        priority = event.value("next_prio") if event and event.value("next_pid") == str(pid) else ""
+        return priority.isdecimal() and int(priority) >= _FIRST_FAIR
+
+    def idled(self, begin: int, end: int) -> int:
+        """The end of the last idle state before `end`, if the CPU entered an idle state at `begin` or later.
+        Otherwise `begin`."""
+        entered, last, asleep = False, begin, self.at(begin - 1).asleep
+        for _, until, stretch in self.between(begin, end):
+            entered = entered or (stretch.asleep and not asleep)
+            asleep = stretch.asleep
+            last = until if asleep else last
+        return last if entered else begin
+
+    def _switch_at(self, time: int) -> TraceEvent | None:
         at = bisect_right(self.events, time, key=lambda event: event.time) - 1
         event = self.events[at] if at >= 0 else None
-        if event is None or event.name != "sched_switch" or event.value("prev_pid") != str(pid):
-            return False
-        return event.value("prev_state").startswith("R")
+        return event if event and (event.time, event.name) == (time, "sched_switch") else None
 
 
 def _stretches(trace: CpuTrace) -> Iterator[CpuStretch]:

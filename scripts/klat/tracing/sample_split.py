@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 
 EVENT, IDLE_EXIT, DELAY, RESIDUAL = "the event itself", "idle exit", "scheduling delay", "residual"
 TASK, INTERRUPT, SOFTIRQ = "task", "interrupt", "softirq"
+STOPPED, ASLEEP, THROTTLED = "stopped", "asleep", "throttled"
+OR_QUOTA = "CPU quota or task"
+# They let the threads run again that a quota stopped.
+_REFILLS = ("sched_cfs_period_timer", "sched_cfs_slack_timer")
 _LOST = "trace overwritten"
 
 
@@ -95,15 +99,48 @@ class _Walk:
     def _before(self, timeline: CpuTimeline, place: _Place) -> _Place | None:
         """The place before the task's stint: where the task was preempted, or where its waker ran."""
         left = timeline.left(place.pid, place.time)
-        if left and left[1]:
-            self._split(max(left[0], self.sample.begin), place)
+        if left and left[1].startswith("R"):
+            self._wait(left[0], left[0], place)
             return replace(place, time=left[0])
         woken = self._waking(place.pid, place.time)
+        absence = left and self._absence(timeline, place.pid, *left, woken)
+        if left and absence:
+            until = woken.time if woken and woken.time > left[0] else place.time
+            self._wait(until, self._queued(woken, place), place)
+            self._add(max(left[0], self.sample.begin), until, place.cpu, *absence)
+            return replace(place, time=left[0])
         if woken is None or woken.time <= self.sample.begin:
             self._split(self.sample.begin, place)
             return None
-        self._split(woken.time, place)
+        self._wait(woken.time, self._queued(woken, place), place)
         return woken
+
+    def _queued(self, woken: _Place | None, place: _Place) -> int:
+        """When the thread is on its run queue: the waker's next event shows that the wakeup is over."""
+        events = self.timelines[woken.cpu].events if woken else ()
+        return next((e.time for e in events if woken and e.time > woken.time), place.time)
+
+    def _absence(
+        self, timeline: CpuTimeline, pid: int, left: int, state: str, woken: _Place | None
+    ) -> tuple[str, str] | None:
+        """The cause if the task was stopped after `left`, or slept for a reason outside the run."""
+        stint = timeline.stint(pid, left)
+        if woken and stint and stint.begin <= woken.time <= left:
+            return None  # the wakeup came before the thread had left its CPU
+        if state.startswith(("T", "t")):
+            return STOPPED, ""
+        if not state or pid not in self.workers:
+            return None
+        if woken is None or woken.time < left:
+            return (ASLEEP, "") if left > self.sample.begin else None
+        waker = self.timelines[woken.cpu].at(woken.time)
+        if woken.pid in self.workers or woken.pid == IDLE_PID or waker.interrupts:
+            return None
+        # A waker that slept meanwhile did not work for the thread, unless a thread of the run woke it.
+        earlier = self._waking(woken.pid, woken.time)
+        if earlier is None or earlier.time < left or earlier.pid in self.workers:
+            return None
+        return ASLEEP, f"until woken by {waker.task}"
 
     def _waking(self, pid: int, before: int) -> _Place | None:
         """The waker's place at the task's last wakeup before `before`."""
@@ -119,12 +156,38 @@ class _Walk:
                     break
         return place
 
-    def _split(self, begin: int, place: _Place) -> None:
-        """Add the parts of the CPU's time from `begin` until `place.time`."""
+    def _split(self, begin: int, place: _Place, idled: int = 0, refilled: int = 0) -> None:
+        """Add the parts of the CPU's time from `begin` until `place.time`. A thread of the run is throttled
+        before `idled`, and can be throttled before `refilled`."""
         timeline = self.timelines[place.cpu]
         for start, end, stretch in timeline.between(max(begin, self.sample.begin), place.time):
             kind, name = self._cause(stretch)
+            idle = kind in (IDLE_EXIT, DELAY)
+            if start < idled and (idle or kind == TASK) or start < refilled and idle:
+                kind, name = THROTTLED, ""
+            elif start < refilled and kind == TASK:
+                kind = OR_QUOTA
             self._add(start, end, place.cpu, kind, name)
+
+    def _wait(self, begin: int, queued: int, place: _Place) -> None:
+        """Add the parts of a wait for the CPU. The task is on the run queue from `queued` on at the latest.
+
+        Linux does not let a CPU idle while a thread can run there. If the CPU does, the thread is throttled.
+        If another task runs, only the timer of a quota shows that the thread may have been throttled.
+        """
+        timeline = self.timelines[place.cpu]
+        idled = refilled = 0
+        if place.pid in self.workers and queued < place.time:
+            idled = timeline.idled(queued, place.time)
+            if timeline.is_fair(place.pid, place.time):
+                refilled = max(self._refills(begin, place.time), default=0)
+        self._split(begin, place, idled if idled > queued else 0, refilled)
+
+    def _refills(self, begin: int, end: int) -> Iterator[int]:
+        for timeline in self.timelines.values():
+            for event in timeline.events:
+                if begin < event.time < end and event.value("function") in _REFILLS:
+                    yield event.time
 
     def _cause(self, stretch: CpuStretch) -> tuple[str, str]:
         interruption = stretch.interruption
@@ -137,7 +200,7 @@ class _Walk:
             return EVENT, ""
         if stretch.pid == IDLE_PID:
             return (IDLE_EXIT, "") if stretch.asleep else (DELAY, "")
-        return TASK, stretch.task
+        return TASK, stretch.task or "''"
 
     def _add(self, begin: int, end: int, cpu: int, kind: str, name: str) -> None:
         if end > begin:
