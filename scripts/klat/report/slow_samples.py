@@ -54,28 +54,27 @@ def _heading(traced: TracedSession, above_ns: int) -> Iterator[Line]:
     overwritten = sum(split.overwritten for split in traced.samples)
     if after:
         yield Line(
-            f"{after:,} came right after the copy of a trace and are not explained: the copy may have"
-            " delayed them",
+            f"not explained: {after:,} right after the copy of a trace, which can delay samples",
             1,
         )
     if not slow:
         yield Line("nothing to explain; a lower limit finds more samples", 1)
     if left:
         yield Line(
-            f"{left:,} have no trace: klat keeps 100 traces of each run, and {MOST_MEGABYTES} MB of"
+            f"without a trace: {left:,}. klat keeps 100 traces of each run, and {MOST_MEGABYTES} MB of"
             " each session",
             1,
         )
     if invalid:
         yield Line(
-            f"{invalid:,} of the {len(traced.samples):,} explained are of invalid runs, which klat summary"
-            " leaves out",
+            f"of invalid runs: {invalid:,} of the {len(traced.samples):,} explained; klat summary leaves"
+            " them out",
             1,
         )
     if overwritten:
         yield Line(
-            f"the traces of {overwritten:,} have lost events: the buffer of a CPU was too small. The"
-            " time without events counts as residual",
+            f"with lost events in the trace: {overwritten:,}. The buffer of a CPU was too small. The time"
+            " without events counts as residual",
             1,
         )
 
