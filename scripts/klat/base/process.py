@@ -231,7 +231,7 @@ def answer(
     printed. Raises OSError, and subprocess.TimeoutExpired after `seconds`."""
     return subprocess.run(
         words,
-        stdin=subprocess.DEVNULL,
+        input="",  # and not /dev/null, which a container may lack
         capture_output=True,
         text=True,
         errors="replace",
