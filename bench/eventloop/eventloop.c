@@ -185,8 +185,8 @@ static int setup(struct klat_run *run)
 	for (const struct pair *pair = state->loop.pairs; pair < state->loop.end; pair++)
 		if (state->loop.backend == &backend_select && pair->in >= FD_SETSIZE)
 			return klat_skip(run,
-					 "select takes descriptors below %d (FD_SETSIZE) only, and "
-					 "others are open: close those that klat inherits",
+					 "select takes only descriptors below %d (FD_SETSIZE), and "
+					 "inherited ones have these numbers: close them",
 					 FD_SETSIZE);
 	return options.count_calls ? count_calls(run) : 0;
 }

@@ -253,7 +253,7 @@ static void judge_machine(struct klat_run *run)
 	if (library->before.smi >= 0 && library->after.smi > library->before.smi)
 		klat_disturbed(run, "system-management interrupts");
 	if (library->after.thermal_throttles > library->before.thermal_throttles)
-		klat_disturbed(run, "heat slowed its CPUs (thermal throttling)");
+		klat_disturbed(run, "thermal throttling slowed CPUs of the run");
 	if (strcmp(library->before.scheduler, library->after.scheduler))
 		klat_invalid(run, "the sched_ext scheduler changed from %s to %s",
 			     *library->before.scheduler ? library->before.scheduler : "none",

@@ -127,7 +127,7 @@ static void judge_events(struct klat_run *run, const char *directory)
 			example = stacks || !example ? event : example;
 		}
 	if (stacks)
-		klat_invalid(run, "the kernel records its stack at events, for example %s (see %s)",
+		klat_invalid(run, "the kernel records stacks at events, for example %s (see %s)",
 			     example, klat_path("%s/set_event", directory));
 	else if (example)
 		klat_disturbed(run, "the kernel traces events, for example %s (see %s)", example,

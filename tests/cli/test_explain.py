@@ -362,10 +362,10 @@ def test_an_instance_does_not_inherit_the_form_of_a_line(tracing, option):
 
 
 def test_an_instance_that_another_run_reads_for_a_moment_is_removed(tracing):
-    with instance.tracing_instance() as own:
-        reader = (own / "set_event").open()
+    with instance.tracing_instance() as directory:
+        reader = (directory / "set_event").open()
         threading.Timer(0.2, reader.close).start()
-    assert not own.is_dir()
+    assert not directory.is_dir()
 
 
 def test_a_stopped_klat_removes_its_instance(tracing):

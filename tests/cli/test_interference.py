@@ -549,7 +549,7 @@ def test_stacks_that_others_record_at_events_make_a_run_invalid(file, root, two_
         (instance / "events/sched/sched_switch/enable").write_text("0")
         instance.rmdir()
     assert done.status == UNTRUSTED, str(done)
-    assert "the kernel records its stack at events, for example sched:sched_switch" in done.out
+    assert "the kernel records stacks at events, for example sched:sched_switch" in done.out
 
 
 PERF_EVENT_OPEN = 298 if os.uname().machine == "x86_64" else 241

@@ -42,11 +42,11 @@ def kept(
 ) -> TracedRun:
     lines = ["metric round_trip", f"sample 7 {begin} {end} {cpu} {WRITER}"]
     for number in (0, 1):
-        own = [event for event in events if event[0] == number]
+        of_cpu = [event for event in events if event[0] == number]
         lines += [
             f"trace {number}",
             *([f"CPU:{number} [LOST {overwritten} EVENTS]"] if overwritten else []),
-            *(f"  {NAMES[p]:>10}-{p:<7} [{c:03}] d..2. {t}: {text}" for c, t, p, text in own),
+            *(f"  {NAMES[p]:>10}-{p:<7} [{c:03}] d..2. {t}: {text}" for c, t, p, text in of_cpu),
         ]
     lines += [*odd, "end", f"worker {WRITER} 1 writer", f"worker {READER} 0 reader", "slow 50 1 0"]
     return parse_run(0, lines)

@@ -279,7 +279,7 @@ def test_more_failures_on_one_side_than_by_chance_are_named_first(side, klat, ne
 
 
 def test_a_side_of_which_most_runs_are_invalid_has_no_verdict(side, klat):
-    """The few runs that count may be unlike the others."""
+    """The few runs that count may not represent their side."""
     stock, rt = side("stock"), side("rt", **RT)
     limit = ("--limit", "1ms", "--share", "0.1")
     assert [klat("compare", stock, rt, *words)[0] for words in ((), limit)] == [0, 0]
@@ -290,10 +290,10 @@ def test_a_side_of_which_most_runs_are_invalid_has_no_verdict(side, klat):
             session.run({"round_trip": samples(9_000_000)}, status="invalid", reason="moved")
     status, out, _ = klat("compare", stock, rt)
     assert status == 3
-    reason = "60 of 80 in NEW, beyond chance, so those that count may be unlike the others"
+    reason = "60 of 80 in NEW, beyond chance, so the runs that count may not represent this side"
     assert ", median: cannot be attributed" in out and reason in words(out)
     assert "at least 4 boots" not in words(out)
-    refused = "60 runs with samples above the limit do not count, and only 20 do"
+    refused = "60 runs that do not count have samples above the limit, and only 20 runs count"
     for command in (("compare", stock, rt), ("summary", rt)):
         status, out, _ = klat(*command, *limit)
         assert status == 3 and "cannot tell" in out and refused in words(out)

@@ -347,8 +347,8 @@ def test_what_stops_a_real_time_task_depends_on_the_version(machine, files, said
 )
 def test_a_corrected_clock_moves_timers_where_the_device_does_not_follow_it(machine, files, moves):
     plant(machine, files)
-    found = checks.examine(gather(machine), replace(GRANTED, clock_ppm=500.0))
-    assert ("clock-rate" in [finding.check for finding in found]) == moves
+    findings = checks.examine(gather(machine), replace(GRANTED, clock_ppm=500.0))
+    assert ("clock-rate" in [finding.check for finding in findings]) == moves
 
 
 TRIED: list[tuple[str, Severity, ProbeResults]] = [

@@ -84,10 +84,10 @@ def test_a_load_is_kept_off_isolated_cpus_unless_there_is_no_other(isolated, mon
 @pytest.mark.parametrize(
     ("inherits", "said"),
     [
-        (lambda: os.nice(5), "a load must have nice 0 and all CPUs: Permission denied"),
+        (lambda: os.nice(5), "cannot give a load nice 0 and all CPUs: Permission denied"),
         (
             lambda: os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0)),
-            "cannot leave the inherited scheduling policy",
+            "cannot change the inherited scheduling policy",
         ),
     ],
 )

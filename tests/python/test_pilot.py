@@ -215,7 +215,7 @@ def test_the_number_of_runs_allows_for_those_that_do_not_count(new_session, klat
     effort = told(klat, *options)["effort"]
     assert effort["runs"] % 3 == 0 and effort["seconds"] > before["seconds"]
     count, total = (64, 96) if pairs else (96, 144)
-    assert f"{count} of {total} runs of pipes did not count; the plan has" in words(
+    assert f"{count} of {total} runs of pipes did not count; the plan adds" in words(
         klat("plan", path)[1]
     )
 

@@ -377,7 +377,7 @@ def test_of_an_environment_no_more_is_read_than_klat_writes(tmp_path, monkeypatc
         (tmp_path / "proc" / name / "value").write_text("1\n")
     assert len(captured(tmp_path)) == 3
     monkeypatch.setattr(environment, limit, value)
-    with pytest.raises(SessionError, match="holds more than klat ever writes"):
+    with pytest.raises(SessionError, match="exceeds the limits of an environment"):
         captured(tmp_path)
 
 

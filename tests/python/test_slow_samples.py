@@ -150,7 +150,7 @@ def test_stolen_time_and_smis_stand_beside_the_residual():
 
 def test_a_sample_whose_trace_has_lost_events_is_counted_and_marked():
     text = report_of(kept([switch(1, 1400, HOG, WRITER)], 1000, 1500, overwritten=9))
-    assert "with lost events in the trace: 1. The buffer" in text
+    assert "1 sample with lost events in the trace: the buffer" in text
     assert "sample 7; its trace has lost events" in text
 
 
@@ -189,7 +189,8 @@ def test_samples_whose_traces_were_not_kept_are_counted_with_the_limits():
     run.slow = 9  # of each of two runs, with one trace
     text = report_of(run)
     assert (
-        "without a trace: 17. klat keeps 100 traces of each run, and 200 MB of each session" in text
+        "17 samples without a trace: klat keeps 100 traces of each run, and 200 MB of each session"
+        in text
     )
 
 
@@ -204,7 +205,7 @@ def test_samples_of_invalid_runs_are_counted_and_marked():
     run = kept([switch(1, 1400, HOG, WRITER)], 1000, 1500)
     found = replace(session_of(run), invalid=frozenset({0}))
     text = " ".join(" ".join(report(found, 1000, 1)).split())
-    assert "of invalid runs: 1 of the 1 explained" in text and "run 0 (invalid), " in text
+    assert "1 of the 1 sample explained: of invalid runs" in text and "run 0 (invalid), " in text
     assert "invalid" not in report_of(run)
 
 

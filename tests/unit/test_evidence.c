@@ -189,7 +189,7 @@ TEST(thermal_throttling_disturbs_a_run)
 		memcpy(library->after.steal, library->before.steal, sizeof(library->before.steal));
 		assert_judged(KLAT_DISTURBED, "thermal throttling");
 		assert_string_equal(run->outcome->reason,
-				    "heat slowed its CPUs (thermal throttling)");
+				    "thermal throttling slowed CPUs of the run");
 	}
 }
 

@@ -86,7 +86,7 @@ def _set_ordinary_policy() -> None:
         os.sched_setscheduler(0, ordinary, os.sched_param(0))
     except OSError as error:
         raise KlatError(
-            f"cannot leave the inherited scheduling policy: {error.strerror}; start klat under SCHED_OTHER"
+            f"cannot change the inherited scheduling policy to SCHED_OTHER: {error.strerror}; start klat under it"
         ) from error
 
 

@@ -261,7 +261,7 @@ def _judgement_of_side(
     if adjusted <= rules.alpha and test[0] >= test[1]:
         return replace(draft, verdict=Verdict.EXCEEDED)
     if side.unusable > draft.runs:
-        why = f"{side.unusable:,} runs with samples above the limit do not count, and only {draft.runs:,} do"
+        why = f"{side.unusable:,} runs that do not count have samples above the limit, and only {draft.runs:,} runs count"
         return replace(draft, reason=why)
     if adjusted <= rules.alpha:
         return replace(draft, verdict=Verdict.WITHIN)

@@ -134,14 +134,14 @@ def counted_share(planned: Iterable[tuple[Dataset, Key]]) -> tuple[Fraction, lis
     share, sentences = Fraction(1), []
     for side, key in planned:
         cell = side.cells[key]
-        failed = sum(f.statuses.total() for of, f in side.failed.items() if of[:2] == key[:2])
+        failed = sum(runs.statuses.total() for of, runs in side.failed.items() if of[:2] == key[:2])
         count, total = len(cell.runs), cell.statuses.total() + failed
         if Fraction(count, total) < share:
             share = Fraction(count, total)
             noun = run_noun(is_soak(key[1]))
             sentences = [
-                f"{total - count:,} of {total:,} {noun}s of {printable(key[0])} did not count; the plan has"
-                f" more {noun}s, so that enough count if the same share does not"
+                f"{total - count:,} of {total:,} {noun}s of {printable(key[0])} did not count; the plan adds"
+                f" {noun}s, as many as make up for the same loss"
             ]
     return share, sentences
 

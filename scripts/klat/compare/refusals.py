@@ -178,8 +178,8 @@ def floors(pairs: Sequence[MatchedCell], unit: str, margin: float) -> Iterator[s
             benchmarks.add(benchmark)
             yield (
                 f"the floors of {printable(benchmark)} differ: {base:,.0f} {unit} in BASE and {new:,.0f} {unit} in"
-                " NEW; each sample contains the floor, so the sides differ in how long reading the time takes (for"
-                " example, a hypervisor traps the counter), not only in the event"
+                " NEW; each sample contains the floor, so reading the counter is a part of the difference (for example, a"
+                " hypervisor traps it)"
             )
 
 
@@ -305,9 +305,9 @@ def _one_after_the_other(base: Dataset, new: Dataset) -> Iterator[str]:
 def uncounted_runs(
     base: Dataset, new: Dataset, compared: Set[str], alpha: float
 ) -> tuple[list[str], dict[str, str]]:
-    """Benchmarks of which one side has more unusable runs than by chance, in more than one boot: a warning for each,
-    or an obstacle if most runs of that side are unusable. Then the usable runs do not represent the side: a median
-    bears less than half of wrong values (its breakdown point: Hampel, 1971).
+    """For each benchmark of which one side has more unusable runs than by chance, in more than one boot: a warning, or
+    an obstacle if most runs of that side are unusable. The usable runs may then not represent the side: the breakdown
+    point of a median is one half (Hampel, 1971).
     """
     warnings, obstacles = [], {}
     sides = [_by_boot(side) for side in (base, new)]
@@ -324,7 +324,7 @@ def uncounted_runs(
             runs = f"invalid or failed runs of {benchmark}: {' and '.join(counts)}, beyond chance"
             bad, n = sums[worse]
             if 2 * bad > n:
-                obstacles[benchmark] = f"{runs}, so those that count may be unlike the others"
+                obstacles[benchmark] = f"{runs}, so the runs that count may not represent this side"
             else:
                 warnings.append(f"{runs}; find out why before you trust its verdicts")
     return warnings, obstacles

@@ -19,7 +19,7 @@ from klat.record.session import SessionError, printable
 
 ABSENT = "absent"
 _LARGEST = 4 << 20
-# More than of 4,096 CPUs.
+# More than klat records of a machine with 4,096 CPUs.
 _MOST_FILES, _MOST_BYTES, _DEEPEST = 1 << 19, 64 << 20, 32
 _LONGEST = 60
 
@@ -176,7 +176,9 @@ def _names(root: Path) -> Iterator[tuple[str, int]]:
 
 
 def _too_much(root: Path) -> SessionError:
-    return SessionError(f"{printable(str(root))}: holds more than klat ever writes")
+    return SessionError(
+        f"{printable(str(root))}: exceeds the limits of an environment ({_MOST_FILES:,} files, {_DEEPEST} levels, {_MOST_BYTES >> 20} MiB)"
+    )
 
 
 def _of_cpus(values: Mapping[str, Sequence[int]]) -> str:

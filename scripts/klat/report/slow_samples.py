@@ -54,27 +54,27 @@ def _heading(traced: TracedSession, above_ns: int) -> Iterator[Line]:
     overwritten = sum(split.overwritten for split in traced.samples)
     if after:
         yield Line(
-            f"not explained: {after:,} right after the copy of a trace, which can delay samples",
+            f"{plural(after, 'sample')} not explained: the copy of a trace just before can delay a sample",
             1,
         )
     if not slow:
         yield Line("nothing to explain; a lower limit finds more samples", 1)
     if left:
         yield Line(
-            f"without a trace: {left:,}. klat keeps 100 traces of each run, and {MOST_MEGABYTES} MB of"
-            " each session",
+            f"{plural(left, 'sample')} without a trace: klat keeps 100 traces of each run, and"
+            f" {MOST_MEGABYTES} MB of each session",
             1,
         )
     if invalid:
         yield Line(
-            f"of invalid runs: {invalid:,} of the {len(traced.samples):,} explained; klat summary leaves"
-            " them out",
+            f"{invalid:,} of the {plural(len(traced.samples), 'sample')} explained: of invalid runs, which klat"
+            " summary leaves out",
             1,
         )
     if overwritten:
         yield Line(
-            f"with lost events in the trace: {overwritten:,}. The buffer of a CPU was too small. The time"
-            " without events counts as residual",
+            f"{plural(overwritten, 'sample')} with lost events in the trace: the buffer of a CPU was too small;"
+            " the time without events counts as residual",
             1,
         )
 

@@ -63,7 +63,7 @@ def parameter_sets(
 
 
 def check_options(sets: Sequence[tuple[str, tuple[str, ...]]], later: bool = False) -> None:
-    """KlatError if a program refuses its options. In a random order, its first run can come after many others.
+    """KlatError if a program refuses its options. Its first run, which would say so, can come after many others.
     `later`: a set-up or a boot comes before the first run, and can bring CPUs that are missing now.
     """
     cpus = kernel_files.MOST_CPUS if later else None

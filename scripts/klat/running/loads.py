@@ -96,8 +96,8 @@ _PR_SET_TIMERSLACK, _TIMER_SLACK_NS = 29, 50_000  # the kernel's default
 
 
 def reset_scheduling(pid: int) -> None:
-    """Give a process nice 0, and all CPUs of its cpuset that are not isolated: it inherits klat's own. KlatError if
-    that is refused."""
+    """Give a process nice 0, and all CPUs of its cpuset that are not isolated, whatever klat has. KlatError if that is
+    refused."""
     isolated = kernel_files.cpu_list(kernel_files.text(Path("/sys/devices/system/cpu/isolated")))
     try:
         if os.getpriority(os.PRIO_PROCESS, pid):
@@ -107,13 +107,13 @@ def reset_scheduling(pid: int) -> None:
             os.sched_setaffinity(pid, cpus)
     except OSError as error:
         raise KlatError(
-            f"a load must have nice 0 and all CPUs: {error.strerror}; start klat with nice 0"
+            f"cannot give a load nice 0 and all CPUs: {error.strerror}; start klat with nice 0"
         ) from error
 
 
 class Load:
     """A background load: one of klat's by its name, or a command for /bin/sh. Its standard error goes to load.log.
-    It starts under SCHED_OTHER with nice 0, the default timer slack and all CPUs, because the record does not have klat's.
+    It starts under SCHED_OTHER with nice 0, the default timer slack and all CPUs: no record has the values of klat itself.
     """
 
     def __init__(self, command: str, session: Path, signals: Signals) -> None:
@@ -123,9 +123,9 @@ class Load:
         descriptor = files.append(self._log)
         reader, writer = os.pipe()
         try:
-            waits = [_SHELL, "-c", _BEGIN, "sh", *words(command)]
+            shell_command = [_SHELL, "-c", _BEGIN, "sh", *words(command)]
             ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, _TIMER_SLACK_NS)
-            self._process = Process(waits, stdin=reader, stderr=descriptor)
+            self._process = Process(shell_command, stdin=reader, stderr=descriptor)
             reset_scheduling(self._process.pid)
             self._guard = Guard(self._process.pid)
             os.write(writer, b"\n")

@@ -157,8 +157,9 @@ def effective_size(values: Values) -> float:
 
 
 def squared_error(values: Sequence[float] | Values, effective: float) -> float:
-    """The squared standard error of the mean of values with this effective size n, above 1. np.var() is too small by
-    the error itself, so the error is np.var() / (n - 1)."""
+    """The squared standard error of the mean, for values with this effective size n, above 1. The mean of np.var() is
+    the variance less this error, and the error is the variance / n. So the error is np.var() / (n - 1).
+    """
     return float(np.var(values)) / (effective - 1)
 
 

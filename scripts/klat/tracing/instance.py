@@ -144,7 +144,7 @@ def _write(file: Path, text: str) -> None:
 
 
 def _remove(instance: Path) -> None:
-    """Every run on this machine opens a file of each instance for a moment, so try for a while."""
+    """Remove the instance. Tries for a while, because every run on this machine opens a file of each instance briefly."""
     deadline = time.monotonic() + _IN_USE_S
     while True:
         try:

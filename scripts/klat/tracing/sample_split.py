@@ -21,7 +21,7 @@ EVENT, IDLE_EXIT, DELAY, RESIDUAL = "the event itself", "idle exit", "scheduling
 TASK, INTERRUPT, SOFTIRQ = "task", "interrupt", "softirq"
 STOPPED, ASLEEP, THROTTLED = "stopped", "asleep", "throttled"
 OR_QUOTA = "CPU quota or task"
-# They let the threads run again that a quota stopped.
+# These timers end the throttling by a quota.
 _REFILLS = ("sched_cfs_period_timer", "sched_cfs_slack_timer")
 _LOST = "trace overwritten"
 
@@ -116,14 +116,14 @@ class _Walk:
         return woken
 
     def _queued(self, woken: _Place | None, place: _Place) -> int:
-        """When the thread is on its run queue: the waker's next event shows that the wakeup is over."""
+        """When the wakeup is complete, and the thread on its run queue: the time of the next event on the waker's CPU."""
         events = self.timelines[woken.cpu].events if woken else ()
         return next((e.time for e in events if woken and e.time > woken.time), place.time)
 
     def _absence(
         self, timeline: CpuTimeline, pid: int, left: int, state: str, woken: _Place | None
     ) -> tuple[str, str] | None:
-        """The cause if the task was stopped after `left`, or slept for a reason outside the run."""
+        """STOPPED or ASLEEP with its detail, for the time after `left`. None if the event itself explains the sleep."""
         stint = timeline.stint(pid, left)
         if woken and stint and stint.begin <= woken.time <= left:
             return None  # the wakeup came before the thread had left its CPU
