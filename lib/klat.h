@@ -357,6 +357,8 @@ struct klat_benchmark {
 	int policy;                 /* SCHED_FIFO unless set */
 	int high_priority;          /* default of --policy's priority; 50 unless set */
 	bool needs_frequency;       /* calibrate before the workers start, not after they end */
+	bool counts_others;         /* other work on the run's CPUs is the event: it is counted, and
+				       does not disturb the run */
 	const char *faults[4];      /* faults for --plant besides the library's own */
 
 	const struct klat_worker *workers; /* see klat_use_workers() */

@@ -79,7 +79,7 @@ static void take_clocks(struct klat_snapshot *snapshot)
 void klat_snapshot_take(struct klat_snapshot *snapshot, const struct klat_run *run)
 {
 	take_clocks(snapshot);
-	klat_interrupts_take(snapshot);
+	klat_interrupts_take(snapshot, run);
 	take_steal(snapshot);
 	snapshot->throttled = klat_cgroup_throttled();
 	snapshot->thermal_throttles = thermal_throttles(run);
@@ -248,9 +248,11 @@ static void judge_machine(struct klat_run *run)
 {
 	const struct klat_library *library = run->library;
 
-	if (klat_stolen(run, &library->before, &library->after) > 0)
+	const bool counted = run->benchmark->counts_others; /* steal_ms and smi of the record */
+
+	if (!counted && klat_stolen(run, &library->before, &library->after) > 0)
 		klat_disturbed(run, "CPU time stolen by the hypervisor");
-	if (library->before.smi >= 0 && library->after.smi > library->before.smi)
+	if (!counted && library->before.smi >= 0 && library->after.smi > library->before.smi)
 		klat_disturbed(run, "system-management interrupts");
 	if (library->after.thermal_throttles > library->before.thermal_throttles)
 		klat_disturbed(run, "thermal throttling slowed CPUs of the run");
@@ -303,4 +305,5 @@ void klat_evidence_judge(struct klat_run *run)
 	judge_halt_poll(run);
 	klat_wakeups_count(run);
 	klat_busy_count(run);
+	klat_interrupts_count(run);
 }

@@ -51,9 +51,30 @@ static void add_row(struct klat_snapshot *snapshot, int row, const char *numbers
 	}
 }
 
+/* The sum of a row, whatever it counts, over the CPUs of the run. */
+static void add_named_row(struct klat_snapshot *snapshot, const struct klat_run *run,
+			  const char *prefix, const char *line, const int *cpus, int cpu_count)
+{
+	struct klat_row *row = &snapshot->rows[snapshot->row_count];
+	const char *colon = strchr(line, ':'), *numbers = colon;
+
+	if (!run->benchmark->counts_others || snapshot->row_count == KLAT_MOST_ROWS)
+		return;
+	*row = (struct klat_row){ 0 };
+	snprintf(row->name, sizeof(row->name), "%s_%.*s", prefix, (int)(colon - line), line);
+	for (int i = 0; i < cpu_count; i++) {
+		const int64_t count = klat_next_count(&numbers);
+
+		if (count > 0 && klat_place_has(run, cpus[i]))
+			row->count += count;
+	}
+	snapshot->row_count++;
+}
+
 /* The header names the online CPUs ("CPU0 CPU2 …"). Each row has one number per named CPU. Returns
  * a hash (FNV) of the file. */
-static uint64_t read_rows(struct klat_snapshot *snapshot, const char *path,
+static uint64_t read_rows(struct klat_snapshot *snapshot, const struct klat_run *run,
+			  const char *path, const char *prefix,
 			  int (*row_of_line)(const char *line))
 {
 	int *cpus = malloc(KLAT_MAX_CPU * sizeof(*cpus)), cpu_count = 0;
@@ -65,10 +86,16 @@ static uint64_t read_rows(struct klat_snapshot *snapshot, const char *path,
 		if (cpu_count < KLAT_MAX_CPU && atoi(word + 3) < KLAT_MAX_CPU)
 			cpus[cpu_count++] = atoi(word + 3);
 	while ((line = strsep(&rest, "\n"))) {
-		const int row = row_of_line(line + strspn(line, " "));
+		const char *name = line + strspn(line, " ");
+		const int row = row_of_line(name);
 
-		if (row >= 0 && strchr(line, ':'))
+		if (!strchr(line, ':'))
+			continue;
+		if (row >= 0)
 			add_row(snapshot, row, strchr(line, ':'), cpus, cpu_count);
+		/* The others have columns in the record. */
+		if (row < 0 || row >= KLAT_IRQ_ROWS)
+			add_named_row(snapshot, run, prefix, name, cpus, cpu_count);
 	}
 	for (int i = 0; i < cpu_count; i++)
 		snapshot->highest_cpu = MAX(snapshot->highest_cpu, cpus[i]);
@@ -77,11 +104,13 @@ static uint64_t read_rows(struct klat_snapshot *snapshot, const char *path,
 	return hash;
 }
 
-void klat_interrupts_take(struct klat_snapshot *snapshot)
+void klat_interrupts_take(struct klat_snapshot *snapshot, const struct klat_run *run)
 {
 	memset(snapshot->irq_present, 0, sizeof(snapshot->irq_present));
-	snapshot->interrupts_hash = read_rows(snapshot, "/proc/interrupts", interrupt_row);
-	read_rows(snapshot, "/proc/softirqs", softirq_row);
+	snapshot->row_count = 0;
+	snapshot->interrupts_hash =
+		read_rows(snapshot, run, "/proc/interrupts", "irq", interrupt_row);
+	read_rows(snapshot, run, "/proc/softirqs", "softirq", softirq_row);
 }
 
 /* Whether /proc/interrupts is a copy that does not change. The kernel's own does: klat sleeps
@@ -119,6 +148,17 @@ static int row_of(const char *name)
 int64_t klat_interrupts(const struct klat_run *run, const char *row, int cpu)
 {
 	return growth(run, row_of(row), cpu);
+}
+
+void klat_interrupts_count(struct klat_run *run)
+{
+	const struct klat_snapshot *before = &run->library->before, *after = &run->library->after;
+
+	for (const struct klat_row *row = after->rows; row < after->rows + after->row_count; row++)
+		for (int i = 0; i < before->row_count; i++)
+			if (!strcmp(before->rows[i].name, row->name) &&
+			    row->count > before->rows[i].count)
+				klat_count(run, row->name, row->count - before->rows[i].count);
 }
 
 int64_t klat_interrupts_elsewhere(const struct klat_run *run, const char *row)

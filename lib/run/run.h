@@ -114,6 +114,8 @@ int64_t klat_stop_detector_end(struct klat_stop_detector *detector);
 /* evidence.c */
 /* Sums that the record does not contain: numbered interrupts, and softirqs for devices. */
 enum { KLAT_IRQ_DEVICES = KLAT_IRQ_ROWS, KLAT_SOFTIRQS, KLAT_IRQ_SUMS };
+/* Of /proc/interrupts and /proc/softirqs together. */
+enum { KLAT_MOST_ROWS = 256 };
 
 /* As the record names them. */
 extern const char *const klat_irq_names[KLAT_IRQ_ROWS];
@@ -121,7 +123,13 @@ extern const char *const klat_irq_names[KLAT_IRQ_ROWS];
 struct klat_snapshot {
 	int64_t irq[KLAT_IRQ_SUMS][KLAT_MAX_CPU]; /* -1: the CPU is offline */
 	bool irq_present[KLAT_IRQ_SUMS];
-	uint64_t interrupts_hash;    /* of /proc/interrupts; 0: not read */
+	uint64_t interrupts_hash; /* of /proc/interrupts; 0: not read */
+	/* If the benchmark counts others: sums over the run's CPUs. */
+	struct klat_row {
+		char name[24];
+		int64_t count;
+	} rows[KLAT_MOST_ROWS];
+	int row_count;
 	int64_t steal[KLAT_MAX_CPU]; /* clock ticks of sysconf(_SC_CLK_TCK); -1: unknown */
 	int64_t smi;                 /* -1: cannot be read */
 	int64_t at_ns;               /* CLOCK_MONOTONIC */
@@ -147,7 +155,10 @@ void klat_thread_self(int64_t *migrations, int64_t *wait_ns);
 void klat_evidence_judge(struct klat_run *run);
 
 /* interrupts.c */
-void klat_interrupts_take(struct klat_snapshot *snapshot);
+void klat_interrupts_take(struct klat_snapshot *snapshot, const struct klat_run *run);
+/* Of a benchmark that counts others: the rows of /proc/interrupts and /proc/softirqs that grew on
+ * the run's CPUs and are no column of the record. */
+void klat_interrupts_count(struct klat_run *run);
 /* Interrupts by devices and by other programs, or softirqs, on the run's CPUs. */
 int64_t klat_other_interrupts(const struct klat_run *run);
 
@@ -178,6 +189,9 @@ bool klat_is_traced(const char *path);
 bool klat_is_probed(void);
 /* Judge what happened besides the event. */
 void klat_surplus_judge(struct klat_run *run);
+
+/* observers.c */
+void klat_observers_judge(struct klat_run *run);
 
 /* busy.c */
 struct klat_busy {
