@@ -20,7 +20,8 @@ import struct
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -170,6 +171,16 @@ TRAITS: dict[str, Traits] = {
         steady=("--cpus", "1,1"),
         calls=frozenset({"read", "write", "epoll_wait", "clock_nanosleep"}),
         faults={"poll": "the thread was woken before it slept"},
+    ),
+    "noise": Traits(
+        iterations=100,
+        short=("--window", "500"),
+        on_one_cpu=(MEASURED,),
+        steady=("--window", "500"),
+        injected={"lost": 0},
+        steady_iterations=2000,
+        calls=frozenset({"clock_nanosleep"}),
+        faults={"blind": "add up to", "sleep": "slept although it must not"},
     ),
     "semaphore": Traits(
         steady=("--cpus", "1,1", "--consumer-burn", "1000", "--idle", "1000"),
@@ -493,6 +504,26 @@ class Running:
     def end(self, limit: float = 10) -> Done:
         out, err = self.process.communicate(timeout=limit)
         return Done([self.program], self.process.returncode, out.decode(), err.decode(), 0)
+
+
+@contextmanager
+def interruptions(*words: str) -> Iterator[list[tuple[int, int]]]:
+    """Interrupts a CPU during the `with` block. Afterwards the list has begin and end of each interruption,
+    without those that the host stretched because it stopped a CPU meanwhile."""
+    found: list[tuple[int, int]] = []
+    process = subprocess.Popen(
+        [ROOT / "build" / "interrupter", *words], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        yield found
+    finally:
+        process.send_signal(signal.SIGTERM)
+        output, _ = process.communicate(timeout=10)
+        pairs = (line.split() for line in output.splitlines())
+        all_of_them = [(int(begin), int(end)) for begin, end in pairs]
+        usual = statistics.median(end - begin for begin, end in all_of_them)
+        found.extend((begin, end) for begin, end in all_of_them if end - begin < 3 * usual)
+    assert process.returncode == 0
 
 
 def _threads(pid: int) -> int:

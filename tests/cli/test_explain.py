@@ -4,12 +4,10 @@ import csv
 import os
 import re
 import signal
-import statistics
 import subprocess
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,7 +22,6 @@ from klat.tracing.kept_traces import SlowSample, parse_run
 from klat.tracing.sample_split import split
 
 KLAT = harness.ROOT / "klat"
-INTERRUPTER = harness.ROOT / "build" / "interrupter"
 LIMIT_SECONDS = 150
 RAN = (harness.MEASURED, harness.UNTRUSTED)  # a noisy host can disturb each run
 
@@ -416,24 +413,6 @@ def test_a_user_who_may_not_trace_is_told_to_be_root(tracing, as_nobody):
     assert done.status == 4 and "run as root" in done.err
 
 
-@contextmanager
-def interruptions(*words: str) -> Iterator[list[tuple[int, int]]]:
-    """Interrupts a CPU during the `with` block. Afterwards the list has begin and end of each interruption,
-    without those that the host stretched because it stopped a CPU meanwhile."""
-    found: list[tuple[int, int]] = []
-    process = subprocess.Popen([INTERRUPTER, *words], stdout=subprocess.PIPE, text=True)
-    try:
-        yield found
-    finally:
-        process.send_signal(signal.SIGTERM)
-        output, _ = process.communicate(timeout=10)
-        pairs = (line.split() for line in output.splitlines())
-        all_of_them = [(int(begin), int(end)) for begin, end in pairs]
-        usual = statistics.median(end - begin for begin, end in all_of_them)
-        found.extend((begin, end) for begin, end in all_of_them if end - begin < 3 * usual)
-    assert process.returncode == 0
-
-
 def overlap(sample: SlowSample, log: Sequence[tuple[int, int]]) -> int:
     return sum(max(0, min(e, sample.end) - max(b, sample.begin)) for b, e in log)
 
@@ -455,7 +434,7 @@ def test_an_interruption_is_named_in_the_samples_that_it_hits(
     """Takes the samples in which the interruption is more than half of the time. At least 95 % of these
     samples name the interruption."""
     keep = tmp_path / "kept"
-    with interruptions(*words) as log:
+    with harness.interruptions(*words) as log:
         arguments = ("--cpus", cpus, "--above", above, "--runs", "10", "--iterations", "5000")
         done = explain("pipes", *arguments, "--keep", keep)
     assert done.status in RAN, done.err
