@@ -191,6 +191,15 @@ TRAITS: dict[str, Traits] = {
             "free": "the consumer was woken before it slept",
         },
     ),
+    "signal": Traits(
+        steady=("--cpus", "1,1"),
+        calls=frozenset({"tgkill", "rt_sigtimedwait"}),
+        faults={
+            "call": "were not those that the other side sent",
+            "twice": "a signal too many",
+            "late": "the receiver was woken before it slept",
+        },
+    ),
     "transport": Traits(
         steady=("--transport", "pipe", "--wait", "block", "--cpus", "1,1"),
         injected={"half": 0.5},

@@ -31,6 +31,7 @@ COMMANDS = [
     ("semaphore", *ONE_CPU),
     ("transport", "--wait", "block", *ONE_CPU),
     ("switch",),
+    ("signal", *ONE_CPU),
     ("pipes",),
     SPINNING,
     ("messages", "--wake", "spin"),
@@ -40,6 +41,7 @@ COMMANDS = [
 
 TIMERS = ("signal", "itimer", "timerfd", "nanosleep", "signal-below")
 SLEEPERS = ("pipe", "unix", "tcp", "udp", "multicast")
+RECEIVES = ("sigwaitinfo", "handler", "signalfd")
 WAKES = ("eventfd-epoll", "eventfd-read", "futex", "cond", "pipe")
 LOOP = ("eventloop", "--pairs", "20", "--writes", "100")
 # Every other mode of every program, and each placement that makes another event of it.
@@ -65,6 +67,7 @@ EVERY_OTHER = [
     ("syscall", "--batch", "100"),
     *[("syscall", "--call", name) for name in ("write-null", "futex-wake-none", "open-close")],
     ("syscall", "--caller", "process"),
+    *[("signal", "--receive", receive, *where) for receive in RECEIVES for where in ((), ONE_CPU)],
     *[("switch", *how) for how in (("--by", "futex"), ("--peer", "process"))],
     *[
         ("semaphore", "--primitive", primitive)

@@ -13,7 +13,17 @@ from harness import FAILED, MEASURED, PROGRAMS, ROOT, UNTRUSTED, USAGE, Running,
 from harness import assert_one_line, command, path_of, run, shown_on_two
 from test_program_soak import CYCLIC, evidence, soak
 
-SOAKING = ("timer", "pipes", "cv", "network", "tlbflush", "messages", "transport")
+SOAKING = (
+    "timer",
+    "pipes",
+    "cv",
+    "network",
+    "tlbflush",
+    "messages",
+    "noise",
+    "signal",
+    "transport",
+)
 ASLEEP = {"transport": ("--wait", "block")}
 # Of the measured process and of the one that supervises it, each.
 MOST_MEMORY_KIB = 32 * 1024

@@ -19,6 +19,7 @@ SLEEPING = {
     ("cv",): 2,
     ("semaphore", "--consumer-burn", "10000"): 1,
     ("messages", "--mode", "threads"): 2,
+    ("signal",): 2,
     ("transport", "--wait", "block"): 2,
 }
 

@@ -20,6 +20,7 @@ _OWN = {
     "network": "low-priority=19 remote=no",
     "syscall": "call=getppid batch=1 bytes=30 caller=thread",
     "noise": "window=10000 threshold=1000 iterations=100 warmup=4",
+    "signal": "send=tgkill receive=sigwaitinfo peer=thread",
     "switch": "peer=thread by=yield",
     "semaphore": "primitive=posix consumer-burn=50000 idle=50000 items=50 spin-before-sleep=0"
     " hog=none sleeps=each low-priority=19",

@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: MIT */
+/* The calls that send a signal, and the waits that receive one. */
+#include "side.h"
+
+#include <errno.h>
+#include <sys/signalfd.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+static int by_tgkill(const struct side *side, int value)
+{
+	(void)value;
+	return tgkill(side->target_pid, side->target_tid, side->target_number);
+}
+
+static int by_kill(const struct side *side, int value)
+{
+	(void)value;
+	return kill(side->target_pid, side->target_number);
+}
+
+static int by_sigqueue(const struct side *side, int value)
+{
+	return sigqueue(side->target_pid, side->target_number,
+			(union sigval){ .sival_int = value });
+}
+
+static int by_pidfd(const struct side *side, int value)
+{
+	(void)value;
+	return syscall(SYS_pidfd_send_signal, side->target_fd, side->target_number, NULL, 0);
+}
+
+static const struct {
+	send_fn send;
+	int code; /* of the signals */
+} ways[] = {
+	[TGKILL] = { by_tgkill, SI_TKILL },
+	[KILL] = { by_kill, SI_USER },
+	[SIGQUEUE] = { by_sigqueue, SI_QUEUE },
+	[PIDFD] = { by_pidfd, SI_USER },
+};
+
+send_fn send_by(int way)
+{
+	return ways[way].send;
+}
+
+static inline void store(struct side *side, int number, int code, int from, int value)
+{
+	side->code = code;
+	side->from = from;
+	side->value = value;
+	side->received = number;
+}
+
+/* By number, because glibc's sigwaitinfo() returns SI_USER for SI_TKILL. A stop of the process ends
+ * the call: see signal(7). */
+static int by_sigwaitinfo(struct side *side)
+{
+	siginfo_t info;
+	const size_t size = _NSIG / 8; /* of the kernel's set */
+
+	if (TEMP_FAILURE_RETRY(syscall(SYS_rt_sigtimedwait, &side->set, &info, NULL, size)) < 0)
+		return -errno;
+	store(side, info.si_signo, info.si_code, info.si_pid, info.si_value.sival_int);
+	return 0;
+}
+
+static int by_signalfd(struct side *side)
+{
+	struct signalfd_siginfo info;
+
+	if (TEMP_FAILURE_RETRY(read(side->fd, &info, sizeof(info))) != sizeof(info))
+		return -errno;
+	store(side, (int)info.ssi_signo, info.ssi_code, (int)info.ssi_pid, info.ssi_int);
+	return 0;
+}
+
+/* A handler has no argument for this. Each process has its own copy of the pointer. */
+static struct side *handled;
+
+static void on_signal(int number, siginfo_t *info, void *context)
+{
+	(void)context;
+	store(&handled[number == handled[RECEIVER].number], number, info->si_code, info->si_pid,
+	      info->si_value.sival_int);
+}
+
+/*
+ * The signal is blocked outside sigsuspend(), so one that comes before stays pending, and none is
+ * missed. SIGCHLD of a stopped receiver also ends sigsuspend().
+ */
+static int by_handler(struct side *side)
+{
+	side->received = 0;
+	while (!side->received)
+		sigsuspend(&side->others);
+	return 0;
+}
+
+int sides_prepare(struct side sides[2])
+{
+	static int (*const waits[])(struct side * side) = {
+		[SIGWAITINFO] = by_sigwaitinfo,
+		[HANDLER] = by_handler,
+		[SIGNALFD] = by_signalfd,
+	};
+	const struct sigaction action = { .sa_sigaction = on_signal, .sa_flags = SA_SIGINFO };
+
+	handled = sides;
+	for (int i = 0; i < 2; i++) {
+		struct side *side = &sides[i];
+
+		side->number = SIGRTMIN + i;
+		side->target_number = SIGRTMIN + !i;
+		side->send = send_by(options.send);
+		side->receive = waits[options.receive];
+		sigemptyset(&side->set);
+		sigaddset(&side->set, side->number);
+		/* Every thread and process of the run inherits both blocked signals. */
+		if (sigaction(side->number, &action, NULL) ||
+		    sigprocmask(SIG_BLOCK, &side->set, NULL))
+			return -errno;
+		if (options.receive == SIGNALFD)
+			side->fd = signalfd(-1, &side->set, SFD_CLOEXEC);
+		if (side->fd < 0)
+			return -errno;
+	}
+	for (int i = 0; i < 2; i++) {
+		sigprocmask(SIG_BLOCK, NULL, &sides[i].others);
+		sigdelset(&sides[i].others, sides[i].number);
+	}
+	return 0;
+}
+
+int side_aim(struct side *side, pid_t pid, pid_t tid)
+{
+	side->target_pid = pid;
+	side->target_tid = tid;
+	if (options.send == PIDFD)
+		side->target_fd = syscall(SYS_pidfd_open, pid, 0);
+	return side->target_fd < 0 ? -errno : 0;
+}
+
+bool side_has_mismatch(const struct side *side, int value)
+{
+	return side->received != side->number || side->code != ways[options.send].code ||
+	       side->from != side->target_pid || (options.send == SIGQUEUE && side->value != value);
+}
+
+bool side_has_pending(const struct side *side)
+{
+	sigset_t pending;
+
+	return sigpending(&pending) || sigismember(&pending, side->number);
+}
