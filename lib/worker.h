@@ -63,7 +63,7 @@ struct klat_worker {
 	int64_t voluntary, involuntary, minor_faults, major_faults; /* observed */
 	int64_t migrations, wait_ns; /* -1 if the kernel does not report them */
 	int64_t rests;               /* voluntary switches of sleeps, not in `voluntary` */
-	int64_t before_rest;         /* voluntary switches when the current sleep began */
+	int64_t before_rest;         /* voluntary switches when the current sleep began; -1: none */
 	int64_t wakeups;             /* voluntary switches of the body, warm-up included */
 	struct klat_account account;
 	int64_t start_voluntary, start_involuntary, start_minor, start_major, start_rests;

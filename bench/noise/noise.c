@@ -182,7 +182,7 @@ const struct klat_benchmark klat_benchmark = {
 		"on these CPUs. It also demands that steps and gaps add up to the windows. klat "
 		"explain noise names the causes of the longest gaps.",
 	.examples = "noise\tone CPU\n"
-		    "noise --cpus 2-7\tisolated CPUs, each with its thread\n"
+		    "noise --cpus 0,1\ta thread on each of these CPUs\n"
 		    "noise --policy other\tan ordinary thread, which others preempt",
 	KLAT_OPTIONS(option_table),
 	KLAT_METRICS(metrics),

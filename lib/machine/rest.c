@@ -24,6 +24,7 @@ void klat_rest_begins(struct klat_worker *worker)
 void klat_rest_ends(struct klat_worker *worker)
 {
 	worker->rests += klat_thread_usage().ru_nvcsw - worker->before_rest;
+	__atomic_store_n(&worker->before_rest, -1, __ATOMIC_RELEASE);
 }
 
 int klat_sleep_until(struct klat_worker *worker, int64_t ns)

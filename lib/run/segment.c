@@ -60,17 +60,37 @@ static bool is_held(const struct klat_worker *worker)
 	       klat_cpu_weight(&set) == 1 && klat_cpu_in(&set, worker->cpu);
 }
 
+/* The worker's status file, with the rests at the time of the reading: a rest that begins or ends
+ * meanwhile is counted in the file and not yet in `rests`, or the other way round. */
+static bool read_status(struct klat_worker *worker, const struct klat_worker *live, char *text,
+			size_t size)
+{
+	ssize_t length;
+
+	for (int i = 0; i < READINGS; i++) {
+		worker->before_rest = __atomic_load_n(&live->before_rest, __ATOMIC_ACQUIRE);
+		worker->rests = live->rests;
+		length = klat_task_read(worker->account.task, "status", text, size);
+		if (worker->before_rest == __atomic_load_n(&live->before_rest, __ATOMIC_ACQUIRE) &&
+		    worker->rests == live->rests)
+			break;
+	}
+	return length > 0;
+}
+
 /* Replace the counts of the worker by those since it started. */
-static void read_worker(struct klat_worker *worker)
+static void read_worker(struct klat_worker *worker, const struct klat_worker *live)
 {
 	const char *task = worker->account.task;
 	struct sched_param param = { 0 };
 	struct klat_traits traits;
 	char text[8192];
 
-	if (klat_task_read(task, "status", text, sizeof(text)) > 0) {
-		worker->wakeups =
-			klat_count_after(text, "\nvoluntary_ctxt_switches") - worker->rests;
+	if (read_status(worker, live, text, sizeof(text))) {
+		worker->wakeups = (worker->before_rest < 0
+					   ? klat_count_after(text, "\nvoluntary_ctxt_switches")
+					   : worker->before_rest) -
+				  worker->rests;
 		worker->voluntary = worker->wakeups;
 		worker->involuntary = klat_count_after(text, "nonvoluntary_ctxt_switches");
 		worker->account.traced = klat_count_after(text, "\nTracerPid:") > 0;
@@ -153,7 +173,7 @@ static void take(struct klat_reading *reading, const struct klat_run *run)
 	read_counts(reading, run);
 	reading->suspensions = count_suspensions();
 	for (int i = 0; i < run->worker_count; i++)
-		read_worker(&reading->workers[i]);
+		read_worker(&reading->workers[i], &run->workers[i]);
 	reading->sleeps = klat_task_count(run->library->stop_detector.task, "status",
 					  "\nvoluntary_ctxt_switches");
 	reading->stops = run->library->stops;

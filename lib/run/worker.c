@@ -50,7 +50,8 @@ struct klat_worker *klat_worker_add(struct klat_run *run, const struct klat_work
 	worker->state = run->state;
 	worker->cpu = run->cpus[row->place];
 	worker->observed_from = -run->lead;
-	worker->other_faults = worker->account.file = worker->migrations = worker->wait_ns = -1;
+	worker->other_faults = worker->account.file = worker->migrations = worker->wait_ns =
+		worker->before_rest = -1;
 	set_priority(worker);
 	run->worker_count++;
 	return worker;

@@ -40,9 +40,11 @@ def test_only_the_measured_calls_grow_with_iterations(program, tmp_path):
     grown = {name for name in twice if twice[name] - once.get(name, 0) > FEW}
     grown -= WAITING | RESTING
     known = traits(program).calls
-    if not known:
+    if known is None:
         pytest.skip(f"nothing is written down of the calls that {program} times: {sorted(grown)}")
     assert grown <= known, f"{grown - known} grew, too"
+    if not known:
+        return
     # Not that these grew: a wait for the other side takes any number of them, in either run.
     most = max(twice.get(name, 0) for name in known)
     assert most >= 2 * iterations, "each iteration makes one of them, or this is another program"
