@@ -31,9 +31,10 @@ static int install_filter(int number, int second)
 		       : 0;
 }
 
-int64_t control(const struct call *call, int number, bool cached, int64_t *refused)
+int64_t control(struct klat_run *run, const struct call *call, int number, int64_t *refused)
 {
 	const int second = call->count > 1 ? call->requests[1].number : number;
+	struct call here = *call;
 	int64_t count = 0;
 	pid_t pid;
 
@@ -43,11 +44,18 @@ int64_t control(const struct call *call, int number, bool cached, int64_t *refus
 		waitpid(pid, NULL, 0);
 	if (pid)
 		return *refused;
+	/* The measured process has its state elsewhere, and the first call draws a key from the
+	 * kernel. */
+	if (call->way == BY_FUNCTION && options.call == VDSO_GETRANDOM) {
+		if (call_map_random(run, &here))
+			_exit(1);
+		request(&here.requests[0], BY_FUNCTION);
+	}
 	if (install_filter(number, second))
 		_exit(1);
 	for (int i = 0; i < CONTROL_CALLS; i++)
-		for (int r = 0; r < call->count; r++)
-			count += request(&call->requests[r], cached) == -CONTROL_ERROR;
+		for (int r = 0; r < here.count; r++)
+			count += request(&here.requests[r], here.way) == -CONTROL_ERROR;
 	*refused = count;
 	_exit(0);
 }

@@ -12,49 +12,21 @@
  */
 #include "syscall.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <linux/futex.h>
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/sysmacros.h>
-#include <time.h>
-#include <unistd.h>
 
 #define MAX_BATCH 10000
-#define MAX_BYTES 65536
 #define DEFAULT_BYTES 30 /* as published */
+#define DEFAULT_DESCRIPTORS 10
 
 enum { CALL, CALLS_N, CALLS_2N };
-enum {
-	GETPPID,
-	GETTID,
-	SCHED_YIELD,
-	CLOSE_BAD,
-	WRITE_NULL,
-	READ_ZERO,
-	FUTEX_WAKE_NONE,
-	CLOCK_GETTIME,
-	STAT,
-	OPEN_CLOSE
-};
-
-static struct options {
-	int64_t batch, bytes;
-	int call, process;
-} options = { .bytes = DEFAULT_BYTES };
+struct options options = { .bytes = DEFAULT_BYTES, .descriptors = DEFAULT_DESCRIPTORS };
 
 struct state {
 	struct call call;
-	int null, zero;
-	int number; /* of the call; the fault "refused" does not change it */
-	char bytes[MAX_BYTES] KLAT_ALIGNED;
-	struct timespec time;
-	struct stat status;
-	uint32_t futex;
+	struct objects objects;
+	int number;          /* of the call; the fault "refused" does not change it */
 	int64_t wrong;       /* calls with another result than expected, warm-up included */
 	int64_t n_first;     /* samples of n calls that were taken before those of 2n */
 	int64_t counted;     /* reads or writes that the kernel counted; -1: it does not count */
@@ -64,18 +36,18 @@ struct state {
 
 static const struct klat_option option_table[] = {
 	{ "call",
-	  "the system call; close-bad closes an invalid descriptor; stat and open-close (two "
-	  "calls) use /dev/null",
-	  KLAT_CHOICE(call, "getppid", "gettid", "sched_yield", "close-bad", "write-null",
-		      "read-zero", "futex-wake-none", "clock_gettime-syscall", "stat",
-		      "open-close") },
+	  "the system call; close-bad closes an invalid descriptor; stat and open-close use "
+	  "/dev/null; read-file and write-file, a file in memory; names with a dash between two "
+	  "calls make both; -vdso: the function that the kernel maps into each process",
+	  KLAT_CHOICE_OF(call, call_names) },
 	{ "batch",
 	  "time N calls and 2N calls; the difference is the time of N. With 1, a sample is one "
 	  "call and includes the timer floor. Default: 1, or 100 if the counter's step is longer "
 	  "than 12.5 ns",
 	  KLAT_INTEGER(batch, 1, MAX_BATCH) },
-	{ "bytes", "bytes that write-null writes and read-zero reads",
-	  KLAT_INTEGER(bytes, 1, MAX_BYTES) },
+	{ "bytes", "bytes that the call moves, maps or draws", KLAT_INTEGER(bytes, 1, MAX_BYTES) },
+	{ "descriptors", "descriptors of select, poll and epoll_wait, all of them ready",
+	  KLAT_INTEGER(descriptors, 1, MAX_DESCRIPTORS) },
 	{ "caller",
 	  "process: with one thread, so the kernel need not count references to its files",
 	  KLAT_CHOICE(process, "thread", "process") },
@@ -108,9 +80,11 @@ static int configure(struct klat_run *run)
 {
 	if (!options.batch)
 		options.batch = klat_counter_is_coarse() ? 100 : 1;
-	if (options.bytes != DEFAULT_BYTES && options.call != WRITE_NULL &&
-	    options.call != READ_ZERO)
-		return klat_usage(run, "--bytes needs --call write-null or read-zero");
+	if (options.bytes != DEFAULT_BYTES && !call_has_bytes(options.call))
+		return klat_usage(run, "--call %s takes no --bytes", call_names[options.call]);
+	if (options.descriptors != DEFAULT_DESCRIPTORS && !call_has_descriptors(options.call))
+		return klat_usage(run, "--call %s takes no --descriptors",
+				  call_names[options.call]);
 	klat_use_metric(run, options.batch == 1 ? CALL : CALLS_N, 1);
 	if (options.batch > 1)
 		klat_use_metric(run, CALLS_2N, 1);
@@ -123,34 +97,35 @@ static int configure(struct klat_run *run)
  * the difference between N and 2N calls is wrong.
  */
 static inline __attribute__((always_inline)) int64_t loop(const struct call *call, int64_t count,
-							  bool cached)
+							  enum way way)
 {
 	const struct request first = call->requests[0], second = call->requests[1];
 	int64_t wrong = 0;
 
 	if (call->count == 1)
 		for (int64_t i = 0; i < count; i++)
-			wrong += request(&first, cached) != first.expected;
+			wrong += request(&first, way) != first.expected;
 	else
 		for (int64_t i = 0; i < count; i++) {
-			wrong += request(&first, cached) != first.expected;
-			wrong += request(&second, cached) != second.expected;
+			wrong += request(&first, way) != first.expected;
+			wrong += request(&second, way) != second.expected;
 		}
 	return wrong;
 }
 
-static __attribute__((noinline, aligned(64))) int64_t repeat(const struct call *call, int64_t count)
-{
-	return loop(call, count, false);
-}
-
-static __attribute__((noinline)) int64_t repeat_cached(const struct call *call, int64_t count)
-{
-	return loop(call, count, true);
-}
+#define REPEAT(name, way)                                                                          \
+	static __attribute__((noinline, aligned(64))) int64_t name(const struct call *call,        \
+								   int64_t count)                  \
+	{                                                                                          \
+		return loop(call, count, way);                                                     \
+	}
+REPEAT(repeat_four, BY_FOUR)
+REPEAT(repeat_six, BY_SIX)
+REPEAT(repeat_function, BY_FUNCTION)
+REPEAT(repeat_cached, CACHED)
 
 static inline __attribute__((always_inline)) void call_singly(struct klat_worker *worker,
-							      bool cached)
+							      enum way way)
 {
 	const struct klat_run *run = worker->run;
 	struct state *state = worker->state;
@@ -163,9 +138,9 @@ static inline __attribute__((always_inline)) void call_singly(struct klat_worker
 		long first, second = 0;
 
 		klat_inject(run, i);
-		first = request(&call->requests[0], cached);
+		first = request(&call->requests[0], way);
 		if (pair)
-			second = request(&call->requests[1], cached);
+			second = request(&call->requests[1], way);
 		samples[i] = klat_stamp_end(worker) - begin;
 		state->wrong += first != call->requests[0].expected;
 		state->wrong += pair && second != call->requests[1].expected;
@@ -203,135 +178,65 @@ static void call_in_batches(struct klat_worker *worker,
 	}
 }
 
-/* In the worker: its parent and its id depend on --caller. */
-static int describe_call(struct klat_worker *worker)
+static void call_all(struct klat_worker *worker, enum way way)
 {
-	const struct klat_run *run = worker->run;
-	struct state *state = worker->state;
-	struct call *call = &state->call;
-	const long bytes = (long)state->bytes, path = (long)"/dev/null",
-		   futex = (long)&state->futex;
-	const struct request described[] = {
-		[GETPPID] = { SYS_getppid, { 0 }, getppid() },
-		[GETTID] = { SYS_gettid, { 0 }, worker->tid },
-		[SCHED_YIELD] = { SYS_sched_yield, { 0 }, 0 },
-		[CLOSE_BAD] = { SYS_close, { -1 }, -EBADF },
-		[WRITE_NULL] = { SYS_write, { state->null, bytes, options.bytes }, options.bytes },
-		[READ_ZERO] = { SYS_read, { state->zero, bytes, options.bytes }, options.bytes },
-		[FUTEX_WAKE_NONE] = { SYS_futex, { futex, FUTEX_WAKE_PRIVATE, 1 }, 0 },
-		[CLOCK_GETTIME] = { SYS_clock_gettime, { CLOCK_MONOTONIC, (long)&state->time }, 0 },
-#ifdef SYS_stat
-		[STAT] = { SYS_stat, { path, (long)&state->status }, 0 },
-		[OPEN_CLOSE] = { SYS_open, { path, O_RDONLY }, 0 },
-#else
-		/* Newer kernel ABIs have only the calls that take a directory. */
-		[STAT] = { SYS_newfstatat, { AT_FDCWD, path, (long)&state->status }, 0 },
-		[OPEN_CLOSE] = { SYS_openat, { AT_FDCWD, path, O_RDONLY }, 0 },
-#endif
+	static int64_t (*const repeats[])(const struct call *, int64_t) = {
+		[BY_FOUR] = repeat_four,
+		[BY_SIX] = repeat_six,
+		[BY_FUNCTION] = repeat_function,
+		[CACHED] = repeat_cached,
 	};
 
-	call->requests[0] = described[options.call];
-	state->number = call->requests[0].number;
-	call->count = 1;
-	if (options.call == OPEN_CLOSE) {
-		/* open() returns the lowest free number. Nothing else here opens a file. */
-		int fd = open("/dev/null", O_RDONLY);
-
-		if (fd < 0)
-			return klat_error(worker->run, errno, "cannot open /dev/null: %m");
-		close(fd);
-		call->requests[0].expected = fd;
-		call->requests[1] = (struct request){ SYS_close, { fd }, 0 };
-		call->count = 2;
-	}
-	/* No system call has this number. */
-	if (klat_planted(run, "refused"))
-		call->requests[0].number = 0xfff;
-	return 0;
-}
-
-/* This thread's reads or writes, by /proc/thread-self/io. -1 if the kernel does not count them, or
- * if the calls are neither. */
-static int64_t count_by_kernel(void)
-{
-	if (options.call != READ_ZERO && options.call != WRITE_NULL)
-		return -1;
-	return klat_count_in("/proc/thread-self/io", options.call == READ_ZERO ? "syscr" : "syscw");
-}
-
-/* Whether the calls had their effects. Before the first call, these were not there. */
-static bool took_effect(const struct state *state)
-{
-	struct timespec now;
-
-	if (options.call == READ_ZERO)
-		return !state->bytes[0] &&
-		       !memcmp(state->bytes, state->bytes + 1, options.bytes - 1);
-	if (options.call == STAT)
-		return S_ISCHR(state->status.st_mode) && state->status.st_rdev == makedev(1, 3);
-	if (options.call != CLOCK_GETTIME)
-		return true;
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return state->time.tv_sec && now.tv_sec - state->time.tv_sec <= 1;
+	if (options.batch > 1)
+		call_in_batches(worker, repeats[way]);
+	else if (way == BY_FOUR)
+		call_singly(worker, BY_FOUR);
+	else if (way == BY_SIX)
+		call_singly(worker, BY_SIX);
+	else if (way == BY_FUNCTION)
+		call_singly(worker, BY_FUNCTION);
+	else
+		call_singly(worker, CACHED);
 }
 
 static int caller(struct klat_worker *worker)
 {
 	const struct klat_run *run = worker->run;
 	struct state *state = worker->state;
-	const bool cached = klat_planted(run, "cached");
-	int err = describe_call(worker);
+	struct call *call = &state->call;
+	int err = call_describe(worker, &state->objects, call);
 	int64_t before, after, own;
 
 	if (err)
 		return err;
-	memset(state->bytes, -1, sizeof(state->bytes));
+	state->number = call->requests[0].number;
+	if (klat_planted(run, "cached"))
+		call->way = CACHED;
+	/* No system call has this number. In place of a function: its system call. */
+	if (klat_planted(run, "refused") && call->way == BY_FUNCTION)
+		call->way = BY_FOUR;
+	else if (klat_planted(run, "refused"))
+		call->requests[0].number = 0xfff;
+	call_prepare(&state->objects);
 	/* In a traced run, the copy of a trace also calls read() and write(). */
-	before = worker->watched ? -1 : count_by_kernel();
-	if (options.batch > 1)
-		call_in_batches(worker, cached ? repeat_cached : repeat);
-	else if (cached)
-		call_singly(worker, true);
-	else
-		call_singly(worker, false);
+	before = worker->watched ? -1 : call_count_by_kernel();
+	call_all(worker, call->way);
 	/* The first reading of the file counts as a read in the second. So does the library's
 	 * reading of the thread's times, where the observed part begins. */
-	after = before < 0 ? -1 : count_by_kernel();
-	own = options.call == READ_ZERO ? 1 + (worker->account.file >= 0) : 0;
+	after = before < 0 ? -1 : call_count_by_kernel();
+	own = call_reads() ? 1 + (worker->account.file >= 0) : 0;
 	state->counted = after < 0 ? -1 : after - before - own;
-	state->effective = took_effect(state);
+	state->effective = call_took_effect(worker, &state->objects);
 	return 0;
-}
-
-/* A memory device of the kernel. After `rm /dev/null`, a redirection makes a regular file of that
- * name. */
-static int open_device(struct klat_run *run, const char *path, int mode, unsigned number)
-{
-	const int fd = open(path, mode);
-	struct stat status;
-
-	if (fd < 0)
-		return klat_error(run, errno, "cannot open %s: %m", path);
-	if (fstat(fd, &status) || !S_ISCHR(status.st_mode) || status.st_rdev != makedev(1, number))
-		return klat_error(
-			run, ENODEV,
-			"%s is not the kernel's device: make it again by mknod -m 666 %s c 1 %u",
-			path, path, number);
-	return fd;
 }
 
 static int setup(struct klat_run *run)
 {
 	struct state *state = run->state;
+	int err = objects_open(run, &state->objects);
 
-	state->null = open_device(run, "/dev/null", O_WRONLY, 3);
-	if (state->null < 0)
-		return state->null;
-	state->zero = open_device(run, "/dev/zero", O_RDONLY, 5);
-	if (state->zero < 0)
-		return state->zero;
 	run->workers->process = options.process;
-	return 0;
+	return err;
 }
 
 static const struct klat_worker workers[] = {
@@ -358,8 +263,8 @@ static void verify(struct klat_run *run)
 	struct state *state = run->state;
 	const int64_t repeats = options.batch > 1 ? 3 * options.batch : 1,
 		      made = klat_made(run) * repeats * state->call.count,
-		      intercepted = control(&state->call, state->number,
-					    klat_planted(run, "cached"), &state->intercepted);
+		      intercepted = control(run, &state->call, state->number, &state->intercepted),
+		      entries = call_enters(options.call) ? CONTROL_CALLS * state->call.count : 0;
 
 	klat_require(run, { "calls", .got = made },
 		     { "wrong", state->wrong, KLAT_NEVER, made,
@@ -369,8 +274,8 @@ static void verify(struct klat_run *run)
 		     { "counted", state->counted, KLAT_EXACTLY, made,
 		       "the kernel counted {got} calls instead of {wanted}",
 		       .unless = state->counted < 0 },
-		     { "intercepted", intercepted, KLAT_EXACTLY, CONTROL_CALLS * state->call.count,
-		       "only {got} of {wanted} calls reached the kernel in the control",
+		     { "intercepted", intercepted, KLAT_EXACTLY, entries,
+		       "{got} calls reached the kernel in the control instead of {wanted}",
 		       .unless = intercepted < 0 },
 		     { NULL, worker->involuntary, KLAT_RARELY, klat_observed(run),
 		       "another thread had the CPU in some yields", .disturbs = true,
@@ -391,14 +296,18 @@ const struct klat_benchmark klat_benchmark = {
 		"the two stamps and the set-up of the loop cancel. call_ticks is difference_ticks "
 		"divided by N. Both can be negative. The three or four instructions of the loop "
 		"for each call do not cancel; the CPU runs them in parallel with the call.\n\n"
+		"The calls that end in -vdso are functions that the kernel maps into every "
+		"process. They answer without the kernel.\n\n"
 		"Evidence: the result and the effect of every call, the kernel's own count of "
 		"reads and writes, and the same code in another process under a seccomp filter "
-		"that refuses the call.",
+		"that refuses the call: it refuses all of them, and none of a function in the "
+		"vDSO.",
 	.examples =
 		"syscall\tgetppid, one call a sample\n"
 		"syscall --batch 1000\tthe mean of a thousand calls, without the floor\n"
 		"syscall --call write-null --batch 1000 --published\tbeside the published figure\n"
-		"syscall --call close-bad --caller process\tas lmbench and perf bench do",
+		"syscall --call close-bad --caller process\tas lmbench and perf bench do\n"
+		"syscall --call poll --descriptors 500\tthe kernel looks at 500 descriptors",
 	KLAT_OPTIONS(option_table),
 	KLAT_METRICS(metrics),
 	KLAT_PUBLISHED(published),

@@ -22,7 +22,23 @@ CALLS = {
     "clock_gettime-syscall": 1,
     "stat": 1,
     "open-close": 2,
+    "read-file": 1,
+    "write-file": 1,
+    "send-recv": 2,
+    "mmap-munmap": 2,
+    "select": 1,
+    "poll": 1,
+    "epoll_wait": 1,
+    "getcpu": 1,
+    "getrandom": 1,
+    "mseal": 1,
+    "clock_gettime-vdso": 1,
+    "getcpu-vdso": 1,
+    "getrandom-vdso": 1,
 }
+WITH_BYTES = ("write-null", "read-zero", "read-file", "write-file", "send-recv", "mmap-munmap")
+WITH_BYTES += ("getrandom", "getrandom-vdso")
+COUNTED = ("write-null", "read-zero", "read-file", "write-file")
 
 
 def result_of(*options: str) -> dict[str, Any]:
@@ -52,26 +68,60 @@ def test_each_call_returns_what_it_should_and_reaches_the_kernel(call, batch, ca
     options = ("--call", call, "--batch", str(batch), "--caller", caller)
     counts = result_of(*options)["evidence"]["counts"]
     assert counts["wrong"] == 0
-    assert counts["intercepted"] == 100 * CALLS[call]
+    assert counts["intercepted"] == (0 if call.endswith("-vdso") else 100 * CALLS[call])
     assert counts["calls"] == 550 * CALLS[call] * (1 if batch == 1 else 3 * batch)
     assert counts.get("counted", counts["calls"]) == counts["calls"]
-    if call in ("write-null", "read-zero") and Path("/proc/self/io").exists():
+    if call in COUNTED and Path("/proc/self/io").exists():
         assert "counted" in counts, "the kernel's own count was there and not asked"
 
 
 @pytest.mark.parametrize("plant", ["cached", "refused"])
 @pytest.mark.parametrize(
-    "options", [("--batch", "10"), ("--call", "write-null"), ("--call", "open-close")]
+    "options",
+    [
+        ("--batch", "10"),
+        ("--call", "write-null"),
+        ("--call", "open-close"),
+        ("--call", "send-recv", "--batch", "2"),
+        ("--call", "epoll_wait"),
+    ],
 )
 def test_a_call_that_is_none_is_caught(plant, options):
     done = run("syscall", "--plant", plant, *options, "--json")
     assert done.status == harness.UNTRUSTED, str(done)
     result = json_of(done)
     counts = result["evidence"]["counts"]
-    assert counts["intercepted"] < (200 if "open-close" in options else 100)
+    assert counts["intercepted"] < 100 * CALLS.get(options[1], 1)
     assert (counts["wrong"] > 0) == (plant == "refused")
     if "write-null" in options and "counted" in counts:
         assert counts["counted"] == 0 and "kernel counted 0 calls" in result["reason"]
+
+
+@pytest.mark.parametrize("call", ["clock_gettime", "getcpu", "getrandom"])
+def test_a_function_of_the_vdso_that_does_nothing_or_enters_the_kernel_is_caught(call):
+    for plant, reason in (("cached", "no effect"), ("refused", "instead of 0")):
+        result = json_of(run("syscall", "--call", f"{call}-vdso", "--plant", plant, "--json"))
+        assert result["status"] == "invalid" and reason in result["reason"], (plant, result)
+
+
+@pytest.mark.alone
+@pytest.mark.parametrize("call", ["select", "poll", "epoll_wait"])
+def test_more_descriptors_take_longer(call):
+    few, many = (
+        median("call", "--call", call, "--batch", "1", "--descriptors", number)
+        for number in ("1", "500")
+    )
+    assert many > 3 * few
+
+
+def test_descriptors_are_for_calls_that_look_at_some():
+    done = run("syscall", "--call", "stat", "--descriptors", "11")
+    assert_one_line(done, "syscall", USAGE)
+
+
+def test_more_descriptors_than_the_limit_skip_the_run():
+    words = ["prlimit", "--nofile=200:200", harness.path_of("syscall"), "--call", "poll"]
+    assert_one_line(harness.command([*words, "--descriptors", "500"]), "syscall", harness.SKIPPED)
 
 
 @pytest.mark.parametrize("device", ["/dev/null", "/dev/zero"])
@@ -166,7 +216,7 @@ def test_more_bytes_take_longer():
 def test_bytes_are_for_calls_that_move_some():
     for call in CALLS:
         assert "bytes=30;" in result_of("--call", call)["parameters"], "one line of a sweep"
-        if call not in ("write-null", "read-zero"):
+        if call not in WITH_BYTES:
             done = run("syscall", "--call", call, "--bytes", "31")
             assert_one_line(done, "syscall", USAGE)
 

@@ -26,6 +26,19 @@ def test_a_row_has_the_present_name_of_its_event(writer, benchmark, remote, plac
     assert [row.metric for row in session.rows] == [name] and not session.problems
 
 
+@pytest.mark.parametrize(
+    ("params", "present"),
+    [
+        ("bytes=30;caller=thread", "bytes=30;descriptors=10;caller=thread"),
+        ("bytes=30;descriptors=500;caller=thread", "bytes=30;descriptors=500;caller=thread"),
+        ("caller=thread", "caller=thread"),
+    ],
+)
+def test_a_row_without_an_option_has_the_value_at_which_it_ran(writer, params, present):
+    writer.run({"call": SAMPLES}, benchmark="syscall", params=params)
+    assert [row.params for row in read_session(writer.path).rows] == [present]
+
+
 def network_side(side: SideWriter, label: str, metric: str) -> str:
     side(label)
     run = {"benchmark": "network", "params": NETWORK.format("no"), "placement": "one-cpu"}

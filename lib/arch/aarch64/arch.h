@@ -57,4 +57,23 @@ klat_arch_syscall(long number, long first, long second, long third, long fourth)
 	return x0;
 }
 
+/* The same with six arguments. */
+static inline __attribute__((always_inline)) long
+klat_arch_syscall_of_six(long number, const long arguments[static 6])
+{
+	register long x8 __asm__("x8") = number;
+	register long x0 __asm__("x0") = arguments[0];
+	register long x1 __asm__("x1") = arguments[1];
+	register long x2 __asm__("x2") = arguments[2];
+	register long x3 __asm__("x3") = arguments[3];
+	register long x4 __asm__("x4") = arguments[4];
+	register long x5 __asm__("x5") = arguments[5];
+
+	__asm__ volatile("svc 0"
+			 : "+r"(x0)
+			 : "r"(x8), "r"(x1), "r"(x2), "r"(x3), "r"(x4), "r"(x5)
+			 : "memory");
+	return x0;
+}
+
 #endif

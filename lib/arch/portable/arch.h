@@ -51,4 +51,13 @@ static inline long klat_arch_syscall(long number, long first, long second, long 
 	return result < 0 ? -errno : result;
 }
 
+/* The same with six arguments. */
+static inline long klat_arch_syscall_of_six(long number, const long arguments[static 6])
+{
+	long result = syscall(number, arguments[0], arguments[1], arguments[2], arguments[3],
+			      arguments[4], arguments[5]);
+
+	return result < 0 ? -errno : result;
+}
+
 #endif

@@ -63,4 +63,23 @@ klat_arch_syscall(long number, long first, long second, long third, long fourth)
 	return a0;
 }
 
+/* The same with six arguments. */
+static inline __attribute__((always_inline)) long
+klat_arch_syscall_of_six(long number, const long arguments[static 6])
+{
+	register long a7 __asm__("a7") = number;
+	register long a0 __asm__("a0") = arguments[0];
+	register long a1 __asm__("a1") = arguments[1];
+	register long a2 __asm__("a2") = arguments[2];
+	register long a3 __asm__("a3") = arguments[3];
+	register long a4 __asm__("a4") = arguments[4];
+	register long a5 __asm__("a5") = arguments[5];
+
+	__asm__ volatile("ecall"
+			 : "+r"(a0)
+			 : "r"(a7), "r"(a1), "r"(a2), "r"(a3), "r"(a4), "r"(a5)
+			 : "memory");
+	return a0;
+}
+
 #endif

@@ -57,6 +57,23 @@ klat_arch_syscall(long number, long first, long second, long third, long fourth)
 	return result;
 }
 
+/* The same with six arguments. */
+static inline __attribute__((always_inline)) long
+klat_arch_syscall_of_six(long number, const long arguments[static 6])
+{
+	register long r10 __asm__("r10") = arguments[3];
+	register long r8 __asm__("r8") = arguments[4];
+	register long r9 __asm__("r9") = arguments[5];
+	long result;
+
+	__asm__ volatile("syscall"
+			 : "=a"(result)
+			 : "a"(number), "D"(arguments[0]), "S"(arguments[1]), "d"(arguments[2]),
+			   "r"(r10), "r"(r8), "r"(r9)
+			 : "rcx", "r11", "memory");
+	return result;
+}
+
 /*
  * The mark is a null selector with a privilege level in it. It has no effect on the program. The
  * return from an interrupt to user mode clears the privilege level (IRET in the manuals of both

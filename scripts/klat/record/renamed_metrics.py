@@ -1,5 +1,6 @@
-"""Metrics that klat renamed. Readers give the rows of an old name the present name of their event, so that
-they are compared with later rows of the same event only.
+"""Metrics that klat renamed, and options that it added to a program. Readers give old rows the present name of
+their event, and the value of an added option at which they ran, so that they are compared with later rows of the
+same event.
 
 Needs the standard library only.
 """
@@ -38,14 +39,27 @@ RENAMED = (
     RenamedMetric("network", "wakeup", "interrupt_to_read", "", lambda row: True),
 )
 _OLD = {(renamed.benchmark, renamed.old) for renamed in RENAMED}
+# By benchmark: the option before the added one, and the added one with the value that earlier versions had.
+ADDED = {"syscall": ("bytes", "descriptors=10")}
+
+
+def _lacks_option(row: Row) -> bool:
+    before, added = ADDED.get(row.benchmark, ("", ""))
+    params = f";{row.params}"
+    return f";{before}=" in params and f";{added.partition('=')[0]}=" not in params
 
 
 def is_old(row: Row) -> bool:
-    return (row.benchmark, row.metric) in _OLD
+    return (row.benchmark, row.metric) in _OLD or _lacks_option(row)
 
 
 def renamed(row: Row) -> Row:
-    """The row with the present name of its metric."""
+    """The row with the present name of its metric, and with the options that its program lacked."""
+    if _lacks_option(row):
+        before, added = ADDED[row.benchmark]
+        pairs = row.params.split(";")
+        at = [pair.partition("=")[0] for pair in pairs].index(before) + 1
+        row = row._replace(params=";".join([*pairs[:at], added, *pairs[at:]]))
     for rename in RENAMED:
         if (rename.benchmark, rename.old) == (row.benchmark, row.metric) and rename.applies(row):
             return row._replace(metric=rename.new)

@@ -18,7 +18,7 @@ _OWN = {
     "tlbflush": "initiators=0 pages=1 operation=munmap responder-state=running page-table=kept",
     "timer": "method=signal mode=one-shot period=200",
     "network": "low-priority=19 remote=no",
-    "syscall": "call=getppid batch=1 bytes=30 caller=thread",
+    "syscall": "call=getppid batch=1 bytes=30 descriptors=10 caller=thread",
     "noise": "window=10000 threshold=1000 iterations=100 warmup=4",
     "signal": "send=tgkill receive=sigwaitinfo peer=thread",
     "switch": "peer=thread by=yield",
