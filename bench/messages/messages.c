@@ -14,7 +14,7 @@
  * - In real loops, a pass arms a timer, takes a lock and allocates memory for each message. These
  *   cost more than the queue. So each is an option.
  */
-#include "owner.h"
+#include "messages.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -26,34 +26,8 @@
 /* For the program itself, the library and the C library. */
 #define OTHER_FILES 32
 
-enum { HOP };
-enum { CALL, PASS_WRITE, PASS_EPOLL, THREADS, STAR };
-
-static struct options {
-	int64_t threads;
-	int mode, wake, timer, alloc;
-} options = { .threads = 1, .mode = THREADS };
-
-/* A thread of the star. The hub and the spoke exchange one message. */
-struct spoke {
-	struct owner owner;
-	struct message message; /* with --alloc none */
-	uint32_t round;         /* in the hub's struct: the current round, or the next one */
-};
-
-struct state {
-	struct costs costs;
-	struct owner hub;
-	int64_t mismatches; /* answers that belong to another round */
-	struct message message;
-	struct counts counts; /* sums over all threads */
-	uint64_t ticks;       /* length of the timed part, without the hub's sleeps */
-	bool timer_armed;     /* the timer is armed at the end of the run */
-	uint64_t unread;      /* pass-write: the eventfd's count at the end of the run */
-};
-
-/* Not in the shared state: there can be thousands, and only the measured process needs them. */
-static struct spoke *spokes;
+struct options options = { .threads = 1, .mode = THREADS };
+struct spoke *spokes;
 
 static bool is_alone(void)
 {
@@ -69,7 +43,8 @@ static const struct klat_option option_table[] = {
 	  KLAT_CHOICE(mode, "call", "pass-write", "pass-epoll", "threads", "star") },
 	{ "threads", "star: threads besides the hub", KLAT_INTEGER(threads, 1, 10000) },
 	{ "wake", "threads, star: how an owner waits and is woken",
-	  KLAT_CHOICE(wake, "eventfd-epoll", "eventfd-read", "futex", "cond", "pipe", "spin") },
+	  KLAT_CHOICE(wake, "eventfd-epoll", "eventfd-read", "futex", "cond", "pipe", "spin",
+		      "futex-waitv", "uring-futex", "uring-eventfd", "uring-message") },
 	{ "timer", "per-loop: each pass of a loop arms a timer, under one lock for all threads",
 	  KLAT_CHOICE(timer, "none", "per-loop") },
 	{ "alloc", "malloc: the sender allocates each message, the receiver frees it",
@@ -107,6 +82,9 @@ static int configure(struct klat_run *run)
 		return klat_usage(run, "--threads needs --mode star");
 	if (is_alone() && options.wake != EVENTFD_EPOLL)
 		return klat_usage(run, "--wake needs --mode threads or star");
+	/* Two rings belong together. */
+	if (options.threads > 1 && sync_is_uring(owner_kind(options.wake)))
+		return klat_usage(run, "--wake uring-... takes no --threads");
 	/* Several threads do not stay within one lap of each other. */
 	if (run->soak && (is_alone() || options.threads > 1 || options.wake == SPIN))
 		return klat_usage(run, "--soak: messages soaks between two threads that sleep: "
@@ -163,163 +141,6 @@ static int loner(struct klat_worker *worker)
 	return err;
 }
 
-/* The hub's side of one bounce. */
-static int bounce(struct klat_worker *worker, struct spoke *spoke)
-{
-	struct state *state = worker->state;
-	uint64_t sent = klat_stamp_begin();
-	struct message *message = message_make(&state->costs, &spoke->message);
-
-	if (!message)
-		return -ENOMEM;
-	klat_inject(worker->run, spoke->round - 1 + klat_first(worker->run));
-	message->thread = spoke - spokes;
-	message->round = spoke->round;
-	message->sent = sent;
-	return owner_send(&spoke->owner, message);
-}
-
-/* Send a message to each spoke that has rounds left. */
-static int bounce_all(struct klat_worker *worker)
-{
-	const struct klat_run *run = worker->run;
-	int err = 0;
-
-	for (int64_t t = 0; t < options.threads && !err; t++)
-		if (spokes[t].round <= klat_made(run))
-			err = bounce(worker, &spokes[t]);
-	return err;
-}
-
-/* Take an answer and store its sample; *from is the spoke that sent it. */
-static int handle_answer(struct klat_worker *worker, struct spoke **from, uint64_t *got)
-{
-	const struct klat_run *run = worker->run;
-	struct state *state = worker->state;
-	struct message *message, answer;
-	int err = owner_take(&state->hub, &message);
-
-	if (err)
-		return err;
-	answer = *message;
-	message_free(&state->costs, message);
-	*got = klat_stamp_end(worker);
-	*from = &spokes[answer.thread];
-	state->mismatches += answer.round != (*from)->round;
-	klat_series(run, HOP, answer.thread)[answer.round - 1 + klat_first(run)] =
-		((answer.taken - answer.sent) + (*got - answer.answered)) / 2;
-	return 0;
-}
-
-/* False after the spoke's last round. The rounds of a soak begin again with each lap. */
-static bool next_round(const struct klat_run *run, struct spoke *spoke)
-{
-	if (spoke->round++ < klat_made(run))
-		return true;
-	if (run->soak)
-		spoke->round = run->warmup + 1;
-	return run->soak;
-}
-
-/*
- * The hub sends each spoke a message, and another one after each answer. When a sleep is due, the
- * hub holds the messages until all answers have come.
- */
-static int hub(struct klat_worker *worker)
-{
-	const struct klat_run *run = worker->run;
-	struct state *state = worker->state;
-	const uint64_t rest_every = klat_ns_to_ticks(run, KLAT_SPIN_NS);
-	/* Stamps of the last answers of the warm-up, of the timed part and of the tail. */
-	uint64_t got[3] = { 0 }, awake_since = klat_stamp_begin(), rested = 0;
-	const int64_t timed = run->iterations * options.threads;
-	int64_t held = 0, left = options.threads, handled = klat_first(run) * options.threads;
-	int err;
-
-	state->hub.worker = worker;
-	err = bounce_all(worker);
-	while (left && !err) {
-		struct spoke *spoke;
-
-		if (handled % options.threads == 0 &&
-		    klat_iteration(worker, handled / options.threads))
-			state->hub.counts.cpu_ns = -klat_clock_ns(CLOCK_THREAD_CPUTIME_ID);
-		handled++;
-		err = handle_answer(worker, &spoke, &got[(handled > 0) + (handled > timed)]);
-		if (err)
-			break;
-		if (handled == timed && klat_begin_lap(worker))
-			handled = 0;
-		if (!next_round(run, spoke))
-			left--;
-		else if (klat_stamp_begin() - awake_since > rest_every)
-			held++;
-		else
-			err = bounce(worker, spoke);
-		/* All messages are answered, so all threads can sleep. */
-		if (held && held == left && !err) {
-			uint64_t since = klat_stamp_begin();
-
-			state->hub.rested =
-				__atomic_add_fetch(&state->costs.resting, 1, __ATOMIC_RELAXED);
-			klat_sleep(worker, KLAT_REST_NS);
-			err = bounce_all(worker);
-			held = 0;
-			awake_since = klat_stamp_begin();
-			rested += klat_is_sample(run, handled / options.threads)
-					  ? awake_since - since
-					  : 0;
-		}
-	}
-	state->hub.counts.cpu_ns += klat_clock_ns(CLOCK_THREAD_CPUTIME_ID);
-	state->ticks = got[1] - got[0] - rested;
-	return err;
-}
-
-/* Answer the messages of the iterations from `i` on. */
-static int answer_all(struct klat_worker *worker, struct spoke *spoke, int64_t i)
-{
-	const struct klat_run *run = worker->run;
-	struct state *state = worker->state;
-	int err = 0;
-
-	for (; i < klat_end(run) && !err; i++) {
-		struct message *message, answer;
-
-		if (klat_iteration(worker, i))
-			spoke->owner.counts.cpu_ns = -klat_clock_ns(CLOCK_THREAD_CPUTIME_ID);
-		err = owner_take(&spoke->owner, &message);
-		if (err)
-			break;
-		answer = *message;
-		message_free(&state->costs, message);
-		answer.taken = klat_stamp_end(worker);
-		answer.answered = klat_stamp_begin();
-		klat_inject(run, i);
-		message = message_make(&state->costs, &spoke->message);
-		if (!message)
-			return -ENOMEM;
-		*message = answer;
-		err = owner_send(&state->hub, message);
-	}
-	return err;
-}
-
-static int spoke_thread(struct klat_worker *worker)
-{
-	struct spoke *spoke = &spokes[worker->index];
-	int64_t i = klat_first(worker->run);
-	int err;
-
-	spoke->owner.worker = worker;
-	do {
-		err = answer_all(worker, spoke, i);
-		i = klat_end(worker->run);
-	} while (!err && klat_goes_on(worker, &i));
-	spoke->owner.counts.cpu_ns += klat_clock_ns(CLOCK_THREAD_CPUTIME_ID);
-	return err;
-}
-
 static int init_owners(struct klat_run *run)
 {
 	struct state *state = run->state;
@@ -335,15 +156,18 @@ static int init_owners(struct klat_run *run)
 		spokes[t].round = 1;
 		err = owner_init(&spokes[t].owner, &state->costs);
 	}
-	return err;
+	return err ?: threads_prepare(state);
 }
 
 static int setup(struct klat_run *run)
 {
 	struct state *state = run->state;
 	const int64_t owners = options.threads + !is_alone();
+	const char *missing = sync_missing(owner_kind(options.wake));
 	int err;
 
+	if (missing)
+		return klat_skip(run, "%s", missing);
 	state->costs = (struct costs){ .wake = options.wake,
 				       .timer = options.timer,
 				       .alloc = options.alloc,

@@ -18,7 +18,16 @@ static const struct {
 	[COND] = { SYNC_COND, 0 },
 	[PIPE] = { SYNC_PIPE, 2 },
 	[SPIN] = { SYNC_NONE, 0 },
+	[FUTEX_WAITV] = { SYNC_FUTEX_WAITV, 0 },
+	[URING_FUTEX] = { SYNC_URING_FUTEX, 2 },
+	[URING_EVENTFD] = { SYNC_URING_EVENTFD, 2 },
+	[URING_MESSAGE] = { SYNC_URING_MESSAGE, 2 },
 };
+
+enum sync_kind owner_kind(int wake)
+{
+	return wakes[wake].kind;
+}
 
 int owner_descriptors(const struct costs *costs)
 {

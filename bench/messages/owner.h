@@ -64,7 +64,18 @@ static inline bool queue_is_empty(const struct queue *queue)
 	return !queue->ready && !__atomic_load_n(&queue->pushed, __ATOMIC_RELAXED);
 }
 
-enum { EVENTFD_EPOLL, EVENTFD_READ, FUTEX, COND, PIPE, SPIN };
+enum {
+	EVENTFD_EPOLL,
+	EVENTFD_READ,
+	FUTEX,
+	COND,
+	PIPE,
+	SPIN,
+	FUTEX_WAITV,
+	URING_FUTEX,
+	URING_EVENTFD,
+	URING_MESSAGE
+};
 
 /* What all owners of a run share. */
 struct costs {
@@ -92,6 +103,8 @@ struct owner {
 	struct counts counts;
 } KLAT_ALIGNED;
 
+/* The primitive behind --wake. */
+enum sync_kind owner_kind(int wake);
 /* How many descriptors an owner needs. */
 int owner_descriptors(const struct costs *costs);
 /* 0 or -errno. The descriptors end with the process. */

@@ -2,9 +2,13 @@
 /* The wait and the post of each primitive. */
 #include "sync/sync.h"
 
+#include "sync/uring.h"
+
 #include <fcntl.h>
 #include <sys/eventfd.h>
 #include <sys/sem.h>
+
+enum { SYS_FUTEX_WAITV = 449 }; /* on every architecture */
 
 static int init_posix(struct sync *sync)
 {
@@ -45,29 +49,42 @@ static int post_sysv(struct sync *sync)
 	return operate_sysv(sync, 1);
 }
 
-/*
- * The algorithm of glibc's new_sem. A waiter announces itself before the kernel reads the tokens; a
- * poster adds its token before it reads the waiters. Sequential consistency guarantees that at
- * least one of them sees the other.
- */
+static int sleep_futex(struct sync *sync, uint32_t *tokens)
+{
+	(void)sync;
+	sync_futex(tokens, FUTEX_WAIT_PRIVATE, 0);
+	return 0;
+}
+
 static int wait_futex(struct sync *sync)
 {
-	uint32_t *tokens = &sync->futex.tokens, *waiters = &sync->futex.waiters;
+	return sync_take_tokens(sync, &sync->futex.tokens, &sync->futex.waiters, sleep_futex);
+}
 
-	for (;;) {
-		uint32_t seen = __atomic_load_n(tokens, __ATOMIC_RELAXED);
+/* struct futex_waitv of linux/futex.h, from Linux 5.16 on. */
+struct waited_futex {
+	uint64_t value, address;
+	uint32_t flags, reserved;
+};
 
-		while (seen) {
-			uint32_t left = sync->takes_all ? 0 : seen - 1;
+static long futex_waitv(struct waited_futex *futexes, int count)
+{
+	return syscall(SYS_FUTEX_WAITV, futexes, count, 0, NULL, CLOCK_MONOTONIC);
+}
 
-			if (__atomic_compare_exchange_n(tokens, &seen, left, false,
-							__ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
-				return 0;
-		}
-		__atomic_fetch_add(waiters, 1, __ATOMIC_SEQ_CST);
-		sync_futex(tokens, FUTEX_WAIT_PRIVATE, 0);
-		__atomic_fetch_sub(waiters, 1, __ATOMIC_RELAXED);
-	}
+static int sleep_waitv(struct sync *sync, uint32_t *tokens)
+{
+	struct waited_futex futex = { .address = (uintptr_t)tokens,
+				      .flags = SYNC_FUTEX_32_PRIVATE };
+
+	(void)sync;
+	futex_waitv(&futex, 1);
+	return 0;
+}
+
+static int wait_waitv(struct sync *sync)
+{
+	return sync_take_tokens(sync, &sync->futex.tokens, &sync->futex.waiters, sleep_waitv);
 }
 
 static int post_futex(struct sync *sync)
@@ -192,6 +209,13 @@ int sync_init(struct sync *sync, enum sync_kind kind, uint32_t tokens)
 		[SYNC_EVENTFD] = { init_eventfd, wait_eventfd, post_eventfd },
 		[SYNC_PIPE] = { init_pipe, wait_pipe, post_pipe },
 		[SYNC_NONE] = { NULL, do_nothing, do_nothing },
+		[SYNC_FUTEX_WAITV] = { NULL, wait_waitv, post_futex },
+		[SYNC_URING_FUTEX] = { sync_uring_init, sync_uring_wait_futex,
+				       sync_uring_post_futex },
+		[SYNC_URING_EVENTFD] = { sync_uring_init, sync_uring_wait_eventfd,
+					 sync_uring_post_eventfd },
+		[SYNC_URING_MESSAGE] = { sync_uring_init, sync_uring_wait_message,
+					 sync_uring_post_message },
 	};
 	int err = 0;
 
@@ -202,6 +226,24 @@ int sync_init(struct sync *sync, enum sync_kind kind, uint32_t tokens)
 	while (tokens-- && !err)
 		err = sync_post(sync);
 	return err;
+}
+
+const char *sync_missing(enum sync_kind kind)
+{
+	/* A call without futexes fails with EINVAL. */
+	if (kind == SYNC_FUTEX_WAITV && futex_waitv(NULL, 0) && errno == ENOSYS)
+		return "this kernel has no futex_waitv(), which Linux 5.16 brought";
+	return sync_is_uring(kind) ? sync_uring_missing(kind) : NULL;
+}
+
+void sync_join(struct sync *a, struct sync *b)
+{
+	sync_uring_join(a->uring, b->uring);
+}
+
+int sync_begin(struct sync *sync)
+{
+	return sync_uring_begin(sync->uring);
 }
 
 int sync_pair_init(struct sync_pair *pair, enum sync_kind kind, bool signals_held)

@@ -28,7 +28,13 @@ enum sync_kind {
 	/* The mutexes are for struct sync_pair only. */
 	SYNC_MUTEX,
 	SYNC_PI_MUTEX,
-	SYNC_NONE, /* wait and post do nothing */
+	SYNC_NONE,        /* wait and post do nothing */
+	SYNC_FUTEX_WAITV, /* futex_waitv(2), Linux 5.16 */
+	/* The wait is by io_uring. The post: FUTEX_WAKE; write(); a message to the waiter's ring.
+	 * Two threads that wait for each other. See sync_begin(). */
+	SYNC_URING_FUTEX,
+	SYNC_URING_EVENTFD,
+	SYNC_URING_MESSAGE,
 };
 
 struct sync {
@@ -49,11 +55,25 @@ struct sync {
 			uint32_t tokens;
 		} cond;
 		int fds[2]; /* to read and to write; one descriptor twice for an eventfd */
+		struct sync_uring *uring;
 	} KLAT_ALIGNED;
 } KLAT_ALIGNED;
 
 /* `sync` is zeroed, except for takes_all and signals_held. */
 int sync_init(struct sync *sync, enum sync_kind kind, uint32_t tokens);
+
+/* Why this kernel cannot have the kind, for a message, or NULL. */
+const char *sync_missing(enum sync_kind kind);
+
+static inline bool sync_is_uring(enum sync_kind kind)
+{
+	return kind >= SYNC_URING_FUTEX;
+}
+
+/* Of io_uring: the thread that waits for `a` posts `b`, and the other way round. */
+void sync_join(struct sync *a, struct sync *b);
+/* Of io_uring: in the thread that waits, before its first wait and before the first post. */
+int sync_begin(struct sync *sync);
 
 static inline int sync_wait(struct sync *sync)
 {

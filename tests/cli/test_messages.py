@@ -1,17 +1,19 @@
 """What holds for messages alone; tests/cli/test_program_*.py hold it to what holds for every program."""
 
+import errno
 import os
 from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import SKIPPED, Session, assert_one_line, command, json_of, measured
-from harness import run, until, works
+from harness import SKIPPED, USAGE, Session, assert_one_line, command, json_of, measured
+from harness import refusing, run, until, works
 
 pytestmark = pytest.mark.alone
 
 ALONE = ("call", "pass-write", "pass-epoll")
-WAKES = ("eventfd-epoll", "eventfd-read", "futex", "cond", "pipe")
+URING = ("uring-futex", "uring-eventfd", "uring-message")
+WAKES = ("eventfd-epoll", "eventfd-read", "futex", "cond", "pipe", "futex-waitv", *URING)
 ONE_CPU = ("--cpus", "1,1")
 QUICK = ("--iterations", "100", "--warmup", "10")
 # With the warm-up and the tail.
@@ -87,6 +89,25 @@ def test_both_sides_sleep_for_each_message(wake, real_time):
         assert done["evidence"]["counts"]["messages"] == 2 * done["evidence"]["counts"]["observed"]
 
 
+@pytest.mark.parametrize("wake", URING)
+def test_a_machine_without_io_uring_skips_the_run(wake):
+    io_uring_setup = 425  # on every architecture
+    done = run("messages", "--wake", wake, preexec_fn=refusing(io_uring_setup))
+    assert_one_line(done, "messages", SKIPPED)
+    assert "io_uring is missing, or forbidden" in done.err
+
+
+def test_a_kernel_without_futex_waitv_skips_the_run():
+    done = run("messages", "--wake", "futex-waitv", preexec_fn=refusing(449, errno.ENOSYS))
+    assert_one_line(done, "messages", SKIPPED)
+
+
+def test_rings_are_for_two_threads():
+    for wake in URING:
+        done = run("messages", "--mode", "star", "--threads", "2", "--wake", wake)
+        assert_one_line(done, "messages", USAGE)
+
+
 def test_spinning_threads_never_sleep_and_beat_those_that_do(two_cpus, real_time):
     def attempt() -> str:
         spinning = result("--wake", "spin")
@@ -144,9 +165,10 @@ def test_a_recorded_star_is_a_sample_for_each_bounce(tmp_path):
 def test_a_lost_wake_up_would_hang_and_none_does(two_cpus):
     """Many short rounds of every kind, in which a wake-up could fall between look and sleep."""
     for wake in WAKES:
-        options = ("--mode", "star", "--threads", "3", "--iterations", "3000", "--wake", wake)
-        found = counts(*options)
-        assert found["messages"] == 6 * found["observed"]
+        threads = 1 if wake in URING else 3
+        star = ("--mode", "star", "--threads", str(threads))
+        found = counts(*star, "--iterations", "3000", "--wake", wake)
+        assert found["messages"] == 2 * threads * found["observed"]
 
 
 # What is refused
