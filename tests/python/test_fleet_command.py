@@ -138,6 +138,71 @@ def test_what_ansible_executes_is_refused_if_another_user_can_write_it(fleet, na
         assert text.startswith(f"klat fleet: {path} "), text
 
 
+# The inventory, a file or directory of another user, and links with their targets.
+FOREIGN = [
+    ("inv", "inv/group_vars/all.yml", {}),
+    ("inv", "inv/dyn", {}),
+    ("inv", "inv/more/dyn", {}),
+    ("inv", "elsewhere/dyn", {"inv/more": "elsewhere"}),
+    ("inv", "elsewhere/dyn", {"inv": "elsewhere"}),
+    ("hosts.ini", "group_vars/all/x.yml", {}),
+    ("hosts.ini", "group_vars/all/more/x.yml", {}),
+    ("hosts.ini", "elsewhere/x.yml", {"host_vars/m1": "elsewhere", "elsewhere/loop": "."}),
+    ("lk/hosts", "lk/group_vars/all.yml", {"lk/hosts": "hosts.ini"}),
+    ("lk/hosts", "group_vars/all.yml", {"lk/hosts": "hosts.ini"}),
+    ("far/../inv/hosts", "inv/group_vars/all.yml", {"far": "elsewhere/deep"}),
+    ("$PLACE/hosts", "inv/group_vars/all.yml", {}),
+    ("hosts.ini", "home/.ansible.cfg", {}),
+    ("hosts.ini", "home/.ansible/x", {}),
+]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give files to another user")
+@pytest.mark.parametrize("inventory, name, links", FOREIGN)
+def test_what_ansible_reads_beside_an_inventory_is_refused(
+    fleet, monkeypatch, inventory, name, links
+):
+    monkeypatch.setenv("PLACE", "inv")
+    monkeypatch.setenv("HOME", str(fleet.root / "home"))
+    path = fleet.root / name
+    for directory in (path.parent, fleet.root / "inv", fleet.root / "elsewhere/deep/inv"):
+        directory.mkdir(parents=True, exist_ok=True)
+        (directory / "hosts").write_text("m1\n")
+    for link, target in links.items():
+        place = fleet.root / link
+        place.parent.mkdir(exist_ok=True)
+        shutil.rmtree(place, ignore_errors=True)
+        place.symlink_to(fleet.root / target)
+    path.touch()
+    given = ("--inventory", inventory)
+    fleet(*given, *PLAN, status=1)
+    foreign = path.parent if path.parent.name == ".ansible" else path
+    os.chown(foreign, 65534, 65534)
+    for words in (("run", *PLAN), ("doctor",)):
+        text = fleet(*given, *words[1:], action=words[0], status=2)
+        assert text.startswith(f"klat fleet: {foreign} belongs to user nobody"), text
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give files to another user")
+def test_a_file_that_another_user_can_make_is_refused(fleet, monkeypatch):
+    """ansible.cfg in the current directory, unless ANSIBLE_CONFIG names a file, and the target of a link."""
+    place = fleet.root / "place"
+    place.mkdir()
+    output = str(fleet.root / "results")
+    typed = ("--inventory", str(fleet.root / "hosts.ini"), "--output", output, *PLAN)
+    monkeypatch.chdir(place)
+    os.chown(place, 65534, 65534)
+    for config in ("", "none"):
+        monkeypatch.setenv("ANSIBLE_CONFIG", config)
+        assert f"{place} belongs to user nobody" in fleet(*typed, status=2)
+    monkeypatch.setenv("ANSIBLE_CONFIG", str(fleet.root / "hosts.ini"))
+    fleet(*typed, status=1)
+    (fleet.root / "group_vars").symlink_to(fleet.root / "tools")
+    fleet(*typed, status=1)
+    (fleet.root / "host_vars").symlink_to(place / "none/vars")
+    assert f"{place} belongs to user nobody" in fleet(*typed, status=2)
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give files to another user")
 @pytest.mark.parametrize("damage", ["chown", "chmod", "file"])
 def test_a_run_that_another_user_can_write_is_refused(fleet, damage):

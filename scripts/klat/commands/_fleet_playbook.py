@@ -76,25 +76,55 @@ def hosts(inventory: Path, limit: str | None) -> list[str]:
     return names
 
 
+def inventory_path(text: str) -> Path:
+    """The inventory, by the path that Ansible makes of this text: it removes `..` without looking at links."""
+    return Path(os.path.normpath(os.path.expanduser(os.path.expandvars(text))))
+
+
 def _check_settings(inventory: Path) -> None:
     """KlatError if root's Ansible would take its settings, its modules, the inventory, or the variables beside it from
-    a file of another user. Each can name code that Ansible executes."""
-    beside = inventory.resolve().parent
-    paths = [
-        Path(os.path.expanduser("~")),
-        inventory,
-        beside,
-        *beside.glob("*_vars"),
-        *beside.glob("*_vars/*"),
-    ]
-    if "ANSIBLE_CONFIG" not in os.environ:
-        paths.append(Path("ansible.cfg"))
-    for path in (path.absolute() for path in paths if os.geteuid() == 0 and path.exists()):
-        if doubt := owners.doubt_of_path(path):
+    a file that another user can write or make. Each can name code that Ansible executes."""
+    for path in _settings(inventory) if os.geteuid() == 0 else ():
+        with files.explained("check the owner of", path):
+            doubt = _doubt(path)
+        if doubt:
             raise KlatError(
                 f"{doubt}, and Ansible executes what {path} names: move the inventory to a directory that"
                 " only you can write, run klat there, and set HOME to a directory of root"
             )
+
+
+def _settings(inventory: Path) -> Iterator[Path]:
+    """The paths that decide what Ansible executes. Some may not exist."""
+    home, config = Path.home(), Path(os.environ.get("ANSIBLE_CONFIG", ""))
+    yield from (home, home / ".ansible.cfg", home / ".ansible")
+    yield from [config] if config.is_file() else [Path.cwd(), Path("ansible.cfg")]
+    yield from _tree(inventory)
+    if not inventory.is_dir():
+        # Ansible reads the variables beside a link to the inventory.
+        for beside in dict.fromkeys((inventory.parent, inventory.resolve().parent)):
+            yield beside
+            for variables in beside.glob("*_vars"):
+                yield from _tree(variables)
+
+
+def _tree(top: Path) -> Iterator[Path]:
+    """The path, and everything below it, also behind links to directories."""
+    yield top
+    walked = set()
+    for directory, directories, names in os.walk(top, followlinks=True):
+        yield from (Path(directory, name) for name in (*directories, *names))
+        if (real := os.path.realpath(directory)) in walked:
+            directories.clear()
+        walked.add(real)
+
+
+def _doubt(path: Path) -> str:
+    """Why another user may have written this file, or can make it; empty if nobody can."""
+    try:
+        return owners.doubt_of_path(path)
+    except FileNotFoundError:
+        return _doubt(path.resolve().parent)
 
 
 def record_of(results: Path, words: Sequence[str], seed: int | None) -> Path:

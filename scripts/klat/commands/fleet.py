@@ -69,7 +69,13 @@ def add_parser(subparsers: Any) -> None:
 
 def _add_machines(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("--inventory", required=True, metavar="FILE", help="Ansible's inventory of the machines")
+    add(
+        "--inventory",
+        required=True,
+        type=_fleet_playbook.inventory_path,
+        metavar="FILE",
+        help="Ansible's inventory of the machines",
+    )
     add("--limit", metavar="PATTERN", help="only these machines of the inventory")
 
 
@@ -105,8 +111,7 @@ def _plan_words(words: list[str]) -> list[str]:
 
 def _run(arguments: argparse.Namespace) -> int:
     words = _plan_words(sys.argv[sys.argv.index("run") + 1 :])
-    inventory = Path(arguments.inventory)
-    hosts = _fleet_playbook.hosts(inventory, arguments.limit)
+    hosts = _fleet_playbook.hosts(arguments.inventory, arguments.limit)
     results = _session_options.output(arguments).absolute()
     labels = _fleet_playbook.unsafe(_campaign_plan.labels_of(arguments))
     record = _fleet_playbook.record_of(results, words, arguments.seed)
@@ -124,7 +129,7 @@ def _run(arguments: argparse.Namespace) -> int:
     }
     _fleet_playbook.write_variables(record, variables)
     try:
-        _fleet_playbook.play("fleet.yml", inventory, record, len(hosts))
+        _fleet_playbook.play("fleet.yml", arguments.inventory, record, len(hosts))
     except KeyboardInterrupt:
         raise KlatError(
             "interrupted; the campaigns continue, and the same command watches them again", 130
@@ -147,12 +152,11 @@ def _run(arguments: argparse.Namespace) -> int:
 def _doctor(arguments: argparse.Namespace) -> int:
     from klat.machine.findings import different_lines
 
-    inventory = Path(arguments.inventory)
-    hosts = _fleet_playbook.hosts(inventory, arguments.limit)
+    hosts = _fleet_playbook.hosts(arguments.inventory, arguments.limit)
     with tempfile.TemporaryDirectory() as directory:
         record = Path(directory)
         _fleet_playbook.prepare(record, arguments.limit)
-        _fleet_playbook.play("doctor.yml", inventory, record, len(hosts))
+        _fleet_playbook.play("doctor.yml", arguments.inventory, record, len(hosts))
         outcomes = {host: _fleet_playbook.outcome(record, host) for host in hosts}
         complete = [host for host in hosts if outcomes[host] == _fleet_playbook.COMPLETE]
         findings = {
