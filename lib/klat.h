@@ -263,6 +263,12 @@ bool klat_rest(struct klat_worker *worker);
  */
 int klat_spin_until(struct klat_worker *worker, const uint32_t *word, uint32_t value);
 
+/*
+ * A meeting point of `parties` workers: wait as in klat_spin_until() until all have called this for
+ * the meeting with this number. Meetings count from 0. `arrivals` is theirs alone, and begins at 0.
+ */
+int klat_meet(struct klat_worker *worker, uint32_t *arrivals, int parties, uint32_t number);
+
 /* The result is within 1 % if the frequency is not known yet. Not for use between two stamps. */
 int64_t klat_ns_to_ticks(const struct klat_run *run, int64_t ns);
 
@@ -449,6 +455,9 @@ int klat_error(struct klat_run *run, int error, const char *format, ...) KLAT_PR
 /* For `what`, threads or processes that the kernel did not start. Skips the run if a limit is
  * reached. */
 int klat_cannot_start(struct klat_run *run, int error, const char *what);
+
+/* For setup(): skips the run if the machine or a cgroup has less memory available. */
+int klat_need_memory(struct klat_run *run, int64_t bytes);
 
 /* For setup(): raise the soft limit on open files. Skips the run if the hard limit is lower. */
 int klat_allow_files(struct klat_run *run, int64_t files);

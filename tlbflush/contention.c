@@ -28,8 +28,7 @@ static int meet(struct klat_worker *worker, uint32_t round, int point)
 {
 	struct state *state = worker->state;
 
-	__atomic_fetch_add(&state->arrived, 1, __ATOMIC_ACQ_REL);
-	return klat_spin_until(worker, &state->arrived, all_at(round, point));
+	return klat_meet(worker, &state->arrived, options.initiators, POINTS * round + point);
 }
 
 static bool met_another(const struct state *state, int index)

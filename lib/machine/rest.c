@@ -93,3 +93,9 @@ int klat_spin_until(struct klat_worker *worker, const uint32_t *word, uint32_t v
 	}
 	return 0;
 }
+
+int klat_meet(struct klat_worker *worker, uint32_t *arrivals, int parties, uint32_t number)
+{
+	__atomic_fetch_add(arrivals, 1, __ATOMIC_ACQ_REL);
+	return klat_spin_until(worker, arrivals, parties * (number + 1));
+}

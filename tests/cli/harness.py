@@ -107,6 +107,8 @@ class Traits:
     # The system calls that iterations are made of; None: nothing is written down.
     calls: frozenset[str] | None = None
     traced_iterations: int = 300
+    # Iterations that share one of these calls.
+    iterations_per_call: int = 1
     # Reasons for which this program's own planted faults are found out.
     faults: Mapping[str, str] = field(default_factory=dict)
     # Ends a run whose other options let it wait for something outside.
@@ -141,6 +143,17 @@ TRAITS: dict[str, Traits] = {
         injected={"registration": 0, "teardown": 0},
         calls=frozenset({"read", "write", "epoll_wait", "epoll_ctl"}),
         faults={"lost": "bytes were read, not", "stray": "at the wrong descriptor"},
+    ),
+    "fault": Traits(
+        on_one_cpu=(MEASURED,),
+        calls=frozenset({"madvise", "getrusage", "clock_nanosleep"}),
+        iterations_per_call=124,
+        traced_iterations=1240,
+        faults={
+            "present": "touches caused no page fault",
+            "extra": "page faults more than",
+            "small": "page faults more than",
+        },
     ),
     "timer": Traits(
         on_one_cpu=(MEASURED,),

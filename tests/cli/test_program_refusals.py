@@ -17,6 +17,13 @@ REFUSED = {
         --writes 0                           -> from 1 to
         --backend kqueue                     -> epoll|epoll-oneshot|
     """,
+    "fault": """
+        --threads 0                          -> from 1 to
+        --threads 1025                       -> from 1 to
+        --threads 2 --cpus 0,0               -> each role spins
+        --threads 2 --kind userfaultfd       -> takes no --threads
+        --kind zero                          -> anonymous|file|shared
+    """,
     "messages": """
         --threads 2                          -> --mode star
         --mode call --wake futex             -> --wake needs

@@ -60,6 +60,7 @@ WITNESSES = {
     "messages": (5, "voluntary", "thread"),
     "transport": (5, "voluntary", "responder"),
     "tlbflush": (5, "minor_faults", "initiator"),
+    "fault": (5, "minor_faults", "toucher"),
 }
 
 
@@ -72,6 +73,7 @@ WITNESSES = {
         pytest.param(("messages", "--wake", "futex", *ONE_CPU), marks=pytest.mark.slow),
         pytest.param(("transport", *ONE_CPU), marks=pytest.mark.slow),
         pytest.param(("tlbflush", "--responders", "0"), marks=pytest.mark.slow),
+        pytest.param(("fault",), marks=pytest.mark.slow),
     ],
     ids=" ".join,
 )

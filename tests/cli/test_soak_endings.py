@@ -19,6 +19,7 @@ SOAKING = (
     "cv",
     "network",
     "tlbflush",
+    "fault",
     "messages",
     "noise",
     "signal",

@@ -19,6 +19,7 @@ _OWN = {
     "timer": "method=signal mode=one-shot period=200",
     "network": "low-priority=19 remote=no",
     "syscall": "call=getppid batch=1 bytes=30 descriptors=10 caller=thread",
+    "fault": "kind=anonymous page-order=sequential threads=1 mapper=no",
     "noise": "window=10000 threshold=1000 iterations=100 warmup=4",
     "signal": "send=tgkill receive=sigwaitinfo peer=thread",
     "switch": "peer=thread by=yield",

@@ -1,0 +1,72 @@
+"""What holds for fault alone; tests/cli/test_program_*.py hold it to what holds for every program."""
+
+from typing import Any
+
+import pytest
+from harness import SKIPPED, UNTRUSTED, assert_one_line, command, json_of, path_of, run
+from harness import measured, refusing, until, works
+
+pytestmark = pytest.mark.alone
+
+KINDS = ("anonymous", "file", "shared", "copy-on-write", "huge", "userfaultfd")
+
+
+def result_of(*options: str) -> dict[str, Any]:
+    return json_of(works("fault", *options, "--json"))
+
+
+def median(*options: str) -> float:
+    (metric,) = result_of(*options)["metrics"]
+    return float(metric["p50"])
+
+
+@pytest.mark.parametrize("order", ["sequential", "random"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_kernel_counts_one_fault_for_each_touch(kind, order, two_cpus):
+    result = json_of(measured("fault", "--kind", kind, "--page-order", order, "--json"))
+    counts = result["evidence"]["counts"]
+    assert counts["faults"] == counts["touches"] >= 550
+    if kind == "userfaultfd":
+        toucher, handler = result["evidence"]["workers"]
+        # Who waits first and last may do so outside.
+        assert min(toucher["voluntary"], handler["voluntary"]) >= 0.99 * counts["observed"]
+    elif kind != "copy-on-write":
+        # Without the reads before the writes, nothing faults besides the touches.
+        (toucher,) = result["evidence"]["workers"]
+        assert toucher["minor_faults"] == counts["observed"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_pages_that_are_present_are_no_faults(kind, two_cpus):
+    if kind == "userfaultfd":
+        # Its handler would wait for ever.
+        return
+    done = run("fault", "--kind", kind, "--plant", "present", "--json")
+    assert done.status == UNTRUSTED, str(done)
+    assert json_of(done)["evidence"]["counts"]["faults"] == 0
+
+
+def test_larger_faults_take_longer():
+    def attempt() -> str:
+        small, around, huge = (median("--kind", kind) for kind in ("anonymous", "file", "huge"))
+        return "" if small < huge and around < huge else f"{small} {around} {huge}"
+
+    until(attempt)
+
+
+def test_threads_fault_at_the_same_time(two_cpus, real_time):
+    counts = json_of(measured("fault", "--threads", "2", "--json"))["evidence"]["counts"]
+    assert counts["least_met"] >= 495
+    assert counts["faults"] == counts["touches"] == 2 * 552
+
+
+def test_the_mapper_maps(two_cpus, real_time):
+    counts = json_of(measured("fault", "--mapper", "--json"))["evidence"]["counts"]
+    assert counts["mapped"] > 10
+
+
+def test_userfaultfd_that_is_refused_is_a_skip(two_cpus):
+    userfaultfd = 323
+    done = command([path_of("fault"), "--kind", "userfaultfd"], preexec_fn=refusing(userfaultfd))
+    assert_one_line(done, "fault", SKIPPED)
+    assert "vm.unprivileged_userfaultfd=1" in done.err
