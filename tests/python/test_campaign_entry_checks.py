@@ -23,16 +23,17 @@ STOPS = """\
 single 1 s S -s -b emergency rescue recovery rd.emergency rd.rescue break break=premount rd.break rd.break=cleanup
 rdbreak systemd.unit=rescue.target systemd.unit=emergency.target rd.systemd.unit=rescue.target init=/bin/bash "init=/bin/sh"
 init="/bin/sh" rdinit=/bin/sh systemd.mask=klat-campaign.service systemd.mask=klat-campaign systemd.run=/bin/true
-systemd.confirm_spawn""".split()
+systemd.confirm_spawn systemd.break rd.systemd.break=pre-mount coreos.inst.install_dev=/dev/sda""".split()
 FORGETS = """\
 overlayroot=tmpfs overlayroot=crypt:dev=/dev/sdb systemd.volatile systemd.volatile=yes systemd.volatile=overlay
-boot=live boot=casper toram rd.live.image root=live:CDLABEL=x rd.overlay=1""".split()
+boot=live boot=casper toram rd.live.image root=live:CDLABEL=x rd.overlay=1 systemd.factory_reset=1
+systemd.factory-reset ignition.firstboot flatcar.first_boot=detected""".split()
 MEASURES = """\
 ro rw quiet 2 3 5 emergency_mode=1 singleton rd.emergency=reboot systemd.unit=multi-user.target systemd.unit=graphical.target
 init=/sbin/init init=/lib/systemd/systemd init=/nix/store/x/init rdinit=/init systemd.mask=lvm2.service overlayroot=
 overlayroot=disabled systemd.volatile=no boot=zfs boot=UUID=5eed rd.shell=0 x="a single b" sysctl.kernel.panic=10
 systemd.confirm_spawn=false rd.overlay=0 rd.overlay=LABEL=x overlayroot=device:dev=/dev/sdb systemd.unit=graphical
-sysctl.kernel.panic=x fsck.mode=skip"""
+sysctl.kernel.panic=x fsck.mode=skip systemd.factory_reset=0 ignition.firstboot=0"""
 
 
 @pytest.mark.parametrize("word", [*STOPS, *FORGETS, "sysctl.kernel.panic=0"])
@@ -205,6 +206,35 @@ def test_an_entry_of_another_system_is_refused(root, running, line, key):
     why = rf"on /dev/sdb1\): its {key} is .* boots another system"
     with pytest.raises(KlatError, match=why) if key else nullcontext():
         check_systems([entry], running.split(), root)
+
+
+HASH = 16 * "5eed"
+CHOOSES_SYSTEM = [
+    *(f"composefs={HASH}", f"composefs=?{HASH}", f"composefs.digest={HASH}", f"a.b=sha256:{HASH}"),
+    *("verity.usr=PARTUUID=5eed", f"verity.usrhash={HASH}", "usr=LABEL=USR-A", "bootfs=tank/a"),
+    *("androidboot.slot_suffix=_a", "rauc.slot=A", "bootslot=1", "rd.steamos.efi=PARTUUID=5eed"),
+    *("snapd_recovery_mode=run", "snapd_recovery_system=20260101", "snap_core=core_1.snap"),
+    *('dm-mod.create="vroot,,,ro,0 1 verity"', "rd.systemd.pull=raw:root:http://h/a.raw"),
+    *("systemd.mount-extra=/dev/sdb:/usr", "systemd.image_filter=root=a"),
+]
+
+
+@pytest.mark.parametrize("word", CHOOSES_SYSTEM)
+def test_a_word_that_chooses_the_system_must_be_that_of_the_running_system(root, word):
+    """Also beside a word with a variable."""
+    other = word[:-2] + "0" * (2 - word.count('"')) + '"' * word.count('"')
+    running = ("root=UUID=5eed", word)
+    check_systems([BootEntry("a", "A", "6.1", ("quiet", *running))], running, root)
+    for words in (("root=UUID=5eed", other), ("root=UUID=5eed",), ("root=$device", other)):
+        with pytest.raises(KlatError, match="A: its .* boots another system"):
+            check_systems([BootEntry("a", "A", "6.1", words)], running, root)
+
+
+def test_a_word_that_only_unlocks_or_resumes_may_differ(root):
+    words = "resume=UUID=5eed boot=UUID=5eed rd.luks.uuid=5eed rd.lvm.lv=a/b cryptdevice=UUID=5eed:root console=tty0"
+    check_systems(
+        [BootEntry("a", "A", "6.1", ("root=UUID=5eed",))], ("root=UUID=5eed", *words.split()), root
+    )
 
 
 MOUNTS = """\

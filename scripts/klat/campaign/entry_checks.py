@@ -17,14 +17,14 @@ from klat.campaign.efi import GLOBAL, EfiVariables
 from klat.lab.architectures import HOST
 from klat.machine.kernel_files import mounts
 
-# kernel-command-line(7), dracut.cmdline(7), initramfs-tools(7), mkinitcpio(8), live-boot(7), and Ubuntu's
-# friendly-recovery, overlayroot and casper.
+# kernel-command-line(7), dracut.cmdline(7), initramfs-tools(7), mkinitcpio(8), live-boot(7), coreos-installer(8),
+# Ignition, and Ubuntu's friendly-recovery, overlayroot and casper.
 _ON = r"(?!=(?:0|no?|off|f|false|disabled)?$)(?:=.*)?"  # a switch that is not off
 _STOPS = re.compile(
     r"single|recovery|-[bs]|[sS1]|(?:rd\.)?(?:rescue|emergency)|(?:rd\.?)?break(?:=.*)?"
     r"|rd\.systemd\.unit=(?!initrd\.target$).*"
     r"|systemd\.mask=(?:klat-campaign(?:\.service)?|(?:multi-user|basic|sysinit)\.target)"
-    rf"|systemd\.run=.*|systemd\.confirm[-_]spawn{_ON}"
+    rf"|systemd\.run=.*|systemd\.confirm[-_]spawn{_ON}|(?:rd\.)?systemd\.break(?:=.*)?|coreos\.inst\.install_dev=.*"
 )
 _STARTS = re.compile(
     r"(?:rd)?init=(?!(?:.*/)?(?:init|systemd)$).*"
@@ -33,17 +33,26 @@ _STARTS = re.compile(
 _FORGETS = re.compile(
     rf"systemd\.volatile{_ON}|overlayroot(?!=device){_ON}|(?:copy)?toram{_ON}|boot=(?:live|casper|overlay)"
     rf"|rd\.(?:live\.(?:image|ram)|overlay(?:fs)?(?!=(?:\w+=|/dev/))){_ON}|root=live:.*|archiso\w+=.*"
+    rf"|systemd\.factory[-_]reset{_ON}|(?:ignition|coreos|flatcar)\.first_?boot{_ON}"
 )
 _SYSCTL_PANIC = re.compile(r"sysctl\.kernel[./]panic=(.*)")
 _NUMBER = re.compile(r"[+-]?(?:0x[0-9a-f]+|0[0-7]*|[1-9][0-9]*)", re.IGNORECASE)  # kstrtoint()
 _QUOTED = re.compile(r'(?:[^\s"]|"[^"]*"?)+')  # next_arg() in lib/cmdline.c of Linux
 _LONGEST = {"riscv64": 1023}  # COMMAND_LINE_SIZE, without the 0 at the end
 _LONGEST_ELSEWHERE = 2047
-# Words that choose the system: devices, deployments, roots on a network, images, slots, hashes of dm-verity.
+# Words that choose the system: by devices, roots on a network or in a pool; by deployments, images, device-mapper
+# tables and their hashes; by slots and modes (RAUC, Android, Ubuntu Core).
 _SYSTEM = re.compile(
-    r"root|ostree|nfsroot|netroot|mount\.usr|loop|rauc\.slot|roothash|usrhash"
-    r"|systemd\.verity_(?:root|usr)_(?:data|hash)"
+    r"root|nfsroot|netroot|mount\.usr|loop|zfs|bootfs|rpool"
+    r"|ostree|composefs(?:\.\w+)?|roothash|usrhash|systemd\.verity_(?:root|usr)_(?:data|hash)|gnu\.system"
+    r"|(?:rd\.)?systemd\.(?:pull|image_filter|mount_extra)|dm|dm_mod\.create"
+    r"|(?:.*[._])?(?:boot)?slot(?:_suffix)?|androidboot\.mode|snapd_recovery_\w+|snap_(?:core|kernel)"
 )
+# Any other word that has a device or a hash may choose it, except those that unlock, assemble or resume.
+_DEVICE_OR_HASH = re.compile(
+    r"/dev/.*|(?:PART)?(?:UUID|LABEL)=.*|\W?(?:\w+:)?[0-9a-f]{32,}", re.IGNORECASE
+)
+_NO_SYSTEM = re.compile(r"resume|boot|BOOT_IMAGE|initrd|crypt.*|(?:rd\.)?(?:luks|lvm|md|dm)\..*")
 _DEVICE = re.compile(r"((?:PART)?(?:UUID|LABEL))=(.*)")  # udev's name is /dev/disk/by-uuid/5eed
 _SUBVOLUMES = ("subvol", "subvolid")  # options of btrfs in rootflags=
 
@@ -155,8 +164,6 @@ def check_systems(
 def other_system(words: Sequence[str], running: Sequence[str], root: Path = Path("/")) -> str:
     """In what the system that these words start differs from the running one; empty if it is the same."""
     named, wanted, mounted = _system(words, root), dict(_system(running, root)), _mounted(root)
-    if "$" in "".join(named.values()):
-        return ""
     # An entry can name the subvolume by its path or by its number.
     if any(key in named and key in mounted for key in _SUBVOLUMES):
         wanted = {key: v for key, v in wanted.items() if key not in _SUBVOLUMES}
@@ -164,8 +171,9 @@ def other_system(words: Sequence[str], running: Sequence[str], root: Path = Path
     if "root" in mounted and re.match(rf"/|{_DEVICE.pattern}", named.get("root", "")):
         wanted.setdefault("root", mounted["root"])
     keys = wanted.keys() | named.keys()
+    keys -= {key for key, value in named.items() if "$" in value}
     # PARTNROFF names another partition, so the devices cannot be compared.
-    if "root" not in wanted.keys() & named.keys() or "/PARTNROFF=" in named["root"]:
+    if "root" not in wanted.keys() & named.keys() & keys or "/PARTNROFF=" in named["root"]:
         keys -= {"root", *_SUBVOLUMES}
     for key in sorted(keys):
         if named.get(key) != wanted.get(key):
@@ -182,8 +190,14 @@ def _system(words: Sequence[str], root: Path) -> Mapping[str, str]:
     pairs = (word.partition("=") for word in _unquoted(options))
     values = {key.replace("-", "_"): value for key, equals, value in pairs if equals}
     flags = values.get("rootflags", "") if "root" in values else ""
-    named = {key: _device(v, root) for key, v in values.items() if _SYSTEM.fullmatch(key)}
+    named = {key: _device(v, root) for key, v in values.items() if _chooses_system(key, v)}
     return named | _subvolumes(flags)
+
+
+def _chooses_system(key: str, value: str) -> bool:
+    if _SYSTEM.fullmatch(key):
+        return True
+    return bool(_DEVICE_OR_HASH.fullmatch(value)) and not _NO_SYSTEM.fullmatch(key)
 
 
 def _device(text: str, root: Path) -> str:
