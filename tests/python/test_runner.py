@@ -56,6 +56,22 @@ def test_a_sweep_or_a_load_does_not_join_the_plain_label(klat, words, added):
     assert klat.session().parent.name == (os.uname().release + added if added else "own")
 
 
+def test_a_matrix_measures_every_ordered_pair_of_cpus(klat):
+    """The fake programs take any --cpus, so a CPU is also paired with itself."""
+    cpus = sorted(os.sched_getaffinity(0))
+    if len(cpus) < 2:
+        pytest.skip("a pair needs two CPUs")
+    assert klat("run", "pipes", "--matrix", "--runs", "2").returncode == 0
+    assert klat.session().parent.name == f"{os.uname().release}-matrix"
+    pairs = Counter(word for _, _, _, *words in klat.starts() for word in words if "cpus" in word)
+    assert pairs == Counter({f"--cpus={a},{b}": 2 for a in cpus for b in cpus})
+
+
+def test_a_matrix_and_cpus_exclude_each_other(klat):
+    done = klat("run", "pipes", "--matrix", "--cpus", "0,1")
+    assert done.returncode == 2 and "--matrix chooses the CPUs of pipes" in done.stderr
+
+
 def test_two_sessions_begun_together_do_not_meet(klat):
     both = [klat.start("run", "pipes", "--runs", "3", "--label", "x") for _ in range(2)]
     for started in both:

@@ -20,13 +20,14 @@ _UNREADABLE = 2
 _DESCRIPTION = """\
 Draws with gnuplot, as SVG and as PNG: the distribution of the samples of each
 metric with its tail, the runs (of a soak: the segments) in their order, the
-time of a shootdown by the number of responders, and the effect of each swept
-option. Several labels share a figure, and so do the sessions of one label.
+time of a shootdown by the number of responders, the effect of each swept
+option, and a map of the pairs of CPUs. Several labels share a figure, but for
+maps, and so do the sessions of one label.
 Sessions that klat compare would refuse as one side have separate curves."""
 
 _EPILOG = """\
 files: BENCHMARK-METRIC[-PARAMS]-distribution, -runs or -segments, and -scaling;
-BENCHMARK[-METRIC]-by-OPTION; each .svg and .png
+BENCHMARK[-METRIC]-by-OPTION; BENCHMARK-METRIC-matrix; each .svg and .png
 
 Exit status: 0 done; 2 usage, or something could not be read or drawn."""
 
@@ -38,7 +39,7 @@ def add_parser(subparsers: Any) -> None:
         "-o", "--output", metavar="DIR", type=Path, default=Path("plots"), help="default: plots"
     )
     parser.add_argument(
-        "--sweeps", action="store_true", help="draw only what was measured along an option"
+        "--sweeps", action="store_true", help="draw only sweeps and maps of CPUs"
     )
     add_limit_alone(parser.add_argument, "draw L as a line")
     parser.set_defaults(func=run)
@@ -68,6 +69,7 @@ def run(args: argparse.Namespace) -> int:
     from klat.report.plot.distribution_figures import distribution
     from klat.report.plot.gnuplot import draw
     from klat.report.text.numbers import plural
+    from klat.report.plot.matrix_figures import matrix_figures
     from klat.report.plot.run_order import run_series
     from klat.report.plot.series import overlays
     from klat.report.plot.sweep_figures import scaling, sweep_figures
@@ -94,6 +96,7 @@ def run(args: argparse.Namespace) -> int:
             failures.setdefault(str(error))
     figures += scaling(labels, axis)
     figures += sweep_figures(labels, axis)
+    figures += matrix_figures(labels, axis)
     drawn = [figure for figure in figures if figure is not None]
     for reason in failures:
         _say(reason)

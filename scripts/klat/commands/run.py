@@ -21,6 +21,8 @@ from klat.running import choices
 if TYPE_CHECKING:
     from klat.running.recording import Settings
 
+_MATRIX_RUNS = 10
+
 _DESCRIPTION = """\
 Runs each benchmark many times, each run in a process of its own, in an order
 drawn from the seed over all runs. Records into OUTPUT/LABEL/TIME and prints
@@ -65,6 +67,8 @@ examples:
       both ends on CPU 1
   klat run tlbflush --sweep tlbflush.responders=0..3 --runs 100
       each number of responders 100 times
+  klat run pipes --matrix
+      the round trip between every two CPUs, as a map
   klat run --option all.dma-latency=0
       hold CPUs out of idle states
   klat run timer --load none --load populate
@@ -95,9 +99,16 @@ def add_parser(subparsers: Any) -> None:
         "--label",
         type=_session_options.label,
         help="name of what is measured (default: the kernel's release, with -LOAD under a load and"
-        " -BENCHMARK.OPTION for a sweep; -profile-NAME with a profile)",
+        " -BENCHMARK.OPTION for a sweep; -profile-NAME with a profile; -matrix)",
     )
     _session_options.add_runs(parser, "runs of each parameter set (default: 500, or the profile's)")
+    add(
+        "--matrix",
+        action="store_true",
+        default=None,
+        help="measure every ordered pair of CPUs (of 64 CPUs at most, spread evenly), 10 runs each by"
+        " default; klat summary and klat plot show a map",
+    )
     _session_options.add_above(parser, "--explain-above", required=False)
     _session_options.add_measure(
         parser, *_session_options.SESSION, "trust", load=_session_options.several_loads()
@@ -137,7 +148,8 @@ def _labels(arguments: argparse.Namespace, loads: Sequence[str | None]) -> list[
     swept = [f"{sweep.benchmark}.{sweep.option}" for sweep in arguments.sweep]
     if arguments.label is None:
         profile = f"profile-{arguments.profile}" if arguments.profile else ""
-        named = [[os.uname().release, profile, word, *swept] for word in words]
+        matrix = ["matrix"] if arguments.matrix else []
+        named = [[os.uname().release, profile, word, *swept, *matrix] for word in words]
     elif len(loads) == 1 and not arguments.profile:
         named = [[arguments.label]]
     else:
@@ -169,13 +181,16 @@ def _begin(arguments: argparse.Namespace) -> int:
     common = _session_options.common(arguments)
     sets = _session_options.parameter_sets(arguments, benchmarks, profile=profile)
     choices.check_options(sets)
+    if arguments.matrix:
+        sets = choices.by_cpu_pairs(sets)
     benchmarks = list(dict.fromkeys(benchmark for benchmark, _ in sets))
     unexplained: list[str] = []
     if arguments.explain_above:
         traceable, unexplained = traceable_sets(sets)
         more = traced_words(arguments.explain_above)
         sets += [(benchmark, (*words, *more)) for benchmark, words in traceable]
-    runs = arguments.runs or (PROFILES[profile].runs if profile else 500)
+    usual = PROFILES[profile].runs if profile else _MATRIX_RUNS if arguments.matrix else 500
+    runs = arguments.runs or usual
     schedule = plan_csv.make(sets, runs, seed)
     for line in unexplained:
         print("\n".join(wrapped(f"not explained: {line}", "", "  ")), file=sys.stderr)

@@ -109,7 +109,7 @@ def run(args: argparse.Namespace) -> int:
 
     text = args.format == "text"
     if text or args.format == "markdown" or environment:
-        report = document(labels, failed, limits, args.tail, problems)
+        report = document(labels, failed, limits, args.tail, problems, bool(environment))
     if text or args.format == "markdown":
         for line in terminal.lines(report, False) if text else markdown.lines(report):
             print(line)

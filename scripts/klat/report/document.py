@@ -227,7 +227,8 @@ class Differences:
         return Table("", sides, tuple(Row(name, (a, b)) for name, a, b in self.rows), "name")
 
 
-Block = Facts | Notes | Paragraph | Line | Listing | Table | Verdicts | Differences
+# A terminal and Markdown have no figures.
+Block = Facts | Notes | Paragraph | Line | Listing | Table | Verdicts | Differences | Captioned
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from itertools import groupby
 from klat.compare.dataset import Dataset
 from klat.compare.environment_conditions import scheduling
 from klat.compare.limits import LabelLimits
+from klat.compare.matrices import Matrix, matrices
 from klat.compare.settings import Measurement, Setting, Statistics, common_params
 from klat.compare.verdicts import INCONCLUSIVE, NO_REGRESSION, REGRESSION
 from klat.record.evidence import other_work
@@ -15,6 +16,7 @@ from klat.record.session import NOT_MEASURABLE, STATUSES, SessionError, printabl
 from klat.report import limits as limit_report
 from klat.report.document import Block, Column, Document, Facts, Line, Listing, Row, Section, Table
 from klat.report.document import Word
+from klat.report.matrix import matrix_figure, matrix_tables, merged
 from klat.report.soak import TAIL, is_soak, soak_rows, tail_table, together_lines
 from klat.report.standouts import standout_lines
 from klat.report.sweeps import sweep_tables
@@ -41,13 +43,14 @@ def document(
     limits: LabelLimits | None = None,
     tail: bool = False,
     problems: Sequence[str] = (),
+    figures: bool = False,
 ) -> Document:
     """`failed` gets a sentence on each figure that cannot be computed. The tail of a soak is always
-    shown."""
+    shown. `figures`: with maps of CPUs."""
     sections = []
     tails = []
     for label in labels:
-        blocks = list(_label(label, failed))
+        blocks = list(_label(label, failed, figures))
         if (tail or is_soak(label)) and (tail_rows := tail_table(label, failed)):
             tails.append(tail_rows)
             blocks.append(tail_rows)
@@ -66,11 +69,16 @@ def document(
     return Document(title, outcome, status, tuple(sections), tuple(terms), tuple(problems))
 
 
-def _label(label: Dataset, failed: Failed) -> Iterator[Block]:
+def _label(label: Dataset, failed: Failed, figures: bool) -> Iterator[Block]:
     yield Facts((), (), tuple(_about(label)), f"label {label.name}")
-    yield Table("", _COLUMNS, tuple(_rows(label, failed)), "")
+    mapped = list(matrices(label))
+    yield Table("", _COLUMNS, tuple(_rows(label, failed, mapped)), "")
     yield Listing(tuple(together_lines(label, failed)))
     yield from sweep_tables(label)
+    for matrix in mapped:
+        yield from matrix_tables(label, matrix)
+        if figures:
+            yield matrix_figure(label, matrix)
 
 
 def _about(label: Dataset) -> Iterator[tuple[str, str]]:
@@ -110,7 +118,9 @@ def _about(label: Dataset) -> Iterator[tuple[str, str]]:
         yield "warning", disturbance
 
 
-def _rows(label: Dataset, failed: Failed) -> Iterator[Row | Line | Table]:
+def _rows(label: Dataset, failed: Failed, mapped: Sequence[Matrix]) -> Iterator[Row | Line | Table]:
+    """The pairs of CPUs of a map share their lines: there can be thousands."""
+    matrix_of = {setting: matrix for matrix in mapped for setting in matrix.settings}
     for benchmark, group in groupby(label.settings, key=lambda setting: setting.benchmark):
         if benchmark != label.settings[0].benchmark:
             yield Line("")
@@ -118,7 +128,13 @@ def _rows(label: Dataset, failed: Failed) -> Iterator[Row | Line | Table]:
         common = common_params(settings)
         shown = params_text(parameters(benchmark, common))
         yield Line(f"{printable(benchmark)}  {shown}".rstrip())
+        for matrix in dict.fromkeys(matrix_of[s].settings for s in settings if s in matrix_of):
+            whole_of = matrix_of[matrix[0]]
+            params = {k: v for k, v in whole_of.params.items() if k not in common}
+            yield from _setting(label, merged(whole_of), params)
         for setting in settings:
+            if setting in matrix_of:
+                continue
             params = {k: v for k, v in setting.params.items() if k not in common}
             yield from _setting(label, setting, params)
             yield from _figures(label, setting, failed)

@@ -62,6 +62,36 @@ def parameter_sets(
     return plan_csv.parameter_sets(benchmarks, common, options, sweeps, variants)
 
 
+# A map of more CPUs is measured at so many of them, spread evenly.
+_MOST_MAPPED = 64
+
+
+def by_cpu_pairs(sets: Sequence[tuple[str, tuple[str, ...]]]) -> list[tuple[str, tuple[str, ...]]]:
+    """Each set with every ordered pair of CPUs, and with each CPU twice if its program can share one. KlatError if a
+    program does not run on two CPUs."""
+    allowed = sorted(os.sched_getaffinity(0))
+    if len(allowed) < 2:
+        raise KlatError("--matrix needs two CPUs, and klat may use one", SKIPPED)
+    step = max(1.0, len(allowed) / _MOST_MAPPED)
+    cpus = [allowed[int(step * i)] for i in range(min(len(allowed), _MOST_MAPPED))]
+    if len(cpus) < len(allowed):
+        print(f"--matrix: {len(cpus)} of {len(allowed)} CPUs, spread evenly", file=sys.stderr)
+    mapped = []
+    for name, words in sets:
+        if any(word.startswith("--cpus") for word in words):
+            raise KlatError(f"--matrix chooses the CPUs of {name}: leave out cpus")
+        path, (first, second) = programs.require(name), cpus[:2]
+        status, message = programs.check_options(
+            path, (*words, f"--cpus={first},{second}"), "virtual"
+        )
+        if status == USAGE:
+            raise KlatError(f"--matrix needs programs of two CPUs: {message}")
+        shares, _ = programs.check_options(path, (*words, f"--cpus={first},{first}"), "virtual")
+        pairs = ((a, b) for a in cpus for b in cpus if a != b or shares != USAGE)
+        mapped += [(name, (*words, f"--cpus={a},{b}")) for a, b in pairs]
+    return mapped
+
+
 def check_options(sets: Sequence[tuple[str, tuple[str, ...]]], later: bool = False) -> None:
     """KlatError if a program refuses its options. Its first run, which would say so, can come after many others.
     `later`: a set-up or a boot comes before the first run, and can bring CPUs that are missing now.
