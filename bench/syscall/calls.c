@@ -224,27 +224,13 @@ static void describe_ready(struct objects *objects)
 			FD_SET(objects->ready[i], set);
 }
 
-int call_describe(struct klat_worker *worker, struct objects *objects, struct call *call)
+static void fill_requests(const struct klat_worker *worker, struct objects *objects,
+			  struct request requests[2])
 {
-	struct klat_run *run = worker->run;
-	const int number = options.call;
 	const long bytes = (long)objects->bytes, received = (long)objects->received,
 		   size = options.bytes, path = (long)"/dev/null", count = options.descriptors,
-		   outcome = (long)objects->outcome, no_time = (long)&objects->no_time;
-	const char *name = function_of(number);
-	vdso_function function = NULL;
-	int err = 0;
-
-	if (number == MMAP_MUNMAP || number == MSEAL)
-		err = map_pages(run, objects);
-	if (call_has_descriptors(number))
-		describe_ready(objects);
-	if (name && !(function = vdso_find(name)))
-		return klat_skip(run, "this kernel has no %s() in its vDSO", name);
-	if (err)
-		return err;
-
-	const long pages = (long)objects->pages, now = (long)&objects->time,
+		   outcome = (long)objects->outcome, no_time = (long)&objects->no_time,
+		   pages = (long)objects->pages, now = (long)&objects->time,
 		   cpu = (long)&objects->cpu, node = (long)&objects->node;
 	/* Without a message, recv() must not wait. */
 	const struct request described[][2] = {
@@ -295,7 +281,26 @@ int call_describe(struct klat_worker *worker, struct objects *objects, struct ca
 #endif
 	};
 
-	memcpy(call->requests, described[number], sizeof(call->requests));
+	memcpy(requests, described[options.call], sizeof(described[0]));
+}
+
+int call_describe(struct klat_worker *worker, struct objects *objects, struct call *call)
+{
+	struct klat_run *run = worker->run;
+	const int number = options.call;
+	const char *name = function_of(number);
+	vdso_function function = name ? vdso_find(name) : NULL;
+	int err = 0;
+
+	if (name && !function)
+		return klat_skip(run, "this kernel has no %s() in its vDSO", name);
+	if (number == MMAP_MUNMAP || number == MSEAL)
+		err = map_pages(run, objects);
+	if (err)
+		return err;
+	if (call_has_descriptors(number))
+		describe_ready(objects);
+	fill_requests(worker, objects, call->requests);
 	call->count = 1 + (call->requests[1].number != 0);
 	call->requests[0].function = function;
 	/* Of more than four arguments, or with a fifth that has to be 0. */

@@ -8,7 +8,17 @@ from klat.record.session import Row, read_session
 
 pytestmark = pytest.mark.slow
 
-FAMILY = ("pipes", "cv", "network", "tlbflush", "semaphore", "signal", "messages", "transport", "eventloop")
+FAMILY = (
+    "pipes",
+    "cv",
+    "network",
+    "tlbflush",
+    "semaphore",
+    "signal",
+    "messages",
+    "transport",
+    "eventloop",
+)
 METHODS = ("signal", "signal-below", "nanosleep")
 
 

@@ -38,9 +38,7 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "-o", "--output", metavar="DIR", type=Path, default=Path("plots"), help="default: plots"
     )
-    parser.add_argument(
-        "--sweeps", action="store_true", help="draw only sweeps and maps of CPUs"
-    )
+    parser.add_argument("--sweeps", action="store_true", help="draw only sweeps and maps of CPUs")
     add_limit_alone(parser.add_argument, "draw L as a line")
     parser.set_defaults(func=run)
 
