@@ -29,7 +29,7 @@ listed = []
 files = sorted(root.glob("*/loader/entries/*.conf"), reverse=True)
 for file in sorted(files, key=lambda file: "sort-key" not in file.read_text()):
     identity = re.sub(r"\\+\\d+(-\\d+)?$", "", file.stem) + ".conf"
-    lines = [line.split(None, 1) for line in file.read_text().splitlines() if line[0] != "#"]
+    lines = [line.split(None, 1) for line in file.read_text().split("\\n") if line[:1] not in "#"]
     keys = dict(lines)
     keys["options"] = " ".join(value for key, value in lines if key == "options")
     shown = keys["title"] + " (" + keys.get("version", "") + ")"
@@ -296,8 +296,7 @@ def test_a_unified_kernel_image_boots_with_its_command_line_and_words(root, list
     assert text.splitlines()[1:] == [
         "title klat: uki",
         "linux /EFI/Linux/arch.efi",
-        "options root=/dev/sda2 quiet",
-        "options panic=10",
+        "options root=/dev/sda2 quiet panic=10",
     ]
 
 
@@ -311,7 +310,29 @@ def test_a_file_that_starts_a_unified_kernel_image(root, listed):
     loader.install([copy_of(loader, "uki", "panic=10")])
     lines = (root / "efi/loader/entries/klat-1-uki+1.conf").read_text().splitlines()
     assert lines[1:3] == ["title klat: uki", "linux /EFI/Linux/arch.efi"]
-    assert lines[3:] == ["options root=/dev/sda2 quiet", "options panic=10"]
+    assert lines[3:] == ["options root=/dev/sda2 quiet panic=10"]
+
+
+@pytest.mark.parametrize("line", ["quiet\nroot=/dev/sda2", 'a="x  y"\r\n\tb="z"', '"a=x y"'])
+@pytest.mark.parametrize("from_bootctl", [True, False])
+def test_the_command_line_of_an_image_is_one_line_of_its_copy(root, listed, line, from_bootctl):
+    """systemd-stub makes blanks of line breaks, and systemd-boot removes quotes around a whole line."""
+    fields = unified(root, **({"options": line} if from_bootctl else {}))
+    write(Path(fields["path"]), made_kernels.unified(UNIFIED | {".cmdline": line.encode()}))
+    loader = listed(fields)
+    loader.install([copy_of(loader, "uki", "panic=10")])
+    text = (root / "efi/loader/entries/klat-1-uki+1.conf").read_text()
+    joined = line.replace("\r\n\t", " ").replace("\n", " ")
+    assert text.endswith(f"linux /EFI/Linux/arch.efi\noptions {joined} panic=10\n")
+
+
+def test_a_line_of_a_file_ends_where_systemd_boot_ends_it(root):
+    file = root / "efi/loader/entries" / STOCK
+    file.write_bytes(file.read_bytes().replace(b"quiet\n", b"a=x\x0cy\xe2\x80\xa8z quiet\r\n"))
+    loader = SystemdBoot(root)
+    loader.install([copy_of(loader, "stock")])
+    text = (root / "efi/loader/entries/klat-1-stock+1.conf").read_bytes()
+    assert b"options    a=x\x0cy\xe2\x80\xa8z quiet\n" in text
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,8 @@ _OWN_FILE = re.compile(r"klat-(\d+)-(.+?)(?:\+\d+(?:-\d+)?)?\.conf")
 _UNKNOWN = re.compile(
     r"^[ \t]*(?:profile|extra)\s.*", re.MULTILINE
 )  # a copy starts the image by another key
+_LINE_BREAK, _BLANKS = re.compile(r"[\r\n]+"), re.compile(r"[ \t]+")  # of systemd-boot
+_CONTROLS = re.compile(r"[\x00-\x1f]+")
 _COUNTED = re.compile(r"\+\d+(?:-\d+)?\.efi$", re.IGNORECASE)
 _VENDOR = "4a67b082-0a4c-41cf-b6c7-440b29bb8c4f"  # of the variables of the Boot Loader Interface
 _COUNTS_TRIES, _CHOOSES_ONCE = 1 << 4, 1 << 3  # of LoaderFeatures
@@ -279,9 +281,9 @@ def _copy_lines(fields: Mapping[str, Any], copy: OwnEntry) -> Iterator[str]:
     source = Path(fields["path"])
     lines = [f"title {copy.name}", f"linux /{_kernel(fields).relative_to(fields['root'])}"]
     if source.suffix == ".conf":
-        lines = file_text(source, "surrogateescape").splitlines()
-    for line in lines:
-        key, *value = line.split(None, 1) or [""]
+        lines = _LINE_BREAK.split(file_text(source, "surrogateescape"))
+    for line in filter(None, lines):
+        key, *value = _BLANKS.split(line.strip(" \t"), 1)
         if key == "title":
             yield f"title klat: {copy.name}\n"
         elif key == "sort-key":
@@ -290,6 +292,7 @@ def _copy_lines(fields: Mapping[str, Any], copy: OwnEntry) -> Iterator[str]:
             yield f"linux {value[0]}\n"
         else:
             yield f"{line}\n"
-    if source.suffix != ".conf" or not fields.get("options"):
-        yield f"options {_options(fields)}\n"
-    yield f"options {' '.join(copy.append)}\n"
+    is_of_image = source.suffix != ".conf" or not fields.get("options")
+    # systemd-boot removes quotes around a whole line, and the kernel takes a line break for a blank.
+    words = _CONTROLS.sub(" ", _options(fields)).split(" ") if is_of_image else ()
+    yield f"options {' '.join((*words, *copy.append))}\n"
