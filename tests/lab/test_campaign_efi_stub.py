@@ -75,7 +75,7 @@ def test_the_entries_are_the_kernels_with_a_command_line(root):
         ("Boot0001", STOCK),
         ("Boot0003", RT),
     ]
-    assert loader.entries()[1].words == ("root=/dev/sda1", "ro")
+    assert loader.entries()[1].words == ("root=/dev/sda1", "ro", "initrd=\\initrd-rt")
     assert loader.entries()[1].kernel == root / "efi/vmlinuz-rt"
     assert loader.default().identity == "Boot0001"
     assert loader.has_booted()

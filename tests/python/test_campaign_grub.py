@@ -101,6 +101,7 @@ PLAIN = BootEntry("a", "A", "6.1", ("root=a", "ro", "quiet"))
 UBUNTU = BootEntry("a", "A", "6.1", ("root=a", "$vt_handoff"))
 COPY = BootEntry("a", "A", "6.1", ("root=a", "$vt_handoff", "klat.campaign=1"))
 OLD = BootEntry("a", "A", "6.1", ("ro",), image="/vmlinuz-6.1.old")
+LOADERS = BootEntry("a", "A", "6.1", ("BOOT_IMAGE=/l", "root=a", "initrd=/i"))
 GUESSED = BootEntry("a", "A", "6.6-x86_64", ("ro",), is_release_read=False)
 
 
@@ -121,6 +122,8 @@ GUESSED = BootEntry("a", "A", "6.6-x86_64", ("ro",), is_release_read=False)
         # The path distinguishes two kernels of one release.
         (OLD, "6.1", "BOOT_IMAGE=(hd0,gpt2)/vmlinuz-6.1.old ro", True),
         (OLD, "6.1", "BOOT_IMAGE=(hd0,gpt2)/vmlinuz-6.1 ro", False),
+        (LOADERS, "6.1", "initrd=\\i BOOT_IMAGE=/l root=a initrd=/i", True),
+        (LOADERS, "6.1", "root=b", False),
         (GUESSED, "6.6.10-1-MANJARO", "ro", True),  # the name decides nothing
     ],
 )

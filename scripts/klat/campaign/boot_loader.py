@@ -53,9 +53,9 @@ class BootEntry:
             return False
         wanted = (
             rf"((?!{OWN_WORD})\S+ )*" if "$" in word else f"{re.escape(word)} "
-            for word in self.words
+            for word in without_loader_words(self.words)
         )
-        line = "".join(f"{word} " for word in words if not is_of_loader(word))
+        line = "".join(f"{word} " for word in without_loader_words(words))
         return re.fullmatch("".join(wanted), line) is not None
 
 
@@ -69,9 +69,9 @@ def is_of_campaign(words: Iterable[str]) -> bool:
     return any(word.startswith(OWN_WORD) for word in words)
 
 
-def is_of_loader(word: str) -> bool:
-    """Whether the boot loader adds this word to a command line."""
-    return word.startswith(("BOOT_IMAGE=", "initrd="))
+def without_loader_words(words: Iterable[str]) -> tuple[str, ...]:
+    """The command line without the words that a boot loader adds. An entry can have such words, too."""
+    return tuple(word for word in words if not word.startswith(("BOOT_IMAGE=", "initrd=")))
 
 
 @dataclass(frozen=True)

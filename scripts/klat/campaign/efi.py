@@ -18,14 +18,7 @@ from klat.base.bounded_read import read_named
 from klat.base.errors import KlatError
 from klat.base.files import explained
 from klat.campaign import kernel_image
-from klat.campaign.boot_loader import (
-    BootEntry,
-    OWN_WORD,
-    OwnEntry,
-    digests,
-    is_of_loader,
-    run_tool,
-)
+from klat.campaign.boot_loader import BootEntry, OWN_WORD, OwnEntry, digests, run_tool
 from klat.campaign.without_menu import WithoutMenu
 from klat.lab.architectures import HOST
 from klat.lab.kernel_formats import LARGEST
@@ -252,8 +245,7 @@ class EfiStub(WithoutMenu):
         except (ValueError, KlatError, OSError, IndexError):
             return None
         line = option.line or (texts or {}).get(".cmdline", "")
-        words = tuple(word for word in line.split() if not is_of_loader(word))
-        return BootEntry(name, option.title, release, words, kernel)
+        return BootEntry(name, option.title, release, tuple(line.split()), kernel)
 
 
 def _name(number: int) -> str:

@@ -17,8 +17,8 @@ from klat.campaign.boot_loader import (
     BootLoader,
     OwnEntry,
     is_of_campaign,
-    is_of_loader,
     run_tool,
+    without_loader_words,
 )
 
 
@@ -31,7 +31,7 @@ class WithoutMenu(BootLoader):
         self._root = root
         self._release = release or os.uname().release
         given = self._running() if words is None else words
-        self.default_words = tuple(word for word in given if not is_of_loader(word))
+        self.default_words = without_loader_words(given)
 
     def entries(self) -> list[BootEntry]:
         """The kernels with modules. Those without modules are not known."""
