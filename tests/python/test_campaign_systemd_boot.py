@@ -358,6 +358,32 @@ def test_a_unified_kernel_image_that_klat_cannot_boot_is_named(root, listed, ide
     loader = listed(entry)
     assert not loader.entries()
     assert why in loader.left_out()[identity]
+    with pytest.raises(KlatError, match=f"klat cannot boot {identity}: .*{why}"):
+        loader.default()
+
+
+@pytest.mark.parametrize("name", ["/vmlinuz-linux", "\\vmlinuz-linux"])
+@pytest.mark.parametrize("key", ["linux", "efi"])
+def test_a_kernel_is_named_by_each_key_and_with_each_kind_of_slash(root, listed, name, key):
+    write(root / "efi/vmlinuz-linux", bzimage("6.9.1-arch1"))
+    write(root / "efi/i/i.img", b"")
+    conf = root / "efi/loader/entries/arch.conf"
+    conf.write_text(f"title Arch\n{key} {name}\ninitrd \\i\\i.img\noptions quiet\n")
+    fields = {"id": "arch.conf", "path": str(conf), key: f"/{name}", "initrd": ["/\\i\\i.img"]}
+    loader = listed(fields | {"options": "quiet"})
+    assert (loader.default().release, loader.default().words) == ("6.9.1-arch1", ("quiet",))
+    loader.install([copy_of(loader, "a")])
+    lines = (root / "efi/loader/entries/klat-1-a+1.conf").read_text().splitlines()
+    assert lines[2:4] == [f"linux {name}", "initrd \\i\\i.img"]
+
+
+def test_a_program_that_is_not_linux_is_left_out_with_the_reason(root, listed):
+    write(root / "efi/memtest.efi", b"MZ")
+    conf = root / "efi/loader/entries/m.conf"
+    loader = listed({"id": "m.conf", "showTitle": "M", "path": str(conf), "efi": "/memtest.efi"})
+    assert not loader.entries()
+    assert "memtest.efi is not a kernel that klat knows" in loader.left_out()["M"]
+    assert loader.why_left_out("m.conf") == loader.why_left_out("M") == loader.left_out()["M"]
 
 
 @pytest.mark.parametrize("line", [" profile 1", "extra\t/a.addon.efi"])

@@ -257,7 +257,10 @@ def test_kexec_takes_the_kernel_that_shows_its_release_and_no_vmlinux(root, data
 
 def test_kexec_takes_no_kernel_whose_file_has_another_release(root):
     made_kernels.write(root / f"boot/vmlinuz-{RT}", made_kernels.bzimage("6.1.0-other"))
-    assert "no kernel with this release" in kexec(root).left_out()[RT]
+    loader = Kexec(RT, WORDS, root)
+    assert "no kernel with this release" in loader.left_out()[RT]
+    with pytest.raises(KlatError, match="no kernel with this release"):
+        loader.default()
 
 
 @pytest.mark.parametrize(

@@ -101,15 +101,20 @@ class BootLoader(ABC):
         """Every entry that boots Linux, in the menu's order, without klat's own."""
 
     def entry(self, identity: str, problem: str) -> BootEntry:
-        """KlatError, with this problem, if there is no such entry."""
+        """KlatError if there is no such entry: with the reason if klat left the entry out, or else with this problem."""
         for entry in self.entries():
             if entry.identity == identity:
                 return entry
-        raise KlatError(problem)
+        why = self.why_left_out(identity)
+        raise KlatError(f"klat cannot boot {identity}: {why}" if why else problem)
 
     def left_out(self) -> Mapping[str, str]:
         """Titles of entries that may boot Linux, but that klat cannot boot, with the reasons."""
         return {}
+
+    def why_left_out(self, name: str) -> str:
+        """Why klat cannot boot the entry with this title or identity; empty if there is no reason."""
+        return self.left_out().get(name, "")
 
     @abstractmethod
     def default(self) -> BootEntry:

@@ -73,6 +73,10 @@ class SystemdBoot(BootLoader):
         }
         return {title: doubt for title, doubt in doubts.items() if doubt}
 
+    def why_left_out(self, name: str) -> str:
+        fields = self._listed().get(name)
+        return _doubt(fields) if fields else super().why_left_out(name)
+
     def default(self) -> BootEntry:
         identity = self._default_identity()
         return self.entry(
@@ -151,8 +155,8 @@ class SystemdBoot(BootLoader):
         return digests((path, file_bytes(path)) for path in names if path.is_file())
 
     def _listed(self) -> dict[str, dict[str, Any]]:
-        """The entries that boot Linux from a file, including klat's: a file in loader/entries, or a unified kernel
-        image. The key is their identifier, or the path if an earlier entry has the identifier."""
+        """The entries with a file, including klat's: a file in loader/entries, or a unified kernel image. The key is
+        their identifier, or the path if an earlier entry has the identifier."""
         text = run_tool("bootctl", "list", "--json=short")
         try:
             objects = list(_objects(text))
@@ -160,8 +164,9 @@ class SystemdBoot(BootLoader):
             raise KlatError(f"bootctl list --json=short: {error}") from error
         listed: dict[str, dict[str, Any]] = {}
         for fields in objects:
-            if "path" in fields and ({"linux", "uki"} & fields.keys() or _is_unified(fields)):
-                listed[fields["path"] if fields["id"] in listed else fields["id"]] = fields
+            path = fields.get("path", "")
+            if path.endswith(".conf") or path and _is_linux(fields):
+                listed[path if fields["id"] in listed else fields["id"]] = fields
         return listed
 
     def _default_identity(self) -> str:
@@ -240,7 +245,19 @@ def _is_unified(fields: Mapping[str, Any]) -> bool:
 def _kernel(fields: Mapping[str, Any]) -> Path:
     """The file that the entry starts; if it names none, the file of the entry."""
     named = next((fields[key] for key in ("linux", "uki", "efi") if key in fields), None)
-    return Path(fields.get("root", "/"), named.lstrip("/")) if named else Path(fields["path"])
+    return _file(fields, named) if named else Path(fields["path"])
+
+
+def _file(fields: Mapping[str, Any], name: str) -> Path:
+    """The file that the entry names so. For systemd-boot, a backslash is a slash."""
+    return Path(fields.get("root", "/"), name.replace("\\", "/").lstrip("/"))
+
+
+def _is_linux(fields: Mapping[str, Any]) -> bool:
+    """Whether the entry starts Linux. The key efi can name any program."""
+    if {"linux", "uki"} & fields.keys() or _is_unified(fields):
+        return True
+    return bool(kernel_image.release(_kernel(fields)))
 
 
 def _options(fields: Mapping[str, Any]) -> str:
@@ -252,9 +269,11 @@ def _options(fields: Mapping[str, Any]) -> str:
 def _doubt(fields: Mapping[str, Any]) -> str:
     """Why klat cannot boot the entry; empty if it can."""
     for name in fields.get("initrd", ()):
-        if not Path(fields.get("root", "/"), name.lstrip("/")).is_file():
+        if not _file(fields, name).is_file():
             return f"{fields['path']}: the initramfs {name} is missing"
     source, kernel = Path(fields["path"]), _kernel(fields)
+    if not _is_linux(fields):
+        return f"{source}: {kernel} is not a kernel that klat knows"
     text = file_text(source) if source.suffix == ".conf" and source.is_file() else ""
     if match := _UNKNOWN.search(text):
         return f"{source}: klat cannot copy the line {match[0]!r}"

@@ -7,7 +7,7 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TYPE_CHECKING
 
@@ -145,7 +145,7 @@ def _plan(arguments: argparse.Namespace) -> int:
     for load in loads:
         choices.checked_load(None if load == IDLE else load)
     entries = loader.entries()
-    settings = _settings(arguments, entries, loader.left_out())
+    settings = _settings(arguments, entries, loader.why_left_out)
     warnings += too_few_units("--boots", arguments.boots, len(settings), sets, True)
     default = loader.default()
     used = _checked(loader, entries, settings, default)
@@ -242,7 +242,7 @@ def labels_of(arguments: argparse.Namespace) -> list[str]:
 
 
 def _settings(
-    arguments: argparse.Namespace, entries: list[BootEntry], left_out: Mapping[str, str]
+    arguments: argparse.Namespace, entries: list[BootEntry], why_left_out: Callable[[str], str]
 ) -> list[BootSetting]:
     """Each kernel, and each kernel with each setting."""
     from klat.campaign.boot_loader import OWN_WORD
@@ -251,8 +251,8 @@ def _settings(
 
     settings = []
     for label, text in arguments.kernel:
-        if text in left_out:
-            raise KlatError(f"--kernel {label}: {left_out[text]}")
+        if why := why_left_out(text):
+            raise KlatError(f"--kernel {label}: {why}")
         entry = _entry(text, entries)
         settings.append(BootSetting(label, entry.identity))
         for name, words in arguments.setting:
