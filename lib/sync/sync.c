@@ -246,17 +246,23 @@ int sync_begin(struct sync *sync)
 	return sync_uring_begin(sync->uring);
 }
 
-int sync_pair_init(struct sync_pair *pair, enum sync_kind kind, bool signals_held)
+int sync_mutex_init(pthread_mutex_t *mutex, enum sync_kind kind)
 {
 	pthread_mutexattr_t attributes;
-	int err = 0;
 
-	pthread_barrier_init(&pair->entered, NULL, 2);
 	pthread_mutexattr_init(&attributes);
 	if (kind == SYNC_PI_MUTEX)
 		pthread_mutexattr_setprotocol(&attributes, PTHREAD_PRIO_INHERIT);
+	return -pthread_mutex_init(mutex, &attributes);
+}
+
+int sync_pair_init(struct sync_pair *pair, enum sync_kind kind, bool signals_held)
+{
+	int err = 0;
+
+	pthread_barrier_init(&pair->entered, NULL, 2);
 	for (int i = 0; i < 3 && !err; i++)
-		err = -pthread_mutex_init(&pair->mutexes[i], &attributes);
+		err = sync_mutex_init(&pair->mutexes[i], kind);
 	for (int i = 0; i < 2 && !err; i++) {
 		pair->semaphores[i].signals_held = signals_held;
 		err = sync_init(&pair->semaphores[i], kind, 0);

@@ -25,7 +25,7 @@ enum sync_kind {
 	SYNC_COND,
 	SYNC_EVENTFD,
 	SYNC_PIPE,
-	/* The mutexes are for struct sync_pair only. */
+	/* For sync_mutex_init() and struct sync_pair. */
 	SYNC_MUTEX,
 	SYNC_PI_MUTEX,
 	SYNC_NONE,        /* wait and post do nothing */
@@ -89,6 +89,9 @@ static inline bool sync_is_mutex(enum sync_kind kind)
 {
 	return kind == SYNC_MUTEX || kind == SYNC_PI_MUTEX;
 }
+
+/* SYNC_MUTEX, or SYNC_PI_MUTEX with priority inheritance. -ENOTSUP if the kernel has none. */
+int sync_mutex_init(pthread_mutex_t *mutex, enum sync_kind kind);
 
 /*
  * Two threads that wake each other. In each turn thread 0 posts and then waits, and thread 1 waits

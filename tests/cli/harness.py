@@ -99,6 +99,8 @@ class Traits:
     on_one_cpu: tuple[int, ...] = (SKIPPED,)
     # Without privilege.
     unprivileged: tuple[int, ...] = (MEASURED,)
+    # Measures under SCHED_OTHER, too.
+    ordinary: bool = True
     # Options for the steadiest figures, in which an injected spin shows best.
     steady: tuple[str, ...] = ()
     steady_iterations: int = 20000
@@ -153,6 +155,17 @@ TRAITS: dict[str, Traits] = {
             "present": "touches caused no page fault",
             "extra": "page faults more than",
             "small": "page faults more than",
+        },
+    ),
+    "inherit": Traits(
+        on_one_cpu=(MEASURED,),
+        unprivileged=(SKIPPED,),
+        ordinary=False,
+        calls=frozenset({"futex"}),
+        faults={
+            "free": "the lock was free",
+            "unopposed": "the spinner was not runnable",
+            "plain": "the spinner ran before the owner",
         },
     ),
     "timer": Traits(

@@ -32,6 +32,7 @@ COMMANDS = [
     ("transport", "--wait", "block", *ONE_CPU),
     ("switch",),
     ("signal", *ONE_CPU),
+    ("inherit",),
     ("pipes",),
     SPINNING,
     ("messages", "--wake", "spin"),
@@ -67,6 +68,7 @@ EVERY_OTHER = [
     ("syscall", "--batch", "100"),
     *[("syscall", "--call", name) for name in ("write-null", "futex-wake-none", "open-close")],
     ("syscall", "--caller", "process"),
+    *[("inherit", *how) for how in (("--depth", "5"), ("--protocol", "none"))],
     *[("signal", "--receive", receive, *where) for receive in RECEIVES for where in ((), ONE_CPU)],
     *[("switch", *how) for how in (("--by", "futex"), ("--peer", "process"))],
     *[

@@ -30,6 +30,7 @@ ONE_CPU = {
     "semaphore": ("--cpus", f"{CPU},{CPU}"),
     "transport": ("--wait", "block", "--cpus", f"{CPU},{CPU}"),
     "timer": (*SLEEPER, "--cpus", CPU),
+    "inherit": ("--cpus", CPU),
     "signal": ("--cpus", f"{CPU},{CPU}"),
     "switch": ("--cpus", CPU),
     "syscall": ("--cpus", CPU),

@@ -58,7 +58,7 @@ def machine(request: pytest.FixtureRequest) -> str:
     return name
 
 
-@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize("program", [p for p in PROGRAMS if harness.traits(p).ordinary])
 def test_a_static_program_says_that_an_emulator_measures_no_time(program, machine):
     path = ROOT / "build" / f"{machine}-static" / FOLDERS[program] / program
     words = [f"qemu-{machine}-static", path, "--policy", "other", "--iterations", "50"]

@@ -48,6 +48,9 @@ def test_a_policy_that_was_asked_for_is_obtained(program, root, real_time):
     workers = harness.json_of(done)["evidence"]["workers"]
     assert {worker["policy"] for worker in workers} == {"rr"}
     assert max(worker["priority"] for worker in workers) == 97
+    if not traits(program).ordinary:
+        assert run(program, "--policy", "other").status == SKIPPED
+        return
     done = harness.works(program, "--policy", "other", "--json")
     workers = harness.json_of(done)["evidence"]["workers"]
     assert {(worker["policy"], worker["priority"]) for worker in workers} == {("other", 0)}

@@ -24,6 +24,10 @@ REFUSED = {
         --threads 2 --kind userfaultfd       -> takes no --threads
         --kind zero                          -> anonymous|file|shared
     """,
+    "inherit": """
+        --depth 10 --policy fifo:29          -> must be below
+        --depth 31                           -> from 1 to 30
+    """,
     "messages": """
         --threads 2                          -> --mode star
         --mode call --wake futex             -> --wake needs

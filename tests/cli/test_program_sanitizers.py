@@ -26,7 +26,8 @@ def sanitized(variant: str, program: str, *arguments: str | Path) -> Done:
     # ThreadSanitizer waits for its own locks by sched_yield(). A real-time thread that does so
     # never lets a thread of lower priority release the lock. And the slow real-time spinners of a
     # sanitizer would leave other tests no CPU.
-    policy = [] if "--policy" in arguments else ["--policy", "other"]
+    needless = "--policy" in arguments or (variant == "asan" and not traits(program).ordinary)
+    policy = [] if needless else ["--policy", "other"]
     done = command(
         [*words, path_of(program, variant), *policy, *arguments], env=environment, limit=60
     )

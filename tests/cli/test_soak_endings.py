@@ -20,6 +20,7 @@ SOAKING = (
     "network",
     "tlbflush",
     "fault",
+    "inherit",
     "messages",
     "noise",
     "signal",

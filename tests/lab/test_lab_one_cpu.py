@@ -15,6 +15,7 @@ FAMILY = (
     "tlbflush",
     "semaphore",
     "signal",
+    "inherit",
     "messages",
     "transport",
     "eventloop",

@@ -21,6 +21,7 @@ _OWN = {
     "syscall": "call=getppid batch=1 bytes=30 descriptors=10 caller=thread",
     "fault": "kind=anonymous page-order=sequential threads=1 mapper=no",
     "noise": "window=10000 threshold=1000 iterations=100 warmup=4",
+    "inherit": "depth=1 protocol=inherit spin=200",
     "signal": "send=tgkill receive=sigwaitinfo peer=thread",
     "switch": "peer=thread by=yield",
     "semaphore": "primitive=posix consumer-burn=50000 idle=50000 items=50 spin-before-sleep=0"
