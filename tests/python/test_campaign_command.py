@@ -348,7 +348,7 @@ def test_abort_without_a_readable_state_removes_the_units_and_names_the_rest(kla
     monkeypatch.setattr(this_machine.ThisMachine, "withdraw", lambda self: done.append("withdrawn"))
     text = klat("abort", status=2)
     assert done == ["stopped", "withdrawn"] and text.count("\n") == 1
-    for name in (f"{klat.state} is", "custom.cfg", "klat-*.conf", "'klat: LABEL'"):
+    for name in (f"{klat.state} is", "custom.cfg", "a-klat-*.conf", "'klat: LABEL'"):
         assert name in text
 
 

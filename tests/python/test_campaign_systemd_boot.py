@@ -26,7 +26,9 @@ import fnmatch, json, os, pathlib, re, sys
 root = pathlib.Path("{root}")
 oneshot = root / "{variables}/LoaderEntryOneShot-{vendor}"
 listed = []
-files = sorted(root.glob("*/loader/entries/*.conf"), reverse=True)
+# In names, a minus comes before a point, then come letters, then digits.
+order = lambda file: re.sub(r"(\\d)", r"~\\1", file.name.lower())
+files = sorted(root.glob("*/loader/entries/*.conf"), reverse=True, key=order)
 for file in sorted(files, key=lambda file: "sort-key" not in file.read_text()):
     identity = re.sub(r"\\+\\d+(-\\d+)?$", "", file.stem) + ".conf"
     lines = [line.split(None, 1) for line in file.read_text().split("\\n") if line[:1] not in "#"]
@@ -85,7 +87,7 @@ def copy_of(loader: SystemdBoot, name: str, *append: str) -> OwnEntry:
 
 
 def own_files(root: Path) -> list[str]:
-    return sorted(path.name for path in (root / "efi/loader/entries").glob("klat-*"))
+    return sorted(path.name for path in (root / "efi/loader/entries").glob("a-klat-*"))
 
 
 def test_entries_that_boot_linux_by_a_file(root):
@@ -111,7 +113,7 @@ def test_the_version_of_a_file_of_the_user_is_not_a_release(root):
 def test_own_entries_are_copies_with_words(root):
     loader = SystemdBoot(root)
     loader.install([copy_of(loader, "it-s", "nohz_full=1", "panic=10")])
-    text = (root / "efi/loader/entries/klat-1-it-s+1.conf").read_text()
+    text = (root / "efi/loader/entries/a-klat-1-it-s+1.conf").read_text()
     assert "options    quiet\n" in text and text.endswith("\noptions nohz_full=1 panic=10\n")
     assert "title klat: it-s\n" in text and "linux      /5eed/6.1.0-56-amd64/linux\n" in text
     assert len(loader.entries()) == 2
@@ -122,22 +124,22 @@ def test_the_counter_of_tries_shows_which_entry_was_started(root):
     loader.install([copy_of(loader, "rt"), copy_of(loader, "stock")])
     entries = root / "efi/loader/entries"
     for after in (
-        "klat-1-rt+0-1.conf",
-        "klat-1-rt.conf",
+        "a-klat-1-rt+0-1.conf",
+        "a-klat-1-rt.conf",
     ):  # the second: systemd has marked the boot as good
         loader.choose(copy_of(loader, "rt"))
         assert loader.started() == ""
-        (entries / "klat-1-rt+1.conf").rename(entries / after)
+        (entries / "a-klat-1-rt+1.conf").rename(entries / after)
         assert loader.started() == "rt"
     chosen = root / VARIABLES / f"LoaderEntryOneShot-{systemd_boot._VENDOR}"
-    assert chosen.read_bytes()[4:].decode("utf-16-le") == "klat-1-*\0"
+    assert chosen.read_bytes()[4:].decode("utf-16-le") == "a-klat-1-*\0"
     loader.choose(copy_of(loader, "stock"))
-    assert own_files(root) == ["klat-1-rt+1.conf", "klat-2-stock+1.conf"]
+    assert own_files(root) == ["a-klat-1-rt+1.conf", "a-klat-2-stock+1.conf"]
 
 
 def test_nothing_is_left(root):
     loader = SystemdBoot(root)
-    mine = root / "efi/loader/entries/klat-mine.conf"
+    mine = root / "efi/loader/entries/a-klat-mine.conf"
     mine.write_text("title the user's\nlinux /vmlinuz\n")
     before = loader.files()
     loader.install([copy_of(loader, "rt")])
@@ -146,7 +148,7 @@ def test_nothing_is_left(root):
     assert loader.files() != before
     loader.remove()
     loader.remove()
-    assert loader.files() == before and own_files(root) == ["klat-mine.conf"]
+    assert loader.files() == before and own_files(root) == ["a-klat-mine.conf"]
 
 
 def test_an_entry_that_is_gone_is_named(root):
@@ -156,20 +158,30 @@ def test_an_entry_that_is_gone_is_named(root):
         loader.choose(copy_of(loader, "stock"))
 
 
-@pytest.mark.parametrize("sorts", [True, False])
-def test_a_default_that_would_change_is_refused(root, sorts):
+@pytest.mark.parametrize("sort_key", ["sort-key   debian\n", ""])
+@pytest.mark.parametrize("name", [RT, "arch.conf", "a.conf", "A-Z.conf"])
+def test_the_entries_of_klat_come_after_the_default(root, sort_key, name):
     (root / "efi/loader/loader.conf").write_text("default *\n")
+    for old, new in ((STOCK, STOCK), (RT, name)):
+        file = root / "efi/loader/entries" / old
+        text = file.read_text().replace("sort-key   debian\n", sort_key)
+        file.unlink()
+        (file.parent / new).write_text(text)
+    (root / "efi/loader/entries" / STOCK).unlink()
     loader = SystemdBoot(root)
-    if sorts:
-        loader.install([copy_of(loader, "rt")])
-        assert "klat: rt" in (root / "efi/loader/entries/klat-1-rt+1.conf").read_text()
-        assert loader.default().identity == RT
-        loader.remove()
-    for name in (STOCK, RT):
-        file = root / "efi/loader/entries" / name
-        file.write_text(file.read_text().replace("sort-key   debian\n", ""))
+    loader.install([copy_of(loader, "rt")])
+    assert "klat: rt" in (root / "efi/loader/entries/a-klat-1-rt+1.conf").read_text()
+    assert loader.default().identity == name
+
+
+def test_a_default_that_would_change_is_refused(root):
+    (root / "efi/loader/loader.conf").write_text("default *\n")
+    for file in (root / "efi/loader/entries").iterdir():
+        file.unlink()
+    write(root / "efi/loader/entries/a-a.conf", b"title A\nlinux /vmlinuz\n")
+    loader = SystemdBoot(root)
     before = loader.files()
-    with pytest.raises(KlatError, match="default would be 'klat-1-rt.conf', not '5eed-6.1.0-56-rt"):
+    with pytest.raises(KlatError, match="default would be 'a-klat-1-rt.conf', not 'a-a.conf"):
         loader.install([copy_of(loader, "rt")])
     assert loader.files() == before
 
@@ -292,7 +304,7 @@ def test_a_unified_kernel_image_boots_with_its_command_line_and_words(root, list
     entry = loader.default()
     assert (entry.release, entry.words) == ("6.9.1-arch1", ("root=/dev/sda2", "quiet"))
     loader.install([copy_of(loader, "uki", "panic=10")])
-    text = (root / "efi/loader/entries/klat-1-uki+1.conf").read_text()
+    text = (root / "efi/loader/entries/a-klat-1-uki+1.conf").read_text()
     assert text.splitlines()[1:] == [
         "title klat: uki",
         "linux /EFI/Linux/arch.efi",
@@ -308,7 +320,7 @@ def test_a_file_that_starts_a_unified_kernel_image(root, listed):
     fields = {"id": "arch.conf", "path": str(conf), "efi": "/EFI/Linux/arch.efi"}
     loader = listed(fields)
     loader.install([copy_of(loader, "uki", "panic=10")])
-    lines = (root / "efi/loader/entries/klat-1-uki+1.conf").read_text().splitlines()
+    lines = (root / "efi/loader/entries/a-klat-1-uki+1.conf").read_text().splitlines()
     assert lines[1:3] == ["title klat: uki", "linux /EFI/Linux/arch.efi"]
     assert lines[3:] == ["options root=/dev/sda2 quiet panic=10"]
 
@@ -321,7 +333,7 @@ def test_the_command_line_of_an_image_is_one_line_of_its_copy(root, listed, line
     write(Path(fields["path"]), made_kernels.unified(UNIFIED | {".cmdline": line.encode()}))
     loader = listed(fields)
     loader.install([copy_of(loader, "uki", "panic=10")])
-    text = (root / "efi/loader/entries/klat-1-uki+1.conf").read_text()
+    text = (root / "efi/loader/entries/a-klat-1-uki+1.conf").read_text()
     joined = line.replace("\r\n\t", " ").replace("\n", " ")
     assert text.endswith(f"linux /EFI/Linux/arch.efi\noptions {joined} panic=10\n")
 
@@ -331,7 +343,7 @@ def test_a_line_of_a_file_ends_where_systemd_boot_ends_it(root):
     file.write_bytes(file.read_bytes().replace(b"quiet\n", b"a=x\x0cy\xe2\x80\xa8z quiet\r\n"))
     loader = SystemdBoot(root)
     loader.install([copy_of(loader, "stock")])
-    text = (root / "efi/loader/entries/klat-1-stock+1.conf").read_bytes()
+    text = (root / "efi/loader/entries/a-klat-1-stock+1.conf").read_bytes()
     assert b"options    a=x\x0cy\xe2\x80\xa8z quiet\n" in text
 
 
@@ -373,7 +385,7 @@ def test_a_kernel_is_named_by_each_key_and_with_each_kind_of_slash(root, listed,
     loader = listed(fields | {"options": "quiet"})
     assert (loader.default().release, loader.default().words) == ("6.9.1-arch1", ("quiet",))
     loader.install([copy_of(loader, "a")])
-    lines = (root / "efi/loader/entries/klat-1-a+1.conf").read_text().splitlines()
+    lines = (root / "efi/loader/entries/a-klat-1-a+1.conf").read_text().splitlines()
     assert lines[2:4] == [f"linux {name}", "initrd \\i\\i.img"]
 
 

@@ -31,11 +31,12 @@ from klat.campaign.boot_loader import (
 from klat.campaign.efi import EfiVariables, utf16
 
 _MARK = "# klat campaign: do not edit; klat removes this file\n"
-_OWN = "klat-"
+# Without sort keys, systemd-boot lists entries by descending names, so that klat's come after all others.
+_OWN = "a-klat-"
 _UNTRIED = "+1"
 # choose() names an entry by its number and a pattern. An identity would not do: in version 252, bootctl and
 # systemd-boot disagree on whether the counter is part of it.
-_OWN_FILE = re.compile(r"klat-(\d+)-(.+?)(?:\+\d+(?:-\d+)?)?\.conf")
+_OWN_FILE = re.compile(rf"{_OWN}(\d+)-(.+?)(?:\+\d+(?:-\d+)?)?\.conf")
 _UNKNOWN = re.compile(
     r"^[ \t]*(?:profile|extra)\s.*", re.MULTILINE
 )  # a copy starts the image by another key

@@ -71,7 +71,7 @@ The machine reboots if klat started this boot, or if a wrong kernel runs.
 
 _BY_HAND = (
     "klat has removed its systemd units; remove by hand its boot entries (GRUB: custom.cfg, and klat_entry"
-    " in grubenv; systemd-boot: loader/entries/klat-*.conf; UEFI: the boot options 'klat: LABEL') and"
+    " in grubenv; systemd-boot: loader/entries/a-klat-*.conf; UEFI: the boot options 'klat: LABEL') and"
     " {state}, then reboot"
 )
 
