@@ -1,6 +1,7 @@
 """The entries of systemd-boot, and what klat adds to them."""
 
 import json
+import shutil
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
@@ -310,6 +311,30 @@ def test_a_unified_kernel_image_boots_with_its_command_line_and_words(root, list
         "linux /EFI/Linux/arch.efi",
         "options root=/dev/sda2 quiet panic=10",
     ]
+
+
+@pytest.mark.parametrize("gone", ["efi/loader/entries", "efi/loader", ""])
+def test_klat_makes_and_removes_the_directory_of_its_entries(root, listed, monkeypatch, gone):
+    """bootctl makes it, but a user with only unified kernel images can have removed it."""
+    loader = listed(unified(root))
+    for file in (root / "efi/loader/entries").iterdir():
+        file.unlink()
+    if gone:
+        shutil.rmtree(root / gone)
+    before = sorted(root.rglob("*"))
+    copies = [copy_of(loader, "one", "panic=10"), copy_of(loader, "two")]
+    loader.install(copies)
+    assert own_files(root) == ["a-klat-1-one+1.conf", "a-klat-2-two+1.conf"]
+    loader.remove()
+    assert sorted(root.rglob("*")) == before
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise KlatError("No space left on device")
+
+    monkeypatch.setattr(systemd_boot.files, "write_whole", fail)
+    with pytest.raises(KlatError, match="No space"):
+        loader.install(copies)
+    assert sorted(root.rglob("*")) == before
 
 
 def test_a_file_that_starts_a_unified_kernel_image(root, listed):

@@ -12,7 +12,8 @@ import fnmatch
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ from klat.campaign.efi import EfiVariables, utf16
 _MARK = "# klat campaign: do not edit; klat removes this file\n"
 # Without sort keys, systemd-boot lists entries by descending names, so that klat's come after all others.
 _OWN = "a-klat-"
+_MADE = re.compile(r"^# klat made (/.*)$", re.MULTILINE)
 _UNTRIED = "+1"
 # choose() names an entry by its number and a pattern. An identity would not do: in version 252, bootctl and
 # systemd-boot disagree on whether the counter is part of it.
@@ -115,8 +117,9 @@ class SystemdBoot(BootLoader):
         for number, copy in enumerate(copies, start=1):
             source = sources[copy.entry.identity]
             file = _directory(source) / f"{_OWN}{number}-{copy.name}{_UNTRIED}.conf"
-            text = _MARK + "".join(_copy_lines(source, copy))
-            files.write_whole(file, text.encode(errors="surrogateescape"), give=False)
+            with _made_directories(file.parent) as made:
+                text = _MARK + made + "".join(_copy_lines(source, copy))
+                files.write_whole(file, text.encode(errors="surrogateescape"), give=False)
         os.sync()
         now = self._default_identity()
         if now != default:
@@ -141,8 +144,11 @@ class SystemdBoot(BootLoader):
         return next(tried, "")
 
     def remove(self) -> None:
+        made = []
         for file, _, _ in self._copy_files():
+            made += _MADE.findall(file_text(file))
             file.unlink()
+        _remove_empty(map(Path, made))
         if utf16(self._variables.read("LoaderEntryOneShot")).startswith(_OWN):
             run_tool("bootctl", "set-oneshot", "")
         os.sync()
@@ -293,6 +299,26 @@ def _directory(fields: Mapping[str, Any]) -> Path:
     """The directory for klat's copy of the entry."""
     path = Path(fields["path"])
     return path.parent if path.suffix == ".conf" else Path(fields["root"], "loader/entries")
+
+
+@contextmanager
+def _made_directories(directory: Path) -> Iterator[str]:
+    """Make the directory and its parent if they are missing. Yields the lines by which remove() knows them. If the
+    block fails, they are removed."""
+    missing = [path for path in (directory, directory.parent) if not path.exists()]
+    try:
+        with files.explained("make", directory):
+            directory.mkdir(parents=True, exist_ok=True)
+        yield "".join(f"# klat made {path}\n" for path in missing)
+    except BaseException:
+        _remove_empty(missing)
+        raise
+
+
+def _remove_empty(directories: Iterable[Path]) -> None:
+    for directory in directories:
+        with suppress(OSError):
+            directory.rmdir()
 
 
 def _copy_lines(fields: Mapping[str, Any], copy: OwnEntry) -> Iterator[str]:
