@@ -460,6 +460,17 @@ def test_the_status_is_also_for_scripts(klat, monkeypatch):
     assert (ended["phase"], ended["complete"], ended["home"]) == ("ended", True, False)
 
 
+def test_a_running_default_with_words_that_klat_does_not_know_is_refused(klat, monkeypatch):
+    default = Grub(klat.state.parents[1]).default()
+    monkeypatch.setattr(this_machine.ThisMachine, "release", lambda _: default.release)
+    line = f"BOOT_IMAGE={default.image} added=1 {' '.join(default.words)}"
+    boot(monkeypatch, line)
+    text = klat("plan", *STOCK, *RT, *BOOTS, "pipes", status=2)
+    assert "the running kernel is that of this entry, but has added=1 on its command line" in text
+    boot(monkeypatch, line.replace("added=1 ", ""))
+    klat.planned()
+
+
 def test_an_entry_that_boots_another_kernel_than_planned_is_refused(klat, tmp_path, capsys):
     klat("plan", "--kernel", "a=gnulinux-simple-5eed", *STOCK, *BOOTS, "pipes")
     config = tmp_path / "boot/grub/grub.cfg"

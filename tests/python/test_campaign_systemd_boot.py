@@ -187,6 +187,13 @@ def test_a_default_that_would_change_is_refused(root):
     assert loader.files() == before
 
 
+@pytest.mark.parametrize("name, booted", [(STOCK, STOCK), ("B+2-1.conf", "b.conf"), ("c.conf", "")])
+def test_the_variable_names_the_entry_of_this_boot(root, name, booted):
+    write(root / "efi/loader/entries/b+2-1.conf", b"title B\nlinux /vmlinuz\n")
+    variable(root, "LoaderEntrySelected", f"{name}\0".encode("utf-16-le"))
+    assert SystemdBoot(root).booted() == booted
+
+
 def test_a_title_may_contain_the_mark_of_the_default(root):
     file = root / "efi/loader/entries" / RT  # before the default in the menu
     file.write_text(file.read_text().replace("Debian", "Debian (default)"))

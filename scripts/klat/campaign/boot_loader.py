@@ -120,6 +120,10 @@ class BootLoader(ABC):
     def default(self) -> BootEntry:
         """The entry that boots if nothing is chosen. klat never changes it."""
 
+    def booted(self) -> str:
+        """The identity of the entry that was started in this boot; empty if the boot loader does not record it."""
+        return ""
+
     @abstractmethod
     def check(self) -> None:
         """KlatError if the boot loader cannot boot an entry once."""

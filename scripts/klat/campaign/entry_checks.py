@@ -11,8 +11,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from klat.base.errors import KlatError
-from klat.campaign import kernel_image
-from klat.campaign.boot_loader import OWN_WORD, BootEntry, OwnEntry, is_of_campaign
+from klat.campaign import kernel_image, kernel_words
+from klat.campaign.boot_loader import (
+    OWN_WORD,
+    BootEntry,
+    OwnEntry,
+    is_of_campaign,
+    without_loader_words,
+)
 from klat.campaign.efi import GLOBAL, EfiVariables
 from klat.lab.architectures import HOST
 from klat.machine.kernel_files import mounts
@@ -79,8 +85,13 @@ def check_entries(
         why = obstacle(entry.words, running)
         if why:
             raise KlatError(f"{entry.title}: {why}; choose another entry, or remove this word")
-        _check_length(entry)
+        _check_length(entry, root)
     for entry in plain:
+        if option := kernel_words.built_in(entry.release, root)[1]:
+            raise KlatError(
+                f"{entry.title}: its kernel ignores the command line of the boot loader ({option}), so klat cannot add"
+                " its words; choose another kernel"
+            )
         machine = kernel_image.machine(entry.kernel) if entry.kernel else ""
         if machine not in ("", HOST.machine):
             raise KlatError(
@@ -137,9 +148,33 @@ def _with_setting(copy: OwnEntry) -> BootEntry:
     return replace(copy.booted, title=f"{copy.entry.title}{' with ' if words else ''}{words[:60]}")
 
 
-def _check_length(entry: BootEntry) -> None:
-    """KlatError if the kernel would truncate the command line. GRUB adds BOOT_IMAGE=."""
-    length = len(" ".join((f"BOOT_IMAGE={entry.image}", *entry.words)).encode())
+def check_running(
+    default: BootEntry, release: str, running: Sequence[str], is_booted: bool
+) -> None:
+    """KlatError if the running kernel is that of the default, but has other words: klat would take each boot for a
+    wrong kernel. `is_booted`: the boot loader recorded that it started the default. If it recorded nothing, klat can
+    recognize only words before those of the entry, because the user can add others in the menu."""
+    line, wanted = without_loader_words(running), without_loader_words(default.words)
+    images = [word for word in running if word not in line]
+    ends_alike = wanted and default.is_running(release, [*images, *line[-len(wanted) :]])
+    if default.is_running(release, running) or not (is_booted or ends_alike):
+        return
+    more = [word for word in line if word not in wanted] or line[: len(line) - len(wanted)]
+    missing = [word for word in wanted if word not in line]
+    differences = f"has {' '.join(more) or 'the same words in another order'} on its command line"
+    if missing:
+        differences += f", and lacks {' '.join(missing)}"
+    raise KlatError(
+        f"{default.title}: the running kernel is that of this entry, but {differences}, so klat would take each boot"
+        " for a wrong kernel; if the entry has changed since the boot, reboot; if the firmware or the kernel adds words"
+        " that klat does not know, remove them there"
+    )
+
+
+def _check_length(entry: BootEntry, root: Path) -> None:
+    """KlatError if the kernel would truncate the command line. GRUB adds BOOT_IMAGE=, and the kernel its own words."""
+    line = (kernel_words.built_in(entry.release, root)[0], f"BOOT_IMAGE={entry.image}")
+    length = len(" ".join((*filter(None, line), *entry.words)).encode())
     longest = _LONGEST.get(os.uname().machine, _LONGEST_ELSEWHERE)
     if length > longest:
         raise KlatError(

@@ -45,6 +45,7 @@ _UNKNOWN = re.compile(
 _LINE_BREAK, _BLANKS = re.compile(r"[\r\n]+"), re.compile(r"[ \t]+")  # of systemd-boot
 _CONTROLS = re.compile(r"[\x00-\x1f]+")
 _COUNTED = re.compile(r"\+\d+(?:-\d+)?\.efi$", re.IGNORECASE)
+_COUNTER = re.compile(r"\+\d+(?:-\d+)?(?=\.\w+$)")
 _VENDOR = "4a67b082-0a4c-41cf-b6c7-440b29bb8c4f"  # of the variables of the Boot Loader Interface
 _COUNTS_TRIES, _CHOOSES_ONCE = 1 << 4, 1 << 3  # of LoaderFeatures
 
@@ -87,6 +88,12 @@ class SystemdBoot(BootLoader):
             f"the default of systemd-boot, {identity!r}, is not an entry that boots Linux from a file in"
             " loader/entries; choose one with bootctl set-default",
         )
+
+    def booted(self) -> str:
+        """In some versions, the variable has the counter of tries."""
+        name = utf16(self._variables.read("LoaderEntrySelected"))
+        name = _COUNTER.sub("", name).lower()
+        return next((identity for identity in self._listed() if identity.lower() == name), "")
 
     def check(self) -> None:
         features = int.from_bytes(self._variables.read("LoaderFeatures"), "little")

@@ -22,6 +22,7 @@ from klat.base.errors import KILLED, KlatError, SessionError
 from klat.campaign.boot_loader import OWN_WORD, run, run_tool
 from klat.campaign.boot_sessions import measure_boot, sessions_of
 from klat.campaign.campaign_file import BootAttempt, Campaign, CampaignBoot
+from klat.campaign.kernel_words import words_of_loader
 from klat.machine.kernel_files import celsius, is_cool
 from klat.record import session_directory
 from klat.running import loads
@@ -91,8 +92,8 @@ class ThisMachine:
         return os.uname().release
 
     def words(self) -> tuple[str, ...]:
-        """The words of the kernel's command line."""
-        return tuple(Path("/proc/cmdline").read_text().split())
+        """The words of the kernel's command line, without those that the kernel itself added."""
+        return words_of_loader()
 
     def now(self) -> str:
         return session_directory.iso(session_directory.now())

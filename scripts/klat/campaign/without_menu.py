@@ -20,6 +20,7 @@ from klat.campaign.boot_loader import (
     run_tool,
     without_loader_words,
 )
+from klat.campaign.kernel_words import words_of_loader
 
 
 class WithoutMenu(BootLoader):
@@ -53,8 +54,8 @@ class WithoutMenu(BootLoader):
         labels = (word for word in self._running() if word.startswith(OWN_WORD))
         return next(labels, "").removeprefix(OWN_WORD)
 
-    def _running(self) -> list[str]:
-        return (self._root / "proc/cmdline").read_text().split()
+    def _running(self) -> tuple[str, ...]:
+        return words_of_loader(self._root)
 
     def _entry(self, release: str) -> BootEntry:
         kernel = self._kernel(release)

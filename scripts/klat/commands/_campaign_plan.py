@@ -188,12 +188,15 @@ def _checked(
 ) -> Mapping[str, BootEntry]:
     """The entries of the settings by their identity. KlatError if one fails a check."""
     from klat.campaign.engine import copy_of
-    from klat.campaign.entry_checks import check_entries
+    from klat.campaign.entry_checks import check_entries, check_running
     from klat.campaign.this_machine import ThisMachine
 
+    machine = ThisMachine()
     named = {entry.identity: entry for entry in entries}
     copies = [copy_of(named[setting.entry], setting, loader.own_words) for setting in settings]
-    check_entries(copies, default, ThisMachine().words())
+    check_entries(copies, default, machine.words())
+    is_booted = loader.booted() == default.identity
+    check_running(default, machine.release(), machine.words(), is_booted)
     return {setting.entry: named[setting.entry] for setting in settings}
 
 

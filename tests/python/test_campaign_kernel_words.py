@@ -1,0 +1,107 @@
+"""Words that a kernel adds to its command line, and checks of the running kernel before the first reboot."""
+
+import gzip
+from contextlib import nullcontext
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from made_kernels import write
+
+from klat.base.errors import KlatError
+from klat.campaign.boot_loader import BootEntry
+from klat.campaign.entry_checks import check_entries, check_running
+from klat.campaign.kernel_words import words_of_loader
+from klat.campaign.without_menu import UserCommand
+
+X86 = 'CONFIG_CMDLINE_BOOL=y\nCONFIG_CMDLINE="{}"\n# CONFIG_CMDLINE_OVERRIDE is not set\n'
+BOOTCONFIG = """\
+kernel.console = "ttyS0", "tty0"
+kernel.quiet = ""
+kernel.dm.text = 'a "b"'
+init.splash = ""
+ftrace.event = "x"
+"""
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr("os.uname", lambda: SimpleNamespace(release="6.1", machine="x86_64"))
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "config, line, words",
+    [
+        ("", "quiet ro", "quiet ro"),
+        (X86.format("quiet a=1"), "quiet a=1 quiet ro", "quiet ro"),
+        (X86.format(r"a=\"b c\""), 'a="b c" ro', "ro"),
+        (X86.format("quiet"), "ro quiet", "ro quiet"),
+        (X86.format(""), "ro", "ro"),
+        ('CONFIG_CMDLINE="quiet"\n', "quiet ro", "quiet ro"),  # only replaces an empty line
+        ('CONFIG_CMDLINE="quiet"\nCONFIG_CMDLINE_EXTEND=y\n', "quiet ro quiet", "quiet ro"),
+    ],
+)
+@pytest.mark.parametrize("file", ["proc/config.gz", "boot/config-6.1", "lib/modules/6.1/config"])
+def test_the_words_of_the_configuration_are_not_of_the_loader(root, config, line, words, file):
+    write(root / "proc/cmdline", f"{line}\n".encode())
+    data = config.encode()
+    write(root / file, gzip.compress(data) if file.endswith(".gz") else data)
+    assert words_of_loader(root) == tuple(words.split())
+
+
+@pytest.mark.parametrize("quote", ["", '"'])
+def test_the_words_of_a_bootconfig_are_not_of_the_loader(root, quote):
+    """Linux 6.10 and later quotes only values with blanks."""
+    consoles = " ".join(f"console={quote}{name}{quote}" for name in ("ttyS0", "tty0"))
+    line = f'{consoles} quiet dm.text="a "b"" a=1 root=x bootconfig -- splash\n'
+    write(root / "proc/cmdline", line.encode())
+    write(root / "proc/bootconfig", BOOTCONFIG.encode())
+    write(root / "boot/config-6.1", X86.format("a=1").encode())
+    assert words_of_loader(root) == ("root=x", "bootconfig")
+    write(root / "proc/bootconfig", b'kernel.other = "1"\n')
+    assert words_of_loader(root)[:2] == tuple(consoles.split())
+
+
+def test_without_a_menu_the_kernel_gets_its_own_words_once(root):
+    write(root / "proc/cmdline", b"a=1 BOOT_IMAGE=/vmlinuz root=x\n")
+    write(root / "boot/config-6.1", X86.format("a=1").encode())
+    assert UserCommand("boot-once", root=root).default_words == ("root=x",)
+
+
+@pytest.mark.parametrize("option", ["CMDLINE_OVERRIDE", "CMDLINE_FORCE"])
+def test_a_kernel_that_ignores_the_boot_loader_is_refused(root, option):
+    entry = BootEntry("a", "A", "6.2", ("root=/dev/sda1",))
+    for line, why in (("ro", f"A: its kernel ignores .*CONFIG_{option}"), ("", "")):
+        write(root / "boot/config-6.2", f'CONFIG_CMDLINE="{line}"\nCONFIG_{option}=y\n'.encode())
+        with pytest.raises(KlatError, match=why) if why else nullcontext():
+            check_entries([], entry, entry.words, root)
+
+
+def test_a_line_that_is_too_long_with_the_words_of_the_kernel_is_refused(root):
+    entry = BootEntry("a", "A", "6.2", ("root=/dev/sda1", 2000 * "x"))
+    check_entries([], entry, entry.words, root)
+    write(root / "boot/config-6.2", X86.format(30 * "y").encode())
+    with pytest.raises(KlatError, match="has 2,0.. characters, .* takes only 2,047"):
+        check_entries([], entry, entry.words, root)
+
+
+@pytest.mark.parametrize(
+    "line, is_booted, why",
+    [
+        ("root=x ro", True, ""),
+        ("BOOT_IMAGE=/l root=x ro initrd=/i", True, ""),
+        ("BOOT_IMAGE=/l a=1 b root=x ro", False, "has a=1 b on its command line"),
+        ("ro root=x ro", False, "has ro on its command line"),
+        ("root=x ro a=1", False, ""),  # another entry, or added in the menu
+        ("root=x ro a=1", True, "has a=1 on its command line"),
+        ("root=y ro", True, "has root=y on its command line, and lacks root=x"),
+        ("ro root=x", True, "the same words in another order"),
+        ("root=y ro", False, ""),
+    ],
+)
+def test_a_default_that_runs_with_other_words_is_refused(line, is_booted, why):
+    default = BootEntry("a", "A", "6.1", ("root=x", "ro"), image="/l")
+    with pytest.raises(KlatError, match=f"A: .*{why}") if why else nullcontext():
+        check_running(default, "6.1", line.split(), is_booted)
+    check_running(default, "6.2", line.split(), False)
