@@ -270,6 +270,7 @@ def test_kexec_takes_no_kernel_whose_file_has_another_release(root):
         ("root=UUID=5eed", "boot/grub/grub.cfg", False),
         ("root=/dev/sda1", "efi/EFI/Linux/arch-linux.efi", False),
         ("root=/dev/sda1", "efi/5eed/6.2.0/initrd", False),
+        ("root=/dev/sda1", "boot/efi/suse/6.2.0/initrd-1a", False),
     ],
 )
 def test_a_machine_without_a_known_initramfs(root, words, other, boots):
@@ -279,3 +280,27 @@ def test_a_machine_without_a_known_initramfs(root, words, other, boots):
     write(root, other, "")
     loader = Kexec(STOCK, (words,), root)
     assert bool(loader.entries()) == boots
+
+
+@pytest.mark.parametrize("top, place", [("boot/efi", ""), ("efi", ""), ("boot", "boot/")])
+def test_kexec_takes_the_initramfs_that_the_entry_of_the_menu_names(root, top, place):
+    """As sdbootutil of openSUSE names them. Entries of a snapshot have another initramfs."""
+    for file in ("vmlinuz", "initrd.img"):
+        (root / f"boot/{file}-{RT}").unlink()
+    tree = f"suse/{RT}"
+    made_kernels.write(root / f"{top}/{tree}/linux-1a", made_kernels.bzimage(RT))
+    made_kernels.write(root / f"lib/modules/{RT}/vmlinuz", made_kernels.bzimage(RT))
+    for number, options in (("5", "root=/dev/sda1 ro"), ("4", "root=/dev/sda1 rootflags=x ro")):
+        write(root, f"{top}/{tree}/initrd-{number}c", "")
+        lines = f"linux /{place}{tree}/linux-1a\ninitrd\t\\{place}{tree}\\initrd-{number}c $more\n"
+        write(root, f"{top}/loader/entries/{number}.conf", f"options {options}\n\n{lines}")
+    kernel, initramfs, why = kexec(root)._files(RT)
+    assert (kernel, initramfs, why) == (
+        root / f"{top}/{tree}/linux-1a",
+        root / f"{top}/{tree}/initrd-5c",
+        "",
+    )
+    write(root, f"{top}/loader/entries/5.conf", "")
+    assert kexec(root)._files(RT)[1] == root / f"{top}/{tree}/initrd-4c"
+    write(root, f"{top}/loader/entries/3.conf", f"linux /{tree}/linux-1a\ninitrd /a\n")
+    assert "which of these is the initramfs" in kexec(root)._files(RT)[2]

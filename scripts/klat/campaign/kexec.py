@@ -15,7 +15,7 @@ from pathlib import Path
 
 from klat.base.errors import KlatError
 from klat.campaign import kernel_image
-from klat.campaign.boot_loader import OwnEntry, run, run_tool
+from klat.campaign.boot_loader import OwnEntry, run, run_tool, without_loader_words
 from klat.campaign.without_menu import WithoutMenu
 from klat.machine import kernel_files
 
@@ -27,9 +27,11 @@ _INITRAMFS = (
 )
 # Unified kernel images contain one.
 _ANY_INITRAMFS = (
-    *("boot/initr*", "boot/booster*", "boot/*/initr*", "boot/*/*/initr*", "efi/*/*/initr*"),
+    *("boot/initr*", "boot/booster*", "boot/*/initr*", "boot/*/*/initr*"),
+    *("efi/*/*/initr*", "boot/efi/*/*/initr*"),
     *(f"{top}/EFI/Linux/*.[eE][fF][iI]" for top in ("boot", "efi", "boot/efi")),
 )
+_TOPS = ("boot", "efi", "boot/efi")  # where a boot partition can be mounted
 # A kernel without an initramfs finds only these root file systems.
 _PLAIN_ROOT = re.compile(r"root=(?:/dev/(?!mapper/|disk/)\S+|PART(?:UUID|LABEL)=\S+|\d+:\d+)")
 # Debian's scripts call kexec before the file systems are unmounted, and load a kernel at each reboot.
@@ -138,12 +140,35 @@ class Kexec(WithoutMenu):
                 if match and match[1] == ending:
                     yield kernel, [path for path in initramfs if path.is_file()]
         # By kernel-install, and by ostree.
-        tops = (self._root / name for name in ("boot", "efi", "boot/efi"))
+        tops = (self._root / name for name in _TOPS)
         trees = [
             path for top in tops for path in sorted(top.glob(f"*/{glob.escape(release)}/linux"))
         ]
         for kernel in (*trees, *([installed] if installed.is_file() else [])):
             yield kernel, sorted(kernel.parent.glob("initr*"))
+        yield from self._in_menu(release)
+
+    def _in_menu(self, release: str) -> Iterator[tuple[Path, list[Path]]]:
+        """The kernels with this release in loader/entries, with the initramfs that the entries name. Entries with the
+        command line of the default kernel come first: each snapshot of openSUSE has entries."""
+        named: list[tuple[bool, Path, list[Path]]] = []
+        for file in (f for top in _TOPS for f in (self._root / top).glob("loader/entries/*.conf")):
+            lines = [line.split() for line in kernel_files.text(file).splitlines() if line.strip()]
+            words = [word for key, *line in lines if key == "options" for word in line]
+            for kernel in self._named_files(file, lines, "linux"):
+                if kernel_image.release(kernel) == release:
+                    is_other = without_loader_words(words) != self.default_words
+                    named.append((is_other, kernel, self._named_files(file, lines, "initrd")))
+        for is_other, kernel in sorted({(is_other, kernel) for is_other, kernel, _ in named}):
+            lists = [files for *entry, files in named if entry == [is_other, kernel]]
+            yield kernel, sorted({path for files in lists for path in files})
+
+    def _named_files(self, entry: Path, lines: Sequence[Sequence[str]], key: str) -> list[Path]:
+        """The files that the lines with this key name, on the partition of the entry or below the root directory."""
+        names = [name for first, *line in lines if first == key for name in line]
+        paths = [name.replace("\\", "/").lstrip("/") for name in names if "$" not in name]
+        tops = (entry.parents[2], self._root)
+        return [next(filter(Path.is_file, (top / p for top in tops)), tops[0] / p) for p in paths]
 
     def _needs_none(self) -> bool:
         """Whether this machine boots without an initramfs."""
