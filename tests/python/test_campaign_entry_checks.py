@@ -231,7 +231,7 @@ def test_a_word_that_chooses_the_system_must_be_that_of_the_running_system(root,
 
 
 def test_a_word_that_only_unlocks_or_resumes_may_differ(root):
-    words = "resume=UUID=5eed boot=UUID=5eed rd.luks.uuid=5eed rd.lvm.lv=a/b cryptdevice=UUID=5eed:root console=tty0"
+    words = f"systemd.machine_id={HASH[:32]} resume=UUID=5eed boot=UUID=5eed rd.luks.uuid=5eed rd.lvm.lv=a/b cryptdevice=UUID=5eed:root console=tty0"
     check_systems(
         [BootEntry("a", "A", "6.1", ("root=UUID=5eed",))], ("root=UUID=5eed", *words.split()), root
     )

@@ -58,7 +58,9 @@ _SYSTEM = re.compile(
 _DEVICE_OR_HASH = re.compile(
     r"/dev/.*|(?:PART)?(?:UUID|LABEL)=.*|\W?(?:\w+:)?[0-9a-f]{32,}", re.IGNORECASE
 )
-_NO_SYSTEM = re.compile(r"resume|boot|BOOT_IMAGE|initrd|crypt.*|(?:rd\.)?(?:luks|lvm|md|dm)\..*")
+_NO_SYSTEM = re.compile(
+    r"resume|boot|BOOT_IMAGE|initrd|systemd\.machine_id|crypt.*|(?:rd\.)?(?:luks|lvm|md|dm)\..*"
+)
 _DEVICE = re.compile(r"((?:PART)?(?:UUID|LABEL))=(.*)")  # udev's name is /dev/disk/by-uuid/5eed
 _SUBVOLUMES = ("subvol", "subvolid")  # options of btrfs in rootflags=
 
