@@ -215,6 +215,7 @@ CHOOSES_SYSTEM = [
     *("androidboot.slot_suffix=_a", "rauc.slot=A", "bootslot=1", "rd.steamos.efi=PARTUUID=5eed"),
     *("snapd_recovery_mode=run", "snapd_recovery_system=20260101", "snap_core=core_1.snap"),
     *('dm-mod.create="vroot,,,ro,0 1 verity"', "rd.systemd.pull=raw:root:http://h/a.raw"),
+    *("overlayroot=device:dev=a1", "rd.overlay=LABEL=x"),
     *("systemd.mount-extra=/dev/sdb:/usr", "systemd.image_filter=root=a"),
 ]
 
@@ -231,10 +232,12 @@ def test_a_word_that_chooses_the_system_must_be_that_of_the_running_system(root,
 
 
 def test_a_word_that_only_unlocks_or_resumes_may_differ(root):
-    words = f"systemd.machine_id={HASH[:32]} resume=UUID=5eed boot=UUID=5eed rd.luks.uuid=5eed rd.lvm.lv=a/b cryptdevice=UUID=5eed:root console=tty0"
-    check_systems(
-        [BootEntry("a", "A", "6.1", ("root=UUID=5eed",))], ("root=UUID=5eed", *words.split()), root
+    root_only = ("root=UUID=5eed",)
+    words = (
+        "resume=UUID=5eed boot=UUID=5eed rd.luks.uuid=5eed rd.lvm.lv=a/b cryptdevice=UUID=5eed:r"
     )
+    more = (*words.split(), f"systemd.machine_id={HASH[:32]}", "console=tty0", "overlayroot=0")
+    check_systems([BootEntry("a", "A", "6.1", root_only)], root_only + more, root)
 
 
 MOUNTS = """\

@@ -61,6 +61,7 @@ _DEVICE_OR_HASH = re.compile(
 _NO_SYSTEM = re.compile(
     r"resume|boot|BOOT_IMAGE|initrd|systemd\.machine_id|crypt.*|(?:rd\.)?(?:luks|lvm|md|dm)\..*"
 )
+_OVERLAY = re.compile(rf"(?:overlayroot|rd\.overlay(?:fs)?){_ON}")
 _DEVICE = re.compile(r"((?:PART)?(?:UUID|LABEL))=(.*)")  # udev's name is /dev/disk/by-uuid/5eed
 _SUBVOLUMES = ("subvol", "subvolid")  # options of btrfs in rootflags=
 
@@ -232,7 +233,7 @@ def _system(words: Sequence[str], root: Path) -> Mapping[str, str]:
 
 
 def _chooses_system(key: str, value: str) -> bool:
-    if _SYSTEM.fullmatch(key):
+    if _SYSTEM.fullmatch(key) or _OVERLAY.fullmatch(f"{key}={value}"):
         return True
     return bool(_DEVICE_OR_HASH.fullmatch(value)) and not _NO_SYSTEM.fullmatch(key)
 
