@@ -101,7 +101,7 @@ struct klat_run {
 	bool cpus_given;    /* by --cpus, cpu_count of them */
 	bool one_cpu;       /* all places are the same CPU, as far as configure() can know */
 	bool distinct_cpus; /* configure() may set it: the roles spin and cannot share a CPU */
-	bool ordinary;      /* configure() may set it: every worker under SCHED_OTHER */
+	bool ordinary;      /* configure() may set it: every worker under an ordinary policy */
 	int low_priority;
 	int most_workers; /* configure() may set it; default: the rows of the table, or else one per
 			     place, and one more. With 1 there is no tail: see klat_end(). */
@@ -361,6 +361,7 @@ struct klat_benchmark {
 	size_t counts_at, counts_size;
 	int64_t iterations, warmup; /* 500 and 50 unless set */
 	int policy;                 /* SCHED_FIFO unless set */
+	bool ordinary;              /* SCHED_OTHER unless --policy is given */
 	int high_priority;          /* default of --policy's priority; 50 unless set */
 	bool needs_frequency;       /* calibrate before the workers start, not after they end */
 	bool counts_others;         /* other work on the run's CPUs is the event: it is counted, and

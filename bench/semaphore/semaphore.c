@@ -4,9 +4,6 @@
 
 #include <errno.h>
 #include <sched.h>
-#include <string.h>
-#include <sys/resource.h>
-#include <unistd.h>
 
 /*
  * Items without a sample at the beginning of each half of a stretch, at most a quarter of a short
@@ -102,19 +99,6 @@ static int init_semaphores(struct klat_run *run)
 	return err;
 }
 
-static void *hog_main(void *argument)
-{
-	const struct sched_param param = { 0 };
-	struct hog *hog = argument;
-
-	hog->refused = hog->kind == HOG_IDLE ? sched_setscheduler(0, SCHED_IDLE, &param)
-					     : setpriority(PRIO_PROCESS, gettid(), 19);
-	if (hog->refused)
-		return NULL;
-	for (;;)
-		;
-}
-
 static int setup(struct klat_run *run)
 {
 	struct state *state = run->state;
@@ -132,13 +116,12 @@ static int setup(struct klat_run *run)
 	state->items = run->iterations +
 		       (run->iterations + state->stretch - 1) / state->stretch * state->early;
 	for (int i = 0; i < (run->one_cpu ? 1 : 2) && options.hog != HOG_NONE; i++) {
-		struct hog *hog = &state->hogs[i];
-
-		hog->kind = options.hog;
-		err = klat_thread_start(&hog->thread, run->cpus[i], hog_main, hog);
+		state->hogs[i] = options.hog == HOG_IDLE
+					 ? (struct klat_hog){ .policy = SCHED_IDLE }
+					 : (struct klat_hog){ .policy = SCHED_OTHER, .nice = 19 };
+		err = klat_hog_start(run, &state->hogs[i], run->cpus[i]);
 		if (err)
-			return klat_cannot_start(run, -err, "a hog");
-		hog->started = true;
+			return err;
 	}
 	run->workers[0].sleeps = options.any_sleeps ? KLAT_COUNTED : KLAT_MOSTLY;
 	run->workers[0].most_sleeps = 1;
@@ -155,11 +138,8 @@ static const struct klat_worker workers[] = {
 static void teardown(struct klat_run *run)
 {
 	struct state *state = run->state;
-	clockid_t clock;
 
-	for (int i = 0; i < 2 && state->hogs[i].started; i++)
-		if (!pthread_getcpuclockid(state->hogs[i].thread, &clock))
-			state->hogs[i].cpu_ns = klat_clock_ns(clock);
+	klat_hogs_end(state->hogs, 2);
 }
 
 static void count_figures(struct klat_run *run)
@@ -189,20 +169,9 @@ static void count_figures(struct klat_run *run)
 static void verify(struct klat_run *run)
 {
 	const struct state *state = run->state;
-	int64_t hog_ns = 0, least = INT64_MAX, refused = 0;
 
-	for (int i = 0; i < 2 && state->hogs[i].started; i++) {
-		const struct hog *hog = &state->hogs[i];
-
-		hog_ns += hog->cpu_ns;
-		least = hog->cpu_ns < least ? hog->cpu_ns : least;
-		refused += hog->refused != 0;
-	}
 	count_figures(run);
-	klat_require(
-		run, { "hog_ms", .got = hog_ns / 1000000, .unless = options.hog == HOG_NONE },
-		{ NULL, refused, KLAT_NEVER, .reason = "a hog did not get its priority" },
-		{ NULL, least, KLAT_AT_LEAST, 1000000, .reason = "a hog ran for only {got} ns" });
+	klat_hogs_require(run, state->hogs, 2);
 }
 
 const struct klat_benchmark klat_benchmark = {

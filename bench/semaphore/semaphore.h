@@ -5,6 +5,7 @@
 
 #include "klat.h"
 #include "sync/sync.h"
+#include "work.h"
 
 #define SLOT_COUNT 16
 
@@ -18,15 +19,6 @@ extern struct options {
 	int64_t consumer_burn, idle, spin, items, low_priority;
 	int primitive, hog, any_sleeps;
 } options;
-
-/* A busy thread of the lowest priority that keeps its CPU out of idle states. */
-struct hog {
-	pthread_t thread;
-	int kind;
-	bool started;
-	int refused;
-	int64_t cpu_ns; /* CPU time that it got */
-} KLAT_ALIGNED;
 
 /* CPU time of a side, in nanoseconds, in the timed part. */
 struct spent {
@@ -49,7 +41,7 @@ struct state {
 	int64_t items;           /* handed over in the timed part, early ones included */
 	int64_t consumer_before; /* its CPU time where the observed part begins */
 	uint64_t spin; /* ticks for which the consumer looks for an item before it waits */
-	struct hog hogs[2];
+	struct klat_hog hogs[2]; /* of the lowest priority: they keep the CPUs out of idle states */
 	uint64_t sink;
 };
 

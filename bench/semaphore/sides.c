@@ -17,38 +17,6 @@
  */
 #include "semaphore.h"
 
-/* Each round needs the result of the one before, so the compiler and the CPU execute them all, one
- * after another. */
-static uint64_t burn(uint64_t rounds, uint64_t seed)
-{
-	while (rounds--) {
-		seed = seed * UINT64_C(6364136223846793005) + 1;
-		__asm__ volatile("" : "+r"(seed));
-	}
-	return seed;
-}
-
-/* Rounds of burn() in `ns` nanoseconds on this CPU. Tries end when 20 in a row are not faster. */
-static uint64_t rounds_of(struct klat_worker *worker, int64_t ns)
-{
-	const uint64_t rounds = 1 << 14;
-	struct state *state = worker->state;
-	uint64_t quickest = UINT64_MAX;
-
-	for (int slower = 0; slower < 20; slower++) {
-		uint64_t begin = klat_stamp_begin(), ticks;
-		uint64_t result = burn(rounds, slower);
-
-		ticks = klat_stamp_end(worker) - begin;
-		__atomic_store_n(&state->sink, result, __ATOMIC_RELAXED);
-		if (ticks < quickest) {
-			quickest = ticks;
-			slower = 0;
-		}
-	}
-	return klat_ns_to_ticks(worker->run, ns) * rounds / quickest;
-}
-
 static int64_t end_of_stretch(const struct klat_run *run, const struct state *state, int64_t i)
 {
 	int64_t end = i < 0 ? 0 : i < run->iterations ? run->iterations : klat_end(run);
@@ -81,7 +49,7 @@ static inline int take(struct klat_worker *worker, struct sync *semaphores, uint
 
 	*wake = end - __atomic_load_n(&state->slots[number % SLOT_COUNT], __ATOMIC_ACQUIRE);
 	err = err ?: sync_post(&semaphores[SLOTS]);
-	*seed = burn(rounds, *seed);
+	*seed = klat_burn(rounds, *seed);
 	return err;
 }
 
@@ -136,7 +104,7 @@ static int produce(struct klat_worker *worker, int64_t from, int64_t to, bool al
 			__atomic_store_n(&worker->iteration, i, __ATOMIC_RELAXED);
 		else
 			klat_iteration(worker, i);
-		seed = burn(rounds, seed);
+		seed = klat_burn(rounds, seed);
 		if (follows)
 			last += follow(worker, number, alone, &err);
 		err = err ?: sync_wait(&semaphores[SLOTS]);
@@ -247,8 +215,9 @@ static int take_part(struct klat_worker *worker, bool produces, uint64_t rounds,
 
 int producer(struct klat_worker *worker)
 {
-	return take_part(worker, true, rounds_of(worker, options.consumer_burn + options.idle),
-			 worker->run->one_cpu ? rounds_of(worker, options.consumer_burn) : 0);
+	return take_part(
+		worker, true, klat_burn_rounds(worker, options.consumer_burn + options.idle),
+		worker->run->one_cpu ? klat_burn_rounds(worker, options.consumer_burn) : 0);
 }
 
 /* On one CPU the consumer has the higher priority, so it must not spin. It has no work in the
@@ -271,7 +240,7 @@ static int consume_above(struct klat_worker *worker, uint64_t rounds)
 
 int consumer(struct klat_worker *worker)
 {
-	uint64_t rounds = rounds_of(worker, options.consumer_burn);
+	uint64_t rounds = klat_burn_rounds(worker, options.consumer_burn);
 
 	return worker->run->one_cpu ? consume_above(worker, rounds)
 				    : take_part(worker, false, rounds, 0);

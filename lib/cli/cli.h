@@ -18,10 +18,18 @@ static inline int64_t klat_options_warmup(const struct klat_benchmark *benchmark
 	return benchmark->warmup ?: 50;
 }
 
+/* The priority of a real-time policy that is given without one. */
+static inline int klat_options_priority(const struct klat_benchmark *benchmark)
+{
+	return benchmark->high_priority ?: 50;
+}
+
 static inline struct klat_policy klat_options_policy(const struct klat_benchmark *benchmark)
 {
+	if (benchmark->ordinary)
+		return (struct klat_policy){ SCHED_OTHER, 0, false };
 	return (struct klat_policy){ benchmark->policy ?: SCHED_FIFO,
-				     benchmark->high_priority ?: 50, false };
+				     klat_options_priority(benchmark), false };
 }
 
 /* main.c: a run of the benchmark; its exit status. */

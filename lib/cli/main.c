@@ -21,11 +21,13 @@ static int prepare(struct klat_run *run)
 	library->policy = klat_options_policy(run->benchmark);
 	if (common->policy) {
 		library->policy.asked = true;
+		library->policy.priority = klat_options_priority(run->benchmark);
 		if (klat_policy_parse(common->policy, &library->policy))
-			return klat_usage(run,
-					  "--policy takes fifo, rr or other, not '%s'; fifo and rr "
-					  "may have a priority of 1 to 99: fifo:50",
-					  common->policy);
+			return klat_usage(
+				run,
+				"--policy takes fifo, rr, other or batch, not '%s'; fifo and rr "
+				"may have a priority of 1 to 99: fifo:50",
+				common->policy);
 	}
 	if (common->cpus) {
 		err = klat_place_given(run, common->cpus);
@@ -40,10 +42,11 @@ static int prepare(struct klat_run *run)
 	if (err)
 		return err;
 	klat_use_default_metrics(run);
-	if (run->ordinary && common->policy && library->policy.policy != SCHED_OTHER)
-		return klat_usage(run, "--policy %s: these options measure under SCHED_OTHER only",
-				  common->policy);
-	if (run->ordinary)
+	if (run->ordinary && common->policy && klat_is_real_time(run))
+		return klat_usage(
+			run, "--policy %s: these options measure under an ordinary policy only",
+			common->policy);
+	if (run->ordinary && !common->policy)
 		library->policy = (struct klat_policy){ SCHED_OTHER, 0, true };
 	if (run->cpus_given && given != run->cpu_count)
 		return klat_usage(run, "this measurement takes %d CPU%s; --cpus names %d",
@@ -56,7 +59,7 @@ static int prepare(struct klat_run *run)
 					  "--cpus names CPU %d twice, but each role spins and "
 					  "needs its own CPU",
 					  run->cpus[i]);
-	if (run->low_priority && library->policy.policy != SCHED_OTHER &&
+	if (run->low_priority && klat_is_real_time(run) &&
 	    run->low_priority >= library->policy.priority)
 		return klat_usage(run,
 				  "the low priority %d must be below the priority of --policy, %d",

@@ -31,7 +31,7 @@ static const struct klat_option common_options[] = {
 	  "scheduling policy; fifo and rr may have a priority, as in fifo:50 (1 to 99). If the "
 	  "kernel refuses it, the run fails. If the kernel refuses the default, the run warns and "
 	  "uses SCHED_OTHER",
-	  KLAT_TEXT(policy), .argument = "fifo|rr|other" },
+	  KLAT_TEXT(policy), .argument = "fifo|rr|other|batch" },
 	{ "dma-latency",
 	  "during the run, hold this latency in /dev/cpu_dma_latency; 0 keeps CPUs out of idle "
 	  "states",

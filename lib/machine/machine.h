@@ -206,7 +206,7 @@ bool klat_measurable(const struct klat_run *run, int metric);
 
 /* sched.c */
 struct klat_policy {
-	int policy; /* SCHED_FIFO, SCHED_RR or SCHED_OTHER */
+	int policy; /* SCHED_FIFO, SCHED_RR, SCHED_OTHER or SCHED_BATCH */
 	int priority;
 	bool asked; /* given by --policy: no fallback */
 };
@@ -214,6 +214,7 @@ struct klat_policy {
 /* -EINVAL if the text is not a policy. Without a priority, policy->priority stays. */
 int klat_policy_parse(const char *text, struct klat_policy *policy);
 const char *klat_policy_name(int policy);
+bool klat_policy_is_real_time(int policy);
 /* The kernel's struct sched_attr, which C libraries define in different headers or not at all. */
 struct klat_scheduling {
 	uint32_t size, policy;
@@ -224,6 +225,9 @@ struct klat_scheduling {
 	uint32_t util_min, util_max;        /* 0 where the kernel has no clamps */
 };
 bool klat_scheduling_read(pid_t thread, struct klat_scheduling *scheduling);
+/* Give the calling thread an ordinary policy, a nice value and a time slice; 0: as they are.
+ * -EOPNOTSUPP if the kernel ignores the time slice. */
+int klat_scheduling_set(int policy, int nice, int64_t slice_ns);
 /* Try the policy on the calling thread and undo it. */
 int klat_policy_try(int policy, int priority);
 /* Start a thread with a small stack. With NULL it has the caller's CPUs. 0 or -errno. */

@@ -22,7 +22,7 @@ static const struct {
 	{ "batch", SCHED_BATCH }, { "idle", SCHED_IDLE },
 };
 
-enum { SELECTABLE_POLICIES = 3 };
+enum { SELECTABLE_POLICIES = 4 };
 
 int klat_policy_parse(const char *text, struct klat_policy *policy)
 {
@@ -35,15 +35,20 @@ int klat_policy_parse(const char *text, struct klat_policy *policy)
 	if (i == SELECTABLE_POLICIES)
 		return -EINVAL;
 	policy->policy = policies[i].policy;
-	if (policy->policy == SCHED_OTHER)
+	if (!klat_policy_is_real_time(policy->policy))
 		policy->priority = 0;
 	if (!text[length])
 		return 0;
 	if (!klat_parse_number(text + length + 1, 1, 99, &priority) ||
-	    policy->policy == SCHED_OTHER)
+	    !klat_policy_is_real_time(policy->policy))
 		return -EINVAL;
 	policy->priority = priority;
 	return 0;
+}
+
+bool klat_policy_is_real_time(int policy)
+{
+	return policy == SCHED_FIFO || policy == SCHED_RR;
 }
 
 const char *klat_policy_name(int policy)
@@ -57,6 +62,27 @@ const char *klat_policy_name(int policy)
 bool klat_scheduling_read(pid_t thread, struct klat_scheduling *scheduling)
 {
 	return !syscall(SYS_sched_getattr, thread, scheduling, sizeof(*scheduling), 0);
+}
+
+int klat_scheduling_set(int policy, int nice, int64_t slice_ns)
+{
+	struct klat_scheduling scheduling = { 0 };
+
+	if (!klat_scheduling_read(0, &scheduling))
+		return -errno;
+	scheduling.policy = policy;
+	if (nice)
+		scheduling.nice = nice;
+	if (slice_ns)
+		scheduling.runtime = slice_ns;
+	if (syscall(SYS_sched_setattr, 0, &scheduling, 0))
+		return -errno;
+	/* Before Linux 6.12 the kernel ignores the time slice, and reports 0. */
+	if (!klat_scheduling_read(0, &scheduling))
+		return -errno;
+	if (nice && scheduling.nice != nice)
+		return -EACCES;
+	return slice_ns && (int64_t)scheduling.runtime != slice_ns ? -EOPNOTSUPP : 0;
 }
 
 int klat_policy_try(int policy, int priority)
@@ -86,7 +112,9 @@ int klat_thread_create(pthread_t *thread, const klat_cpu_set *cpus, int policy, 
 	/* A seccomp filter can refuse to set even the policy that the caller has. */
 	if (policy != SCHED_OTHER || sched_getscheduler(0) != SCHED_OTHER)
 		pthread_attr_setinheritsched(&attributes, PTHREAD_EXPLICIT_SCHED);
-	pthread_attr_setschedpolicy(&attributes, policy);
+	/* glibc knows no other policies. The thread itself can choose SCHED_BATCH. */
+	pthread_attr_setschedpolicy(&attributes,
+				    klat_policy_is_real_time(policy) ? policy : SCHED_OTHER);
 	pthread_attr_setschedparam(&attributes, &param);
 	/* A cpu_set_t holds only 1024 CPUs. */
 	if (cpus)

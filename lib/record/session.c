@@ -242,10 +242,10 @@ static bool is_effective(const struct klat_run *run, const char *name)
 	if (!strcmp(name, KLAT_INHERITED_LATENCY))
 		return run->library->common.dma_latency < 0;
 	if (!strcmp(name, "rt_cgroup_depth") || !strcmp(name, KLAT_INHERITED_RT))
-		return run->library->policy.policy != SCHED_OTHER;
+		return klat_is_real_time(run);
 	for (size_t i = 0; i < KLAT_ARRAY_SIZE(of_ordinary_threads); i++)
 		if (!strcmp(name, of_ordinary_threads[i]))
-			return run->library->policy.policy == SCHED_OTHER;
+			return !klat_is_real_time(run);
 	return true;
 }
 

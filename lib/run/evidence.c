@@ -119,7 +119,8 @@ static void judge_sleepers(struct klat_run *run, const struct klat_worker *first
 	int64_t missed = INT64_MIN, waits = 0;
 
 	klat_for_each_worker(worker, run) {
-		int64_t slept = worker->voluntary + (run->one_cpu ? worker->involuntary : 0);
+		const bool preempts = run->one_cpu && !worker->competes;
+		int64_t slept = worker->voluntary + (preempts ? worker->involuntary : 0);
 		int64_t needed = observed + worker->unsampled - worker->unneeded_sleeps;
 
 		if (strcmp(worker->role, first->role) || needed - slept <= missed)
@@ -184,7 +185,7 @@ static void judge_throttling(struct klat_run *run)
 	bool throttles;
 	uint64_t longest = 0;
 
-	if (run->library->policy.policy == SCHED_OTHER)
+	if (!klat_is_real_time(run))
 		return;
 	klat_for_each_cpu(cpu, run)
 		server_ns = MAX(server_ns, klat_server_ns(cpu));

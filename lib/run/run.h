@@ -414,6 +414,12 @@ void klat_run_set_edges(struct klat_run *run);
 /* Place, measure and judge. */
 int klat_run_perform(struct klat_run *run);
 
+/* Whether the workers have a real-time policy. */
+static inline bool klat_is_real_time(const struct klat_run *run)
+{
+	return klat_policy_is_real_time(run->library->policy.policy);
+}
+
 /* place.c */
 /* Take run->cpus from the list of --cpus. For the word "one", klat_place() chooses the CPU. -EINVAL
  * after klat_usage(). */

@@ -20,12 +20,12 @@ static int measure(struct klat_run *run)
 
 	/* Since Linux 6.12, a real-time thread has no timer slack. The threads that it starts have
 	 * none either, under any policy. */
-	if (library->policy.policy == SCHED_OTHER && sched_getscheduler(0) != SCHED_OTHER &&
+	if (!klat_is_real_time(run) && sched_getscheduler(0) != SCHED_OTHER &&
 	    sched_setscheduler(0, SCHED_OTHER, &ordinary))
 		return klat_error(run, errno, "cannot leave the inherited scheduling policy: %m");
 	/* For all threads and processes of the run. A real-time policy ignores it. */
 	if (klat_read_count("/proc/self/timerslack_ns") != KLAT_TIMER_SLACK_NS &&
-	    prctl(PR_SET_TIMERSLACK, KLAT_TIMER_SLACK_NS) && library->policy.policy == SCHED_OTHER)
+	    prctl(PR_SET_TIMERSLACK, KLAT_TIMER_SLACK_NS) && !klat_is_real_time(run))
 		return klat_error(run, errno, "cannot set the timer slack: prctl() failed: %m");
 	err = klat_memory_lock();
 	library->memory_locked = !err;
@@ -102,7 +102,7 @@ static void stand_aside(const struct klat_run *run, const klat_cpu_set *allowed)
 		klat_cpu_remove(&free_cpus, cpu);
 	if (klat_cpu_weight(&free_cpus))
 		klat_cpus_allow(&free_cpus);
-	else if (run->library->policy.policy != SCHED_OTHER)
+	else if (klat_is_real_time(run))
 		klat_cpus_allow(allowed);
 }
 
@@ -170,11 +170,6 @@ static void describe_hang(struct klat_run *run)
 		klat_error(run, ETIMEDOUT, "no progress for %d s during set-up", run->patience);
 }
 
-static bool is_real_time(const struct klat_run *run)
-{
-	return run->library->policy.policy != SCHED_OTHER;
-}
-
 /* A worker's process ended before its body did: see on_child() in worker.c. */
 static void describe_end(struct klat_run *run)
 {
@@ -185,7 +180,7 @@ static void describe_end(struct klat_run *run)
 		if (worker->tid == library->ended_pid)
 			snprintf(who, sizeof(who), "the %s on CPU %d", worker->noun, worker->cpu);
 	if (library->ended_signal)
-		klat_killed(run, who, library->ended_signal, is_real_time(run));
+		klat_killed(run, who, library->ended_signal, klat_is_real_time(run));
 	else if (klat_has_result(run))
 		klat_error(run, EIO, "%s ended with an error and gave no reason", who);
 }
@@ -206,7 +201,7 @@ int klat_supervise(struct klat_run *run)
 	} else {
 		klat_halt_poll_settle(run);
 	}
-	if (is_real_time(run))
+	if (klat_is_real_time(run))
 		klat_lift_real_time();
 	klat_cpus_allowed(&allowed);
 	library->start_ns = klat_clock_ns(CLOCK_REALTIME);
@@ -243,7 +238,7 @@ int klat_supervise(struct klat_run *run)
 		klat_error(run, -result, "cannot wait for the measured process: %m");
 	else if (WIFSIGNALED(status))
 		return klat_killed(run, "the measured process", WTERMSIG(status),
-				   is_real_time(run));
+				   klat_is_real_time(run));
 	else if (library->ended_pid)
 		describe_end(run);
 	else if (WEXITSTATUS(status) && klat_has_result(run))

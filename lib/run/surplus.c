@@ -60,7 +60,7 @@ static void judge_counts(struct klat_run *run)
 				       "tracer or the freezer",
 				       (long long)stops, stops == 1 ? "" : "s");
 	/* A quota applies to ordinary threads. */
-	if (throttled > 0 && run->library->policy.policy == SCHED_OTHER)
+	if (throttled > 0 && !klat_is_real_time(run))
 		verdict_of(run, throttled)(run,
 					   "the CPU quota of the cgroup stopped its threads "
 					   "%lld time%s",
@@ -101,8 +101,8 @@ static void judge_preemptions(struct klat_run *run, const struct klat_worker *wo
 		      waited_ns = worker->account.waited_ns;
 	const bool brief = waited_ns > 0 && waited_ns * 20 < shortest_median_ns(run);
 
-	if (run->library->policy.policy != SCHED_OTHER && surplus > 0 && !brief &&
-	    !has_superior(run, worker) && !klat_emulated())
+	if (klat_is_real_time(run) && surplus > 0 && !brief && !has_superior(run, worker) &&
+	    !klat_emulated())
 		verdict_of(run, surplus)(run, "the %s was preempted", worker->noun);
 }
 
@@ -247,14 +247,14 @@ static void judge_waits(struct klat_run *run, const struct klat_worker *worker,
 {
 	const struct waits waits = waits_of(run, worker);
 	const int64_t observed = klat_observed(run);
-	const bool ordinary = run->library->policy.policy == SCHED_OTHER;
+	const bool ordinary = !klat_is_real_time(run);
 	const double all = longest->median_ns * observed,
 		     outside = worker->account.elapsed_ns - longest->sum_ns,
 		     allowed = 4e6 + 1e4 * observed + (ordinary ? all / 20 : 0);
 	double share = 0;
 	bool frequent = false;
 
-	if (worker->account.waited_ns < 0)
+	if (worker->account.waited_ns < 0 || (worker->competes && ordinary))
 		return;
 	/* A sleep or a preemption is followed by one wait. */
 	if (all && !worker->kernel_threads && !has_superior(run, worker) &&

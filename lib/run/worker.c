@@ -31,7 +31,7 @@ static void set_priority(struct klat_worker *worker)
 {
 	const struct klat_run *run = worker->run;
 
-	if (run->library->policy.policy != SCHED_OTHER)
+	if (klat_is_real_time(run))
 		worker->priority = worker->rank == KLAT_HIGH ? run->library->policy.priority
 							     : run->low_priority;
 }
@@ -188,6 +188,33 @@ static void require_calls(const struct klat_worker *worker)
 	}
 }
 
+static int policy_of(const struct klat_worker *worker);
+
+/* What a thread must request by itself. */
+static void set_scheduling(const struct klat_worker *worker)
+{
+	const int policy = policy_of(worker);
+	int err;
+
+	if (klat_policy_is_real_time(policy) ||
+	    (policy == SCHED_OTHER && !worker->nice && !worker->slice_ns))
+		return;
+	err = klat_scheduling_set(policy, worker->nice, worker->slice_ns);
+	if (!err)
+		return;
+	if (err == -EOPNOTSUPP)
+		klat_skip(worker->run,
+			  "the kernel ignores the time slice of the %s (Linux 6.12 and later have "
+			  "time slices)",
+			  worker->noun);
+	else
+		klat_error(worker->run, -err,
+			   "cannot give the %s the nice value %d: %m; run as root, or raise "
+			   "RLIMIT_NICE",
+			   worker->noun, worker->nice);
+	_exit(1);
+}
+
 static void *worker_main(void *argument)
 {
 	struct klat_worker *worker = argument;
@@ -199,6 +226,7 @@ static void *worker_main(void *argument)
 
 	worker->tid = gettid();
 	require_calls(worker);
+	set_scheduling(worker);
 	prefault_stack();
 	klat_arch_stamp_end(&worker->cpu_identity);
 	/* In an emulator the floor is no time, and many readers of the counter are slow. */
@@ -248,14 +276,15 @@ static bool is_first(const struct klat_worker *worker)
 
 static int policy_of(const struct klat_worker *worker)
 {
-	bool planted = is_first(worker) && klat_planted(worker->run, "policy");
+	const bool planted = is_first(worker) && klat_planted(worker->run, "policy");
+	const int policy = worker->run->library->policy.policy;
 
-	return planted ? SCHED_OTHER : worker->run->library->policy.policy;
+	return !planted ? policy : policy == SCHED_OTHER ? SCHED_BATCH : SCHED_OTHER;
 }
 
 static int priority_of(const struct klat_worker *worker)
 {
-	return policy_of(worker) == SCHED_OTHER ? 0 : worker->priority;
+	return klat_policy_is_real_time(policy_of(worker)) ? worker->priority : 0;
 }
 
 /* The fault "unpinned" allows every CPU. */

@@ -101,6 +101,8 @@ class Traits:
     unprivileged: tuple[int, ...] = (MEASURED,)
     # Measures under SCHED_OTHER, too.
     ordinary: bool = True
+    # SCHED_OTHER without --policy.
+    ordinary_by_default: bool = False
     # Options for the steadiest figures, in which an injected spin shows best.
     steady: tuple[str, ...] = ()
     steady_iterations: int = 20000
@@ -224,6 +226,16 @@ TRAITS: dict[str, Traits] = {
             "call": "were not those that the other side sent",
             "twice": "a signal too many",
             "late": "the receiver was woken before it slept",
+        },
+    ),
+    "wakeup": Traits(
+        ordinary_by_default=True,
+        steady=("--hogs", "0", "--cpus", "1,1"),
+        calls=frozenset({"futex", "pread64"}),
+        faults={
+            "awake": "the woken thread was woken before it slept",
+            "idle": "a hog ran for only",
+            "behind": "the rate was not kept",
         },
     ),
     "transport": Traits(

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.alone
 
 LIBRARY_FAULTS = {
     "unpinned": "not held to CPU",
-    "policy": "ran under other:0 instead of",
+    "policy": ":0 instead of",
     "fault": "page fault",
 }
 

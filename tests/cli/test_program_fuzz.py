@@ -65,7 +65,7 @@ class Line:
         wild = self.chance.random() < 0.25
         limits = re.search(r"\((-?\d+) to (\d+)(?:; default (-?\d+))?", rest)
         if name == "policy":
-            right = ["fifo", "rr", "other", "fifo:99", "rr:1", "fifo:60"]
+            right = ["fifo", "rr", "other", "batch", "fifo:99", "rr:1", "fifo:60"]
             return self.of(right, ["fifo:0", "other:3", "deadline", "rr:1x", *RUBBISH], wild)
         if "|" in argument:
             return self.of(argument.split("|"), ["nothing", *RUBBISH], wild)

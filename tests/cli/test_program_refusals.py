@@ -112,6 +112,13 @@ REFUSED = {
         --cpus one                           -> each role spins
         --soak 5 --record x --iterations 5   -> --soak needs --record, and excludes
     """,
+    "wakeup": """
+        --slice 99                           -> at least 100
+        --rate 9                             -> at least 10
+        --nice 5 --policy fifo               -> under an ordinary policy only
+        --slice 100 --policy rr:3            -> under an ordinary policy only
+        --hogs 65
+    """,
     "transport": f"""
         --peer process
         --wait spin --cpus 0,0

@@ -21,6 +21,7 @@ SLEEPING = {
     ("messages", "--mode", "threads"): 2,
     ("signal",): 2,
     ("transport", "--wait", "block"): 2,
+    ("wakeup",): 2,
 }
 
 

@@ -19,6 +19,7 @@ FAMILY = (
     "messages",
     "transport",
     "eventloop",
+    "wakeup",
 )
 METHODS = ("signal", "signal-below", "nanosleep")
 

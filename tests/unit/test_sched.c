@@ -24,6 +24,7 @@ TEST(policies_parse_with_and_without_priority)
 	assert_policy("fifo", SCHED_FIFO, 42);
 	assert_policy("rr", SCHED_RR, 42);
 	assert_policy("other", SCHED_OTHER, 0);
+	assert_policy("batch", SCHED_BATCH, 0);
 	assert_policy("fifo:1", SCHED_FIFO, 1);
 	assert_policy("rr:99", SCHED_RR, 99);
 }
@@ -34,7 +35,7 @@ TEST(what_is_no_policy_is_refused)
 		"",       "FIFO",     "fif",     "fifoo",    "fifo:",
 		"fifo:0", "fifo:100", "rr:-1",   "rr:1x",    "rr: 1",
 		"rr:+1",  "other:1",  "other:0", "deadline", ":5",
-		"rr:5:5", "rr:\n5",   "batch",   "rr:1 ",    "rr:99999999999999999999"
+		"rr:5:5", "rr:\n5",   "batch:1", "rr:1 ",    "rr:99999999999999999999"
 	};
 	struct klat_policy parsed;
 
@@ -45,7 +46,7 @@ TEST(what_is_no_policy_is_refused)
 
 TEST(names_and_policies_agree)
 {
-	static const char *const names[] = { "fifo", "rr", "other" };
+	static const char *const names[] = { "fifo", "rr", "other", "batch" };
 
 	for (size_t i = 0; i < KLAT_ARRAY_SIZE(names); i++) {
 		struct klat_policy parsed = { -1, 1, false };

@@ -52,7 +52,7 @@ _MEASURE: dict[str, dict[str, Any]] = {
     },
     "policy": {
         "metavar": "POLICY",
-        "help": "fifo, rr or other, with :PRIORITY, for every program",
+        "help": "fifo, rr, other or batch, the first two with :PRIORITY, for every program",
     },
     "iterations": {
         "type": number(1, 10**9),

@@ -184,7 +184,7 @@ _OF_ORDINARY_THREADS = ("nice", "autogroup_nice", "slice_ns", "cpu.weight", "cpu
 def _is_effective(name: str, row: Row) -> bool:
     if name == "lo_mtu":
         return row.benchmark == "transport"
-    is_ordinary = "=other:" in row.policy
+    is_ordinary = "=other:" in row.policy or "=batch:" in row.policy
     if name in ("rt_cgroup_depth", "cpu.rt_runtime_us"):
         return not is_ordinary
     return name not in _OF_ORDINARY_THREADS or is_ordinary

@@ -26,6 +26,7 @@ _OWN = {
     "switch": "peer=thread by=yield",
     "semaphore": "primitive=posix consumer-burn=50000 idle=50000 items=50 spin-before-sleep=0"
     " hog=none sleeps=each low-priority=19",
+    "wakeup": "hogs=1 hog-kind=user nice=0 slice=0 work=10 rate=0",
     "messages": "mode=threads threads=1 wake=eventfd-epoll timer=none alloc=none",
     "eventloop": "backend=epoll timers=no priorities=no batch=0 descriptor=socketpair fresh=no"
     " count-syscalls=no iterations=20 warmup=4",
