@@ -51,7 +51,8 @@ void klat_hogs_end(struct klat_hog *hogs, int count);
 /* For verify(): each hog ran, at its priority. Hogs that were not started do not count. */
 void klat_hogs_require(struct klat_run *run, const struct klat_hog *hogs, int count);
 /* For verify(): hogs that ran for `ns` in the observed part of this worker took the rest of its
- * CPU. So the CPU was not idle, and no other tasks ran there. */
+ * CPU. So the CPU was not idle, and no other tasks ran there. Not required of a real-time worker,
+ * which preempts other tasks as it preempts hogs. */
 void klat_hogs_require_rest(struct klat_run *run, const struct klat_worker *worker, int64_t ns);
 
 #endif

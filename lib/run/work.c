@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <sched.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -60,6 +61,8 @@ static void *hog_main(void *argument)
 	const struct sched_param param = { 0 };
 	struct klat_hog *hog = argument;
 
+	/* klat explain names the task that ran. */
+	prctl(PR_SET_NAME, "hog");
 	if ((hog->policy != SCHED_OTHER && sched_setscheduler(0, hog->policy, &param)) ||
 	    (hog->nice && setpriority(PRIO_PROCESS, gettid(), hog->nice))) {
 		hog->refused = errno;
