@@ -42,7 +42,7 @@ struct klat_hog {
 
 /* For setup(). Returns 0, or -errno after klat_error() or klat_skip(). */
 int klat_hog_start(struct klat_run *run, struct klat_hog *hog, int cpu);
-/* For a body, before its iterations: sleep until each hog has run. 0 or -ETIMEDOUT. */
+/* For a body, before its iterations: sleep until each hog has run. 0 or -errno. */
 int klat_hogs_await(struct klat_worker *worker, const struct klat_hog *hogs, int count);
 /* The CPU time of all of them until now, for the measured process. */
 int64_t klat_hogs_ns(const struct klat_hog *hogs, int count);

@@ -20,15 +20,22 @@
 #include <fcntl.h>
 #include <string.h>
 
-static bool is_asleep(int stat)
+/* Wait until a thread sleeps, by its file "stat" in /proc: 0 or -errno. */
+static int await_sleep(struct klat_worker *worker, int stat)
 {
-	char text[64];
-	const ssize_t size = pread(stat, text, sizeof(text) - 1, 0);
-	const char *name_end;
+	for (;;) {
+		char text[64];
+		const ssize_t size = pread(stat, text, sizeof(text) - 1, 0);
+		const char *name_end;
 
-	text[size > 0 ? size : 0] = 0;
-	name_end = strrchr(text, ')');
-	return name_end && name_end[1] == ' ' && name_end[2] == 'S';
+		if (size <= 0)
+			return size ? -errno : -ESRCH;
+		text[size] = 0;
+		name_end = strrchr(text, ')');
+		if (name_end && name_end[1] == ' ' && name_end[2] == 'S')
+			return 0;
+		klat_sleep(worker, 20000);
+	}
 }
 
 /* Sleep until a request is due, and spin for `spin` ticks before it, because timers are late. */
@@ -78,8 +85,7 @@ int waker(struct klat_worker *worker)
 		klat_sleep(worker, 5000000);
 	due = klat_ticks();
 	for (int64_t i = klat_first(run); !err && klat_next(worker, &i); i++) {
-		while (!is_asleep(stat) && !awake)
-			klat_sleep(worker, 20000);
+		err = awake ? 0 : await_sleep(worker, stat);
 		due += period;
 		if (period) {
 			const bool late = (int64_t)(klat_ticks() - due) > 0;
@@ -91,7 +97,7 @@ int waker(struct klat_worker *worker)
 		state->sent = klat_stamp_begin();
 		state->from = period ? due : state->sent;
 		klat_inject(run, i);
-		err = sync_post(&state->wakeup) ?: sync_wait(&state->done);
+		err = err ?: sync_post(&state->wakeup) ?: sync_wait(&state->done);
 	}
 	close(stat);
 	return err;

@@ -93,12 +93,19 @@ int klat_hog_start(struct klat_run *run, struct klat_hog *hog, int cpu)
 	return err ? klat_cannot_start(run, -err, "a hog") : 0;
 }
 
+/* -errno if its clock cannot be read. */
 static int64_t cpu_ns(const struct klat_hog *hog)
 {
+	struct timespec time;
 	clockid_t clock;
+	int err;
 
-	return hog->started && !pthread_getcpuclockid(hog->thread, &clock) ? klat_clock_ns(clock)
-									   : 0;
+	if (!hog->started)
+		return 0;
+	err = pthread_getcpuclockid(hog->thread, &clock);
+	if (err)
+		return -err;
+	return clock_gettime(clock, &time) ? -errno : klat_to_ns(time);
 }
 
 int64_t klat_hogs_ns(const struct klat_hog *hogs, int count)
@@ -106,7 +113,7 @@ int64_t klat_hogs_ns(const struct klat_hog *hogs, int count)
 	int64_t sum = 0;
 
 	for (int i = 0; i < count; i++)
-		sum += cpu_ns(&hogs[i]);
+		sum += MAX(cpu_ns(&hogs[i]), 0);
 	return sum;
 }
 
@@ -114,20 +121,26 @@ int klat_hogs_await(struct klat_worker *worker, const struct klat_hog *hogs, int
 {
 	const int64_t begin = klat_now_ns();
 
-	for (int i = 0; i < count; i++)
-		while (hogs[i].kind != KLAT_HOG_ASLEEP && !hogs[i].refused &&
-		       cpu_ns(&hogs[i]) < LEAST_NS) {
+	for (int i = 0; i < count; i++) {
+		int64_t ns = LEAST_NS;
+
+		if (hogs[i].kind != KLAT_HOG_ASLEEP)
+			ns = cpu_ns(&hogs[i]);
+		for (; ns < LEAST_NS && !hogs[i].refused; ns = cpu_ns(&hogs[i])) {
+			if (ns < 0)
+				return ns;
 			if (klat_now_ns() - begin > 10 * KLAT_NS_PER_S)
 				return -ETIMEDOUT;
 			klat_sleep(worker, LEAST_NS);
 		}
+	}
 	return 0;
 }
 
 void klat_hogs_end(struct klat_hog *hogs, int count)
 {
 	for (int i = 0; i < count; i++)
-		hogs[i].cpu_ns = cpu_ns(&hogs[i]);
+		hogs[i].cpu_ns = MAX(cpu_ns(&hogs[i]), 0);
 }
 
 void klat_hogs_require(struct klat_run *run, const struct klat_hog *hogs, int count)

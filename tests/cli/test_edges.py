@@ -65,6 +65,8 @@ EVERY_OTHER = [
     *[("timer", "--method", name, "--mode", "periodic") for name in TIMERS],
     *[("timer", "--wait", name) for name in ("read", "epoll")],
     *[("network", *where) for where in ((), ONE_CPU)],
+    *[("wakeup", "--hogs", "0", *where) for where in ((), ONE_CPU)],
+    ("wakeup", "--policy", "fifo"),
     ("syscall", "--batch", "100"),
     *[("syscall", "--call", name) for name in ("write-null", "futex-wake-none", "open-close")],
     ("syscall", "--caller", "process"),

@@ -86,7 +86,7 @@ def test_an_inherited_timer_slack_that_cannot_be_set_is_an_error():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("program", ["cv", "tlbflush", "timer", "network", "eventloop"])
+@pytest.mark.parametrize("program", ["cv", "tlbflush", "timer", "network", "eventloop", "wakeup"])
 def test_no_refused_call_becomes_data(program, tmp_path):
     faults = [
         f"{call}: {wrong}"
