@@ -103,4 +103,4 @@ def test_a_request_of_an_open_loop_counts_from_its_due_time(two_cpus):
 def test_a_rate_that_is_kept_takes_its_time(two_cpus):
     result = result_of("--rate", "1000")
     counts = result["evidence"]["counts"]
-    assert counts["late"] < 50 and counts["hog_us"] > 50000
+    assert counts["late"] < 100 and counts["hog_us"] > 50000
