@@ -63,6 +63,8 @@ struct klat_worker {
 	int64_t unsampled;         /* observed iterations that klat_observed() does not count */
 	int64_t unneeded_sleeps;   /* observed waits whose event was due before, so that the worker
 				      may sleep or not */
+	int64_t children_ns;       /* CPU time of processes that the body started on its CPU and
+				      waited for */
 	int64_t expected_switches; /* involuntary switches that the body causes by sched_yield() */
 	int64_t voluntary, involuntary, minor_faults, major_faults; /* observed */
 	int64_t migrations, wait_ns; /* -1 if the kernel does not report them */

@@ -87,9 +87,11 @@ static int64_t own_ns(const struct klat_run *run)
 	sum = klat_clock_ns(clock);
 	if (!sum)
 		return -1;
-	klat_for_each_worker(worker, run)
+	klat_for_each_worker(worker, run) {
 		if (worker->process && !clock_getcpuclockid(worker->tid, &clock))
 			sum += klat_clock_ns(clock);
+		sum += worker->children_ns;
+	}
 	return sum;
 }
 

@@ -202,7 +202,7 @@ static int64_t time_of_others(const struct klat_run *run)
  * idle state, so no wait exceeds the time of other tasks. They also contain the waits of the
  * workers of one CPU for each other:
  *
- * - `alone` is the worker's waits, less the time of the CPU's other workers;
+ * - `alone` is the worker's waits, less the time of the CPU's other workers, and of the children;
  * - `shared` is the time in which a worker of this CPU waited, and none of them ran.
  */
 struct waits {
@@ -219,7 +219,7 @@ static struct waits waits_of(const struct klat_run *run, const struct klat_worke
 	klat_for_each_worker(other, run)
 		if (other->cpu == worker->cpu) {
 			waits.workers++;
-			cpu_ns += other->account.cpu_ns;
+			cpu_ns += other->account.cpu_ns + other->children_ns;
 			waited_ns += other->account.waited_ns;
 		}
 	waits.alone = worker->account.waited_ns - (cpu_ns - worker->account.cpu_ns);

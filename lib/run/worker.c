@@ -98,10 +98,12 @@ static void be_at_work(const struct klat_worker *worker)
 
 void klat_observed_part_begins(struct klat_worker *worker)
 {
-	const struct rusage usage = klat_thread_usage();
+	struct rusage usage;
 
 	klat_account_read(worker, &worker->account.start_cpu_ns, &worker->account.start_waited_ns);
 	worker->account.start_ns = klat_now_ns();
+	/* Last: if the body forks, the first write to a page in the lines above is a page fault. */
+	usage = klat_thread_usage();
 	worker->start_voluntary = usage.ru_nvcsw;
 	worker->start_involuntary = usage.ru_nivcsw;
 	worker->start_minor = usage.ru_minflt;

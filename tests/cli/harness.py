@@ -177,6 +177,18 @@ TRAITS: dict[str, Traits] = {
         faults={"yield": "slept", "early": "before its deadline", "uncounted": "unaccounted"},
         tsan=("--method", "nanosleep"),
     ),
+    "spawn": Traits(
+        on_one_cpu=(MEASURED,),
+        steady_iterations=4000,
+        calls=frozenset(
+            {"clone", "wait4", "gettid", "set_robust_list", "exit_group", "clock_nanosleep"}
+        ),
+        faults={
+            "call": "had no new process",
+            "unreaped": "children were not waited for",
+            "status": "ended with another status",
+        },
+    ),
     "switch": Traits(
         on_one_cpu=(MEASURED,),
         calls=frozenset({"sched_yield", "futex", "clock_nanosleep"}),

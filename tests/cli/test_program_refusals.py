@@ -101,6 +101,12 @@ REFUSED = {
         --soak 5 --record x --stop-above     -> --stop-above needs --limit
         --soak 5 --record x --limit 0        -> --limit takes a whole number
     """,
+    "spawn": """
+        --resident -1                        -> from 0 to
+        --resident 1048577                   -> from 0 to
+        --resident 0 --huge yes              -> --huge yes needs --resident
+        --what system                        -> fork|vfork|clone|thread
+    """,
     "tlbflush": """
         --operation membarrier --pages 2
         --operation membarrier --initiators 2

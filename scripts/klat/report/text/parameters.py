@@ -23,6 +23,7 @@ _OWN = {
     "noise": "window=10000 threshold=1000 iterations=100 warmup=4",
     "inherit": "depth=1 protocol=inherit spin=200",
     "signal": "send=tgkill receive=sigwaitinfo peer=thread",
+    "spawn": "what=fork resident=1 huge=no",
     "switch": "peer=thread by=yield",
     "semaphore": "primitive=posix consumer-burn=50000 idle=50000 items=50 spin-before-sleep=0"
     " hog=none sleeps=each low-priority=19",
