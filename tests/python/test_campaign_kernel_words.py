@@ -91,11 +91,11 @@ def test_a_line_that_is_too_long_with_the_words_of_the_kernel_is_refused(root):
     [
         ("root=x ro", True, ""),
         ("BOOT_IMAGE=/l root=x ro initrd=/i", True, ""),
-        ("BOOT_IMAGE=/l a=1 b root=x ro", False, "has a=1 b on its command line"),
-        ("ro root=x ro", False, "has ro on its command line"),
+        ("BOOT_IMAGE=/l a=1 b root=x ro", False, "the command line has a=1 b,"),
+        ("ro root=x ro", False, "the command line has ro,"),
         ("root=x ro a=1", False, ""),  # another entry, or added in the menu
-        ("root=x ro a=1", True, "has a=1 on its command line"),
-        ("root=y ro", True, "has root=y on its command line, and lacks root=x"),
+        ("root=x ro a=1", True, "the command line has a=1,"),
+        ("root=y ro", True, "the command line has root=y and lacks root=x,"),
         ("ro root=x", True, "the same words in another order"),
         ("root=y ro", False, ""),
     ],
@@ -105,3 +105,18 @@ def test_a_default_that_runs_with_other_words_is_refused(line, is_booted, why):
     with pytest.raises(KlatError, match=f"A: .*{why}") if why else nullcontext():
         check_running(default, "6.1", line.split(), is_booted)
     check_running(default, "6.2", line.split(), False)
+
+
+@pytest.mark.parametrize(
+    "release, line, difference",
+    [
+        ("6.2", "ro", "the release is 6.2, not 6.1"),
+        ("6.1", "BOOT_IMAGE=/m ro", "it has BOOT_IMAGE=/m, but that of the entry is /l"),
+        ("6.1", "a=1 b ro ro", "the command line has a=1 b ro and lacks quiet"),
+        ("6.1", f"ro quiet {999 * 'x'}", f"the command line has {300 * 'x'}"),
+        ("6.1", "quiet ro", "the command line has the same words in another order"),
+    ],
+)
+def test_the_difference_to_the_running_kernel_is_named(release, line, difference):
+    entry = BootEntry("a", "A", "6.1", ("ro", "quiet", "$more"), image="/l")
+    assert entry.difference(release, line.split()) == difference

@@ -8,6 +8,7 @@ import re
 import shlex
 import subprocess
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from klat.base.errors import KlatError, printable
 # user's, also without a setting.
 OWN_WORD = "klat.campaign="
 _LARGEST = 1 << 21  # bytes of a file
+_SHOWN = 300  # characters of words; the file of a campaign takes no long reason
 _SECONDS = 120  # a busy disk can take long to sync
 
 
@@ -57,6 +59,22 @@ class BootEntry:
         )
         line = "".join(f"{word} " for word in without_loader_words(words))
         return re.fullmatch("".join(wanted), line) is not None
+
+    def difference(self, release: str, words: Sequence[str]) -> str:
+        """In what the running kernel differs from that of this entry, if it is not that of this entry."""
+        if self.release and self.is_release_read and self.release != release:
+            return f"the release is {release}, not {self.release}"
+        images = [word for word in words if word.startswith("BOOT_IMAGE=")]
+        if self.image and images and path_on_partition(images[0].partition("=")[2]) != self.image:
+            return f"it has {images[0]}, but that of the entry is {self.image}"
+        line, wanted = map(Counter, map(without_loader_words, (words, self.words)))
+        missing = [word for word in wanted - line if "$" not in word]
+        parts = [
+            f"{verb} {printable(' '.join(differing))[:_SHOWN]}"
+            for verb, differing in (("has", line - wanted), ("lacks", missing))
+            if differing
+        ]
+        return f"the command line {' and '.join(parts) or 'has the same words in another order'}"
 
 
 def path_on_partition(path: str) -> str:

@@ -139,11 +139,12 @@ class Engine:
             return (FELL_BACK if home else WRONG_KERNEL), reason
         if boot.panics and campaign.has_menu:
             return (DONE, "") if home else (WRONG_KERNEL, "the kernel must panic, but it booted")
-        if entry_copy(self._loader, boot.setting).booted.is_running(*booted):
+        wanted = entry_copy(self._loader, boot.setting).booted
+        if wanted.is_running(*booted):
             return MEASURING, ""
         if home:
             return FELL_BACK, "the machine came back on its default kernel"
-        reason = "but the release or the command line is not that of klat's entry"
+        reason = f"but not klat's entry: {wanted.difference(*booted)}"
         return WRONG_KERNEL, f"booted {booted[0]}, {reason}"
 
     def _default(self, campaign: Campaign) -> BootEntry:

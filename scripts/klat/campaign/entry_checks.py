@@ -162,15 +162,10 @@ def check_running(
     ends_alike = wanted and default.is_running(release, [*images, *line[-len(wanted) :]])
     if default.is_running(release, running) or not (is_booted or ends_alike):
         return
-    more = [word for word in line if word not in wanted] or line[: len(line) - len(wanted)]
-    missing = [word for word in wanted if word not in line]
-    differences = f"has {' '.join(more) or 'the same words in another order'} on its command line"
-    if missing:
-        differences += f", and lacks {' '.join(missing)}"
     raise KlatError(
-        f"{default.title}: the running kernel is that of this entry, but {differences}, so klat would take each boot"
-        " for a wrong kernel; if the entry has changed since the boot, reboot; if the firmware or the kernel adds words"
-        " that klat does not know, remove them there"
+        f"{default.title}: the running kernel is that of this entry, but {default.difference(release, running)}, so"
+        " klat would take each boot for a wrong kernel; if the entry has changed since the boot, reboot; if the firmware"
+        " or the kernel adds words that klat does not know, remove them there"
     )
 
 

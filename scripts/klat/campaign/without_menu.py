@@ -47,8 +47,12 @@ class WithoutMenu(BootLoader):
         running = self._running()
         if is_of_campaign(running):
             raise KlatError("a campaign started this boot; reboot into the default kernel")
-        if not self.default().is_running(os.uname().release, running):
-            raise KlatError("the running kernel is not the default of the plan; plan again")
+        default, release = self.default(), os.uname().release
+        if not default.is_running(release, running):
+            why = default.difference(release, running)
+            raise KlatError(
+                f"the running kernel is not the default of the plan ({why}); plan again"
+            )
 
     def started(self) -> str:
         labels = (word for word in self._running() if word.startswith(OWN_WORD))
