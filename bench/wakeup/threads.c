@@ -91,7 +91,8 @@ int waker(struct klat_worker *worker)
 			const bool late = (int64_t)(klat_ticks() - due) > 0;
 
 			state->late += late && klat_is_sample(run, i);
-			state->last_on_time = late ? state->last_on_time : i;
+			if (!late && i > 0)
+				state->last_on_time = i;
 			await(worker, due, spin);
 		}
 		state->sent = klat_stamp_begin();

@@ -242,7 +242,8 @@ TRAITS: dict[str, Traits] = {
     ),
     "wakeup": Traits(
         ordinary_by_default=True,
-        steady=("--hogs", "0", "--cpus", "1,1"),
+        # An ordinary thread preempts the waker or not, depending on how long the waker has run.
+        steady=("--hogs", "0", "--cpus", "1,1", "--policy", "batch"),
         calls=frozenset({"futex", "pread64"}),
         faults={
             "awake": "the woken thread was woken before it slept",

@@ -30,7 +30,8 @@ def policies(result: dict[str, Any]) -> dict[str, str]:
 @pytest.mark.parametrize("cpus", [(), ONE_CPU], ids=["two CPUs", "one CPU"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_hogs_have_the_rest_of_the_cpu(kind, cpus, two_cpus):
-    counts = result_of("--hog-kind", kind, "--hogs", "2", *cpus)["evidence"]["counts"]
+    done = works("wakeup", *FEW, "--hog-kind", kind, "--hogs", "2", *cpus, "--json")
+    counts = json_of(done)["evidence"]["counts"]
     assert 0 <= counts["hog_us"] < 1000 * (counts["hog_ms"] + 1)
     # On one CPU the waker and the woken thread may use all of so short a run.
     assert cpus or counts["hog_us"] > 0
@@ -101,6 +102,6 @@ def test_a_request_of_an_open_loop_counts_from_its_due_time(two_cpus):
 
 
 def test_a_rate_that_is_kept_takes_its_time(two_cpus):
-    result = result_of("--rate", "1000")
+    result = result_of("--rate", "200")
     counts = result["evidence"]["counts"]
-    assert counts["late"] < 100 and counts["hog_us"] > 50000
+    assert counts["late"] < 100 and counts["hog_us"] > 250000
