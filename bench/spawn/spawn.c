@@ -212,6 +212,13 @@ static __attribute__((noinline)) int spawn_all(struct klat_worker *worker, struc
 	}
 }
 
+/* The library, which reads the count of faults next, writes to the stack above and below. */
+__attribute__((no_sanitize("address", "thread"))) static void own_stack(char *frame)
+{
+	for (int at = -512; at <= 1024; at += 512)
+		__atomic_fetch_or(frame + at, 0, __ATOMIC_RELAXED);
+}
+
 static int64_t nanoseconds(struct timeval time)
 {
 	return time.tv_sec * 1000000000 + time.tv_usec * 1000;
@@ -245,9 +252,7 @@ static int parent(struct klat_worker *worker)
 		state->left++;
 	getrusage(RUSAGE_CHILDREN, &usage);
 	worker->children_ns = nanoseconds(usage.ru_utime) + nanoseconds(usage.ru_stime);
-	/* The library, which reads the count next, writes to the stack above and below. */
-	for (int at = -512; at <= 1024; at += 512)
-		__atomic_fetch_or((char *)__builtin_frame_address(0) + at, 0, __ATOMIC_RELAXED);
+	own_stack(__builtin_frame_address(0));
 	state->faults += klat_thread_usage().ru_minflt;
 	if (what == FORK || what == EXEC)
 		worker->expected_faults = state->faults;
@@ -272,6 +277,10 @@ static int setup(struct klat_run *run)
 
 	if (err)
 		return err;
+#ifdef __SANITIZE_THREAD__
+	if (options.what == VFORK || options.what == CLONE)
+		return klat_skip(run, "ThreadSanitizer does not support processes in one memory");
+#endif
 	/* An executed program keeps the descriptor, and no memory. */
 	state->descriptor = memfd_create("klat-spawn", 0);
 	if (state->descriptor < 0 || ftruncate(state->descriptor, sizeof(*state->child)))
