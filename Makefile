@@ -314,8 +314,12 @@ test-long: test-long-deps test-slow-build
 .PHONY: selfbench
 selfbench:
 	$(Q)CC='$(CC)' scripts/deps build eventloop run selfbench
-	$(Q)$(MAKE) all $(BUILD)/selfbench
+	$(Q)$(MAKE) all $(BUILD)/selfbench $(BUILD)/bare
 	$(Q)$(PYTHON) -B tests/selfbench/selfbench.py
+
+$(BUILD)/bare: tests/selfbench/bare.c $(BUILD)/flags
+	$(say) CC $@
+	$(Q)$(link) -o $@ $< -pthread
 
 $(BUILD)/selfbench: tests/selfbench/bracket.c $(LIBRARY) $(BUILD)/flags
 	@mkdir -p $(BUILD)/depend

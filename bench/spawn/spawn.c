@@ -279,7 +279,7 @@ static int setup(struct klat_run *run)
 		return err;
 #ifdef __SANITIZE_THREAD__
 	if (options.what == VFORK || options.what == CLONE)
-		return klat_skip(run, "ThreadSanitizer does not support processes in one memory");
+		return klat_skip(run, "this build does not support two processes in one memory");
 #endif
 	/* An executed program keeps the descriptor, and no memory. */
 	state->descriptor = memfd_create("klat-spawn", 0);
