@@ -17,7 +17,9 @@
 #include <unistd.h>
 
 /* The programs with .soaks. */
-#define SOAKING "timer, pipes, cv, network, tlbflush, fault, inherit, messages, noise, signal and transport"
+#define SOAKING                                                                                    \
+	"timer, pipes, cv, network, tlbflush, fault, inherit, messages, noise, signal and "        \
+	"transport"
 
 enum {
 	POLL_NS = 100000000,
