@@ -60,6 +60,7 @@ static int highest(struct klat_worker *worker)
 	uint64_t spins, called, acquired;
 
 	for (int64_t i = klat_first(run); klat_next(worker, &i); i++) {
+		sync_post(&state->turns[LOWEST]);
 		sync_wait(&state->turns[HIGHEST]);
 		spins = get(&state->spins);
 		state->unopposed += !get(&state->spinning);

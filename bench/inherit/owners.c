@@ -18,7 +18,8 @@ int link_in_chain(struct klat_worker *worker)
 	return 0;
 }
 
-/* This thread runs only while all others sleep, or while it has inherited the highest priority. */
+/* This thread runs only while all others sleep, or while it has inherited the highest priority. It
+ * waits for the highest, which can sleep before its iteration to copy a trace for klat explain. */
 int lowest(struct klat_worker *worker)
 {
 	const struct klat_run *run = worker->run;
@@ -27,6 +28,7 @@ int lowest(struct klat_worker *worker)
 	pthread_mutex_t *mutex = &state->mutexes[klat_planted(run, "free") ? MAX_DEPTH : 0];
 
 	for (int64_t i = klat_first(run); klat_next(worker, &i); i++) {
+		sync_wait(&state->turns[LOWEST]);
 		pthread_mutex_lock(mutex);
 		for (int64_t k = 0; k < options.depth - 1; k++)
 			sync_post(&state->turns[LINK + k]);
