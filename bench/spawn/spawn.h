@@ -44,4 +44,25 @@ struct resident {
 };
 int resident_make(struct klat_worker *parent, int64_t mib, bool huge, struct resident *resident);
 
+extern struct options {
+	int64_t resident;
+	int what, huge;
+} options;
+
+struct state {
+	struct child *child; /* mapped by all processes */
+	int descriptor;
+	struct resident resident;
+	int64_t children;                         /* reaped, warm-up included */
+	int64_t strangers, misended, misnumbered; /* of another process, status, iteration */
+	int64_t misplaced; /* children that share memory and should not, or the reverse */
+	int64_t left;      /* children that were not reaped */
+	int64_t started;   /* processes and threads by the kernel's count; -1: unknown */
+	int64_t faults;    /* of the parent, observed */
+	int32_t last;      /* the child before */
+};
+
+/* parent.c */
+int parent(struct klat_worker *worker);
+
 #endif
