@@ -202,7 +202,7 @@ int call_map_random(struct klat_run *run, struct call *call)
 	struct random_parameters parameters = { 0 };
 	void *state = MAP_FAILED;
 
-	if (!call->requests[0].function(0, 0, 0, (long)&parameters, -1))
+	if (!call->function(0, 0, 0, (long)&parameters, -1))
 		state = mmap(NULL, parameters.size, parameters.protection, parameters.flags, -1, 0);
 	if (state == MAP_FAILED)
 		return klat_error(run, errno, "cannot map a state for the vDSO's getrandom(): %m");
@@ -302,7 +302,7 @@ int call_describe(struct klat_worker *worker, struct objects *objects, struct ca
 		describe_ready(objects);
 	fill_requests(worker, objects, call->requests);
 	call->count = 1 + (call->requests[1].number != 0);
-	call->requests[0].function = function;
+	call->function = function;
 	/* Of more than four arguments, or with a fifth that has to be 0. */
 	if (number == SEND_RECV || number == MMAP_MUNMAP || number == SELECT ||
 	    number == EPOLL_WAIT)

@@ -49,13 +49,14 @@ int64_t control(struct klat_run *run, const struct call *call, int number, int64
 	if (call->way == BY_FUNCTION && options.call == VDSO_GETRANDOM) {
 		if (call_map_random(run, &here))
 			_exit(1);
-		request(&here.requests[0], BY_FUNCTION);
+		request(&here.requests[0], BY_FUNCTION, here.function);
 	}
 	if (install_filter(number, second))
 		_exit(1);
 	for (int i = 0; i < CONTROL_CALLS; i++)
 		for (int r = 0; r < here.count; r++)
-			count += request(&here.requests[r], here.way) == -CONTROL_ERROR;
+			count += request(&here.requests[r], here.way, here.function) ==
+				 -CONTROL_ERROR;
 	*refused = count;
 	_exit(0);
 }

@@ -100,15 +100,16 @@ static inline __attribute__((always_inline)) int64_t loop(const struct call *cal
 							  enum way way)
 {
 	const struct request first = call->requests[0], second = call->requests[1];
+	const vdso_function function = call->function;
 	int64_t wrong = 0;
 
 	if (call->count == 1)
 		for (int64_t i = 0; i < count; i++)
-			wrong += request(&first, way) != first.expected;
+			wrong += request(&first, way, function) != first.expected;
 	else
 		for (int64_t i = 0; i < count; i++) {
-			wrong += request(&first, way) != first.expected;
-			wrong += request(&second, way) != second.expected;
+			wrong += request(&first, way, function) != first.expected;
+			wrong += request(&second, way, function) != second.expected;
 		}
 	return wrong;
 }
@@ -130,6 +131,7 @@ static inline __attribute__((always_inline)) void call_singly(struct klat_worker
 	const struct klat_run *run = worker->run;
 	struct state *state = worker->state;
 	const struct call *call = &state->call;
+	const vdso_function function = call->function;
 	uint64_t *samples = klat_series(run, CALL, 0);
 	bool pair = call->count == 2;
 
@@ -138,9 +140,9 @@ static inline __attribute__((always_inline)) void call_singly(struct klat_worker
 		long first, second = 0;
 
 		klat_inject(run, i);
-		first = request(&call->requests[0], way);
+		first = request(&call->requests[0], way, function);
 		if (pair)
-			second = request(&call->requests[1], way);
+			second = request(&call->requests[1], way, function);
 		samples[i] = klat_stamp_end(worker) - begin;
 		state->wrong += first != call->requests[0].expected;
 		state->wrong += pair && second != call->requests[1].expected;

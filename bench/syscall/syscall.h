@@ -16,7 +16,6 @@ enum way { BY_FOUR, BY_SIX, BY_FUNCTION, CACHED };
 struct request {
 	long number, arguments[6];
 	long expected;
-	vdso_function function; /* BY_FUNCTION: in place of the system call */
 };
 
 /* What an iteration calls: one request, or a pair. */
@@ -24,9 +23,11 @@ struct call {
 	struct request requests[2];
 	int count;
 	enum way way;
+	vdso_function function; /* BY_FUNCTION: in place of the system call */
 };
 
-static inline __attribute__((always_inline)) long request(const struct request *of, enum way way)
+static inline __attribute__((always_inline)) long request(const struct request *of, enum way way,
+							  vdso_function function)
 {
 	const long *arguments = of->arguments;
 
@@ -37,8 +38,8 @@ static inline __attribute__((always_inline)) long request(const struct request *
 	case BY_SIX:
 		return klat_arch_syscall_of_six(of->number, arguments);
 	case BY_FUNCTION:
-		return of->function(arguments[0], arguments[1], arguments[2], arguments[3],
-				    arguments[4]);
+		return function(arguments[0], arguments[1], arguments[2], arguments[3],
+				arguments[4]);
 	case CACHED:
 		break;
 	}
