@@ -34,7 +34,6 @@ static const struct klat_option option_table[] = {
 
 static const struct klat_metric metrics[] = {
 	[START] = { "start", "call until the child's first stamp", .path_length = true,
-		    KLAT_WINDOWS("spawn_children", "child_main begin_program"),
 		    .taken_by = "parent",
 		    .untraceable = "the child takes its end stamp; explain reaped" },
 	[REAPED] = { "reaped", "call until the child has ended and is waited for",

@@ -179,7 +179,7 @@ TRAITS: dict[str, Traits] = {
     ),
     "spawn": Traits(
         on_one_cpu=(MEASURED,),
-        steady_iterations=4000,
+        steady=("--what", "vfork"),
         calls=frozenset(
             {"clone", "wait4", "gettid", "set_robust_list", "exit_group", "clock_nanosleep"}
         ),
