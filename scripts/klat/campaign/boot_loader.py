@@ -67,7 +67,8 @@ class BootEntry:
         images = [word for word in words if word.startswith("BOOT_IMAGE=")]
         if self.image and images and path_on_partition(images[0].partition("=")[2]) != self.image:
             return f"it has {images[0]}, but that of the entry is {self.image}"
-        line, wanted = map(Counter, map(without_loader_words, (words, self.words)))
+        line = Counter(without_loader_words(words))
+        wanted = Counter(without_loader_words(self.words))
         missing = [word for word in wanted - line if "$" not in word]
         parts = [
             f"{verb} {printable(' '.join(differing))[:_SHOWN]}"

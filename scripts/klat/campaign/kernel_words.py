@@ -20,8 +20,8 @@ _VALUE = re.compile(r"\"([^\"]*)\"|'([^']*)'")
 
 def words_of_loader(root: Path = Path("/")) -> tuple[str, ...]:
     """The words of the running kernel's command line without those that the kernel added."""
-    words = (root / "proc/cmdline").read_text().split()
-    words = _without_bootconfig(words, kernel_files.text(root / "proc/bootconfig"))
+    line = (root / "proc/cmdline").read_text().split()
+    words = _without_bootconfig(line, kernel_files.text(root / "proc/bootconfig"))
     options = _options(_running_config(root) or _installed_config(os.uname().release, root))
     added = options.get("CMDLINE", "").split()
     count = len(added)
