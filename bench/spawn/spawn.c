@@ -145,8 +145,8 @@ const struct klat_benchmark klat_benchmark = {
 		"real-time policy is less steady: the child can preempt the parent.",
 	.examples = "spawn\tfork()\n"
 		    "spawn --what thread\tpthread_create() and pthread_join()\n"
-		    "spawn --resident 256\ta fork of a program with 256 MB\n"
-		    "spawn --resident 256 --huge yes\tthe same in huge pages\n"
+		    "spawn --resident 64\ta fork of a program with 64 MB\n"
+		    "spawn --resident 64 --huge yes\tthe same in huge pages\n"
 		    "spawn --what posix_spawn\ta program, without copying memory",
 	KLAT_OPTIONS(option_table),
 	KLAT_METRICS(metrics),
