@@ -48,6 +48,10 @@ static int configure(struct klat_run *run)
 		options.kind = HUGE;
 	if (options.kind == USERFAULTFD && options.threads > 1)
 		return klat_usage(run, "--kind userfaultfd takes no --threads");
+	/* Nobody would supply these pages. */
+	if (options.kind == USERFAULTFD &&
+	    (klat_planted(run, "extra") || klat_planted(run, "present")))
+		return klat_usage(run, "--kind userfaultfd takes no --plant extra or present");
 	run->most_workers = options.threads + (options.kind == USERFAULTFD);
 	run->cpu_count = run->most_workers + options.mapper;
 	run->distinct_cpus = options.threads > 1 || options.mapper;

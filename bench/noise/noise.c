@@ -23,7 +23,7 @@ enum { MOST_CPUS = 1024, LENGTHS = 4 };
 
 static struct options {
 	int64_t window_us, threshold_ns;
-} options = { .window_us = 10000, .threshold_ns = 1000 };
+} options = { .window_us = 20000, .threshold_ns = 1000 };
 
 /* Sums over the windows with a sample, in ticks. Gaps are those from the threshold on. */
 struct spinner {
@@ -65,12 +65,12 @@ static int configure(struct klat_run *run)
 }
 
 /* Spin for a window. Returns the longest gap, which ended at `*ended`. */
-static uint64_t watch(struct klat_worker *worker, int64_t i, struct spinner *sums, uint64_t *ended)
+static uint64_t watch(struct klat_worker *worker, int64_t i, bool blind, struct spinner *sums,
+		      uint64_t *ended)
 {
 	const uint64_t window = klat_ns_to_ticks(worker->run, 1000 * options.window_us),
 		       threshold = klat_ns_to_ticks(worker->run, options.threshold_ns),
 		       us = klat_ns_to_ticks(worker->run, 1000);
-	const bool blind = klat_planted(worker->run, "blind");
 	uint64_t begin = klat_stamp_end(worker), last = begin, longest = 0, steps = 0;
 	struct spinner here = { 0 }; /* a reader of the sums sees whole windows */
 	int64_t readings = 0;
@@ -104,7 +104,7 @@ static uint64_t watch(struct klat_worker *worker, int64_t i, struct spinner *sum
 static int spin(struct klat_worker *worker)
 {
 	const struct klat_run *run = worker->run;
-	const bool sleeps = klat_planted(run, "sleep");
+	const bool sleeps = klat_planted(run, "sleep"), blind = klat_planted(run, "blind");
 	struct state *state = worker->state;
 	struct spinner *total = &state->spinners[worker->index], untimed = { 0 };
 	uint64_t *gap = klat_series(run, GAP, worker->index),
@@ -115,7 +115,7 @@ static int spin(struct klat_worker *worker)
 		const int64_t before = sums->gaps;
 		uint64_t ended = 0;
 
-		gap[i] = watch(worker, i, sums, &ended);
+		gap[i] = watch(worker, i, blind, sums, &ended);
 		if (lost)
 			lost[i] = sums->gaps - before;
 		total->elapsed += worker->ended - last;
@@ -187,7 +187,7 @@ const struct klat_benchmark klat_benchmark = {
 	KLAT_METRICS(metrics),
 	KLAT_STATE(struct state),
 	.soaks = true,
-	.iterations = 100,
+	.iterations = 50,
 	.warmup = 4,
 	.counts_size = sizeof(struct state),
 	.needs_frequency = true,

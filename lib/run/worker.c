@@ -367,6 +367,8 @@ static void on_child(int signal, siginfo_t *info, void *context)
 		watching->stops += info->si_code != CLD_CONTINUED;
 		return;
 	}
+	/* The process that adopts it may reap it late, and it counts for the limits of its user. */
+	waitpid(info->si_pid, NULL, WNOHANG);
 	watching->ended_pid = info->si_pid;
 	watching->ended_signal = info->si_code == CLD_EXITED ? 0 : info->si_status;
 	_exit(1);

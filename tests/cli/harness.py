@@ -213,7 +213,7 @@ TRAITS: dict[str, Traits] = {
         faults={"poll": "the thread was woken before it slept"},
     ),
     "noise": Traits(
-        iterations=100,
+        iterations=50,
         short=("--window", "500"),
         on_one_cpu=(MEASURED,),
         steady=("--window", "500"),

@@ -20,7 +20,7 @@ def noise_against_oslat() -> Figure:
         raise Unavailable("oslat needs a CPU for its main thread")
 
     def klat() -> float:
-        words = ["--policy", "other", "--cpus", str(CPU), "--iterations", str(100 * SECONDS)]
+        words = ["--policy", "other", "--cpus", str(CPU), "--iterations", str(50 * SECONDS)]
         result = json.loads(output_of(*program("noise", *words, "--json")))
         gap = next(metric for metric in result["metrics"] if metric["name"] == "gap")
         longest["klat"].append(gap["max_ns"] / 1e3)

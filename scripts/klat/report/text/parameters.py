@@ -20,7 +20,7 @@ _OWN = {
     "network": "low-priority=19 remote=no",
     "syscall": "call=getppid batch=1 bytes=30 descriptors=10 caller=thread",
     "fault": "kind=anonymous page-order=sequential threads=1 mapper=no",
-    "noise": "window=10000 threshold=1000 iterations=100 warmup=4",
+    "noise": "window=20000 threshold=1000 iterations=50 warmup=4",
     "inherit": "depth=1 protocol=inherit spin=200",
     "signal": "send=tgkill receive=sigwaitinfo peer=thread",
     "spawn": "what=fork resident=1 huge=no",
