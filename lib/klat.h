@@ -265,7 +265,8 @@ int klat_spin_until(struct klat_worker *worker, const uint32_t *word, uint32_t v
 
 /*
  * A meeting point of `parties` workers: wait as in klat_spin_until() until all have called this for
- * the meeting with this number. Meetings count from 0. `arrivals` is theirs alone, and begins at 0.
+ * the meeting with this number. Meetings count from 0. Only they write `arrivals`, which begins at
+ * 0.
  */
 int klat_meet(struct klat_worker *worker, uint32_t *arrivals, int parties, uint32_t number);
 

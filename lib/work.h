@@ -37,7 +37,7 @@ struct klat_hog {
 	pthread_t thread;
 	bool started;
 	int refused;    /* errno: it did not get its priority, or memory */
-	int64_t cpu_ns; /* the CPU time that it got until klat_hogs_end() */
+	int64_t cpu_ns; /* the CPU time that it got until klat_hogs_read() */
 } KLAT_ALIGNED;
 
 /* For setup(). Returns 0, or -errno after klat_error() or klat_skip(). */
@@ -46,13 +46,14 @@ int klat_hog_start(struct klat_run *run, struct klat_hog *hog, int cpu);
 int klat_hogs_await(struct klat_worker *worker, const struct klat_hog *hogs, int count);
 /* The CPU time of all of them until now, for the measured process. */
 int64_t klat_hogs_ns(const struct klat_hog *hogs, int count);
-/* For teardown(). */
-void klat_hogs_end(struct klat_hog *hogs, int count);
+/* For teardown(): store the CPU time of each. */
+void klat_hogs_read(struct klat_hog *hogs, int count);
 /* For verify(): each hog ran, at its priority. Hogs that were not started do not count. */
 void klat_hogs_require(struct klat_run *run, const struct klat_hog *hogs, int count);
-/* For verify(): hogs that ran for `ns` in the observed part of this worker took the rest of its
- * CPU. So the CPU was not idle, and no other tasks ran there. Not required of a real-time worker,
- * which preempts other tasks as it preempts hogs. */
-void klat_hogs_require_rest(struct klat_run *run, const struct klat_worker *worker, int64_t ns);
+/* For verify(): hogs that ran for `ns` in the observed part of this worker had what the workers of
+ * its CPU left. So the CPU was not idle, and no other tasks ran there. Not required of a real-time
+ * worker, which preempts other tasks as it preempts hogs. */
+void klat_hogs_require_remainder(struct klat_run *run, const struct klat_worker *worker,
+				 int64_t ns);
 
 #endif

@@ -6,8 +6,8 @@
  * Not timed: what makes the pages fault again, after each 124 faults (4 with huge pages).
  *
  * Traps:
- * - A read fault of a file maps the pages around it as well, 16 by default (MADV_RANDOM does not
- *   change that). So each fault has a window of 16 pages, which is part of the event.
+ * - A read fault of a file maps the pages around it as well, 64 KiB by default (MADV_RANDOM does
+ * not change that). So each fault has a window of 64 KiB, which is part of the event.
  * - A kernel can map a huge page in one fault where the program expects many faults. So only --kind
  *   huge allows huge pages, and there the last page of each must not fault.
  * - Locked memory does not fault. So a thread maps its memory after the library has locked the
@@ -146,8 +146,9 @@ const struct klat_benchmark klat_benchmark = {
 		"the page, and wakes the first one: on two CPUs, or on one with --cpus one.\n\n"
 		"With --threads N, N threads fault at the same time in one address space. --mapper "
 		"adds a thread that maps and unmaps memory. Before Linux 6.4 each of its calls "
-		"blocks every fault (mmap_lock); since then a fault takes the lock of one mapping "
-		"only (per-VMA locks).\n\n"
+		"blocks every fault (mmap_lock). Since then a fault of anonymous memory takes the "
+		"lock of its mapping only (per-VMA locks), and later kernels do so for other "
+		"kinds.\n\n"
 		"Evidence: the kernel counted exactly one page fault for each touch, none of them "
 		"major. The last page of a huge page did not fault. With userfaultfd both "
 		"threads slept for each fault, and some kernels count it as major. With several "

@@ -43,8 +43,8 @@ void area_touch(const struct area *area, char *page);
 struct mapper {
 	pthread_t thread;
 	bool started, end;
-	uint32_t begun, runs; /* the mapper may begin; it has begun */
-	int64_t *mapped;      /* counts how many times */
+	uint32_t may_begin, is_running;
+	int64_t *mapped; /* counts how many times */
 };
 
 /* For setup() and teardown(). */

@@ -25,7 +25,7 @@ static void *map_memory(void *argument)
 		return NULL;
 	place += BYTES;
 	while (!__atomic_load_n(&mapper->end, __ATOMIC_ACQUIRE)) {
-		if (!__atomic_load_n(&mapper->begun, __ATOMIC_ACQUIRE)) {
+		if (!__atomic_load_n(&mapper->may_begin, __ATOMIC_ACQUIRE)) {
 			sched_yield();
 			continue;
 		}
@@ -34,15 +34,15 @@ static void *map_memory(void *argument)
 		    munmap(place, BYTES))
 			return NULL;
 		__atomic_store_n(mapper->mapped, *mapper->mapped + 1, __ATOMIC_RELAXED);
-		__atomic_store_n(&mapper->runs, 1, __ATOMIC_RELEASE);
+		__atomic_store_n(&mapper->is_running, 1, __ATOMIC_RELEASE);
 	}
 	return NULL;
 }
 
 int mapper_await(struct klat_worker *worker, struct mapper *mapper)
 {
-	__atomic_store_n(&mapper->begun, 1, __ATOMIC_RELEASE);
-	return mapper->started ? klat_spin_until(worker, &mapper->runs, 1) : 0;
+	__atomic_store_n(&mapper->may_begin, 1, __ATOMIC_RELEASE);
+	return mapper->started ? klat_spin_until(worker, &mapper->is_running, 1) : 0;
 }
 
 int mapper_start(struct klat_run *run, struct mapper *mapper, int place)

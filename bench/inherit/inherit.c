@@ -119,7 +119,9 @@ static int setup(struct klat_run *run)
 	int err = 0;
 
 	if (!run->workers[HIGHEST].priority)
-		return klat_skip(run, "needs real-time priorities: SCHED_OTHER has none to invert");
+		return klat_skip(
+			run,
+			"needs a real-time policy: an ordinary one has no priorities to invert");
 	run->workers[LOWEST].priority = LOWEST_PRIORITY;
 	for (int k = 1; k < options.depth; k++)
 		klat_worker_add(run, KLAT_WORKER("link", .body = link_in_chain,
@@ -153,7 +155,7 @@ static void verify(struct klat_run *run)
 		       .reason = options.none
 					 ? "in {got} of {wanted} iterations the spinner did not run"
 					 : "in {got} of {wanted} iterations the spinner ran before "
-					   "the owner" },
+					   "the highest thread had the lock" },
 		     { NULL, waits, KLAT_MOSTLY, 2 * observed,
 		       .reason = "a thread of the chain slept {got} times, not {wanted}" },
 		     { "preemptions", run->workers[SPINNER].involuntary, KLAT_MOSTLY, observed,

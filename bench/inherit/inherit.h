@@ -19,9 +19,10 @@ struct state {
 	pthread_mutex_t mutexes[MAX_DEPTH + 1]; /* the last is for a planted fault */
 	uint64_t released, spin;                /* the stamp; --spin in ticks */
 	uint64_t spinning, acquired, spins;
-	/* Iterations with another order; with no runnable spinner; in which it ran, or without
-	 * inheritance did not run, before ACQUIRED. */
-	int64_t disordered, unopposed, unexpected;
+	int64_t disordered; /* iterations in which the lock was free */
+	int64_t unopposed;  /* in which the spinner was not runnable */
+	int64_t unexpected; /* in which it ran before `acquired`; without inheritance: did not run
+			     */
 };
 
 /* Bodies of the owners. */

@@ -82,7 +82,7 @@ static int configure(struct klat_run *run)
 		return klat_usage(run, "--threads needs --mode star");
 	if (is_alone() && options.wake != EVENTFD_EPOLL)
 		return klat_usage(run, "--wake needs --mode threads or star");
-	/* Two rings belong together. */
+	/* A post needs the ring of the thread that posts. */
 	if (options.threads > 1 && sync_is_uring(owner_kind(options.wake)))
 		return klat_usage(run, "--wake uring-... takes no --threads");
 	/* Several threads do not stay within one lap of each other. */

@@ -153,16 +153,16 @@ static void verify(struct klat_run *run)
 	if (ticks >= 0)
 		klat_count_mean(run, "timer_interrupts_per_second", 1000 * run->counter_khz * ticks,
 				sum.elapsed);
-	klat_require(run, { "gaps", .got = sum.gap_count }, { "from_1_us", .got = sum.lengths[0] },
-		     { "from_10_us", .got = sum.lengths[1] },
-		     { "from_100_us", .got = sum.lengths[2] },
-		     { "from_1_ms", .got = sum.lengths[3] }, { "step_ticks", .got = step },
-		     /* A reading of a soak can be in the middle of an addition. */
-		     { NULL, llabs(sum.windows - sum.steps - sum.gaps), KLAT_AT_MOST,
-		       run->soak ? run->cpu_count * window : 0,
-		       .reason = "steps and gaps add up to {got} ticks less than the windows" },
-		     { NULL, 2 * sum.gap_count, KLAT_AT_MOST, sum.readings,
-		       .reason = "most steps of the loop are as long as --threshold" });
+	klat_require(
+		run, { "gaps", .got = sum.gap_count }, { "from_1_us", .got = sum.lengths[0] },
+		{ "from_10_us", .got = sum.lengths[1] }, { "from_100_us", .got = sum.lengths[2] },
+		{ "from_1_ms", .got = sum.lengths[3] }, { "step_ticks", .got = step },
+		/* A reading of a soak can be in the middle of an addition. */
+		{ NULL, llabs(sum.windows - sum.steps - sum.gaps), KLAT_AT_MOST,
+		  run->soak ? run->cpu_count * window : 0,
+		  .reason = "the sum of steps and gaps differs from the windows by {got} ticks" },
+		{ NULL, 2 * sum.gap_count, KLAT_AT_MOST, sum.readings,
+		  .reason = "most steps of the loop are as long as --threshold" });
 }
 
 const struct klat_benchmark klat_benchmark = {
@@ -172,14 +172,15 @@ const struct klat_benchmark klat_benchmark = {
 		"A thread on each CPU of --cpus spins and reads its counter. Whatever the kernel, "
 		"the hypervisor or the firmware does on that CPU is a gap between two readings. "
 		"Each sample is of a window of --window: gap is its longest gap, and lost is the "
-		"time of all its gaps from --threshold on. Between windows the thread rests, "
-		"because Linux stops a real-time thread that never sleeps.\n\n"
+		"time of all its gaps from --threshold on. Between some windows a real-time thread "
+		"rests, because Linux stops one that never sleeps.\n\n"
 		"Other tasks, interrupts and stolen time are what is measured, so they do not "
-		"disturb the run. The evidence counts them: the gaps from 1 us, 10 us, 100 us and "
-		"1 ms on, lost_per_million, the timer's interrupts in a second (few on a CPU of "
-		"nohz_full), and each other row of /proc/interrupts and /proc/softirqs that grew "
-		"on these CPUs. It also demands that steps and gaps add up to the windows. klat "
-		"explain noise names the causes of the longest gaps.",
+		"disturb the run. The evidence counts them: gaps from --threshold on, and those "
+		"from 1 us, 10 us, 100 us and 1 ms on; lost_per_million; the timer's interrupts in "
+		"a second (few on a CPU of nohz_full); and each other row of /proc/interrupts and "
+		"/proc/softirqs that grew on these CPUs. Steps and gaps must add up to the "
+		"windows. "
+		"klat explain noise names the causes of the longest gaps.",
 	.examples = "noise\tone CPU\n"
 		    "noise --cpus 0,1\ta thread on each of these CPUs\n"
 		    "noise --policy other\tan ordinary thread, which others preempt",

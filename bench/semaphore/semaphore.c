@@ -139,7 +139,7 @@ static void teardown(struct klat_run *run)
 {
 	struct state *state = run->state;
 
-	klat_hogs_end(state->hogs, 2);
+	klat_hogs_read(state->hogs, 2);
 }
 
 static void count_figures(struct klat_run *run)

@@ -35,7 +35,7 @@ struct side {
 int sides_prepare(struct side sides[2]);
 /* For a worker, before its loop: 0 or -errno. */
 int side_aim(struct side *side, pid_t pid, pid_t tid);
-/* The function of a way of sending, and the si_code of its signals. */
+/* The function that sends by this call. */
 send_fn send_by(int way);
 /* Whether the last signal is not the one that the other side sent with this value. */
 bool side_has_mismatch(const struct side *side, int value);

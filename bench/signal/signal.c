@@ -86,7 +86,7 @@ static int receiver(struct klat_worker *worker)
 			err = -errno;
 		state->mismatched[RECEIVER] += side_has_mismatch(side, (int)i);
 	}
-	/* After a signal too many, this side is ahead by one, and another signal is to come. */
+	/* After a signal too many, this side is ahead by one, and one more signal arrives. */
 	while (!err && !__atomic_load_n(&state->ended, __ATOMIC_ACQUIRE))
 		klat_sleep(worker, 100000);
 	state->extra[RECEIVER] = side_has_pending(side);

@@ -28,7 +28,7 @@ static const struct klat_option option_table[] = {
 	  "program; exec: fork() and execve()",
 	  KLAT_CHOICE(what, "fork", "vfork", "clone", "thread", "posix_spawn", "exec") },
 	{ "resident", "memory that the parent has written to", KLAT_INTEGER(resident, 0, 1 << 20),
-	  .argument = "MB" },
+	  .argument = "MIB" },
 	{ "huge", "that memory has huge pages", KLAT_CHOICE(huge, "no", "yes") },
 };
 
@@ -141,11 +141,12 @@ const struct klat_benchmark klat_benchmark = {
 		"write to: these faults belong to the event.\n\n"
 		"Evidence: each child had a new id, wrote the number of its iteration, ended with "
 		"the status that belongs to it, and shared the parent's memory or did not. None is "
-		"left. The kernel counted as many new processes and threads. A run without "
+		"left. The kernel counted at least as many new processes and threads. A run "
+		"without "
 		"real-time policy is less steady: the child can preempt the parent.",
 	.examples = "spawn\tfork()\n"
 		    "spawn --what thread\tpthread_create() and pthread_join()\n"
-		    "spawn --resident 64\ta fork of a program with 64 MB\n"
+		    "spawn --resident 64\ta fork of a program with 64 MiB\n"
 		    "spawn --resident 64 --huge yes\tthe same in huge pages\n"
 		    "spawn --what posix_spawn\ta program, without copying memory",
 	KLAT_OPTIONS(option_table),

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * One system call that does next to nothing: the way into the kernel and back.
+ * One system call: the way into the kernel and back, and what the call does. Or the function of the
+ * vDSO in its place.
  *
  * Timed: one call between two stamps. With --batch N: N calls and 2N calls, in a random order.
  * Not timed: libc, because the program makes the system call itself.
@@ -11,10 +12,6 @@
  * - A result can be right without the kernel. So the same code runs under a filter: control.c.
  */
 #include "syscall.h"
-
-#include <math.h>
-#include <stdlib.h>
-#include <sys/syscall.h>
 
 #define MAX_BATCH 10000
 #define DEFAULT_BYTES 30 /* as published */
@@ -288,10 +285,10 @@ static void verify(struct klat_run *run)
 
 const struct klat_benchmark klat_benchmark = {
 	.name = "syscall",
-	.summary = "a system call that does next to nothing",
+	.summary = "one system call, or the function of the vDSO in its place",
 	.description =
 		"Times one system call on one CPU, without libc, from before the instruction to "
-		"after it: the way into the kernel and out again, and the little that the call "
+		"after it: the way into the kernel and out again, and what the call "
 		"does.\n\n"
 		"With --batch N, each iteration times a loop of N calls and one of 2N, in random "
 		"order. difference_ticks in the evidence is the mean of 2N calls minus that of N: "

@@ -12,7 +12,8 @@ static const struct klat_option option_table[] = {
 	  "page faults",
 	  KLAT_CHOICE(kind, "user", "syscall", "fault") },
 	{ "nice", "nice value of the woken thread; 0: as inherited", KLAT_INTEGER(nice, -20, 19) },
-	{ "slice", "time slice of the woken thread (Linux 6.12 and later), at least 100; 0: none",
+	{ "slice",
+	  "time slice of the woken thread (Linux 6.12 and later), at least 100; 0: as inherited",
 	  KLAT_INTEGER(slice_us, 0, 100000), .argument = "US" },
 	{ "work", "work of the woken thread for each request", KLAT_INTEGER(work_us, 0, 100000),
 	  .argument = "US" },
@@ -64,7 +65,7 @@ static void teardown(struct klat_run *run)
 {
 	struct state *state = run->state;
 
-	klat_hogs_end(state->hogs, options.hogs);
+	klat_hogs_read(state->hogs, options.hogs);
 }
 
 static const struct klat_worker workers[] = {
@@ -80,18 +81,18 @@ static void verify(struct klat_run *run)
 
 	klat_hogs_require(run, state->hogs, options.hogs);
 	if (options.hogs)
-		klat_hogs_require_rest(run, woken, state->hogs_ns);
+		klat_hogs_require_remainder(run, woken, state->hogs_ns);
 	/* By the kernel's count. It is 0 for a thread that preempts the hog at once: the kernel
 	 * then reads its clock only once (rq_clock_skip_update()). So it is no metric. */
 	if (woken->account.waited_ns >= 0)
 		klat_count_mean(run, "wait_ticks", klat_ns_to_ticks(run, woken->account.waited_ns),
 				klat_observed(run));
-	klat_require(
-		run, { "late", .got = state->late, .unless = !options.rate },
-		{ NULL, state->last_on_time, KLAT_AT_LEAST, run->iterations / 2,
-		  .reason = "the rate was not kept: from request {got} on, each was due before the "
-			    "one before it had ended (give a lower --rate)",
-		  .unless = !options.rate });
+	klat_require(run, { "late", .got = state->late, .unless = !options.rate },
+		     { NULL, state->last_on_time, KLAT_AT_LEAST, run->iterations / 2,
+		       .reason =
+			       "the rate was not kept: all requests after request {got} were late "
+			       "(give a lower --rate)",
+		       .unless = !options.rate });
 }
 
 const struct klat_benchmark klat_benchmark = {

@@ -226,7 +226,7 @@ struct klat_scheduling {
 };
 bool klat_scheduling_read(pid_t thread, struct klat_scheduling *scheduling);
 /* Give the calling thread an ordinary policy, a nice value and a time slice; 0: as they are.
- * -EOPNOTSUPP if the kernel ignores the time slice. */
+ * -EOPNOTSUPP if the kernel ignores the time slice, -EACCES if it ignores the nice value. */
 int klat_scheduling_set(int policy, int nice, int64_t slice_ns);
 /* Try the policy on the calling thread and undo it. */
 int klat_policy_try(int policy, int priority);

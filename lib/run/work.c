@@ -15,7 +15,8 @@
 /* The least CPU time of a hog that ran. */
 #define LEAST_NS 1000000
 
-/* Tries end when 20 in a row are not faster. */
+/* An interruption only makes a try longer, so the fastest counts. Tries end when 20 in a row are
+ * not faster. */
 uint64_t klat_burn_rounds(struct klat_worker *worker, int64_t ns)
 {
 	const uint64_t rounds = 1 << 14;
@@ -137,7 +138,7 @@ int klat_hogs_await(struct klat_worker *worker, const struct klat_hog *hogs, int
 	return 0;
 }
 
-void klat_hogs_end(struct klat_hog *hogs, int count)
+void klat_hogs_read(struct klat_hog *hogs, int count)
 {
 	for (int i = 0; i < count; i++)
 		hogs[i].cpu_ns = MAX(cpu_ns(&hogs[i]), 0);
@@ -161,20 +162,21 @@ void klat_hogs_require(struct klat_run *run, const struct klat_hog *hogs, int co
 		       .reason = "a hog ran for only {got} ns" });
 }
 
-void klat_hogs_require_rest(struct klat_run *run, const struct klat_worker *worker, int64_t ns)
+void klat_hogs_require_remainder(struct klat_run *run, const struct klat_worker *worker, int64_t ns)
 {
 	/* A real-time worker preempts other tasks as it preempts the hogs. */
 	const bool ordinary = !klat_is_real_time(run);
-	int64_t rest_ns = worker->account.elapsed_ns;
+	int64_t left_ns = worker->account.elapsed_ns;
 
 	klat_for_each_worker(other, run)
 		if (other->cpu == worker->cpu)
-			rest_ns -= other->account.cpu_ns;
+			left_ns -= other->account.cpu_ns;
 	klat_require(run,
-		     { "hog_us", ns / 1000, ordinary ? KLAT_AT_LEAST : KLAT_COUNTED, rest_ns / 2000,
-		       .reason = "the hogs took {got} us of the CPU, and half of the rest is "
-				 "{wanted} us: it was idle, or other tasks ran there" },
-		     { NULL, ns / 1000, KLAT_AT_LEAST, rest_ns / 10 * 9 / 1000,
-		       "other tasks took a tenth of the CPU that is for the hogs", .disturbs = true,
-		       .unless = !ordinary || run->library->common.under_load });
+		     { "hog_us", ns / 1000, ordinary ? KLAT_AT_LEAST : KLAT_COUNTED, left_ns / 2000,
+		       .reason =
+			       "the hogs had {got} us of CPU time, less than {wanted} us (half of "
+			       "what the workers left): the CPU was idle, or other tasks ran" },
+		     { NULL, ns / 1000, KLAT_AT_LEAST, left_ns / 10 * 9 / 1000,
+		       "other tasks took more than a tenth of the CPU time that the workers left",
+		       .disturbs = true, .unless = !ordinary || run->library->common.under_load });
 }

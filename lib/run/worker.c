@@ -211,9 +211,11 @@ static void set_scheduling(const struct klat_worker *worker)
 			  worker->noun);
 	else
 		klat_error(worker->run, -err,
-			   "cannot give the %s the nice value %d: %m; run as root, or raise "
-			   "RLIMIT_NICE",
-			   worker->noun, worker->nice);
+			   "cannot give the %s policy %s, nice value %d and time slice %lld ns: "
+			   "%m%s",
+			   worker->noun, klat_policy_name(policy_of(worker)), worker->nice,
+			   (long long)worker->slice_ns,
+			   worker->nice < 0 ? "; run as root, or raise RLIMIT_NICE" : "");
 	_exit(1);
 }
 
@@ -367,7 +369,7 @@ static void on_child(int signal, siginfo_t *info, void *context)
 		watching->stops += info->si_code != CLD_CONTINUED;
 		return;
 	}
-	/* The process that adopts it may reap it late, and it counts for the limits of its user. */
+	/* Its new parent may reap it late, and until then it counts for RLIMIT_NPROC. */
 	waitpid(info->si_pid, NULL, WNOHANG);
 	watching->ended_pid = info->si_pid;
 	watching->ended_signal = info->si_code == CLD_EXITED ? 0 : info->si_status;

@@ -30,8 +30,9 @@ enum sync_kind {
 	SYNC_PI_MUTEX,
 	SYNC_NONE,        /* wait and post do nothing */
 	SYNC_FUTEX_WAITV, /* futex_waitv(2), Linux 5.16 */
-	/* The wait is by io_uring. The post: FUTEX_WAKE; write(); a message to the waiter's ring.
-	 * Two threads that wait for each other. See sync_begin(). */
+	/* The last kinds: see sync_is_uring(). The wait is by io_uring. The post: FUTEX_WAKE;
+	 * write(); a message to the waiter's ring. Two threads that wait for each other. See
+	 * sync_begin(). */
 	SYNC_URING_FUTEX,
 	SYNC_URING_EVENTFD,
 	SYNC_URING_MESSAGE,
@@ -70,9 +71,11 @@ static inline bool sync_is_uring(enum sync_kind kind)
 	return kind >= SYNC_URING_FUTEX;
 }
 
-/* Of io_uring: the thread that waits for `a` posts `b`, and the other way round. */
+/* Only for the kinds of io_uring. The thread that waits for `a` posts `b`, and the other way round.
+ */
 void sync_join(struct sync *a, struct sync *b);
-/* Of io_uring: in the thread that waits, before its first wait and before the first post. */
+/* Only for the kinds of io_uring: call it in the thread that waits, before its first wait and
+ * before the first post. */
 int sync_begin(struct sync *sync);
 
 static inline int sync_wait(struct sync *sync)

@@ -106,10 +106,12 @@ const char *sync_uring_missing(enum sync_kind kind)
 	close(fd);
 	if (there)
 		return NULL;
-	return kind == SYNC_URING_FUTEX
-		       ? "this kernel's io_uring cannot wait for a futex, which Linux 6.7 brought"
-		       : "this kernel's io_uring has no messages between rings, which Linux 5.18 "
-			 "brought";
+	if (kind == SYNC_URING_FUTEX)
+		return "this kernel's io_uring cannot wait for a futex, which Linux 6.7 brought";
+	if (kind == SYNC_URING_MESSAGE)
+		return "this kernel's io_uring has no messages between rings, which Linux 5.18 "
+		       "brought";
+	return "this kernel's io_uring cannot read, which Linux 5.6 brought";
 }
 
 /* Put a request into the ring, without a call. */
@@ -133,8 +135,8 @@ static inline int enter(struct ring *ring, unsigned submit, unsigned wait)
 	return done < 0 ? -errno : 0;
 }
 
-/* Take all completions. Returns the result of the request among them, if it is the ring's own, or
- * of the last message. */
+/* Take all completions. Returns the result of the ring's own request; without one, that of the last
+ * message. */
 static inline int take(struct ring *ring)
 {
 	uint32_t head = *ring->cq_head, tail = __atomic_load_n(ring->cq_tail, __ATOMIC_ACQUIRE);

@@ -220,7 +220,7 @@ TRAITS: dict[str, Traits] = {
         injected={"lost": 0},
         steady_iterations=2000,
         calls=frozenset(),
-        faults={"blind": "add up to", "sleep": "slept although it must not"},
+        faults={"blind": "differs from the windows", "sleep": "slept although it must not"},
     ),
     "semaphore": Traits(
         steady=("--cpus", "1,1", "--consumer-burn", "1000", "--idle", "1000"),

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * bare fault|fork|thread COUNT: what one of them takes in a loop without stamps, in ns.
+ * bare fault|fork|thread COUNT: what one of them takes in a loop without klat's library, in ns.
  */
 #include <pthread.h>
 #include <stdint.h>

@@ -61,7 +61,7 @@ class BootEntry:
         return re.fullmatch("".join(wanted), line) is not None
 
     def difference(self, release: str, words: Sequence[str]) -> str:
-        """In what the running kernel differs from that of this entry, if it is not that of this entry."""
+        """How the running kernel differs from the entry's, if is_running() is false."""
         if self.release and self.is_release_read and self.release != release:
             return f"the release is {release}, not {self.release}"
         images = [word for word in words if word.startswith("BOOT_IMAGE=")]

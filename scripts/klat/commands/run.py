@@ -106,8 +106,8 @@ def add_parser(subparsers: Any) -> None:
         "--matrix",
         action="store_true",
         default=None,
-        help="measure every ordered pair of CPUs (of 64 CPUs at most, spread evenly), 10 runs each by"
-        " default; klat summary and klat plot show a map",
+        help="measure every ordered pair of CPUs (of 64 CPUs at most, spread evenly), 10 runs each"
+        " without --runs or --profile; klat summary and klat plot show a map",
     )
     _session_options.add_above(parser, "--explain-above", required=False)
     _session_options.add_measure(

@@ -9,11 +9,11 @@ import numpy as np
 
 from klat.compare.conditions import OBTAINED
 from klat.compare.dataset import Dataset
-from klat.compare.settings import Measurement, Setting
+from klat.compare.settings import Setting
 from klat.stats.descriptive import Values
 from klat.stats.granularity import rounding
 
-Pair = tuple[int, int]
+Pair = tuple[int, ...]
 # The words of a placement, without the types of cores, whose CPUs share a core, a cache, a node.
 _LEVELS = (
     ("one-cpu", "same-core"),
@@ -23,8 +23,8 @@ _LEVELS = (
 
 
 @dataclass(frozen=True)
-class PairFigure:
-    """`medians` has the median of each run."""
+class PairMedians:
+    """The median of each run of a pair of CPUs."""
 
     placement: str
     medians: Values
@@ -46,16 +46,18 @@ class Matrix:
     params: Mapping[str, str]
     settings: tuple[Setting, ...]
     cpus: tuple[int, ...]
-    pairs: Mapping[Pair, PairFigure]
+    pairs: Mapping[Pair, PairMedians]
     starts: tuple[frozenset[int], frozenset[int]]
     types: Mapping[int, str]
 
-    def classes(self) -> list[tuple[str, list[PairFigure]]]:
+    def by_placement(self) -> list[tuple[str, list[PairMedians]]]:
         """The figures of each placement, the placement with the lowest median first."""
-        found: dict[str, list[PairFigure]] = {}
+        figures: dict[str, list[PairMedians]] = {}
         for figure in self.pairs.values():
-            found.setdefault(figure.placement, []).append(figure)
-        return sorted(found.items(), key=lambda item: float(np.median([f.value for f in item[1]])))
+            figures.setdefault(figure.placement, []).append(figure)
+        return sorted(
+            figures.items(), key=lambda item: float(np.median([f.value for f in item[1]]))
+        )
 
 
 def matrices(label: Dataset) -> Iterator[Matrix]:
@@ -66,26 +68,28 @@ def matrices(label: Dataset) -> Iterator[Matrix]:
         groups.setdefault((setting.benchmark, params), []).append(setting)
     for (benchmark, params), settings in groups.items():
         for metric in dict.fromkeys(name for s in settings for name in s.measurements):
-            pairs = dict(_pairs(s, s.measurements[metric]) for s in settings if _has(s, metric))
-            if None in pairs or len(pairs) < 2:
-                continue
-            measured = {pair: figure for pair, figure in pairs.items() if pair is not None}
-            yield _matrix(benchmark, metric, dict(params), settings, measured)
+            of_pairs = [s for s in settings if _has_runs(s, metric) and _pair_of(s, metric)]
+            pairs = {_pair_of(s, metric): _medians_of(s, metric) for s in of_pairs}
+            if len(pairs) > 1:
+                yield _matrix(benchmark, metric, dict(params), of_pairs, pairs)
 
 
-def _has(setting: Setting, metric: str) -> bool:
-    return metric in setting.measurements and bool(setting.measurements[metric].runs)
+def _has_runs(setting: Setting, metric: str) -> bool:
+    measurement = setting.measurements.get(metric)
+    return measurement is not None and any(run.row.p50 is not None for run in measurement.runs)
 
 
-def _pairs(setting: Setting, measurement: Measurement) -> tuple[Pair | None, PairFigure]:
-    """None in place of a pair for a run of one CPU, or of more than two."""
-    runs = [run for run in measurement.runs if run.row.p50 is not None]
-    cpus = [int(cpu) for cpu in measurement.runs[0].row.cpus.split(";") if cpu.isdecimal()]
-    if len(cpus) != 2 or not runs:
-        return None, PairFigure(setting.placement, np.array([]), 0)
-    medians = [float(run.row.p50) for run in runs if run.row.p50 is not None]
-    step = rounding(medians, max(run.source.step / run.source.scale for run in runs))
-    return (cpus[0], cpus[1]), PairFigure(setting.placement, np.array(medians), step)
+def _pair_of(setting: Setting, metric: str) -> Pair:
+    """Empty for runs of one CPU, or of more than two."""
+    cpus = setting.measurements[metric].runs[0].row.cpus.split(";")
+    return tuple(map(int, cpus)) if len(cpus) == 2 and all(map(str.isdecimal, cpus)) else ()
+
+
+def _medians_of(setting: Setting, metric: str) -> PairMedians:
+    runs = [run for run in setting.measurements[metric].runs if run.row.p50 is not None]
+    medians = np.array([float(run.row.p50 or 0) for run in runs])
+    step = rounding(medians.tolist(), max(run.source.step / run.source.scale for run in runs))
+    return PairMedians(setting.placement, medians, step)
 
 
 def _matrix(
@@ -93,7 +97,7 @@ def _matrix(
     metric: str,
     params: dict[str, str],
     settings: Sequence[Setting],
-    pairs: Mapping[Pair, PairFigure],
+    pairs: Mapping[Pair, PairMedians],
 ) -> Matrix:
     cpus = sorted({cpu for pair in pairs for cpu in pair})
     core, cache, node = (_groups(cpus, pairs, words) for words in _LEVELS)
@@ -106,7 +110,7 @@ def _matrix(
 
 
 def _groups(
-    cpus: Iterable[int], pairs: Mapping[Pair, PairFigure], words: Sequence[str]
+    cpus: Iterable[int], pairs: Mapping[Pair, PairMedians], words: Sequence[str]
 ) -> dict[int, int]:
     """The lowest CPU of each CPU's group: CPUs that a pair of such a placement connects are one group."""
     lowest = {cpu: cpu for cpu in cpus}
@@ -129,7 +133,7 @@ def _starts(order: Sequence[int], group: Mapping[int, int]) -> Iterator[int]:
             yield cpu
 
 
-def _types(pairs: Mapping[Pair, PairFigure]) -> dict[int, str]:
+def _types(pairs: Mapping[Pair, PairMedians]) -> dict[int, str]:
     """The type of each core, on a machine with several."""
     types: dict[int, str] = {}
     for (a, b), figure in pairs.items():

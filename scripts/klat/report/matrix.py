@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from klat.compare.dataset import Dataset
-from klat.compare.matrices import Matrix, PairFigure
+from klat.compare.matrices import Matrix, PairMedians
 from klat.compare.settings import Setting
 from klat.record.session import printable
 from klat.report.document import Captioned, Column, Line, Row, Table
@@ -45,7 +45,7 @@ def matrix_tables(label: Dataset, matrix: Matrix) -> Iterator[Line | Table]:
     yield Line(f"{title(matrix)} (mean over runs of the median of each, {unit})  {params}".rstrip())
     columns = tuple(map(Column, ("pairs", "lowest", "median", "highest")))
     rows = []
-    for placement, figures in matrix.classes():
+    for placement, figures in matrix.by_placement():
         values = np.array([figure.value for figure in figures])
         cells = (values.min(), float(np.median(values)), values.max())
         rows.append(
@@ -81,7 +81,7 @@ def cpu_name(matrix: Matrix, cpu: int) -> str:
     return printable(f"{cpu} {matrix.types.get(cpu, '')}".rstrip())
 
 
-def _pair(label: Dataset, figure: PairFigure | None) -> str:
+def _pair(label: Dataset, figure: PairMedians | None) -> str:
     return MISSING if figure is None else _text(label, figure.value)
 
 

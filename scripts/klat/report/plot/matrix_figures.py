@@ -21,7 +21,7 @@ from klat.report.text.parameters import parameters
 _PALETTE = "0 '#440154', 1 '#3b528b', 2 '#21918c', 3 '#5ec962', 4 '#fde725'"
 _LEFT, _SIDE = 110, 560
 _MOST_TICS = 32
-_MOST_CLASSES = 12
+_MOST_PLACEMENTS = 12
 
 
 def matrix_figures(labels: Sequence[Dataset], axis: Axis) -> list[Figure]:
@@ -42,7 +42,7 @@ def draw_matrix(figure: Figure, label: Dataset, matrix: Matrix, axis: Axis, name
     shown = params_text(parameters(matrix.benchmark, matrix.params))
     top = figure.head(" ".join(filter(None, (title(matrix), name))), shown)
     scale = axis.scale(label)
-    top = _classes(figure, matrix, axis, scale, top) + 36
+    top = _placements(figure, matrix, axis, scale, top) + 36
     note = "thick lines: nodes; thin lines: caches" if any(matrix.starts) else ""
     figure.caption(top, axis.title(matrix.metric), note)
     place = {cpu: i for i, cpu in enumerate(matrix.cpus)}
@@ -77,10 +77,10 @@ def draw_matrix(figure: Figure, label: Dataset, matrix: Matrix, axis: Axis, name
     figure.height = round(top + _SIDE + (95 if rotated else 75))
 
 
-def _classes(figure: Figure, matrix: Matrix, axis: Axis, scale: float, top: float) -> float:
+def _placements(figure: Figure, matrix: Matrix, axis: Axis, scale: float, top: float) -> float:
     """A line for each placement. Returns the place of the next line."""
-    classes = matrix.classes()
-    for placement, figures in classes[:_MOST_CLASSES]:
+    placements = matrix.by_placement()
+    for placement, figures in placements[:_MOST_PLACEMENTS]:
         values = sorted(pair.value * scale for pair in figures)
         low, high = axis.figure(values[0]), axis.figure(values[-1])
         text = low if low == high else f"{low} to {high}"
@@ -88,7 +88,9 @@ def _classes(figure: Figure, matrix: Matrix, axis: Axis, scale: float, top: floa
             f"{placement}: {text} {axis.unit}, {plural(len(values), 'pair')}", EDGE, top, colour=INK
         )
         top += LINE
-    if len(classes) > _MOST_CLASSES:
-        figure.text(f"and {len(classes) - _MOST_CLASSES} more placements", EDGE, top, colour=GREY)
+    if len(placements) > _MOST_PLACEMENTS:
+        figure.text(
+            f"and {len(placements) - _MOST_PLACEMENTS} more placements", EDGE, top, colour=GREY
+        )
         top += LINE
     return top
