@@ -184,7 +184,7 @@ int parent(struct klat_worker *worker)
 	/* The library's handler would run at the end of each child. */
 	signal(SIGCHLD, SIG_DFL);
 	started = klat_count_in("/proc/stat", "\nprocesses");
-	padding = alloca(((uintptr_t)__builtin_frame_address(0) - PAGE * 3 / 4) % PAGE);
+	padding = alloca(1 + ((uintptr_t)__builtin_frame_address(0) - PAGE * 3 / 4) % PAGE);
 	__atomic_store_n(padding, 0, __ATOMIC_RELAXED);
 	err = spawn_all(worker, &birth);
 	state->started = started < 0 ? -1 : klat_count_in("/proc/stat", "\nprocesses") - started;

@@ -6,8 +6,6 @@
  */
 #include "sync/uring.h"
 
-#include "prefault.h"
-
 #include <linux/io_uring.h>
 #include <stdlib.h>
 #include <string.h>
@@ -60,7 +58,6 @@ static int map_ring(struct ring *ring, const struct io_uring_params *params)
 	ring->cq_tail = (uint32_t *)(base + cq->tail);
 	ring->cq_mask = *(uint32_t *)(base + cq->ring_mask);
 	ring->completions = (struct io_uring_cqe *)(base + cq->cqes);
-	klat_prefault();
 	return 0;
 }
 

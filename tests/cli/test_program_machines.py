@@ -1,6 +1,7 @@
 """Bad machines: without privilege, with one CPU, without a device."""
 
 import errno
+import itertools
 import os
 import re
 import resource
@@ -120,6 +121,7 @@ def test_more_responders_than_cpus_is_said():
 
 
 # With these a program starts threads or processes besides its workers.
+USERS = itertools.count()
 MORE_PROCESSES = {
     "eventloop": ["--pairs", "10", "--writes", "20", "--count-syscalls"],
     "semaphore": ["--hog", "idle"],
@@ -180,8 +182,9 @@ def test_a_file_that_may_not_grow_is_an_error(tmp_path):
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 4])
 def test_a_limit_of_processes_is_a_skip_wherever_it_is_met(program, limit, published, as_nobody):
-    # The limit is of a user's processes, and other tests have processes of nobody.
-    user = str(100_000 + os.getpid())
+    # The limit is of a user's processes. Other tests have processes of nobody, and those of an earlier run can be
+    # reaped late.
+    user = str(100_000 + 100 * os.getpid() + next(USERS))
     as_user = [user if word == str(harness.NOBODY) else word for word in as_nobody]
     few = ["prlimit", f"--nproc={limit}", *as_user, published / program, "--iterations", "5"]
     for options in ([], MORE_PROCESSES.get(program, [])):

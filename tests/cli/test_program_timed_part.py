@@ -37,15 +37,21 @@ def calls(program: str, iterations: int, report: Path) -> dict[str, int]:
 
 
 def test_only_the_measured_calls_grow_with_iterations(program, tmp_path):
+    """In each of three pairs of runs: klat also looks at the machine's other processes, which come and go."""
     iterations = traits(program).traced_iterations
-    once = calls(program, iterations, tmp_path / "once")
-    twice = calls(program, 2 * iterations, tmp_path / "twice")
-    grown = {name for name in twice if twice[name] - once.get(name, 0) > FEW}
-    grown -= WAITING | RESTING | (set() if traits(program).ordinary else SEARCHING)
     known = traits(program).calls
-    if known is None:
-        pytest.skip(f"nothing is written down of the calls that {program} times: {sorted(grown)}")
-    assert grown <= known, f"{grown - known} grew, too"
+    beside: set[str] | None = None
+    for _ in range(3):
+        once = calls(program, iterations, tmp_path / "once")
+        twice = calls(program, 2 * iterations, tmp_path / "twice")
+        grown = {name for name in twice if twice[name] - once.get(name, 0) > FEW}
+        grown -= WAITING | RESTING | (set() if traits(program).ordinary else SEARCHING)
+        if known is None:
+            pytest.skip(f"nothing is written down of the calls of {program}: {sorted(grown)}")
+        beside = grown - known if beside is None else beside & (grown - known)
+        if not beside:
+            break
+    assert not beside, f"{beside} grew, too"
     if not known:
         return
     # Not that these grew: a wait for the other side takes any number of them, in either run.

@@ -61,13 +61,17 @@ klat_arch_syscall(long number, long first, long second, long third, long fourth)
 static inline __attribute__((always_inline)) long
 klat_arch_syscall_of_six(long number, const long arguments[static 6])
 {
+	/* Read all of them first: a sanitizer's calls between the next lines would change
+	 * registers. */
+	const long a = arguments[0], b = arguments[1], c = arguments[2], d = arguments[3],
+		   e = arguments[4], f = arguments[5];
 	register long x8 __asm__("x8") = number;
-	register long x0 __asm__("x0") = arguments[0];
-	register long x1 __asm__("x1") = arguments[1];
-	register long x2 __asm__("x2") = arguments[2];
-	register long x3 __asm__("x3") = arguments[3];
-	register long x4 __asm__("x4") = arguments[4];
-	register long x5 __asm__("x5") = arguments[5];
+	register long x0 __asm__("x0") = a;
+	register long x1 __asm__("x1") = b;
+	register long x2 __asm__("x2") = c;
+	register long x3 __asm__("x3") = d;
+	register long x4 __asm__("x4") = e;
+	register long x5 __asm__("x5") = f;
 
 	__asm__ volatile("svc 0"
 			 : "+r"(x0)

@@ -67,13 +67,17 @@ klat_arch_syscall(long number, long first, long second, long third, long fourth)
 static inline __attribute__((always_inline)) long
 klat_arch_syscall_of_six(long number, const long arguments[static 6])
 {
+	/* Read all of them first: a sanitizer's calls between the next lines would change
+	 * registers. */
+	const long a = arguments[0], b = arguments[1], c = arguments[2], d = arguments[3],
+		   e = arguments[4], f = arguments[5];
 	register long a7 __asm__("a7") = number;
-	register long a0 __asm__("a0") = arguments[0];
-	register long a1 __asm__("a1") = arguments[1];
-	register long a2 __asm__("a2") = arguments[2];
-	register long a3 __asm__("a3") = arguments[3];
-	register long a4 __asm__("a4") = arguments[4];
-	register long a5 __asm__("a5") = arguments[5];
+	register long a0 __asm__("a0") = a;
+	register long a1 __asm__("a1") = b;
+	register long a2 __asm__("a2") = c;
+	register long a3 __asm__("a3") = d;
+	register long a4 __asm__("a4") = e;
+	register long a5 __asm__("a5") = f;
 
 	__asm__ volatile("ecall"
 			 : "+r"(a0)

@@ -61,15 +61,18 @@ klat_arch_syscall(long number, long first, long second, long third, long fourth)
 static inline __attribute__((always_inline)) long
 klat_arch_syscall_of_six(long number, const long arguments[static 6])
 {
-	register long r10 __asm__("r10") = arguments[3];
-	register long r8 __asm__("r8") = arguments[4];
-	register long r9 __asm__("r9") = arguments[5];
+	/* Read all of them first: a sanitizer's calls between the next lines would change
+	 * registers. */
+	const long a = arguments[0], b = arguments[1], c = arguments[2], d = arguments[3],
+		   e = arguments[4], f = arguments[5];
+	register long r10 __asm__("r10") = d;
+	register long r8 __asm__("r8") = e;
+	register long r9 __asm__("r9") = f;
 	long result;
 
 	__asm__ volatile("syscall"
 			 : "=a"(result)
-			 : "a"(number), "D"(arguments[0]), "S"(arguments[1]), "d"(arguments[2]),
-			   "r"(r10), "r"(r8), "r"(r9)
+			 : "a"(number), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8), "r"(r9)
 			 : "rcx", "r11", "memory");
 	return result;
 }
