@@ -2,6 +2,8 @@
 /* Messages between threads: the hub's body and that of a spoke. */
 #include "messages.h"
 
+#include "prefault.h"
+
 #include <errno.h>
 
 int threads_prepare(struct state *state)
@@ -79,6 +81,9 @@ static int begin(struct klat_worker *worker, struct owner *owner)
 	owner->worker = worker;
 	if (sync_is_uring(owner_kind(options.wake))) {
 		err = sync_begin(&owner->wake);
+		/* No other thread maps or uses a ring meanwhile. */
+		pthread_barrier_wait(&state->begun);
+		klat_prefault();
 		pthread_barrier_wait(&state->begun);
 	}
 	return err;

@@ -75,7 +75,7 @@ static inline bool sync_is_uring(enum sync_kind kind)
  */
 void sync_join(struct sync *a, struct sync *b);
 /* Only for the kinds of io_uring: call it in the thread that waits, before its first wait and
- * before the first post. */
+ * before the first post. The kernel maps a ring: see klat_prefault(). */
 int sync_begin(struct sync *sync);
 
 static inline int sync_wait(struct sync *sync)
