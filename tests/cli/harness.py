@@ -167,7 +167,7 @@ TRAITS: dict[str, Traits] = {
         faults={
             "free": "the lock was free",
             "unopposed": "the spinner was not runnable",
-            "plain": "the spinner ran before the owner",
+            "plain": "the spinner ran before the highest",
         },
     ),
     "timer": Traits(

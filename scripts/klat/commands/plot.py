@@ -21,8 +21,8 @@ _DESCRIPTION = """\
 Draws with gnuplot, as SVG and as PNG: the distribution of the samples of each
 metric with its tail, the runs (of a soak: the segments) in their order, the
 time of a shootdown by the number of responders, the effect of each swept
-option, and a map of the pairs of CPUs. Several labels share a figure, and so do the
-sessions of one label; each map is of one label.
+option, and a map of the pairs of CPUs. Several labels share a figure, and so
+do the sessions of one label; each map is of one label.
 Sessions that klat compare would refuse as one side have separate curves."""
 
 _EPILOG = """\
