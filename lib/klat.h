@@ -365,9 +365,9 @@ struct klat_benchmark {
 	bool ordinary;              /* SCHED_OTHER unless --policy is given */
 	int high_priority;          /* default of --policy's priority; 50 unless set */
 	bool needs_frequency;       /* calibrate before the workers start, not after they end */
-	bool counts_others;         /* other work on the run's CPUs is the event: it is counted, and
-				       does not disturb the run */
-	const char *faults[4];      /* faults for --plant besides the library's own */
+	bool counts_others;    /* other tasks and interrupts on the run's CPUs are the event: they
+				  are counted, and do not disturb the run */
+	const char *faults[4]; /* faults for --plant besides the library's own */
 
 	const struct klat_worker *workers; /* see klat_use_workers() */
 	int worker_count;

@@ -249,11 +249,9 @@ static void judge_machine(struct klat_run *run)
 {
 	const struct klat_library *library = run->library;
 
-	const bool counted = run->benchmark->counts_others; /* steal_ms and smi of the record */
-
-	if (!counted && klat_stolen(run, &library->before, &library->after) > 0)
+	if (klat_stolen(run, &library->before, &library->after) > 0)
 		klat_disturbed(run, "CPU time stolen by the hypervisor");
-	if (!counted && library->before.smi >= 0 && library->after.smi > library->before.smi)
+	if (library->before.smi >= 0 && library->after.smi > library->before.smi)
 		klat_disturbed(run, "system-management interrupts");
 	if (library->after.thermal_throttles > library->before.thermal_throttles)
 		klat_disturbed(run, "thermal throttling slowed CPUs of the run");

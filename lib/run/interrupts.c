@@ -51,24 +51,26 @@ static void add_row(struct klat_snapshot *snapshot, int row, const char *numbers
 	}
 }
 
-/* The sum of a row, whatever it counts, over the CPUs of the run. */
+/* The sum of a row, whatever it counts, over the CPUs of the run. Big machines have thousands of
+ * rows, nearly all of them 0 on these CPUs: those are left out. */
 static void add_named_row(struct klat_snapshot *snapshot, const struct klat_run *run,
 			  const char *prefix, const char *line, const int *cpus, int cpu_count)
 {
-	struct klat_row *row = &snapshot->rows[snapshot->row_count];
 	const char *colon = strchr(line, ':'), *numbers = colon;
+	struct klat_row row = { 0 };
 
-	if (!run->benchmark->counts_others || snapshot->row_count == KLAT_MOST_ROWS)
+	if (!run->benchmark->counts_others)
 		return;
-	*row = (struct klat_row){ 0 };
-	snprintf(row->name, sizeof(row->name), "%s_%.*s", prefix, (int)(colon - line), line);
 	for (int i = 0; i < cpu_count; i++) {
 		const int64_t count = klat_next_count(&numbers);
 
 		if (count > 0 && klat_place_has(run, cpus[i]))
-			row->count += count;
+			row.count += count;
 	}
-	snapshot->row_count++;
+	snprintf(row.name, sizeof(row.name), "%s_%.*s", prefix, (int)(colon - line), line);
+	if (row.count && snapshot->row_count < KLAT_MOST_ROWS)
+		snapshot->rows[snapshot->row_count] = row;
+	snapshot->row_count += row.count != 0;
 }
 
 /* The header names the online CPUs ("CPU0 CPU2 …"). Each row has one number per named CPU. Returns
@@ -153,12 +155,19 @@ int64_t klat_interrupts(const struct klat_run *run, const char *row, int cpu)
 void klat_interrupts_count(struct klat_run *run)
 {
 	const struct klat_snapshot *before = &run->library->before, *after = &run->library->after;
+	const int rows = MIN(after->row_count, KLAT_MOST_ROWS);
 
-	for (const struct klat_row *row = after->rows; row < after->rows + after->row_count; row++)
-		for (int i = 0; i < before->row_count; i++)
-			if (!strcmp(before->rows[i].name, row->name) &&
-			    row->count > before->rows[i].count)
-				klat_count(run, row->name, row->count - before->rows[i].count);
+	if (after->row_count > rows)
+		klat_count(run, "rows_left_out", after->row_count - rows);
+	for (const struct klat_row *row = after->rows; row < after->rows + rows; row++) {
+		int64_t count = row->count;
+
+		for (int i = 0; i < MIN(before->row_count, KLAT_MOST_ROWS); i++)
+			if (!strcmp(before->rows[i].name, row->name))
+				count -= before->rows[i].count;
+		if (count > 0)
+			klat_count(run, row->name, count);
+	}
 }
 
 int64_t klat_interrupts_elsewhere(const struct klat_run *run, const char *row)

@@ -115,7 +115,7 @@ int64_t klat_stop_detector_end(struct klat_stop_detector *detector);
 /* Sums that the record does not contain: numbered interrupts, and softirqs for devices. */
 enum { KLAT_IRQ_DEVICES = KLAT_IRQ_ROWS, KLAT_SOFTIRQS, KLAT_IRQ_SUMS };
 /* Of /proc/interrupts and /proc/softirqs together. */
-enum { KLAT_MOST_ROWS = 256 };
+enum { KLAT_MOST_ROWS = 512 };
 
 /* As the record names them. */
 extern const char *const klat_irq_names[KLAT_IRQ_ROWS];
@@ -124,12 +124,12 @@ struct klat_snapshot {
 	int64_t irq[KLAT_IRQ_SUMS][KLAT_MAX_CPU]; /* -1: the CPU is offline */
 	bool irq_present[KLAT_IRQ_SUMS];
 	uint64_t interrupts_hash; /* of /proc/interrupts; 0: not read */
-	/* If the benchmark counts others: sums over the run's CPUs. */
+	/* If the benchmark counts others: sums over the run's CPUs, without those of 0. */
 	struct klat_row {
 		char name[24];
 		int64_t count;
 	} rows[KLAT_MOST_ROWS];
-	int row_count;
+	int row_count;               /* can exceed KLAT_MOST_ROWS */
 	int64_t steal[KLAT_MAX_CPU]; /* clock ticks of sysconf(_SC_CLK_TCK); -1: unknown */
 	int64_t smi;                 /* -1: cannot be read */
 	int64_t at_ns;               /* CLOCK_MONOTONIC */

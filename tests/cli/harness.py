@@ -570,19 +570,19 @@ class Running:
 def interruptions(*words: str) -> Iterator[list[tuple[int, int]]]:
     """Interrupts a CPU during the `with` block. Afterwards the list has begin and end of each interruption,
     without those that the host stretched because it stopped a CPU meanwhile."""
-    found: list[tuple[int, int]] = []
+    log: list[tuple[int, int]] = []
     process = subprocess.Popen(
         [ROOT / "build" / "interrupter", *words], stdout=subprocess.PIPE, text=True
     )
     try:
-        yield found
+        yield log
     finally:
         process.send_signal(signal.SIGTERM)
         output, _ = process.communicate(timeout=10)
         pairs = (line.split() for line in output.splitlines())
         all_of_them = [(int(begin), int(end)) for begin, end in pairs]
         usual = statistics.median(end - begin for begin, end in all_of_them)
-        found.extend((begin, end) for begin, end in all_of_them if end - begin < 3 * usual)
+        log.extend((begin, end) for begin, end in all_of_them if end - begin < 3 * usual)
     assert process.returncode == 0
 
 

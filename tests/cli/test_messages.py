@@ -167,8 +167,8 @@ def test_a_lost_wake_up_would_hang_and_none_does(two_cpus):
     for wake in WAKES:
         threads = 1 if wake in URING else 3
         star = ("--mode", "star", "--threads", str(threads))
-        found = counts(*star, "--iterations", "3000", "--wake", wake)
-        assert found["messages"] == 2 * threads * found["observed"]
+        counted = counts(*star, "--iterations", "3000", "--wake", wake)
+        assert counted["messages"] == 2 * threads * counted["observed"]
 
 
 # What is refused

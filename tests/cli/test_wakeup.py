@@ -19,8 +19,8 @@ def result_of(*options: str) -> dict[str, Any]:
 
 
 def metric(result: dict[str, Any], name: str) -> dict[str, float]:
-    (found,) = [each for each in result["metrics"] if each["name"] == name]
-    return dict(found)
+    (metric,) = [metric for metric in result["metrics"] if metric["name"] == name]
+    return dict(metric)
 
 
 def policies(result: dict[str, Any]) -> dict[str, str]:

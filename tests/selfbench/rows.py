@@ -83,7 +83,7 @@ def mean_ns(metric: str, *words: str | Path) -> float:
     raise Unavailable(f"no metric {metric}")
 
 
-def found(pattern: str, text: str) -> float:
+def number_in(pattern: str, text: str) -> float:
     match = re.search(pattern, text)
     if not match:
         raise Unavailable(f"no {pattern!r} in {text[:80]!r}")

@@ -28,6 +28,7 @@ _FOOTNOTE = (
     "average, stdev: of the means of the runs. median, p99, max: over all samples of the runs that"
     f" count (ok and disturbed). {HIDDEN}"
 )
+_FEW_PAIRS = 8
 _SEGMENTS = " A segment of a soak is a run."
 _COLUMNS = (
     Column("", left=True),
@@ -119,8 +120,9 @@ def _about(label: Dataset) -> Iterator[tuple[str, str]]:
 
 
 def _rows(label: Dataset, failed: Failed, mapped: Sequence[Matrix]) -> Iterator[Row | Line | Table]:
-    """The pairs of CPUs of a map share their lines: there can be thousands."""
-    matrix_of = {setting: matrix for matrix in mapped for setting in matrix.settings}
+    """Many pairs of CPUs of a map share their lines: there can be thousands."""
+    many = [matrix for matrix in mapped if len(matrix.pairs) > _FEW_PAIRS]
+    matrix_of = {setting: matrix for matrix in many for setting in matrix.settings}
     for benchmark, group in groupby(label.settings, key=lambda setting: setting.benchmark):
         if benchmark != label.settings[0].benchmark:
             yield Line("")

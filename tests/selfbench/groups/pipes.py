@@ -1,17 +1,17 @@
 """The pipe round trip beside perf bench."""
 
-from rows import CPU, Claim, Figure, found, in_turns, mean_ns, output_of, program, ratio
+from rows import CPU, Claim, Figure, number_in, in_turns, mean_ns, output_of, program, ratio
 
 
 def pipe_against_perf() -> Figure:
     count, warmup = 20000, 500
     cpus = f"{CPU},{CPU}"
     klat = program("pipes", "--cpus", cpus, "--iterations", str(count), "--warmup", str(warmup))
-    held = ["chrt", "--fifo", "50", "taskset", "--cpu-list", str(CPU)]
+    pinned = ["chrt", "--fifo", "50", "taskset", "--cpu-list", str(CPU)]
     perf = [*held, "perf", "bench", "sched", "pipe", "-T", "-l", str(count)]
     ours, theirs = in_turns(
         lambda: mean_ns("round_trip", *klat),
-        lambda: 1000 * found(r"([\d.]+) usecs/op", output_of(*perf)),
+        lambda: 1000 * number_in(r"([\d.]+) usecs/op", output_of(*perf)),
     )
     return ratio(ours, theirs, "ns")
 

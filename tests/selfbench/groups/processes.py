@@ -5,12 +5,12 @@ from rows import BUILD, CPU, Claim, Figure, in_turns, mean_ns, output_of, progra
 
 def against_loop(metric: str, benchmark: str, work: str, count: int, *words: str) -> Figure:
     klat = program(benchmark, "--cpus", str(CPU), "--iterations", str(count), *words)
-    held = ["chrt", "--fifo", "50", "taskset", "--cpu-list", str(CPU)]
+    pinned = ["chrt", "--fifo", "50", "taskset", "--cpu-list", str(CPU)]
     ours, theirs = in_turns(
         lambda: mean_ns(metric, *klat),
         # A round of faults is 124 of them.
         lambda: float(
-            output_of(*held, BUILD / "bare", work, str(count // (124 if work == "fault" else 1)))
+            output_of(*pinned, BUILD / "bare", work, str(count // (124 if work == "fault" else 1)))
         ),
     )
     return ratio(ours, theirs, "ns")

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from rows import CPU, Claim, Figure, found, in_turns, mean_ns, output_of, program, ratio
+from rows import CPU, Claim, Figure, number_in, in_turns, mean_ns, output_of, program, ratio
 
 # In glibc, pthread_kill() also asks for its process and changes its signal mask: four calls for each signal.
 MORE_CALLS = 8
@@ -18,11 +18,11 @@ def signal_against_signaltest() -> Figure:
     # It cuts each time to whole microseconds.
     ours, theirs = in_turns(
         lambda: mean_ns("round_trip", *klat),
-        lambda: 500 + 1000 * found(r'"avg": ([\d.]+)', output_of(*signaltest)),
+        lambda: 500 + 1000 * number_in(r'"avg": ([\d.]+)', output_of(*signaltest)),
     )
     batch = 1000
     call = mean_ns("calls_n", *program("syscall", "--cpus", str(CPU), "--batch", str(batch)))
-    equal = ratio([each + MORE_CALLS * call / batch for each in ours], theirs, "ns")
+    equal = ratio([ns + MORE_CALLS * call / batch for ns in ours], theirs, "ns")
     figure = ratio(ours, theirs, "ns")
     line = f"with {MORE_CALLS} calls of getppid added, for those of signaltest's pthread_kill(): {equal.text}"
     return replace(figure, beside=(line,))

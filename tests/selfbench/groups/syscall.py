@@ -13,7 +13,7 @@ from rows import (
     Claim,
     Figure,
     Unavailable,
-    found,
+    number_in,
     in_turns,
     mean_ns,
     output_of,
@@ -36,7 +36,7 @@ def getppid_against_perf() -> Figure:
     perf = [*HELD, "perf", "bench", "syscall", "basic", "-l", "1000000"]
     ours, theirs = in_turns(
         lambda: call_ns(*klat),
-        lambda: 1000 * found(r"([\d.]+) usecs/op", output_of(*perf)),
+        lambda: 1000 * number_in(r"([\d.]+) usecs/op", output_of(*perf)),
     )
     return ratio(ours, theirs, "ns")
 

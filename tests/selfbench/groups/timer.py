@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from rows import CPU, Claim, Figure, found, in_turns, mean_ns, output_of, program, ratio
+from rows import CPU, Claim, Figure, number_in, in_turns, mean_ns, output_of, program, ratio
 
 TURNS = 20
 SECONDS = 3
@@ -26,7 +26,7 @@ def timer_against_cyclictest() -> Figure:
     cyclic += ["--priority=80", "--policy=fifo", f"--interval={period}", f"--loops={count}"]
     ours, theirs = in_turns(
         lambda: mean_ns("lateness", *klat),
-        lambda: found(r"Avg: *(\d+)", output_of(*cyclic)),
+        lambda: number_in(r"Avg: *(\d+)", output_of(*cyclic)),
     )
     return ratio(ours, theirs, "ns")
 

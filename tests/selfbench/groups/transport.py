@@ -17,7 +17,7 @@ from rows import (
     Claim,
     Figure,
     Unavailable,
-    found,
+    number_in,
     in_turns,
     mean_ns,
     output_of,
@@ -65,7 +65,7 @@ def server(*words: str) -> Iterator[None]:
 
 
 def p50_of_sockperf(text: str) -> float:
-    return 1000 * found(r"percentile 50\.000 = +([\d.]+)", text)
+    return 1000 * number_in(r"percentile 50\.000 = +([\d.]+)", text)
 
 
 def round_trip_of_qperf(text: str) -> float:

@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 
-from rows import CPU, Claim, Figure, Unavailable, found, in_turns, output_of, program, ratio
+from rows import CPU, Claim, Figure, Unavailable, number_in, in_turns, output_of, program, ratio
 
 OTHER_CPU = min(os.sched_getaffinity(0))
 
@@ -28,7 +28,7 @@ def median_of_schbench(path: str) -> float:
             text = output_of("sh", "-c", '"$@" 2>&1', "sh", *words)
         finally:
             hog.kill()
-    return 1000 * found(r"50\.0th: +(\d+) ", text)
+    return 1000 * number_in(r"50\.0th: +(\d+) ", text)
 
 
 def wakeup_against_schbench() -> Figure:
