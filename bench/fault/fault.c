@@ -17,7 +17,6 @@
  */
 #include "fault.h"
 
-#include <sys/mman.h>
 #include <sys/param.h>
 #include <unistd.h>
 

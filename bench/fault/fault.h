@@ -44,6 +44,7 @@ struct mapper {
 	pthread_t thread;
 	bool started, end;
 	uint32_t may_begin, is_running;
+	int error;       /* errno of what ended it early */
 	int64_t *mapped; /* counts how many times */
 };
 

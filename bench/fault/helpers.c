@@ -21,8 +21,10 @@ static void *map_memory(void *argument)
 	struct mapper *mapper = argument;
 	char *place = mmap(NULL, 3 * BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
-	if (place == MAP_FAILED)
+	if (place == MAP_FAILED) {
+		__atomic_store_n(&mapper->error, errno, __ATOMIC_RELAXED);
 		return NULL;
+	}
 	place += BYTES;
 	while (!__atomic_load_n(&mapper->end, __ATOMIC_ACQUIRE)) {
 		if (!__atomic_load_n(&mapper->may_begin, __ATOMIC_ACQUIRE)) {
@@ -31,8 +33,10 @@ static void *map_memory(void *argument)
 		}
 		if (mmap(place, BYTES, PROT_READ | PROT_WRITE,
 			 MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == MAP_FAILED ||
-		    munmap(place, BYTES))
+		    munmap(place, BYTES)) {
+			__atomic_store_n(&mapper->error, errno, __ATOMIC_RELAXED);
 			return NULL;
+		}
 		__atomic_store_n(mapper->mapped, *mapper->mapped + 1, __ATOMIC_RELAXED);
 		__atomic_store_n(&mapper->is_running, 1, __ATOMIC_RELEASE);
 	}
@@ -42,7 +46,9 @@ static void *map_memory(void *argument)
 int mapper_await(struct klat_worker *worker, struct mapper *mapper)
 {
 	__atomic_store_n(&mapper->may_begin, 1, __ATOMIC_RELEASE);
-	return mapper->started ? klat_spin_until(worker, &mapper->is_running, 1) : 0;
+	if (!mapper->started || !klat_spin_until(worker, &mapper->is_running, 1))
+		return 0;
+	return -__atomic_load_n(&mapper->error, __ATOMIC_RELAXED) ?: -ETIMEDOUT;
 }
 
 int mapper_start(struct klat_run *run, struct mapper *mapper, int place)

@@ -128,7 +128,7 @@ static int setup(struct klat_run *run)
 						 .sleeps = KLAT_MOSTLY, .most_sleeps = 2))
 			->priority = LOWEST_PRIORITY + k;
 	klat_for_each_worker(worker, run)
-		sync_init(&state->turns[worker - run->workers], SYNC_FUTEX, 0);
+		err = err ?: sync_init(&state->turns[worker - run->workers], SYNC_FUTEX, 0);
 	for (int i = 0; i <= MAX_DEPTH && !err; i++)
 		err = sync_mutex_init(&state->mutexes[i], plain ? SYNC_MUTEX : SYNC_PI_MUTEX);
 	state->spin = klat_ns_to_ticks(run, options.spin_us * 1000);

@@ -6,14 +6,14 @@ int link_in_chain(struct klat_worker *worker)
 {
 	const struct klat_run *run = worker->run;
 	struct state *state = worker->state;
-	pthread_mutex_t *own = &state->mutexes[worker->index + 1], *below = own - 1;
+	pthread_mutex_t *upper = &state->mutexes[worker->index + 1], *lower = upper - 1;
 
 	for (int64_t i = klat_first(run); klat_next(worker, &i); i++) {
 		sync_wait(&state->turns[LINK + worker->index]);
-		pthread_mutex_lock(own);
-		pthread_mutex_lock(below);
-		pthread_mutex_unlock(below);
-		pthread_mutex_unlock(own);
+		pthread_mutex_lock(upper);
+		pthread_mutex_lock(lower);
+		pthread_mutex_unlock(lower);
+		pthread_mutex_unlock(upper);
 	}
 	return 0;
 }

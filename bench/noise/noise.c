@@ -14,6 +14,7 @@
  */
 #include "klat.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <sys/param.h>
 #include <unistd.h>
@@ -149,12 +150,13 @@ static void verify(struct klat_run *run)
 		ticks = ticks < 0 || interrupts < 0 ? -1 : ticks + interrupts;
 	}
 	step = sum.steps / MAX(sum.readings - sum.gap_count, 1);
-	klat_count_mean(run, "lost_per_million", 1000000 * (sum.gaps / 1000), sum.windows / 1000);
+	klat_count(run, "lost_per_million", llround(1e6 * sum.gaps / MAX(sum.windows, 1)));
 	if (ticks >= 0)
 		klat_count_mean(run, "timer_interrupts_per_second", 1000 * run->counter_khz * ticks,
 				sum.elapsed);
 	klat_require(
-		run, { "gaps", .got = sum.gap_count }, { "from_1_us", .got = sum.lengths[0] },
+		run, { "window_ms", .got = (int64_t)(sum.windows / run->counter_khz) },
+		{ "gaps", .got = sum.gap_count }, { "from_1_us", .got = sum.lengths[0] },
 		{ "from_10_us", .got = sum.lengths[1] }, { "from_100_us", .got = sum.lengths[2] },
 		{ "from_1_ms", .got = sum.lengths[3] }, { "step_ticks", .got = step },
 		/* A reading of a soak can be in the middle of an addition. */
@@ -176,11 +178,9 @@ const struct klat_benchmark klat_benchmark = {
 		"rests, because Linux stops one that never sleeps.\n\n"
 		"Other tasks and interrupts are what is measured, so they do not disturb the run; "
 		"stolen time and SMIs do. The evidence counts gaps from --threshold on, and those "
-		"from 1 us, 10 us, 100 us and 1 ms on; lost_per_million; the timer's interrupts in "
-		"a second (few on a CPU of nohz_full); and each other row of /proc/interrupts and "
-		"/proc/softirqs that grew on these CPUs. Steps and gaps must add up to the "
-		"windows. "
-		"klat explain noise names the causes of the longest gaps.",
+		"from 1 us, 10 us, 100 us and 1 ms on; the timer's interrupts in a second (few on "
+		"a CPU of nohz_full); and each other row of /proc/interrupts and /proc/softirqs "
+		"that grew. klat explain noise names the causes of the longest gaps.",
 	.examples = "noise\tone CPU\n"
 		    "noise --cpus 0,1\ta thread on each of these CPUs\n"
 		    "noise --policy other\tan ordinary thread, which others preempt",

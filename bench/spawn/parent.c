@@ -11,7 +11,6 @@
 
 #include <alloca.h>
 #include <errno.h>
-#include <sched.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
@@ -152,8 +151,8 @@ static __attribute__((noinline)) int spawn_all(struct klat_worker *worker, struc
 	}
 }
 
-/* The library, which reads the count of faults next, writes to the stack above and below. */
-__attribute__((no_sanitize("address", "thread"))) static void own_stack(char *frame)
+/* These pages must not fault between the two counts of faults: the library writes to them. */
+__attribute__((no_sanitize("address", "thread"))) static void touch_stack(char *frame)
 {
 	for (int at = -512; at <= 1024; at += 512)
 		__atomic_fetch_or(frame + at, 0, __ATOMIC_RELAXED);
@@ -192,7 +191,7 @@ int parent(struct klat_worker *worker)
 		state->left++;
 	getrusage(RUSAGE_CHILDREN, &usage);
 	worker->children_ns = nanoseconds(usage.ru_utime) + nanoseconds(usage.ru_stime);
-	own_stack(__builtin_frame_address(0));
+	touch_stack(__builtin_frame_address(0));
 	state->faults += klat_thread_usage().ru_minflt;
 	if (what == FORK || what == EXEC)
 		worker->expected_faults = state->faults;

@@ -10,6 +10,7 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <sys/param.h>
 #include <sys/select.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -138,10 +139,12 @@ static int open_ready(struct klat_run *run, struct objects *objects)
 			err = klat_error(run, errno, "cannot make descriptor %lld of %lld: %m",
 					 (long long)i + 1, (long long)options.descriptors);
 		else if (options.call == SELECT && fd >= FD_SETSIZE)
-			err = klat_error(run, EINVAL,
-					 "descriptor %d is too high for select(), whose sets have "
-					 "%d: give fewer --descriptors",
-					 fd, FD_SETSIZE);
+			err = klat_skip(
+				run,
+				"descriptor %d is too high for select() (FD_SETSIZE is %d): "
+				"close inherited descriptors, or give fewer --descriptors",
+				fd, FD_SETSIZE);
+		objects->above = MAX(objects->above, fd + 1);
 	}
 	return err;
 }
@@ -257,7 +260,7 @@ static void fill_requests(const struct klat_worker *worker, struct objects *obje
 				      MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1 },
 				    pages },
 				  { SYS_munmap, { pages, size }, 0 } },
-		[SELECT] = { { SYS_pselect6, { FD_SETSIZE, outcome, 0, 0, no_time }, count } },
+		[SELECT] = { { SYS_pselect6, { objects->above, outcome, 0, 0, no_time }, count } },
 		[GETCPU] = { { SYS_getcpu, { cpu, node }, 0 } },
 		[GETRANDOM] = { { SYS_getrandom, { received, size }, size } },
 		[MSEAL] = { { SYS_mseal, { pages, 1 }, 0 } },

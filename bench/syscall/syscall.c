@@ -34,8 +34,8 @@ struct state {
 static const struct klat_option option_table[] = {
 	{ "call",
 	  "the system call; close-bad closes an invalid descriptor; stat and open-close use "
-	  "/dev/null; read-file and write-file, a file in memory; names with a dash between two "
-	  "calls make both; -vdso: the function that the kernel maps into each process",
+	  "/dev/null; read-file and write-file, a file in memory; open-close, send-recv and "
+	  "mmap-munmap make two calls; -vdso: the function that the kernel maps into each process",
 	  KLAT_CHOICE_OF(call, call_names) },
 	{ "batch",
 	  "time N calls and 2N calls; the difference is the time of N. With 1, a sample is one "
@@ -204,7 +204,7 @@ static int caller(struct klat_worker *worker)
 	struct state *state = worker->state;
 	struct call *call = &state->call;
 	int err = call_describe(worker, &state->objects, call);
-	int64_t before, after, own;
+	int64_t before, after, library_reads;
 
 	if (err)
 		return err;
@@ -223,8 +223,8 @@ static int caller(struct klat_worker *worker)
 	/* The first reading of the file counts as a read in the second. So does the library's
 	 * reading of the thread's times, where the observed part begins. */
 	after = before < 0 ? -1 : call_count_by_kernel();
-	own = call_reads() ? 1 + (worker->account.file >= 0) : 0;
-	state->counted = after < 0 ? -1 : after - before - own;
+	library_reads = call_reads() ? 1 + (worker->account.file >= 0) : 0;
+	state->counted = after < 0 ? -1 : after - before - library_reads;
 	state->effective = call_took_effect(worker, &state->objects);
 	return 0;
 }
@@ -297,7 +297,8 @@ const struct klat_benchmark klat_benchmark = {
 		"for each call do not cancel; the CPU runs them in parallel with the call.\n\n"
 		"The calls that end in -vdso are functions that the kernel maps into every "
 		"process. They answer without the kernel.\n\n"
-		"Evidence: the result and the effect of every call, the kernel's own count of "
+		"Evidence: the result of every call, the effect of the last, the kernel's "
+		"library_reads count of "
 		"reads and writes, and the same code in another process under a seccomp filter "
 		"that refuses the call: it refuses all of them, and none of a function in the "
 		"vDSO.",

@@ -7,7 +7,8 @@
 
 #include <time.h>
 
-typedef long (*vdso_function)(long, long, long, long, long);
+/* All results fit an int, and some of the functions return no more. */
+typedef int (*vdso_function)(long, long, long, long, long);
 
 /* How an iteration makes its calls. CACHED is the planted fault: the expected result, and no call.
  */
@@ -87,6 +88,7 @@ extern struct options options;
 struct objects {
 	int null, zero, file, epoll, sockets[2];
 	int ready[MAX_DESCRIPTORS]; /* descriptors that can be read */
+	int above;                  /* the highest of them, plus one */
 	char *pages;                /* of the worker */
 	char bytes[MAX_BYTES] KLAT_ALIGNED, received[MAX_BYTES] KLAT_ALIGNED;
 	char outcome[16 * MAX_DESCRIPTORS] KLAT_ALIGNED; /* of select(), poll() and epoll_wait() */

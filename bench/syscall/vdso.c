@@ -32,9 +32,12 @@ static struct vdso tables_of(const char *image)
 			vdso.symbols = (const void *)at;
 		else if (entry->d_tag == DT_STRTAB)
 			vdso.names = at;
+		else if (entry->d_tag == DT_HASH)
+			vdso.count = ((const uint32_t *)at)[1]; /* nchain */
 	}
-	/* The names follow the symbols: include/uapi/linux/elf.h has no table of the count. */
-	if (vdso.symbols && vdso.names > (const char *)vdso.symbols)
+	/* Some vDSOs have only DT_GNU_HASH, which has no count. There the names follow the symbols.
+	 */
+	if (!vdso.count && vdso.symbols && vdso.names > (const char *)vdso.symbols)
 		vdso.count = (vdso.names - (const char *)vdso.symbols) / sizeof(*vdso.symbols);
 	return vdso;
 }
@@ -48,13 +51,13 @@ vdso_function vdso_find(const char *name)
 	if (image)
 		vdso = tables_of(image);
 	for (size_t i = 0; i < vdso.count; i++) {
-		const char *found = vdso.names + vdso.symbols[i].st_name;
+		const char *symbol = vdso.names + vdso.symbols[i].st_name;
 
 		for (size_t p = 0; p < KLAT_ARRAY_SIZE(prefixes); p++) {
 			const size_t length = strlen(prefixes[p]);
 
-			if (vdso.symbols[i].st_value && !strncmp(found, prefixes[p], length) &&
-			    !strcmp(found + length, name))
+			if (vdso.symbols[i].st_value && !strncmp(symbol, prefixes[p], length) &&
+			    !strcmp(symbol + length, name))
 				return (vdso_function)(image + vdso.symbols[i].st_value);
 		}
 	}

@@ -119,6 +119,7 @@ static const char *const patterns[] = {
 	"/sys/devices/system/node/node*/cpulist",
 	"/sys/firmware/acpi/platform_profile",
 	"/sys/firmware/acpi/pm_profile",
+	"/sys/kernel/debug/fault_around_bytes",
 	"/sys/kernel/debug/sched/*_ns",
 	"/sys/kernel/debug/sched/*_server/cpu*/period",
 	"/sys/kernel/debug/sched/*_server/cpu*/runtime",

@@ -2,16 +2,19 @@
 /* How much memory a run may use. */
 #include "machine/machine.h"
 
-/* Page cache can be reclaimed, so it counts as available. */
+/* The page cache of files can be reclaimed, so it counts as available. That of tmpfs cannot. */
 static void limit_by_cgroup(const char *directory, void *argument)
 {
 	const int64_t most = klat_read_count(klat_path("%s/memory.max", directory)),
 		      used = klat_read_count(klat_path("%s/memory.current", directory)),
-		      cached = klat_count_in(klat_path("%s/memory.stat", directory), "\nfile");
+		      active = klat_count_in(klat_path("%s/memory.stat", directory),
+					     "\nactive_file"),
+		      inactive = klat_count_in(klat_path("%s/memory.stat", directory),
+					       "\ninactive_file");
 	int64_t *available = argument;
 
 	if (most >= 0 && used >= 0)
-		*available = MIN(*available, most - used + MAX(cached, 0));
+		*available = MIN(*available, most - used + MAX(active, 0) + MAX(inactive, 0));
 }
 
 int klat_need_memory(struct klat_run *run, int64_t bytes)

@@ -64,7 +64,10 @@ static void add_named_row(struct klat_snapshot *snapshot, const struct klat_run 
 	for (int i = 0; i < cpu_count; i++) {
 		const int64_t count = klat_next_count(&numbers);
 
-		if (count > 0 && klat_place_has(run, cpus[i]))
+		/* ERR and MIS have one number for the machine. */
+		if (count < 0)
+			return;
+		if (klat_place_has(run, cpus[i]))
 			row.count += count;
 	}
 	snprintf(row.name, sizeof(row.name), "%s_%.*s", prefix, (int)(colon - line), line);

@@ -213,7 +213,7 @@ static void set_scheduling(const struct klat_worker *worker)
 		klat_error(worker->run, -err,
 			   "cannot give the %s policy %s, nice value %d and time slice %lld ns: "
 			   "%m%s",
-			   worker->noun, klat_policy_name(policy_of(worker)), worker->nice,
+			   worker->noun, klat_policy_name(policy), worker->nice,
 			   (long long)worker->slice_ns,
 			   worker->nice < 0 ? "; run as root, or raise RLIMIT_NICE" : "");
 	_exit(1);

@@ -16,8 +16,9 @@ static inline __attribute__((always_inline)) int
 sync_take_tokens(struct sync *sync, uint32_t *tokens, uint32_t *waiters,
 		 int (*sleep)(struct sync *sync, uint32_t *tokens))
 {
-	for (int err = 0; !err;) {
+	for (;;) {
 		uint32_t seen = __atomic_load_n(tokens, __ATOMIC_RELAXED);
+		int err;
 
 		while (seen) {
 			uint32_t left = sync->takes_all ? 0 : seen - 1;
@@ -32,7 +33,6 @@ sync_take_tokens(struct sync *sync, uint32_t *tokens, uint32_t *waiters,
 		if (err)
 			return err;
 	}
-	return 0;
 }
 
 /* See sync_missing(), sync_begin() and sync_join(). */

@@ -32,9 +32,10 @@ def policies(result: dict[str, Any]) -> dict[str, str]:
 def test_the_hogs_have_the_rest_of_the_cpu(kind, cpus, two_cpus):
     done = works("wakeup", *FEW, "--hog-kind", kind, "--hogs", "2", *cpus, "--json")
     counts = json_of(done)["evidence"]["counts"]
-    assert 0 <= counts["hog_us"] < 1000 * (counts["hog_ms"] + 1)
+    # The hogs also run before and after the observed part.
+    assert counts["hog_us"] < 1000 * (counts["hog_ms"] + 1)
     # On one CPU the waker and the woken thread may use all of so short a run.
-    assert cpus or counts["hog_us"] > 0
+    assert counts["hog_ms"] > 0 if cpus else counts["hog_us"] > 0
 
 
 def test_hogs_end_with_the_run(two_cpus):
@@ -81,12 +82,14 @@ def test_a_nice_value_that_is_refused_is_an_error(as_nobody, published, two_cpus
 
 
 def test_a_time_slice_is_taken_or_the_run_is_skipped(two_cpus):
-    done = run("wakeup", "--slice", "500", *FEW)
+    """The library reads the slice back: another value is not obtained silently."""
+    done = run("wakeup", "--slice", "500", *FEW, "--json")
     release = tuple(map(int, os.uname().release.split(".")[:2]))
     if release < (6, 12):
         assert done.status == SKIPPED and "ignores the time slice" in done.err, str(done)
     else:
         assert done.status in (harness.MEASURED, UNTRUSTED), str(done)
+        assert "slice=500" in json_of(done)["parameters"]
 
 
 def test_a_request_of_an_open_loop_counts_from_its_due_time(two_cpus):
@@ -102,6 +105,8 @@ def test_a_request_of_an_open_loop_counts_from_its_due_time(two_cpus):
 
 
 def test_a_rate_that_is_kept_takes_its_time(two_cpus):
-    result = result_of("--rate", "200")
-    counts = result["evidence"]["counts"]
-    assert counts["late"] < 100 and counts["hog_us"] > 250000
+    def attempt() -> str:
+        counts = result_of("--rate", "200")["evidence"]["counts"]
+        return "" if counts["late"] < 10 and counts["hog_us"] > 250000 else str(counts)
+
+    until(attempt)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * bare fault|fork|thread COUNT: what one of them takes in a loop without klat's library, in ns.
+ * bare fault|thread COUNT: what one of them takes in a loop without klat's library, in ns.
  */
 #include <pthread.h>
 #include <stdint.h>
@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -46,17 +45,6 @@ static double fault(void)
 	return begin / PAGES;
 }
 
-static double fork_and_wait(void)
-{
-	const double begin = now_ns();
-	pid_t pid = fork();
-
-	if (!pid)
-		_exit(0);
-	waitpid(pid, NULL, 0);
-	return now_ns() - begin;
-}
-
 static void *end(void *argument)
 {
 	return argument;
@@ -77,15 +65,12 @@ int main(int argc, char **argv)
 	const int count = argc == 3 ? atoi(argv[2]) : 0;
 	double (*once)(void) = argc < 2                     ? NULL
 			       : !strcmp(argv[1], "fault")  ? fault
-			       : !strcmp(argv[1], "fork")   ? fork_and_wait
 			       : !strcmp(argv[1], "thread") ? start_and_join
 							    : NULL;
 	double sum = 0;
-	char *resident = malloc(1 << 20);
 
-	if (!once || count < 1 || !resident)
+	if (!once || count < 1)
 		return 2;
-	memset(resident, 1, 1 << 20);
 	for (int i = 0; i < count; i++)
 		sum += once();
 	printf("%.1f\n", sum / count);

@@ -11,7 +11,6 @@ from klat.compare.conditions import OBTAINED
 from klat.compare.dataset import Dataset
 from klat.compare.settings import Setting
 from klat.stats.descriptive import Values
-from klat.stats.granularity import rounding
 
 Pair = tuple[int, ...]
 # The words of a placement, without the types of cores, whose CPUs share a core, a cache, a node.
@@ -28,7 +27,6 @@ class PairMedians:
 
     placement: str
     medians: Values
-    resolution: float
 
     @property
     def value(self) -> float:
@@ -69,7 +67,10 @@ def matrices(label: Dataset) -> Iterator[Matrix]:
     for (benchmark, params), settings in groups.items():
         for metric in dict.fromkeys(name for s in settings for name in s.measurements):
             of_pairs = [s for s in settings if _has_runs(s, metric) and _pair_of(s, metric)]
-            pairs = {_pair_of(s, metric): _medians_of(s, metric) for s in of_pairs}
+            pairs: dict[Pair, PairMedians] = {}
+            for setting in of_pairs:
+                pair = _pair_of(setting, metric)
+                pairs[pair] = _medians_of(setting, metric, pairs.get(pair))
             if len(pairs) > 1:
                 yield _matrix(benchmark, metric, dict(params), of_pairs, pairs)
 
@@ -85,11 +86,12 @@ def _pair_of(setting: Setting, metric: str) -> Pair:
     return tuple(map(int, cpus)) if len(cpus) == 2 and all(map(str.isdecimal, cpus)) else ()
 
 
-def _medians_of(setting: Setting, metric: str) -> PairMedians:
-    runs = [run for run in setting.measurements[metric].runs if run.row.p50 is not None]
-    medians = np.array([float(run.row.p50 or 0) for run in runs])
-    step = rounding(medians.tolist(), max(run.source.step / run.source.scale for run in runs))
-    return PairMedians(setting.placement, medians, step)
+def _medians_of(setting: Setting, metric: str, others: PairMedians | None) -> PairMedians:
+    """Of the setting's runs, after those of another setting of this pair."""
+    runs = setting.measurements[metric].runs
+    medians = np.array([float(run.row.p50) for run in runs if run.row.p50 is not None])
+    earlier = others.medians if others else np.array([])
+    return PairMedians(setting.placement, np.concatenate([earlier, medians]))
 
 
 def _matrix(

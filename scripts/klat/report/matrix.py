@@ -1,9 +1,9 @@
-"""Matrices of pairs of CPUs in a summary: by placement, each pair where there are few CPUs, and as a figure."""
+"""The tables and the figure of a matrix of CPU pairs."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -20,19 +20,16 @@ from klat.report.text.parameters import parameters
 _MOST_CPUS = 8
 
 
-def merged(matrix: Matrix) -> Setting:
-    """The runs of all pairs as those of one setting, for their counts and reasons."""
+def merged(settings: Sequence[Setting]) -> Setting:
+    """The runs of settings that differ in their pair of CPUs as those of one setting, for their counts and reasons."""
     statuses: Counter[str] = Counter()
-    reasons = []
-    measurements = {}
-    for setting in matrix.settings:
+    for setting in settings:
         statuses += setting.statuses
-        reasons += setting.reasons
-        measurements = setting.measurements
-    placement = f"{plural(len(matrix.pairs), 'pair')} of CPUs"
-    return Setting(
-        matrix.benchmark, dict(matrix.params), placement, statuses, reasons, [], measurements
-    )
+    first = settings[0]
+    params = {name: value for name, value in first.params.items() if name != "cpus"}
+    reasons = [reason for setting in settings for reason in setting.reasons]
+    pairs = f"{plural(len(settings), 'pair')} of CPUs"
+    return Setting(first.benchmark, params, pairs, statuses, reasons, [], first.measurements)
 
 
 def title(matrix: Matrix) -> str:

@@ -121,8 +121,11 @@ def _about(label: Dataset) -> Iterator[tuple[str, str]]:
 
 def _rows(label: Dataset, failed: Failed, mapped: Sequence[Matrix]) -> Iterator[Row | Line | Table]:
     """Many pairs of CPUs of a map share their lines: there can be thousands."""
-    many = [matrix for matrix in mapped if len(matrix.pairs) > _FEW_PAIRS]
-    matrix_of = {setting: matrix for matrix in many for setting in matrix.settings}
+    together: dict[Setting, tuple[Setting, ...]] = {}
+    for matrix in mapped:
+        # A pair that lacks a metric is not in that metric's matrix.
+        if len(matrix.pairs) > _FEW_PAIRS:
+            together |= {s: matrix.settings for s in matrix.settings if s not in together}
     for benchmark, group in groupby(label.settings, key=lambda setting: setting.benchmark):
         if benchmark != label.settings[0].benchmark:
             yield Line("")
@@ -130,12 +133,12 @@ def _rows(label: Dataset, failed: Failed, mapped: Sequence[Matrix]) -> Iterator[
         common = common_params(settings)
         shown = params_text(parameters(benchmark, common))
         yield Line(f"{printable(benchmark)}  {shown}".rstrip())
-        for matrix in dict.fromkeys(matrix_of[s].settings for s in settings if s in matrix_of):
-            whole_of = matrix_of[matrix[0]]
+        for pairs in dict.fromkeys(together[s] for s in settings if s in together):
+            whole_of = merged([s for s in pairs if together[s] == pairs])
             params = {k: v for k, v in whole_of.params.items() if k not in common}
-            yield from _setting(label, merged(whole_of), params)
+            yield from _setting(label, whole_of, params)
         for setting in settings:
-            if setting in matrix_of:
+            if setting in together:
                 continue
             params = {k: v for k, v in setting.params.items() if k not in common}
             yield from _setting(label, setting, params)

@@ -24,9 +24,8 @@ def noise_against_oslat() -> Figure:
         result = json.loads(output_of(*program("noise", *words, "--json")))
         gap = next(metric for metric in result["metrics"] if metric["name"] == "gap")
         longest["klat"].append(gap["max_ns"] / 1e3)
-        # A window ends after its last gap, so a run with long gaps takes longer than its windows.
-        seconds = result["elapsed_ns"] / 1e9
-        return float(result["evidence"]["counts"][f"from_{FROM_US}_us"] / seconds)
+        counts = result["evidence"]["counts"]
+        return float(1000 * counts[f"from_{FROM_US}_us"] / counts["window_ms"])
 
     def oslat() -> float:
         with tempfile.TemporaryDirectory() as directory:

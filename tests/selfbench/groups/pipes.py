@@ -8,7 +8,7 @@ def pipe_against_perf() -> Figure:
     cpus = f"{CPU},{CPU}"
     klat = program("pipes", "--cpus", cpus, "--iterations", str(count), "--warmup", str(warmup))
     pinned = ["chrt", "--fifo", "50", "taskset", "--cpu-list", str(CPU)]
-    perf = [*held, "perf", "bench", "sched", "pipe", "-T", "-l", str(count)]
+    perf = [*pinned, "perf", "bench", "sched", "pipe", "-T", "-l", str(count)]
     ours, theirs = in_turns(
         lambda: mean_ns("round_trip", *klat),
         lambda: 1000 * number_in(r"([\d.]+) usecs/op", output_of(*perf)),
