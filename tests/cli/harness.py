@@ -50,8 +50,10 @@ FOLDERS = {
     if path.stem == path.parent.name != "load"
 }
 PROGRAMS = sorted(FOLDERS)
-# One on two CPUs, one on one. A property of the library is tested on these two; the slow lane has the others.
+# One on two CPUs, one on one.
 SHOWN = ("pipes", "switch")
+# For a promise that the library keeps for every program in the same code.
+on_two = pytest.mark.parametrize("program", SHOWN)
 
 
 def shown_on_two(programs: Sequence[str]) -> list[Any]:

@@ -10,8 +10,9 @@ from harness import FAILED, MEASURED, SKIPPED, Done, command, traits
 pytestmark = pytest.mark.alone
 
 Words = list[str | Path]
+SHOWN = ("pipes", "network")
 TRIED = [
-    name if name in ("pipes", "network") else pytest.param(name, marks=pytest.mark.slow)
+    name if name in SHOWN else pytest.param(name, marks=pytest.mark.slow)
     for name in harness.PROGRAMS
 ]
 # Open to all, as distributions have it.
@@ -49,14 +50,18 @@ def assert_measures(words: Words) -> None:
 
 
 @pytest.mark.parametrize("program", TRIED)
-def test_capabilities_suffice_and_none_is_superfluous(program, published, as_nobody):
-    capabilities = listed()
+def test_capabilities_suffice(program, published, as_nobody):
     # An ordinary policy needs none.
     policy = ["--policy", "fifo"] if traits(program).ordinary_by_default else []
-    assert_measures([*given(as_nobody, capabilities), published / program, *policy])
+    assert_measures([*given(as_nobody, listed()), published / program, *policy])
+
+
+@pytest.mark.parametrize("program", SHOWN)
+def test_no_capability_is_superfluous(program, published, as_nobody):
+    capabilities = listed()
     for name in capabilities:
         less = [other for other in capabilities if other != name]
-        words = [*given(as_nobody, less), published / program, *policy, "--quiet"]
+        words = [*given(as_nobody, less), published / program, "--quiet"]
         done = command(words, cwd="/")
         refusals = ("refused", "cannot be locked", "cannot start")
         assert any(refusal in done.err for refusal in refusals), f"without {name}\n{done}"

@@ -17,7 +17,7 @@ from pathlib import Path
 import harness
 import pytest
 from harness import FAILED, MEASURED, SKIPPED, UNTRUSTED, Done, Running, assert_one_line, command
-from harness import gone, json_of, path_of
+from harness import gone, json_of, on_two, path_of
 
 PROGRAM = "semaphore"
 PARAMETERS = "module/haltpoll/parameters"
@@ -311,6 +311,7 @@ def test_an_ordinary_user_skips(copy, open_directory, as_nobody):
 
 
 @pytest.mark.alone
+@on_two
 def test_this_machine_measures_or_says_what_it_lacks(program):
     before = read(SYS / PARAMETERS / "guest_halt_poll_ns")
     done = harness.run(program, "--iterations", "20", *HOLD, "--quiet")

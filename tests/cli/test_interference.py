@@ -2,6 +2,7 @@
 
 import contextlib
 import ctypes
+import itertools
 import os
 import re
 import resource
@@ -38,7 +39,6 @@ ONE_CPU = {
 }
 LONG = {"timer": 1000, "semaphore": 5000, "eventloop": 20, "network": 20000, "syscall": 2000000}
 LONG |= {"noise": 50, "spawn": 5000, "wakeup": 10000}
-EVENTS = {"eventloop": ("--iterations", "5", "--pairs", "100", "--writes", "1000")}
 
 
 def long(program: str) -> tuple[str, ...]:
@@ -63,14 +63,22 @@ def judged(
     until(wrong, tries=3)
 
 
-@pytest.mark.parametrize("program", PROGRAMS)
-@pytest.mark.parametrize("tracer", [("strace", "--follow-forks"), ("perf", "trace")], ids=" ".join)
-def test_a_tracer_makes_a_run_invalid(program, tracer, root):
-    if command(["which", tracer[0]]).status:
-        harness.lacking(f"{tracer[0]} is not installed")
-    words = [*tracer, "-o", "/dev/null", path_of(program), *ONE_CPU.get(program, ())]
-    options = EVENTS.get(program, ("--iterations", "100"))
-    judged("invalid", lambda: command([*words, *options, "--json"], limit=60))
+# A worker that is a thread, and one that is a process.
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"pipes --cpus {CPU},{CPU} --iterations 100",
+        f"eventloop --cpus {CPU} --iterations 5 --pairs 100 --writes 1000",
+    ],
+)
+@pytest.mark.parametrize("tracer", ["strace --follow-forks", "perf trace"])
+def test_a_tracer_makes_a_run_invalid(line, tracer, root):
+    program, *options = line.split()
+    name, *follow = tracer.split()
+    if command(["which", name]).status:
+        harness.lacking(f"{name} is not installed")
+    words = [name, *follow, "-o", "/dev/null", path_of(program), *options, "--json"]
+    judged("invalid", lambda: command(words, limit=60))
 
 
 def send(number: int, pids: set[int]) -> None:
@@ -117,10 +125,17 @@ INTERRUPTED = [
 ]
 
 
+STOPS = (stopped_process, frozen_group)
+
+
 @pytest.mark.parametrize(
-    "words", [*((program,) for program in PROGRAMS), *INTERRUPTED], ids=" ".join
+    ("words", "stop"),
+    [
+        *zip([(program,) for program in PROGRAMS], itertools.cycle(STOPS)),
+        *itertools.product(INTERRUPTED, STOPS),
+    ],
+    ids=lambda value: harness.name_of((value,)),
 )
-@pytest.mark.parametrize("stop", [stopped_process, frozen_group])
 def test_a_stop_disturbs_a_run(words, stop, root, two_cpus):
     def attempt() -> harness.Done:
         program, *options = words
@@ -262,7 +277,7 @@ def quota(root: None) -> Iterator[Callable[[], None]]:
     group.rmdir()
 
 
-@pytest.mark.parametrize("program", ["pipes", "cv", "transport", "switch", "syscall"])
+@pytest.mark.parametrize("program", ["pipes", "syscall"])
 def test_a_quota_disturbs_ordinary_threads(program, quota):
     words = (*ONE_CPU.get(program, ()), *long(program), "--policy", "other", "--json")
     judged("disturbed invalid", lambda: run(program, *words, preexec_fn=quota))

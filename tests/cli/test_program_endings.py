@@ -3,6 +3,7 @@
 import contextlib
 import ctypes
 import fcntl
+import itertools
 import os
 import resource
 import signal
@@ -14,8 +15,7 @@ from pathlib import Path
 
 import harness
 import pytest
-from harness import FAILED, MEASURED, PROGRAMS, UNTRUSTED, Running, assert_one_line, combined
-from harness import command
+from harness import FAILED, MEASURED, PROGRAMS, UNTRUSTED, Running, assert_one_line, command
 from harness import gone, path_of
 
 pytestmark = pytest.mark.alone
@@ -91,7 +91,15 @@ ENDINGS: dict[str, tuple[Callable[[Running], None], int, str]] = {
 }
 
 
-@pytest.mark.parametrize("ending, program", combined(list(ENDINGS), PROGRAMS))
+# The library ends a run. `make test-slow` ends programs that start processes or make a device in each way.
+ENDED = list(zip(itertools.cycle(ENDINGS), PROGRAMS))
+ALSO_ENDED = set(itertools.product(ENDINGS, ("eventloop", "network", "spawn"))) - set(ENDED)
+
+
+@pytest.mark.parametrize(
+    "ending, program",
+    ENDED + [pytest.param(*pair, marks=pytest.mark.slow) for pair in sorted(ALSO_ENDED)],
+)
 def test_a_run_that_is_ended_leaves_nothing(ending, program, tmp_path, root, real_time):
     """No process, no change of the machine, and in the record at most the error."""
     end, status, said = ENDINGS[ending]
@@ -239,6 +247,7 @@ def test_the_supervisor_keeps_off_the_cpus_that_are_measured(root, real_time):
             assert os.sched_getaffinity(running.process.pid) == expected, (name, words)
 
 
+@pytest.mark.parametrize("program", ["network", "pipes"])
 def test_the_machine_is_as_it_was_after_a_whole_run(program, root):
     before = knobs()
     harness.works(program, "--dma-latency", "0", "--quiet")

@@ -9,7 +9,7 @@ import resource
 import harness
 import pytest
 from harness import FAILED, MEASURED, SKIPPED, UNTRUSTED, USAGE, Done, assert_one_line, command
-from harness import path_of, run, traits
+from harness import on_two, path_of, run, shown_on_two, traits
 
 
 def a_cpu() -> str:
@@ -37,11 +37,11 @@ def test_an_ordinary_user_is_told_what_was_refused_and_gets_what_there_is(
         assert not re.search("ran under|not held to", result["reason"]), str(done)
 
 
+@on_two
 def test_a_policy_that_was_asked_for_and_refused_is_an_error(program, published, as_nobody):
     done = command([*as_nobody, published / program, "--policy", "fifo"], cwd="/")
-    if done.status != SKIPPED or SKIPPED not in traits(program).unprivileged:
-        assert_one_line(done, program, FAILED)
-        assert "--policy other" in done.err
+    assert_one_line(done, program, FAILED)
+    assert "--policy other" in done.err
 
 
 def test_a_policy_that_was_asked_for_is_obtained(program, root, real_time):
@@ -74,13 +74,10 @@ def test_one_cpu_is_enough_or_said_not_to_be(program):
         assert set(harness.json_of(done)["cpus"]) == {int(a_cpu())}
 
 
-@pytest.mark.parametrize(
-    "program", [p for p in harness.PROGRAMS if traits(p).on_one_cpu == (SKIPPED,)]
-)
-def test_a_skip_is_recorded_with_its_reason(program, tmp_path):
-    words = ["taskset", "--cpu-list", a_cpu(), path_of(program), "--record", tmp_path, "--run", "3"]
+def test_a_skip_is_recorded_with_its_reason(tmp_path):
+    words = ["taskset", "--cpu-list", a_cpu(), path_of("pipes"), "--record", tmp_path, "--run", "3"]
     for _ in range(2):
-        assert_one_line(command(words), program, SKIPPED)
+        assert_one_line(command(words), "pipes", SKIPPED)
     rows = harness.Session(tmp_path).rows
     assert len(rows) == 2
     for row in rows:
@@ -97,6 +94,7 @@ def test_all_roles_share_a_cpu_where_that_is_asked_for(program, two_cpus):
     assert len(set(harness.json_of(done)["cpus"])) == 1
 
 
+@on_two
 def test_a_cpu_outside_the_affinity_mask_can_be_named(program, two_cpus):
     """As isolated CPUs are: missing from the mask that is inherited."""
     first, second = sorted(os.sched_getaffinity(0))[:2]
@@ -120,9 +118,12 @@ def test_more_responders_than_cpus_is_said():
     assert_skipped(run("tlbflush", "--responders", "4000"), "tlbflush")
 
 
-# With these a program starts threads or processes besides its workers.
+# These start threads or processes besides their workers, by default or with options.
 USERS = itertools.count()
 MORE_PROCESSES = {
+    "network": [],
+    "spawn": [],
+    "syscall": [],
     "eventloop": ["--pairs", "10", "--writes", "20", "--count-syscalls"],
     "semaphore": ["--hog", "idle"],
     "transport": ["--transport", "tcp", "--peer", "netns"],
@@ -181,13 +182,15 @@ def test_a_file_that_may_not_grow_is_an_error(tmp_path):
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 4])
+@pytest.mark.parametrize("program", shown_on_two([*harness.SHOWN, *MORE_PROCESSES]))
 def test_a_limit_of_processes_is_a_skip_wherever_it_is_met(program, limit, published, as_nobody):
     # The limit is of a user's processes. Other tests have processes of nobody, and those of an earlier run can be
     # reaped late.
     user = str(100_000 + 100 * os.getpid() + next(USERS))
     as_user = [user if word == str(harness.NOBODY) else word for word in as_nobody]
     few = ["prlimit", f"--nproc={limit}", *as_user, published / program, "--iterations", "5"]
-    for options in ([], MORE_PROCESSES.get(program, [])):
+    more = MORE_PROCESSES.get(program)
+    for options in ([], more) if more else ([],):
         done = command([*few, *options], cwd="/")
         assert done.status in (MEASURED, UNTRUSTED, SKIPPED), str(done)
         if done.status == SKIPPED:

@@ -1,14 +1,16 @@
 """What a program prints: for people, as CSV, as JSON, and that these agree."""
 
 import re
+from typing import Any
 
 import harness
 import pytest
-from harness import Session, json_of, rows_of, traits, works
+from harness import Session, json_of, on_two, rows_of, traits, works
 
 STATISTICS = ("mean", "stddev", "min", "p50", "p90", "p99", "max")
 
 
+@on_two
 def test_bare_it_prints_what_is_understood_without_the_source(program):
     done = works(program)
     assert done.out.startswith(f"{program}: ")
@@ -45,8 +47,10 @@ def test_a_quantile_that_is_not_supported_is_not_given(iterations):
         assert "n/a" not in (average, stdev, least, most)
 
 
-def test_json_is_one_object_with_the_promised_keys(program):
-    result = json_of(works(program, "--json"))
+def test_json_is_one_object_with_the_promised_keys_and_agrees_with_the_recorded_row(
+    program, tmp_path
+):
+    result = json_of(works(program, "--json", "--record", tmp_path))
     wanted = "program version parameters unit tsc_khz floor status reason evidence metrics".split()
     assert set(wanted) <= set(result)
     assert result["program"] == program
@@ -64,11 +68,10 @@ def test_json_is_one_object_with_the_promised_keys(program):
         assert metric["min"] <= metric["mean"] <= metric["max"]
     for worker in result["evidence"]["workers"]:
         assert worker["pinned"] is True
+    assert_recorded(program, result, Session(tmp_path))
 
 
-def test_json_and_the_recorded_row_agree(program, tmp_path):
-    result = json_of(works(program, "--json", "--record", tmp_path))
-    session = Session(tmp_path)
+def assert_recorded(program: str, result: dict[str, Any], session: Session) -> None:
     rows = session.rows
     assert result["tsc_khz"] == pytest.approx(session.info["tsc"]["khz"], rel=1e-10)
     assert [row["metric"] for row in rows] == [metric["name"] for metric in result["metrics"]]
@@ -90,6 +93,7 @@ def test_json_and_the_recorded_row_agree(program, tmp_path):
                 assert float(row[name]) == pytest.approx(metric[name], rel=1e-10), name
 
 
+@on_two
 def test_csv_is_the_recorded_row_but_for_where_its_samples_are(program, tmp_path):
     done = works(program, "--iterations", "50", "--quiet", "--record", tmp_path)
     assert done.out == ""

@@ -8,9 +8,12 @@ import subprocess
 import harness
 import pytest
 from written_sessions import statistics_of
-from harness import FAILED, MEASURED, USAGE, Session, assert_one_line, command, path_of, run, works
+from harness import FAILED, MEASURED, USAGE, Session, assert_one_line, command, on_two, path_of
+from harness import run, works
 
 
+# eventloop has four metrics.
+@pytest.mark.parametrize("program", ["pipes", "eventloop"])
 def test_recording_twice_appends_and_rows_equal_their_samples(program, tmp_path):
     session = Session(tmp_path / "label" / "session")
     for number in ("1", "2"):
@@ -37,6 +40,7 @@ def test_recording_twice_appends_and_rows_equal_their_samples(program, tmp_path)
     assert samples.stat().st_size == 8 * expected
 
 
+@on_two
 def test_the_session_is_described_once(program, tmp_path):
     works(program, "--quiet", "--record", tmp_path, "--label", "stock", "--seed", "7")
     before = (tmp_path / "session.json").read_bytes()
@@ -87,6 +91,7 @@ def test_a_program_without_proc_says_what_it_lacks(boot, why, tmp_path, root):
     assert why in done.err
 
 
+@on_two
 def test_an_unwritable_directory_is_one_line(program, published, as_nobody):
     closed = published / "closed"
     closed.mkdir(mode=0o755)

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import harness
 import pytest
-from harness import FAILED, MEASURED, SKIPPED, UNTRUSTED, USAGE, Done, command, path_of, traits
+from harness import FAILED, MEASURED, SKIPPED, UNTRUSTED, USAGE, Done, command, on_two, path_of
+from harness import traits
 
 pytestmark = pytest.mark.slow
 
@@ -36,6 +37,7 @@ def sanitized(variant: str, program: str, *arguments: str | Path) -> Done:
     return done
 
 
+@on_two
 def test_runs_are_clean_under_address_sanitizer(program, tmp_path):
     for arguments in (
         [],
@@ -67,6 +69,7 @@ def test_every_choice_is_clean_under_address_sanitizer(program):
         assert done.status != FAILED, str(done)
 
 
+@on_two
 def test_refusals_are_clean_under_address_sanitizer(program, tmp_path):
     (tmp_path / "session.json").write_text("{")
     for words in (

@@ -1,11 +1,14 @@
-"""Help, version, and a command line that is wrong: one clear line, status 2, nothing measured."""
+"""Help, version, and a command line that is wrong: one clear line, status 2, nothing measured.
+
+test_program_fuzz.py tries wrong command lines of every program.
+"""
 
 import os
 import re
 
 import harness
 import pytest
-from harness import FAILED, MEASURED, USAGE, assert_one_line, command, path_of, run
+from harness import FAILED, MEASURED, USAGE, assert_one_line, command, on_two, path_of, run
 
 NO_SUCH_CPU = "8000"
 
@@ -23,6 +26,7 @@ def test_help_goes_to_stdout_within_79_columns(program):
     assert "Exit status" in done.out
 
 
+@on_two
 def test_version_names_program_version_and_commit(program):
     done = run(program, "--version")
     assert done.status == MEASURED
@@ -30,6 +34,7 @@ def test_version_names_program_version_and_commit(program):
     assert re.fullmatch(rf"{program} \(klat \d+\.\d+\.\d+, ([0-9a-f]{{12}}|unknown)\)\n", done.out)
 
 
+@on_two
 def test_help_counts_wherever_it_stands(program):
     assert run(program, "--iterations", "5", "--help").out == run(program, "--help").out
     assert run(program, "-h").out == run(program, "--help").out
@@ -61,18 +66,21 @@ def test_defaults_are_shown_whatever_is_given(shows):
     ],
     ids=" ".join,
 )
+@on_two
 def test_bad_input_is_one_line_and_status_2(program, words):
     done = run(program, *words)
     assert_one_line(done, program, USAGE)
     assert NO_SUCH_CPU not in words or f"CPU {NO_SUCH_CPU} " in done.err
 
 
+@on_two
 def test_no_line_is_long_whatever_was_typed(program):
     done = run(program, "--iterations", "9" * 100000)
     assert_one_line(done, program, USAGE)
     assert len(done.err) < 1000
 
 
+@on_two
 def test_a_result_that_cannot_be_written_is_an_error(program):
     with open("/dev/full", "wb") as full:
         for option in ("--help", "--version"):
