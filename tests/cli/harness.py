@@ -538,7 +538,11 @@ class Running:
         self.children: set[int] = set()
 
     def __enter__(self) -> Running:
-        self.wait_measuring()
+        try:
+            self.wait_measuring()
+        except BaseException:
+            self.__exit__()  # or real-time threads would stay
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:
