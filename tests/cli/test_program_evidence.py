@@ -1,5 +1,6 @@
 """A known spin is recovered, a planted fault is caught: the figures are of what they say."""
 
+import itertools
 import platform
 import re
 from collections.abc import Iterator
@@ -7,8 +8,7 @@ from typing import Any
 
 import harness
 import pytest
-from harness import PROGRAMS, UNTRUSTED, Session, combined, injected_gap, json_of, run, traits
-from harness import until
+from harness import PROGRAMS, UNTRUSTED, Session, injected_gap, json_of, run, traits, until
 
 pytestmark = pytest.mark.alone
 
@@ -19,7 +19,15 @@ LIBRARY_FAULTS = {
 }
 
 
-@pytest.mark.parametrize("program, ns", combined(PROGRAMS, [10000, 1000, 100000]))
+LENGTHS = (10000, 1000, 100000)
+# Each program with one length, and one program with each.
+INJECTED = list(zip(PROGRAMS, itertools.cycle(LENGTHS)))
+ALSO_INJECTED = [("pipes", ns) for ns in LENGTHS if ("pipes", ns) not in INJECTED]
+
+
+@pytest.mark.parametrize(
+    "program, ns", INJECTED + [pytest.param(*row, marks=pytest.mark.slow) for row in ALSO_INJECTED]
+)
 def test_an_injected_spin_is_recovered(program, ns, tmp_path):
     """Median of the samples with a spin less that of the others, within the larger of 2 % and the floor."""
     known = traits(program)
@@ -59,14 +67,17 @@ def test_the_injection_test_can_fail(tmp_path):
 
 def planted() -> Iterator[Any]:
     """
-    All but "edges", which no single run shows: see test_edges.py. In `make test` the library's faults are planted
-    in two programs.
+    All but "edges", which no single run shows: see test_edges.py. The library's faults are planted in two programs,
+    and in `make test-slow` in those whose worker is a process.
     """
     for program in PROGRAMS:
         for fault in harness.faults(program):
-            if fault != "edges":
-                aside = fault in LIBRARY_FAULTS and program not in harness.SHOWN
-                yield pytest.param(program, fault, marks=[pytest.mark.slow] if aside else [])
+            if fault == "edges":
+                continue
+            if fault not in LIBRARY_FAULTS or program in harness.SHOWN:
+                yield program, fault
+            elif program in ("eventloop", "spawn"):
+                yield pytest.param(program, fault, marks=pytest.mark.slow)
 
 
 @pytest.mark.parametrize("program, fault", list(planted()))

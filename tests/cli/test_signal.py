@@ -4,7 +4,7 @@ import os
 import signal
 
 import pytest
-from harness import UNTRUSTED, Running, json_of, until, works
+from harness import UNTRUSTED, Running, combined, json_of, until, works
 
 pytestmark = pytest.mark.alone
 
@@ -12,9 +12,7 @@ RECEIVES = ("sigwaitinfo", "handler", "signalfd")
 SENDS = ("tgkill", "kill", "sigqueue", "pidfd")
 
 
-@pytest.mark.parametrize("peer", ["thread", "process"])
-@pytest.mark.parametrize("receive", RECEIVES)
-@pytest.mark.parametrize("send", SENDS)
+@pytest.mark.parametrize("send, receive, peer", combined(SENDS, RECEIVES, ["thread", "process"]))
 def test_each_side_sleeps_once_for_each_signal(send, receive, peer, real_time):
     """Also where the call leaves the choice of the thread to the kernel."""
     options = ("--send", send, "--receive", receive, "--peer", peer, "--cpus", "1,1", "--json")

@@ -562,7 +562,9 @@ def test_a_stranger_at_the_port_is_no_peer(port):
 
 @contextlib.contextmanager
 def two_at_work(port: int, victim: str, *options: str) -> Iterator[list[subprocess.Popen[bytes]]]:
-    """A listener and a connector in mid message, the victim first."""
+    """A listener and a connector in mid message, the victim first. Ordinary threads: two real-time spinners would leave
+    the test no CPU to end them."""
+    options = ("--policy", "other", *options)
     words = [path_of("transport"), "--connect", f"127.0.0.1:{port}", "--cpus", "1", *options]
     with (
         listening(port, *options) as listener,
