@@ -111,6 +111,7 @@ void klat_soak_check(struct klat_worker *worker, int64_t i)
 	limit = __atomic_load_n(&soak->stop_limit, __ATOMIC_RELAXED);
 	if (!limit || worker->watched[at] <= limit)
 		return;
+	klat_rest_begins(worker);
 	klat_slow_keep_last(worker, worker->laps * soak->lap + i - 1, worker->watched[at]);
 	/* Later samples would contain the copy of the trace. The supervisor ends the process. */
 	__atomic_store_n(&worker->iteration, i, __ATOMIC_RELEASE);
