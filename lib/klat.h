@@ -68,6 +68,9 @@ struct klat_metric {
 	 * or where klat_sample_ended() says. If klat cannot trace it, untraceable says why.
 	 */
 	const char *taken_by, *untraceable;
+	/* A sample is the longest of several gaps, in which the worker does not run. klat explain
+	 * then splits all gaps that are above the limit: see klat_note_gap(). */
+	bool gaps;
 };
 
 #define KLAT_WINDOWS(begins, ends) .begins_in = (begins), .ends_in = (ends)
@@ -196,6 +199,8 @@ void klat_attend(struct klat_worker *worker, int64_t i);
  * this function. If a body takes other end stamps before its next iteration, it must call this
  * function before these stamps. */
 void klat_slow_check(struct klat_worker *worker, int64_t i);
+/* Of a metric with .gaps: a gap of `length` ticks ends at the last end stamp. */
+void klat_note_gap(struct klat_worker *worker, uint64_t length);
 
 /* klat_iteration() for a worker that did not take sample i - 1. */
 static inline bool klat_iteration_of_others(struct klat_worker *worker, int64_t i)

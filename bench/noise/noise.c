@@ -45,7 +45,7 @@ static const struct klat_option option_table[] = {
 
 static const struct klat_metric metrics[] = {
 	[GAP] = { "gap", "longest time between two readings of the counter in a window",
-		  .path_length = true, .taken_by = "spinner" },
+		  .path_length = true, .taken_by = "spinner", .gaps = true },
 	[LOST] = { "lost", "time that a window lost in gaps from --threshold on",
 		   .path_length = true, .taken_by = "spinner",
 		   .untraceable = "it is the time of many gaps; explain gap" },
@@ -72,9 +72,8 @@ static uint64_t watch(struct klat_worker *worker, int64_t i, bool blind, struct 
 	const uint64_t window = klat_ns_to_ticks(worker->run, 1000 * options.window_us),
 		       threshold = klat_ns_to_ticks(worker->run, options.threshold_ns),
 		       us = klat_ns_to_ticks(worker->run, 1000);
-	uint64_t begin = klat_stamp_end(worker), last = begin, longest = 0, steps = 0;
+	uint64_t begin = klat_stamp_end(worker), last = begin, longest = 0, steps = 0, readings = 0;
 	struct spinner here = { 0 }; /* a reader of the sums sees whole windows */
-	int64_t readings = 0;
 
 	klat_inject(worker->run, i);
 	do {
@@ -90,6 +89,7 @@ static uint64_t watch(struct klat_worker *worker, int64_t i, bool blind, struct 
 			steps += step;
 			continue;
 		}
+		klat_note_gap(worker, step);
 		here.gaps += blind ? 0 : step;
 		here.gap_count++;
 		for (uint64_t l = 0, length = us; l < LENGTHS; l++, length *= 10)
@@ -180,7 +180,7 @@ const struct klat_benchmark klat_benchmark = {
 		"stolen time and SMIs do. The evidence counts gaps from --threshold on, and those "
 		"from 1 us, 10 us, 100 us and 1 ms on; the timer's interrupts in a second (few on "
 		"a CPU of nohz_full); and each other row of /proc/interrupts and /proc/softirqs "
-		"that grew. klat explain noise names the causes of the longest gaps.",
+		"that grew. klat explain noise names the causes of the gaps.",
 	.examples = "noise\tone CPU\n"
 		    "noise --cpus 0,1\ta thread on each of these CPUs\n"
 		    "noise --policy other\tan ordinary thread, which others preempt",

@@ -55,6 +55,10 @@ struct klat_slow {
 	int64_t settled;       /* first iteration that the last copy no longer affects */
 	int64_t after_copy;    /* number of samples above the limit before `settled` */
 	int error;             /* the first error: no trace is kept after it */
+	int gap_count;         /* of the last iteration: see klat_note_gap() */
+	struct {
+		uint64_t begin, end;
+	} gaps[4096];
 	char buffer[64 << 10];
 };
 

@@ -115,13 +115,15 @@ int klat_slow_watch(struct klat_run *run)
 	if (slow->tracing_on < 0)
 		return klat_error(run, errno, "cannot open %s/tracing_on: %m",
 				  common->trace_instance);
-	memset(slow->buffer, 0, sizeof(slow->buffer)); /* no page fault in the timed part */
+	/* no page fault in the timed part */
+	memset(slow->gaps, 0, sizeof(slow->gaps));
+	memset(slow->buffer, 0, sizeof(slow->buffer));
 	slow->limit = klat_ns_to_ticks(run, common->trace_above_ns);
 	worker->watched = klat_series(run, slow->metric, 0);
 	/* If an earlier run was killed during a copy, the tracing is still off. */
-	return keeping(run,
-		       write_text(slow->tracing_on, "1")
-			       ?: note(slow, "metric %s\nsettle %d\n", metric->name, KLAT_LEAD));
+	return keeping(run, write_text(slow->tracing_on, "1")
+				    ?: note(slow, "metric %s\nsettle %d\n%s", metric->name,
+					    KLAT_LEAD, metric->gaps ? "gaps\n" : ""));
 }
 
 /*
@@ -146,6 +148,17 @@ static int copy_trace(struct klat_slow *slow, int cpu)
 	return err;
 }
 
+void klat_note_gap(struct klat_worker *worker, uint64_t length)
+{
+	struct klat_slow *slow = &worker->run->library->slow;
+
+	if (!worker->watched || length <= slow->limit ||
+	    slow->gap_count == KLAT_ARRAY_SIZE(slow->gaps))
+		return;
+	slow->gaps[slow->gap_count].begin = worker->ended - length;
+	slow->gaps[slow->gap_count++].end = worker->ended;
+}
+
 static int keep(struct klat_worker *worker, struct klat_slow *slow, int64_t index, uint64_t sample)
 {
 	const struct klat_run *run = worker->run;
@@ -157,7 +170,13 @@ static int keep(struct klat_worker *worker, struct klat_slow *slow, int64_t inde
 			   (unsigned long long)worker->ended, worker->cpu, worker->tid);
 	klat_for_each_cpu(cpu, run)
 		err = err ?: copy_trace(slow, cpu);
-	return err ?: note(slow, "end\n") ?: write_text(slow->tracing_on, "1");
+	err = err ?: note(slow, "end\n");
+	for (int gap = 0; gap < slow->gap_count; gap++)
+		err = err
+			      ?: note(slow, "gap %llu %llu\n",
+				      (unsigned long long)slow->gaps[gap].begin,
+				      (unsigned long long)slow->gaps[gap].end);
+	return err ?: write_text(slow->tracing_on, "1");
 }
 
 void klat_slow_keep_last(struct klat_worker *worker, int64_t index, uint64_t sample)

@@ -138,8 +138,10 @@ static void observed_part_ends(struct klat_worker *worker)
 
 void klat_attend(struct klat_worker *worker, int64_t i)
 {
-	if (worker->watched)
+	if (worker->watched) {
 		klat_slow_check(worker, i);
+		worker->run->library->slow.gap_count = 0;
+	}
 	/* If a soak reads the counts during the rest, they include all complete iterations. */
 	__atomic_store_n(&worker->iteration, i, __ATOMIC_RELAXED);
 	if (worker->spins)

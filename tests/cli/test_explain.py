@@ -18,8 +18,8 @@ from klat.record.plan_csv import PlannedRun
 from klat.running import traced_runs
 from klat.running.traced_runs import SessionTraces, traced_words
 from klat.tracing import instance
-from klat.tracing.kept_traces import SlowSample, parse_run
-from klat.tracing.sample_split import split
+from klat.tracing.kept_traces import parse_run
+from klat.tracing.sample_split import SplitSample, split, split_samples
 
 KLAT = harness.ROOT / "klat"
 LIMIT_SECONDS = 150
@@ -75,15 +75,18 @@ def test_klat_run_explains_the_slow_samples_of_a_traced_run_for_each_run(tracing
     assert text in done.err
 
 
-def test_a_soak_explains_the_sample_that_ended_it(tracing, tmp_path):
+@pytest.mark.parametrize("metric", ["timer.lateness", "noise.gap"])
+def test_a_soak_explains_the_sample_that_ended_it(tracing, tmp_path, metric):
+    program = metric.partition(".")[0]
     words = ("--for", "60s", "--limit", "400us", "--stop-above", "--explain", "--output", tmp_path)
-    spin = ("--option", "timer.inject=500000", "--segment", "60s")
-    done = harness.command([KLAT, "soak", "timer", *words, *spin], limit=LIMIT_SECONDS)
+    spin = ("--option", f"{program}.inject=500000", "--segment", "60s")
+    done = harness.command([KLAT, "soak", program, *words, *spin], limit=LIMIT_SECONDS)
     (session,) = (path.parent for path in tmp_path.glob("*/*/runs.csv"))
     (row,) = csv.DictReader((session / "runs.csv").open())
     assert {"soak=60", "traced=400000"} <= set(row["params"].split(";"))
     assert "above_limit=1" in row["evidence"].split(";")
-    assert "timer.lateness: 1 of " in done.err and "took more than 400 us" in done.err
+    assert row["status"] != "invalid", row["reason"]
+    assert f"{metric}: 1 of " in done.err and "took more than 400 us" in done.err
     assert [path.name for path in (session / "traces").iterdir()] == ["0"]
     assert not instances_of_klat(tracing)
 
@@ -413,40 +416,52 @@ def test_a_user_who_may_not_trace_is_told_to_be_root(tracing, as_nobody):
     assert done.status == 4 and "run as root" in done.err
 
 
-def overlap(sample: SlowSample, log: Sequence[tuple[int, int]]) -> int:
-    return sum(max(0, min(e, sample.end) - max(b, sample.begin)) for b, e in log)
+def overlap(sample: SplitSample, log: Sequence[tuple[int, int]]) -> tuple[int, int]:
+    """The time of the sample in interruptions, and the whole time of these interruptions."""
+    end = sample.begin + sample.ticks
+    hits = [(b, e) for b, e in log if b < end and e > sample.begin]
+    return sum(min(e, end) - max(b, sample.begin) for b, e in hits), sum(e - b for b, e in hits)
 
 
 @pytest.mark.slow
 @pytest.mark.alone
 @pytest.mark.parametrize(
-    "words, cpus, above, cause",
+    "program, words, cpus, above, cause",
     [
-        (("task", "1", "200"), "1,1", "100us", "task interrupter"),
-        (("packets", "1", "0"), "1,1", "50us", "softirq NET_RX"),
-        (("task", "0", "2000"), "1,0", "500us", "task interrupter"),
+        ("pipes", ("task", "1", "200"), "1,1", "100us", "task interrupter"),
+        ("pipes", ("packets", "1", "0"), "1,1", "50us", "softirq NET_RX"),
+        ("pipes", ("task", "0", "2000"), "1,0", "500us", "task interrupter"),
+        ("noise", ("task", "1", "200"), "1", "100us", "task interrupter"),
+        ("noise", ("packets", "1", "0"), "1", "50us", "softirq NET_RX"),
     ],
-    ids=["real-time task", "softirq burst", "held CPU of the other thread"],
+    ids=[
+        "real-time task",
+        "softirq burst",
+        "held CPU of the other thread",
+        "task in a gap",
+        "softirq in a gap",
+    ],
 )
 def test_an_interruption_is_named_in_the_samples_that_it_hits(
-    tracing, two_cpus, tmp_path, words, cpus, above, cause
+    tracing, two_cpus, tmp_path, program, words, cpus, above, cause
 ):
-    """Takes the samples in which the interruption is more than half of the time. At least 95 % of these
-    samples name the interruption."""
+    """Takes the samples, or the gaps, in which the interruption is more than half of the time, and which have
+    more than half of the interruption. At least 95 % of them name it, with about its length."""
     keep = tmp_path / "kept"
     with harness.interruptions(*words) as log:
-        arguments = ("--cpus", cpus, "--above", above, "--runs", "10", "--iterations", "5000")
-        done = explain("pipes", *arguments, "--keep", keep)
+        arguments = ("--cpus", cpus, "--above", above, "--keep", keep)
+        runs = ("10", "--iterations", "5000") if program == "pipes" else ("5",)
+        done = explain(program, *arguments, "--runs", *runs)
     assert done.status in RAN, done.err
     hit = named = 0
     for kept in (keep / "session" / "traces").iterdir():
         run = parse_run(0, kept.open())
-        for sample in run.samples:
-            if 2 * overlap(sample, log) <= sample.ticks:
+        for sample in split_samples(run, 10**9):
+            planted, whole = overlap(sample, log)
+            if 2 * planted <= max(sample.ticks, whole):
                 continue
-            parts = split(sample, run.workers, 10**9)
-            taken = sum(part.ticks for part in parts if part.cause.startswith(cause))
+            taken = sum(part.ticks for part in sample.parts if part.cause.startswith(cause))
             hit += 1
-            named += 2 * taken > overlap(sample, log)
+            named += planted < 2 * taken < 4 * planted
     assert hit >= 20
     assert named >= 0.95 * hit, f"{named} of {hit}"

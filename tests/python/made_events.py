@@ -39,6 +39,7 @@ def kept(
     cpu: int = 1,
     overwritten: int = 0,
     odd: Sequence[str] = (),
+    gaps: Sequence[tuple[int, int]] = (),
 ) -> TracedRun:
     lines = ["metric round_trip", f"sample 7 {begin} {end} {cpu} {WRITER}"]
     for number in (0, 1):
@@ -48,7 +49,8 @@ def kept(
             *([f"CPU:{number} [LOST {overwritten} EVENTS]"] if overwritten else []),
             *(f"  {NAMES[p]:>10}-{p:<7} [{c:03}] d..2. {t}: {text}" for c, t, p, text in of_cpu),
         ]
-    lines += [*odd, "end", f"worker {WRITER} 1 writer", f"worker {READER} 0 reader", "slow 50 1 0"]
+    lines += [*odd, "end", *(["gaps"] if gaps else []), *(f"gap {b} {e}" for b, e in gaps)]
+    lines += [f"worker {WRITER} 1 writer", f"worker {READER} 0 reader", "slow 50 1 0"]
     return parse_run(0, lines)
 
 

@@ -14,12 +14,11 @@ from klat.stats.means import paired
 from klat.tracing import instance
 from klat.tracing.kept_traces import SlowSample, TracedRun, parse_events, parse_run
 from klat.tracing.sample_split import RESIDUAL, split
-from klat.tracing.sample_split import SplitSample, TracedSession, causes, split_sample
+from klat.tracing.sample_split import SplitSample, TracedSession, causes, split_samples
 
 
-def split_of(run: TracedRun) -> SplitSample:
-    (sample,) = run.samples
-    return split_sample(sample, run.workers, 10**9)
+def splits_of(run: TracedRun) -> list[SplitSample]:
+    return list(split_samples(run, 10**9))
 
 
 def report(traced: TracedSession, above_ns: int, longest: int) -> Iterator[str]:
@@ -32,7 +31,7 @@ def session_of(run: TracedRun, statuses: Sequence[tuple[str, str]] = ()) -> Trac
         metric=run.metric,
         khz=1000,
         runs=[run, run],
-        samples=[split_of(run)],
+        samples=splits_of(run),
         steal_ms=12,
         smi=3,
         statuses={"traced": list(statuses) or [("ok", "")], "untraced": [("ok", "")]},
@@ -89,6 +88,34 @@ def test_what_was_overwritten_is_the_residual():
     assert [(part.kind, part.ticks) for part in parts_of(run)][0] == (RESIDUAL, 400)
 
 
+def test_each_gap_above_the_limit_has_its_causes_and_is_never_the_event_itself():
+    """Gaps by an interrupt, a task, and nothing that the trace shows. The last one is the sample."""
+    run = kept(
+        [
+            (1, 1010, WRITER, "local_timer_entry: vector=236"),
+            (1, 1015, WRITER, "local_timer_exit: vector=236"),
+            switch(1, 1100, WRITER, HOG, "R"),
+            switch(1, 1150, HOG, WRITER),
+        ],
+        2000,
+        2300,
+        gaps=[(1000, 1020), (1095, 1152), (2000, 2300)],
+    )
+    assert [[(part.cause, part.ticks) for part in gap.parts] for gap in splits_of(run)] == [
+        [
+            ("residual with interrupt local_timer", 10),
+            ("interrupt local_timer", 5),
+            ("residual with interrupt local_timer", 5),
+        ],
+        [("residual with task a hog: 1-2", 5), ("task a hog: 1-2", 50)]
+        + [("residual with task a hog: 1-2", 2)],
+        [("residual", 300)],
+    ]
+    text = "\n".join(report(replace(session_of(run), runs=[run]), 10_000, 1))
+    assert "79.6 % of the time of 3 gaps above 10 us is residual" in text
+    assert "1 of 50 samples" in text and "without a trace" not in text
+
+
 def test_a_task_without_a_name_is_quoted(monkeypatch):
     monkeypatch.setitem(NAMES, HOG, "")
     run = kept([switch(1, 1010, WRITER, HOG, "R"), switch(1, 1510, HOG, WRITER)], 1000, 1520)
@@ -97,7 +124,7 @@ def test_a_task_without_a_name_is_quoted(monkeypatch):
 
 def test_the_causes_of_all_samples_add_up():
     run = kept([switch(1, 1010, WRITER, HOG, "R"), switch(1, 1510, HOG, WRITER)], 1000, 1520)
-    found = causes([split_of(run)] * 3)
+    found = causes(splits_of(run) * 3)
     assert [(cause.name, cause.ticks, cause.samples, cause.longest) for cause in found] == [
         ("task a hog: 1-2", 1500, 3, 500),
         ("the event itself", 60, 3, 20),

@@ -49,7 +49,7 @@ def _heading(traced: TracedSession, above_ns: int) -> Iterator[Line]:
         f" {plural(len(traced.runs), 'traced run')} took more than {time_text(above_ns)}"
     )
     after = sum(run.after_copy for run in traced.runs)
-    left = slow - after - len(traced.samples)
+    left = slow - after - len({(split.run, split.index) for split in traced.samples})
     invalid = sum(split.run in traced.invalid for split in traced.samples)
     overwritten = sum(split.overwritten for split in traced.samples)
     if after:
@@ -67,13 +67,13 @@ def _heading(traced: TracedSession, above_ns: int) -> Iterator[Line]:
         )
     if invalid:
         yield Line(
-            f"{invalid:,} of the {plural(len(traced.samples), 'sample')} explained: of invalid runs, which klat"
+            f"{invalid:,} of the {plural(len(traced.samples), traced.noun)} explained: of invalid runs, which klat"
             " summary leaves out",
             1,
         )
     if overwritten:
         yield Line(
-            f"{plural(overwritten, 'sample')} with lost events in the trace: the buffer of a CPU was too small;"
+            f"{plural(overwritten, traced.noun)} with lost events in the trace: the buffer of a CPU was too small;"
             " the time without events counts as residual",
             1,
         )
@@ -85,7 +85,7 @@ def _sums(traced: TracedSession, above_ns: int) -> Iterator[Block]:
     count = len(traced.samples)
     largest = by_cause[0]
     yield Paragraph(
-        f"{_percent(largest.ticks, total)} of the time of {count:,} sample{'s' * (count > 1)} above"
+        f"{_percent(largest.ticks, total)} of the time of {plural(count, traced.noun)} above"
         f" {time_text(above_ns)} is {largest.name}"
     )
     shown = by_cause if len(by_cause) <= _CAUSES + 1 else by_cause[:_CAUSES]
@@ -95,7 +95,7 @@ def _sums(traced: TracedSession, above_ns: int) -> Iterator[Block]:
         cells = (_percent(ticks, total), _us(traced, ticks), "", "")
         rows.append(Row(f"{len(rest)} others", cells))
     rows.append(Row("sum", ("100.0 %", _us(traced, total), f"{count:,}", "")))
-    columns = tuple(map(Column, ("share", "us", "samples", "longest, us")))
+    columns = tuple(map(Column, ("share", "us", f"{traced.noun}s", "longest, us")))
     yield Table("", columns, tuple(rows), "cause", 0)
 
 

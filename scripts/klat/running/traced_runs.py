@@ -31,7 +31,7 @@ from klat.running.progress import Progress
 from klat.running.recording import take_lines
 from klat.tracing.instance import clock, switch_events, tracefs, tracing_instance
 from klat.tracing.kept_traces import MOST_MEGABYTES, TracedRun, parse_run
-from klat.tracing.sample_split import SplitSample, TracedSession, split_sample
+from klat.tracing.sample_split import SplitSample, TracedSession, split_samples
 
 if TYPE_CHECKING:
     from klat.stats.means import MeanDifference
@@ -321,7 +321,7 @@ def _explained(
             # The trace of a soak is that of its last sample.
             values = () if row.soak else plain_samples(record, row)
             medians[number] = _undisturbed_median(values, run) or _median(row)
-            samples += [split_sample(s, run.workers, medians[number]) for s in run.samples]
+            samples += split_samples(run, medians[number])
             run.samples.clear()
     untraced = {row.run: row for row in without if row.metric == metric}
     smi = [row.smi for row in rows.values()]

@@ -57,7 +57,8 @@ class CpuTrace:
 
 @dataclass
 class SlowSample:
-    """A sample above the limit, from `begin` to `end` in ticks, with the trace of the run's CPUs."""
+    """A sample above the limit, from `begin` to `end` in ticks, with the trace of the run's CPUs. If the sample is
+    the longest of several gaps, `gaps` are all gaps above the limit."""
 
     run: int
     index: int
@@ -66,6 +67,7 @@ class SlowSample:
     cpu: int
     tid: int
     cpus: dict[int, CpuTrace] = field(default_factory=dict)
+    gaps: list[tuple[int, int]] = field(default_factory=list)
 
     @property
     def ticks(self) -> int:
@@ -95,9 +97,11 @@ class TracedRun:
     """The slow samples of one run.
 
     `checked` counts all samples, `slow` the samples above the limit. `after_copy` counts slow samples
-    among the `settle` samples after the copy of a trace: the copy may have delayed them."""
+    among the `settle` samples after the copy of a trace: the copy may have delayed them. `of_gaps`: in a
+    sample, the thread does not run."""
 
     metric: str = ""
+    of_gaps: bool = False
     settle: int = 0
     checked: int = 0
     slow: int = 0
@@ -155,6 +159,11 @@ def _take(run: TracedRun, number: int, word: str, rest: str, source: Iterator[st
     """One line of the file, with the trace after a sample's line. ValueError for any other line."""
     if word == "metric":
         run.metric = rest
+    elif word == "gaps":
+        run.of_gaps = True
+    elif word == "gap" and run.samples:
+        begin, end = map(int, rest.split())
+        run.samples[-1].gaps.append((begin, end))
     elif word == "settle":
         run.settle = int(rest)
     elif word == "worker":

@@ -23,7 +23,6 @@ STOPPED, ASLEEP, THROTTLED = "stopped", "asleep", "throttled"
 OR_QUOTA = "CPU quota or task"
 # These timers end the throttling by a quota.
 _REFILLS = ("sched_cfs_period_timer", "sched_cfs_slack_timer")
-_LOST = "trace overwritten"
 
 
 @dataclass(frozen=True)
@@ -42,7 +41,7 @@ class Part:
 
     @property
     def cause(self) -> str:
-        return f"{self.kind} {self.name}".rstrip() if self.kind != RESIDUAL else self.kind
+        return f"{self.kind} {self.name}".rstrip()
 
 
 @dataclass(frozen=True)
@@ -75,7 +74,7 @@ class _Walk:
         sample's begin."""
         timeline = self.timelines.get(place.cpu)
         if timeline is None:
-            self._add(self.sample.begin, place.time, place.cpu, RESIDUAL, _LOST)
+            self._add(self.sample.begin, place.time, place.cpu, RESIDUAL)
             return None
         first = timeline.stint(place.pid, place.time)
         if first and first.guessed:
@@ -195,14 +194,14 @@ class _Walk:
             thread = f" in {stretch.task}" if stretch.task.startswith("ksoftirqd/") else ""
             return interruption.kind, interruption.name + thread
         if stretch.pid is None:
-            return RESIDUAL, _LOST
+            return RESIDUAL, ""
         if stretch.pid in self.workers:
             return EVENT, ""
         if stretch.pid == IDLE_PID:
             return (IDLE_EXIT, "") if stretch.asleep else (DELAY, "")
         return TASK, stretch.task or "''"
 
-    def _add(self, begin: int, end: int, cpu: int, kind: str, name: str) -> None:
+    def _add(self, begin: int, end: int, cpu: int, kind: str, name: str = "") -> None:
         if end > begin:
             self.parts.append(Part(begin, end, cpu, kind, name))
 
@@ -246,6 +245,15 @@ def split(sample: SlowSample, workers: Mapping[int, str], usual: int) -> list[Pa
     return pieces
 
 
+def split_gap(gap: SlowSample, workers: Mapping[int, str]) -> list[Part]:
+    """The parts of a gap, in order. Nothing in it is the event itself: what no event explains is the residual.
+    Its name has the gap's first cause, which the kernel, and the hypervisor, enter before its first event and
+    leave after its last."""
+    parts = _Walk(gap, workers).parts_in_order()
+    first = next((f"with {part.cause}" for part in parts if part.kind not in (EVENT, RESIDUAL)), "")
+    return [replace(p, kind=RESIDUAL, name=first) if p.kind == EVENT else p for p in parts]
+
+
 def _divided(part: Part, residual: int) -> Iterator[Part]:
     border = part.end - residual
     if border > part.begin:
@@ -269,14 +277,25 @@ class SplitSample:
     overwritten: bool
 
 
-def split_sample(sample: SlowSample, workers: Mapping[int, str], usual: float) -> SplitSample:
-    """Splits a slow sample: see split(). `usual` is the median of the run's samples."""
+def split_samples(run: TracedRun, usual: float) -> Iterator[SplitSample]:
+    """Splits the slow samples of a run, or their gaps. `usual` is the median of the run's samples."""
+    for sample in run.samples:
+        if not run.of_gaps:
+            yield _split_sample(sample, run.workers, split(sample, run.workers, round(usual)))
+            continue
+        # A limit below the threshold of a gap leaves the longest.
+        for begin, end in sample.gaps or [(sample.begin, sample.end)]:
+            gap = replace(sample, begin=begin, end=end)
+            yield _split_sample(gap, run.workers, split_gap(gap, run.workers))
+
+
+def _split_sample(sample: SlowSample, workers: Mapping[int, str], parts: list[Part]) -> SplitSample:
     return SplitSample(
         sample.run,
         sample.index,
         sample.begin,
         sample.ticks,
-        split(sample, workers, round(usual)),
+        parts,
         sample.count("page_fault", workers),
         sample.count("cpu_frequency"),
         sample.overwritten,
@@ -292,13 +311,18 @@ class TracedSession:
     metric: str
     khz: float  # the frequency of the counter
     runs: list[TracedRun]  # without their samples
-    samples: list[SplitSample]
+    samples: list[SplitSample]  # or gaps
     steal_ms: float
     smi: int | None
     # The status and the reason of each run, for "traced" and for "untraced".
     statuses: Mapping[str, list[tuple[str, str]]]
     invalid: frozenset[int]
     overhead: MeanDifference | None  # log of the ratio of medians, traced to untraced runs
+
+    @property
+    def noun(self) -> str:
+        """What klat splits."""
+        return "gap" if any(run.of_gaps for run in self.runs) else "sample"
 
     @property
     def refuted(self) -> bool:
