@@ -401,6 +401,33 @@ def until(attempt: Callable[[], str], tries: int = RETRIES) -> None:
     pytest.fail(f"in each of {tries} tries, at last: {wrong}")
 
 
+class TryAgain(Exception):
+    """A test found something wrong that other work on the machine can have caused."""
+
+
+def try_again_unless(right: object, shown: object) -> None:
+    """For a test `with_tries`. What must hold in every try is asserted."""
+    if not right:
+        raise TryAgain(str(shown))
+
+
+def with_tries(test: Callable[..., None]) -> Callable[..., None]:
+    """A test that is repeated as long as it says so, several times at most."""
+
+    @functools.wraps(test)
+    def repeat(*arguments: Any, **fixtures: Any) -> None:
+        def attempt() -> str:
+            try:
+                test(*arguments, **fixtures)
+            except TryAgain as wrong:
+                return str(wrong) or "wrong"
+            return ""
+
+        until(attempt)
+
+    return repeat
+
+
 def assert_one_line(done: Done, program: str, status: int) -> None:
     """One clear line on stderr, nothing on stdout, and the status."""
     lines = done.err.splitlines()

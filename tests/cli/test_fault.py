@@ -4,8 +4,8 @@ import platform
 from typing import Any
 
 import pytest
-from harness import SKIPPED, UNTRUSTED, USAGE, assert_one_line, command, json_of, path_of, run
-from harness import measured, refusing, until, works
+from harness import SKIPPED, UNTRUSTED, USAGE, assert_one_line, command, json_of, measured, path_of
+from harness import refusing, run, try_again_unless, with_tries, works
 
 pytestmark = pytest.mark.alone
 
@@ -48,12 +48,10 @@ def test_pages_that_are_present_are_no_faults(kind, two_cpus):
     assert json_of(done)["evidence"]["counts"]["faults"] == 0
 
 
+@with_tries
 def test_larger_faults_take_longer():
-    def attempt() -> str:
-        small, around, huge = (median("--kind", kind) for kind in ("anonymous", "file", "huge"))
-        return "" if small < huge and around < huge else f"{small} {around} {huge}"
-
-    until(attempt)
+    small, around, huge = (median("--kind", kind) for kind in ("anonymous", "file", "huge"))
+    try_again_unless(small < huge and around < huge, f"{small} {around} {huge}")
 
 
 def test_threads_fault_at_the_same_time(two_cpus, real_time):

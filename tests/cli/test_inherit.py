@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from harness import json_of, until, works
+from harness import json_of, try_again_unless, with_tries, works
 
 pytestmark = pytest.mark.alone
 
@@ -21,17 +21,15 @@ def medians(*options: str) -> tuple[float, float]:
 
 @pytest.mark.parametrize("protocol", ["inherit", "none"])
 @pytest.mark.parametrize("depth", [1, 2, 30])
+@with_tries
 def test_each_thread_of_the_chain_sleeps_for_its_mutex(depth, protocol, real_time):
-    def attempt() -> str:
-        evidence = result_of("--depth", str(depth), "--protocol", protocol)["evidence"]
-        observed = evidence["counts"]["observed"]
-        slept = [(worker["role"], worker["voluntary"]) for worker in evidence["workers"]]
-        waiting = [("link", 2 * observed)] * (depth - 1)
-        expected = [("highest", 2 * observed), ("spinner", observed), ("lowest", 0), *waiting]
-        assert evidence["counts"]["unexpected"] == 0
-        return "" if slept == expected else str(slept)
-
-    until(attempt)
+    evidence = result_of("--depth", str(depth), "--protocol", protocol)["evidence"]
+    observed = evidence["counts"]["observed"]
+    slept = [(worker["role"], worker["voluntary"]) for worker in evidence["workers"]]
+    waiting = [("link", 2 * observed)] * (depth - 1)
+    expected = [("highest", 2 * observed), ("spinner", observed), ("lowest", 0), *waiting]
+    assert evidence["counts"]["unexpected"] == 0
+    try_again_unless(slept == expected, slept)
 
 
 def test_each_priority_is_above_those_below(real_time):
@@ -40,20 +38,16 @@ def test_each_priority_is_above_those_below(real_time):
     assert priorities == [60, 22, 19, 20, 21]
 
 
+@with_tries
 def test_the_inversion_lasts_as_long_as_the_spinner(real_time):
-    def attempt() -> str:
-        acquire, release = zip(*(medians(*NONE, "--spin", us) for us in ("500", "1000")))
-        longer = (acquire[1] - acquire[0]) / 500_000
-        inherited, _ = medians()
-        right = 0.9 < longer < 1.1 and inherited < acquire[0] / 2 and max(release) < acquire[0] / 2
-        return "" if right else f"{acquire} {release} {inherited}"
-
-    until(attempt)
+    acquire, release = zip(*(medians(*NONE, "--spin", us) for us in ("500", "1000")))
+    longer = (acquire[1] - acquire[0]) / 500_000
+    inherited, _ = medians()
+    right = 0.9 < longer < 1.1 and inherited < acquire[0] / 2 and max(release) < acquire[0] / 2
+    try_again_unless(right, f"{acquire} {release} {inherited}")
 
 
+@with_tries
 def test_a_longer_chain_takes_longer(real_time):
-    def attempt() -> str:
-        short, long = medians(), medians("--depth", "10")
-        return "" if all(a < b for a, b in zip(short, long)) else f"{short} {long}"
-
-    until(attempt)
+    short, long = medians(), medians("--depth", "10")
+    try_again_unless(all(a < b for a, b in zip(short, long)), f"{short} {long}")

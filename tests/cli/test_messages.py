@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import SKIPPED, USAGE, Session, assert_one_line, command, json_of, measured
-from harness import refusing, run, until, works
+from harness import SKIPPED, USAGE, Session, assert_one_line, command, json_of, measured, refusing
+from harness import run, try_again_unless, with_tries, works
 
 pytestmark = pytest.mark.alone
 
@@ -46,26 +46,22 @@ def test_a_thread_with_its_own_queue_never_sleeps(mode):
     assert done["evidence"]["counts"]["waits"] == (MADE if mode == "pass-epoll" else 0)
 
 
+@with_tries
 def test_each_mode_costs_more_than_the_one_before():
-    def attempt() -> str:
-        hops = [hop("--mode", mode) for mode in ALONE]
-        return "" if hops == sorted(hops) and hops[1] > 1.5 * hops[0] else str(hops)
-
-    until(attempt)
+    hops = [hop("--mode", mode) for mode in ALONE]
+    try_again_unless(hops == sorted(hops) and hops[1] > 1.5 * hops[0], hops)
 
 
 @pytest.mark.parametrize("cost", [("--timer", "per-loop"), ("--alloc", "malloc")])
+@with_tries
 def test_each_hidden_cost_is_seen(cost):
     """In the mean, because the median is a multiple of the counter's quantum."""
 
     def least_mean(*options: str) -> float:
         return min(result("--mode", "call", *options)["metrics"][0]["mean_ns"] for _ in range(5))
 
-    def attempt() -> str:
-        plain, with_cost = least_mean(), least_mean(*cost)
-        return "" if with_cost > plain else f"{with_cost} ns with it, {plain} without"
-
-    until(attempt)
+    plain, with_cost = least_mean(), least_mean(*cost)
+    try_again_unless(with_cost > plain, f"{with_cost} ns with it, {plain} without")
 
 
 @pytest.mark.parametrize("mode", (*ALONE, "threads"))
@@ -108,16 +104,14 @@ def test_rings_are_for_two_threads():
         assert_one_line(done, "messages", USAGE)
 
 
+@with_tries
 def test_spinning_threads_never_sleep_and_beat_those_that_do(two_cpus, real_time):
-    def attempt() -> str:
-        spinning = result("--wake", "spin")
-        (metric,) = spinning["metrics"]
-        slept = spinning["evidence"]["counts"]["sleeps_per_1000_messages"]
-        sleeping = hop()
-        right = slept < 50 and metric["p50_ns"] < sleeping / 2
-        return "" if right else f"{metric['p50_ns']} ns, slept {slept}, asleep {sleeping} ns"
-
-    until(attempt)
+    spinning = result("--wake", "spin")
+    (metric,) = spinning["metrics"]
+    slept = spinning["evidence"]["counts"]["sleeps_per_1000_messages"]
+    sleeping = hop()
+    right = slept < 50 and metric["p50_ns"] < sleeping / 2
+    try_again_unless(right, f"{metric['p50_ns']} ns, slept {slept}, asleep {sleeping} ns")
 
 
 @pytest.mark.parametrize("threads", [1, 10, pytest.param(1000, marks=pytest.mark.slow)])
@@ -141,16 +135,13 @@ def test_rates_and_times_of_a_message_agree(two_cpus):
         assert found["message_ticks"] == pytest.approx(ticks, rel=0.03, abs=1)
 
 
+@with_tries
 def test_the_time_of_a_message_between_two_threads_is_about_a_hop(two_cpus, real_time):
     """One message, always under way: each direction is counted where it is handled, and once."""
-
-    def attempt() -> str:
-        done = result("--iterations", "2000")
-        (metric,) = done["metrics"]
-        ratio = done["evidence"]["counts"]["message_ticks"] / metric["mean"]
-        return "" if 0.95 < ratio < 1.2 else f"ratio {ratio}"
-
-    until(attempt)
+    done = result("--iterations", "2000")
+    (metric,) = done["metrics"]
+    ratio = done["evidence"]["counts"]["message_ticks"] / metric["mean"]
+    try_again_unless(0.95 < ratio < 1.2, f"ratio {ratio}")
 
 
 def test_a_recorded_star_is_a_sample_for_each_bounce(tmp_path):

@@ -5,20 +5,17 @@ import sys
 from subprocess import PIPE
 
 import pytest
-from harness import FAILED, command, json_of, until, works
+from harness import FAILED, command, json_of, try_again_unless, with_tries, works
 
 pytestmark = pytest.mark.alone
 
 
+@with_tries
 def test_the_gap_before_a_one_way_message_is_no_sleep_for_it(real_time):
     """The writer sleeps in each gap, and again for the answer: only the latter is a wait of the pipe."""
-
-    def attempt() -> str:
-        result = json_of(works("pipes", "--mode", "one-way", "--cpus", "1,1", "--json"))
-        slept = {worker["role"]: worker["voluntary"] for worker in result["evidence"]["workers"]}
-        return "" if 0 < slept["writer"] <= 1.1 * slept["reader"] else str(slept)
-
-    until(attempt)
+    result = json_of(works("pipes", "--mode", "one-way", "--cpus", "1,1", "--json"))
+    slept = {worker["role"]: worker["voluntary"] for worker in result["evidence"]["workers"]}
+    try_again_unless(0 < slept["writer"] <= 1.1 * slept["reader"], slept)
 
 
 @pytest.mark.parametrize(

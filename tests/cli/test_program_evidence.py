@@ -8,7 +8,8 @@ from typing import Any
 
 import harness
 import pytest
-from harness import PROGRAMS, UNTRUSTED, Session, injected_gap, json_of, run, traits, until
+from harness import PROGRAMS, UNTRUSTED, Session, injected_gap, json_of, run, traits
+from harness import try_again_unless, until, with_tries
 
 pytestmark = pytest.mark.alone
 
@@ -115,25 +116,19 @@ def test_an_invalid_run_is_recorded_as_such(tmp_path):
     assert all(int(row["n"]) == 500 for row in rows)
 
 
+@with_tries
 def test_sleeping_responders_are_not_delivered(two_cpus):
     options: tuple[str, ...] = ("--responders", "1", "--responder-state", "sleeping")
     if platform.machine() != "x86_64":  # a munmap causes no interrupt
         options += ("--operation", "membarrier")
-
-    def attempt() -> str:
-        done = run("tlbflush", *options, "--json")
-        wrong = done.status != UNTRUSTED or "not delivered" not in json_of(done)["reason"]
-        return str(done) if wrong else ""
-
-    until(attempt)
+    done = run("tlbflush", *options, "--json")
+    wrong = done.status != UNTRUSTED or "not delivered" not in json_of(done)["reason"]
+    try_again_unless(not wrong, done)
 
 
+@with_tries
 def test_a_page_table_freed_reaches_sleepers_too(two_cpus):
     """The positive control of the above: delivery is read from the kernel, not from the option."""
     options = ("--responders", "1", "--responder-state", "sleeping", "--page-table", "freed")
-
-    def attempt() -> str:
-        done = run("tlbflush", *options, "--json")
-        return str(done) if "not delivered" in json_of(done)["reason"] else ""
-
-    until(attempt)
+    done = run("tlbflush", *options, "--json")
+    try_again_unless("not delivered" not in json_of(done)["reason"], done)

@@ -116,6 +116,7 @@ def fuzz(program: str, seed: int, tries: int, scratch: Path) -> None:
     assert len(seen) >= 2, f"seed {seed}: always {seen}, so the search is too tame"
 
 
+@harness.on_two
 def test_random_command_lines(program, tmp_path):
     fuzz(program, 1, TRIES, tmp_path)
 

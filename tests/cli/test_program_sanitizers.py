@@ -1,5 +1,6 @@
 """The programs under AddressSanitizer with UndefinedBehaviorSanitizer, and under ThreadSanitizer."""
 
+import functools
 import os
 import platform
 from pathlib import Path
@@ -51,7 +52,17 @@ def test_runs_are_clean_under_address_sanitizer(program, tmp_path):
 
 
 def choices(program: str) -> list[list[str]]:
-    """Every flag, and every word of every option that has words."""
+    """The defaults, every flag, and every word of every option that has words. The library's are tried on two programs."""
+    words = words_of(program)
+    if program in harness.SHOWN:
+        return [[], *words]
+    of_all = (words_of(name) for name in harness.PROGRAMS)
+    common = functools.reduce(lambda one, two: [each for each in one if each in two], of_all)
+    return [[], *(each for each in words if each not in common)]
+
+
+@functools.cache
+def words_of(program: str) -> list[list[str]]:
     found = []
     for name, rest in harness.help_options(program).items():
         argument = rest.split(" ")[0]

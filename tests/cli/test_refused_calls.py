@@ -11,6 +11,7 @@ from pathlib import Path
 import harness
 import pytest
 from harness import FAILED, MEASURED, SKIPPED, UNTRUSTED, USAGE, Session, command, path_of, refusing
+from harness import try_again_unless, with_tries
 
 # The C library and the loader cannot do without these, or they cannot fail.
 STARTING = frozenset(
@@ -88,9 +89,13 @@ def test_an_inherited_timer_slack_that_cannot_be_set_is_an_error():
 @pytest.mark.slow
 @pytest.mark.parametrize("program", ["cv", "tlbflush", "timer", "network", "eventloop", "wakeup"])
 def test_no_refused_call_becomes_data(program, tmp_path):
+    """The calls that all of them make are the library's: one program shows them."""
+    made = calls(program, tmp_path / "report")
+    if program != "cv":
+        made = sorted(set(made) - set(calls("cv", tmp_path / "of-cv")))
     faults = [
         f"{call}: {wrong}"
-        for call in calls(program, tmp_path / "report")
+        for call in made
         for error in (errno.EPERM, errno.ENOSYS)
         if (wrong := fault(program, call, error, tmp_path / f"{call}{error}"))
     ]
@@ -134,20 +139,17 @@ FREEZE = 'cat /proc/interrupts >"$1" && mount --bind "$1" /proc/interrupts && sh
         ("tlbflush", "--initiators 2", MEASURED),
     ],
 )
+@with_tries
 def test_interrupts_that_stand_still_are_no_counts(
     program, options, status, tmp_path, root, two_cpus
 ):
     frozen = ["unshare", "-m", "sh", "-c", FREEZE, "sh", tmp_path / "frozen", path_of(program)]
-
-    def attempt() -> str:
-        session = harness.next_session(tmp_path)
-        done = command([*frozen, *options.split(), *words(program, session.path)])
-        row = session.rows[0]
-        assert {row[f"irq_{name}"] for name in ("res", "cal", "tlb", "loc")} == {""}
-        assert "wake_interrupts" not in row["evidence"]
-        if status == UNTRUSTED:
-            assert "hypervisor" not in row["reason"]
-            assert "/proc/interrupts does not count" in row["reason"]
-        return "" if done.status == status else str(done)
-
-    harness.until(attempt)
+    session = harness.next_session(tmp_path)
+    done = command([*frozen, *options.split(), *words(program, session.path)])
+    row = session.rows[0]
+    assert {row[f"irq_{name}"] for name in ("res", "cal", "tlb", "loc")} == {""}
+    assert "wake_interrupts" not in row["evidence"]
+    if status == UNTRUSTED:
+        assert "hypervisor" not in row["reason"]
+        assert "/proc/interrupts does not count" in row["reason"]
+    try_again_unless(done.status == status, done)

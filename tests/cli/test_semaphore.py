@@ -6,8 +6,8 @@ from typing import Any
 
 import harness
 import pytest
-from harness import UNTRUSTED, Running, Session, json_of, measured, run
-from harness import until, works
+from harness import UNTRUSTED, Running, Session, json_of, measured, run, try_again_unless
+from harness import with_tries, works
 
 pytestmark = pytest.mark.alone
 
@@ -46,48 +46,40 @@ def test_one_cpu_is_preempted_for_each_item(primitive, real_time):
     assert result["evidence"]["counts"]["reschedules_per_1000_items"] < 500
 
 
+@with_tries
 def test_a_consumer_that_spins_for_longer_than_it_idles_never_sleeps(two_cpus, real_time):
     options = ("--sleeps", "any", "--spin-before-sleep", "20000000")
-
-    def attempt() -> str:
-        result = json_of(works("semaphore", *options, "--json"))
-        assert "wake" not in metrics(result), "two counters cannot tell how long that took"
-        slept = result["evidence"]["counts"]["sleeps_per_1000_items"]
-        spinning = result["evidence"]["counts"]["cpu_net_ticks"]
-        idle = 50000 * result["tsc_khz"] / 1e6
-        # The CPU time that it spends on looking is what it has of idle time.
-        right = slept < 50 and 0.5 * idle < spinning < 1.4 * idle
-        return "" if right else str(result["evidence"])
-
-    until(attempt)
+    result = json_of(works("semaphore", *options, "--json"))
+    assert "wake" not in metrics(result), "two counters cannot tell how long that took"
+    slept = result["evidence"]["counts"]["sleeps_per_1000_items"]
+    spinning = result["evidence"]["counts"]["cpu_net_ticks"]
+    idle = 50000 * result["tsc_khz"] / 1e6
+    # The CPU time that it spends on looking is what it has of idle time.
+    right = slept < 50 and 0.5 * idle < spinning < 1.4 * idle
+    try_again_unless(right, str(result["evidence"]))
 
 
+@with_tries
 def test_a_consumer_that_need_not_sleep_is_another_event(two_cpus, real_time):
-    def attempt() -> str:
-        done = run("semaphore", "--spin-before-sleep", "20000000", "--json")
-        found = (
-            done.status == UNTRUSTED
-            and "the consumer was woken before it slept" in json_of(done)["reason"]
-        )
-        return "" if found else str(done)
-
-    until(attempt)
+    done = run("semaphore", "--spin-before-sleep", "20000000", "--json")
+    found = (
+        done.status == UNTRUSTED
+        and "the consumer was woken before it slept" in json_of(done)["reason"]
+    )
+    try_again_unless(found, done)
 
 
+@with_tries
 def test_a_spin_shorter_than_the_idle_time_is_paid_for_in_cpu_time(two_cpus, real_time):
     """An injected cost that is recovered: half of the idle time spun away before each sleep."""
     idle = ("--idle", "400000", "--iterations", "200")
-
-    def attempt() -> str:
-        without, spun = (
-            [counts(*idle, "--spin-before-sleep", spin)["cpu_net_ticks"] for _ in range(3)]
-            for spin in ("0", "200000")
-        )
-        khz = json_of(works("semaphore", "--json"))["tsc_khz"]
-        more = (statistics.median(spun) - statistics.median(without)) * 1e6 / khz
-        return "" if 160000 < more < 240000 else f"{more} ns instead of 200000"
-
-    until(attempt)
+    without, spun = (
+        [counts(*idle, "--spin-before-sleep", spin)["cpu_net_ticks"] for _ in range(3)]
+        for spin in ("0", "200000")
+    )
+    khz = json_of(works("semaphore", "--json"))["tsc_khz"]
+    more = (statistics.median(spun) - statistics.median(without)) * 1e6 / khz
+    try_again_unless(160000 < more < 240000, f"{more} ns instead of 200000")
 
 
 def test_net_is_the_difference_of_the_means(tmp_path):
@@ -107,31 +99,25 @@ def middle(samples: list[int]) -> float:
 
 
 @pytest.mark.parametrize("cpus", [(), ONE_CPU], ids=["two CPUs", "one CPU"])
+@with_tries
 def test_semaphores_that_do_nothing_cost_nothing(cpus, two_cpus, real_time, tmp_path):
     """Both halves do the same work, stamps and shared stores included."""
     options = ("--plant", "free", "--consumer-burn", "0", "--idle", "1", "--iterations", "5000")
-
-    def attempt() -> str:
-        works("semaphore", *options, *cpus, "--sleeps", "any", "--record", tmp_path)
-        session = Session(tmp_path)
-        rows = {row["metric"]: row for row in session.rows}
-        item, bare = (middle(session.samples(rows[metric])) for metric in ("item", "bare"))
-        # On one CPU the consumer has taken all items before the first is made.
-        wrong = bare < item if cpus else abs(item - bare) > int(rows["item"]["floor"]) / 4
-        return f"{item} with, {bare} without" if wrong else ""
-
-    until(attempt)
+    works("semaphore", *options, *cpus, "--sleeps", "any", "--record", tmp_path)
+    session = Session(tmp_path)
+    rows = {row["metric"]: row for row in session.rows}
+    item, bare = (middle(session.samples(rows[metric])) for metric in ("item", "bare"))
+    # On one CPU the consumer has taken all items before the first is made.
+    wrong = bare < item if cpus else abs(item - bare) > int(rows["item"]["floor"]) / 4
+    try_again_unless(not wrong, f"{item} with, {bare} without")
 
 
+@with_tries
 def test_both_sides_work_as_long_as_they_are_told():
     """On one CPU, without semaphores, an item is the work of both."""
-
-    def attempt() -> str:
-        options = ("--consumer-burn", "30000", "--idle", "40000", *ONE_CPU, "--json")
-        bare = metrics(json_of(works("semaphore", *options)))["bare"]["min_ns"]
-        return "" if 90000 < bare < 110000 else f"{bare} ns instead of 100000"
-
-    until(attempt)
+    options = ("--consumer-burn", "30000", "--idle", "40000", *ONE_CPU, "--json")
+    bare = metrics(json_of(works("semaphore", *options)))["bare"]["min_ns"]
+    try_again_unless(90000 < bare < 110000, f"{bare} ns instead of 100000")
 
 
 def test_stretches_are_as_long_as_asked_and_never_longer_than_a_real_time_thread_may_run():

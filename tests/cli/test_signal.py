@@ -4,7 +4,7 @@ import os
 import signal
 
 import pytest
-from harness import UNTRUSTED, Running, combined, json_of, until, works
+from harness import UNTRUSTED, Running, combined, json_of, try_again_unless, with_tries, works
 
 pytestmark = pytest.mark.alone
 
@@ -13,17 +13,14 @@ SENDS = ("tgkill", "kill", "sigqueue", "pidfd")
 
 
 @pytest.mark.parametrize("send, receive, peer", combined(SENDS, RECEIVES, ["thread", "process"]))
+@with_tries
 def test_each_side_sleeps_once_for_each_signal(send, receive, peer, real_time):
     """Also where the call leaves the choice of the thread to the kernel."""
     options = ("--send", send, "--receive", receive, "--peer", peer, "--cpus", "1,1", "--json")
-
-    def attempt() -> str:
-        evidence = json_of(works("signal", *options))["evidence"]
-        slept = [worker["voluntary"] for worker in evidence["workers"]]
-        assert (evidence["counts"]["mismatched"], evidence["counts"]["extra"]) == (0, 0)
-        return "" if slept == [evidence["counts"]["observed"]] * 2 else str(slept)
-
-    until(attempt)
+    evidence = json_of(works("signal", *options))["evidence"]
+    slept = [worker["voluntary"] for worker in evidence["workers"]]
+    assert (evidence["counts"]["mismatched"], evidence["counts"]["extra"]) == (0, 0)
+    try_again_unless(slept == [evidence["counts"]["observed"]] * 2, slept)
 
 
 @pytest.mark.parametrize("receive", RECEIVES)

@@ -4,7 +4,8 @@ import itertools
 from typing import Any
 
 import pytest
-from harness import UNTRUSTED, Session, json_of, measured, run, until, works
+from harness import UNTRUSTED, Session, json_of, measured, run, try_again_unless, until, with_tries
+from harness import works
 
 pytestmark = pytest.mark.alone
 
@@ -23,15 +24,13 @@ def median(*options: str) -> float:
 
 @pytest.mark.parametrize("peer", PEERS)
 @pytest.mark.parametrize("by", WAYS)
+@with_tries
 def test_the_kernel_counts_a_switch_for_each_sample(by, peer, real_time):
-    def attempt() -> str:
-        result = json_of(measured("switch", "--by", by, "--peer", peer, "--json"))
-        counted = "involuntary" if by == "yield" else "voluntary"
-        each = [worker[counted] for worker in result["evidence"]["workers"]]
-        half = result["evidence"]["counts"]["observed"] // 2
-        return "" if each == [half, half] else f"{each} {result['status']} {result['reason']}"
-
-    until(attempt)
+    result = json_of(measured("switch", "--by", by, "--peer", peer, "--json"))
+    counted = "involuntary" if by == "yield" else "voluntary"
+    each = [worker[counted] for worker in result["evidence"]["workers"]]
+    half = result["evidence"]["counts"]["observed"] // 2
+    try_again_unless(each == [half, half], f"{each} {result['status']} {result['reason']}")
 
 
 @pytest.mark.parametrize("peer", PEERS)
@@ -48,26 +47,21 @@ def test_runs_of_any_length_end_with_all_samples(by, peer, tmp_path):
 
 
 @pytest.mark.parametrize("by", WAYS)
+@with_tries
 def test_an_address_space_costs_something(by, real_time):
-    def attempt() -> str:
-        thread, process = (median("--by", by, "--peer", peer) for peer in PEERS)
-        return "" if process > thread else f"{process} between processes, {thread} between threads"
-
-    until(attempt)
+    thread, process = (median("--by", by, "--peer", peer) for peer in PEERS)
+    try_again_unless(process > thread, f"{process} between processes, {thread} between threads")
 
 
 @pytest.mark.parametrize("by", WAYS)
+@with_tries
 def test_leaving_for_nobody_is_no_switch(by, real_time):
     done = run("switch", "--by", by, "--plant", "alone", "--json")
     assert done.status == UNTRUSTED, str(done)
     alone = json_of(done)
     assert alone["evidence"]["counts"]["switches"] == 0
-
-    def attempt() -> str:
-        with_peer, nobody = median("--by", by), alone["metrics"][0]["p50"]
-        return "" if with_peer > nobody else f"{with_peer} for a switch, {nobody} for none"
-
-    until(attempt)
+    with_peer, nobody = median("--by", by), alone["metrics"][0]["p50"]
+    try_again_unless(with_peer > nobody, f"{with_peer} for a switch, {nobody} for none")
 
 
 def test_a_long_run_rests_and_goes_on_alternating(real_time):

@@ -8,8 +8,8 @@ from typing import Any
 
 import harness
 import pytest
-from harness import USAGE, Session, assert_one_line, combined, injected_gap, json_of, run, until
-from harness import works
+from harness import USAGE, Session, assert_one_line, combined, injected_gap, json_of, run
+from harness import try_again_unless, with_tries, works
 
 CALLS = {
     "getppid": 1,
@@ -135,15 +135,13 @@ def test_a_file_in_place_of_a_device_is_refused(device, tmp_path, root):
 
 
 @pytest.mark.alone
+@with_tries
 def test_a_batch_leaves_the_floor_out():
-    def attempt() -> str:
-        single = result_of("--batch", "1")
-        (call,) = single["metrics"]
-        batched = counts_of("--batch", "1000")["difference_ticks"] / 1000
-        kept = call["p50"] - single["floor"] / 2
-        return "" if batched < kept else f"{batched} is not below {kept}"
-
-    until(attempt)
+    single = result_of("--batch", "1")
+    (call,) = single["metrics"]
+    batched = counts_of("--batch", "1000")["difference_ticks"] / 1000
+    kept = call["p50"] - single["floor"] / 2
+    try_again_unless(batched < kept, f"{batched} is not below {kept}")
 
 
 def test_the_difference_is_signed_and_made_of_all_samples(tmp_path):
@@ -157,19 +155,15 @@ def test_the_difference_is_signed_and_made_of_all_samples(tmp_path):
     assert int(evidence["call_ticks"]) == pytest.approx(difference / 300, abs=1)
 
 
+@with_tries
 def test_a_difference_below_zero_stays_below_zero():
     """With calls that take no time, noise decides, and either sign comes up."""
-
-    def attempt() -> str:
-        options = ("--plant", "cached", "--batch", "2", "--iterations", "1")
-        found = [
-            json_of(run("syscall", *options, "--run", str(number), "--json"))
-            for number in range(30)
-        ]
-        signs = {one["evidence"]["counts"]["difference_ticks"] < 0 for one in found}
-        return "" if signs == {True, False} else f"signs below zero: {signs}"
-
-    until(attempt)
+    options = ("--plant", "cached", "--batch", "2", "--iterations", "1")
+    found = [
+        json_of(run("syscall", *options, "--run", str(number), "--json")) for number in range(30)
+    ]
+    signs = {one["evidence"]["counts"]["difference_ticks"] < 0 for one in found}
+    try_again_unless(signs == {True, False}, f"signs below zero: {signs}")
 
 
 def test_the_order_of_n_and_2n_is_drawn_from_the_seed():
@@ -182,27 +176,23 @@ def test_the_order_of_n_and_2n_is_drawn_from_the_seed():
 
 
 @pytest.mark.alone
+@with_tries
 def test_a_batch_is_of_as_many_calls_as_it_says():
-    def attempt() -> str:
-        ratio = median("calls_2n", "--batch", "2000") / median("calls_n", "--batch", "1000")
-        return "" if 3.5 < ratio < 4.5 else f"four times the calls took {ratio} times as long"
-
-    until(attempt)
+    ratio = median("calls_2n", "--batch", "2000") / median("calls_n", "--batch", "1000")
+    try_again_unless(3.5 < ratio < 4.5, f"four times the calls took {ratio} times as long")
 
 
 @pytest.mark.alone
+@with_tries
 def test_a_spin_in_the_batch_is_recovered(tmp_path):
-    def attempt() -> str:
-        session = harness.next_session(tmp_path)
-        options = ("--batch", "10", "--inject", "10000", "--iterations", "3000")
-        works("syscall", *options, "--quiet", "--record", session.path)
-        row = session.rows[1]
-        found = injected_gap(session.samples(row))
-        wanted = 10000 * session.info["tsc"]["khz"] / 1e6
-        tolerance = max(0.02 * wanted, int(row["floor"]))
-        return "" if abs(found - wanted) <= tolerance else f"{wanted} ticks became {found}"
-
-    until(attempt)
+    session = harness.next_session(tmp_path)
+    options = ("--batch", "10", "--inject", "10000", "--iterations", "3000")
+    works("syscall", *options, "--quiet", "--record", session.path)
+    row = session.rows[1]
+    found = injected_gap(session.samples(row))
+    wanted = 10000 * session.info["tsc"]["khz"] / 1e6
+    tolerance = max(0.02 * wanted, int(row["floor"]))
+    try_again_unless(abs(found - wanted) <= tolerance, f"{wanted} ticks became {found}")
 
 
 @pytest.mark.alone

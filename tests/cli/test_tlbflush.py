@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import SKIPPED, UNTRUSTED, Session, assert_one_line, command, json_of, path_of
-from harness import run, until, works
+from harness import SKIPPED, UNTRUSTED, Session, assert_one_line, command, json_of, path_of, run
+from harness import try_again_unless, with_tries, works
 
 from klat.record.session import read_session
 from klat.record.evidence import state_of
@@ -29,25 +29,21 @@ def metric(result: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
+@with_tries
 def test_initiators_are_at_work_at_once(operation, two_cpus):
-    def attempt() -> str:
-        result = result_of("--initiators", "2", "--operation", operation)
-        counts = result["evidence"]["counts"]
-        assert counts["operations"] == 2 * 552
-        assert metric(result, "initiator")["n"] == 2 * metric(result, "together")["n"] == 1000
-        return "" if counts["least_met"] >= 495 else str(counts)
-
-    until(attempt)
+    result = result_of("--initiators", "2", "--operation", operation)
+    counts = result["evidence"]["counts"]
+    assert counts["operations"] == 2 * 552
+    assert metric(result, "initiator")["n"] == 2 * metric(result, "together")["n"] == 1000
+    try_again_unless(counts["least_met"] >= 495, counts)
 
 
+@with_tries
 def test_membarrier_interrupts_each_responder_once(two_cpus):
-    def attempt() -> str:
-        options = ("--responders", "1", "--operation", "membarrier")
-        counts = result_of(*options)["evidence"]["counts"]
-        right = counts["expected"] == 552 and 547 <= counts["least_delivered"] <= 579
-        return "" if right and counts["responders_reached"] == 1 else str(counts)
-
-    until(attempt)
+    options = ("--responders", "1", "--operation", "membarrier")
+    counts = result_of(*options)["evidence"]["counts"]
+    right = counts["expected"] == 552 and 547 <= counts["least_delivered"] <= 579
+    try_again_unless(right and counts["responders_reached"] == 1, counts)
 
 
 def test_membarrier_does_not_reach_responders_that_sleep(two_cpus):
@@ -68,18 +64,15 @@ def test_the_negative_control_of_the_help_needs_interrupts_on_each_isa(two_cpus)
 
 
 @pytest.mark.parametrize("operation, flushes", [("munmap", 1), ("mprotect", 2), ("madvise", 1)])
+@with_tries
 def test_every_flush_of_an_iteration_is_asked_for(operation, flushes, two_cpus):
     """mprotect flushes when it makes the pages read-only and when it makes them writable."""
-
-    def attempt() -> str:
-        done = works("tlbflush", "--responders", "1", "--operation", operation, "--json")
-        counts = json_of(done)["evidence"]["counts"]
-        due = counts["expected"]
-        delivered = counts.get("least_delivered", due)  # not on arm64: it broadcasts
-        right = due >= flushes * 550 and 0.99 * due <= delivered <= 1.05 * due
-        return "" if right else str(counts)
-
-    until(attempt)
+    done = works("tlbflush", "--responders", "1", "--operation", operation, "--json")
+    counts = json_of(done)["evidence"]["counts"]
+    due = counts["expected"]
+    delivered = counts.get("least_delivered", due)  # not on arm64: it broadcasts
+    right = due >= flushes * 550 and 0.99 * due <= delivered <= 1.05 * due
+    try_again_unless(right, counts)
 
 
 # The kernel can broadcast from so many CPUs on, or never; and shows so many percent of the interrupts.
@@ -103,6 +96,7 @@ DELIVERIES = [
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="no TLB row")
 @pytest.mark.parametrize("planted, options, reason, delivery", DELIVERIES)
+@with_tries
 def test_a_flush_is_proved_however_it_is_delivered(
     planted, options, reason, delivery, two_cpus, tmp_path
 ):
@@ -110,18 +104,16 @@ def test_a_flush_is_proved_however_it_is_delivered(
     words = (program, "--responders", "1", *options, "--record", tmp_path, "--quiet")
     environment = {**os.environ, "KLAT_TEST_FLUSHES": planted}
 
-    def attempt() -> str:
-        done = command(words, env=environment)
-        row = read_session(tmp_path).rows[-1]
-        right = row.status == "invalid" if reason else row.status in ("ok", "disturbed")
-        return "" if right and reason in row.reason and state_of(row) == state else str(done)
-
     state = delivery and f"delivery={delivery}"
-    until(attempt)
+    done = command(words, env=environment)
+    row = read_session(tmp_path).rows[-1]
+    right = row.status == "invalid" if reason else row.status in ("ok", "disturbed")
+    try_again_unless(right and reason in row.reason and state_of(row) == state, done)
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="no TLB row")
 @pytest.mark.parametrize("options", [("--responders", "1"), ("--initiators", "2")])
+@with_tries
 def test_a_kernel_that_can_broadcast_is_given_time_to_begin(options, two_cpus):
     """It looks for this now and then while the process flushes. These flushes are not counted."""
 
@@ -129,16 +121,13 @@ def test_a_kernel_that_can_broadcast_is_given_time_to_begin(options, two_cpus):
         (row,) = re.findall(r"^ *TLB:(.*) TLB", Path("/proc/interrupts").read_text(), re.MULTILINE)
         return sum(map(int, row.split()))
 
-    def attempt() -> str:
-        before = shootdowns()
-        done = command((path_of("tlbflush", "planted"), *options, "--json"), env=environment)
-        counts = json_of(done)["evidence"]["counts"]
-        flushes = counts["flushes"]
-        right = flushes in (552, 1104) and 0.9 * flushes <= counts["flush_interrupts"] <= flushes
-        return "" if right and shootdowns() - before > 3 * flushes else str(done)
-
     environment = {**os.environ, "KLAT_TEST_FLUSHES": "2:100"}
-    until(attempt)
+    before = shootdowns()
+    done = command((path_of("tlbflush", "planted"), *options, "--json"), env=environment)
+    counts = json_of(done)["evidence"]["counts"]
+    flushes = counts["flushes"]
+    right = flushes in (552, 1104) and 0.9 * flushes <= counts["flush_interrupts"] <= flushes
+    try_again_unless(right and shootdowns() - before > 3 * flushes, done)
 
 
 def samples_of(path: Path, *options: str) -> tuple[list[list[int]], list[int], int]:
@@ -190,12 +179,10 @@ def test_one_initiator_meets_nobody_and_flushes_nothing(tmp_path):
     assert "met" not in session.rows[0]["evidence"]
 
 
+@with_tries
 def test_meeting_another_costs_more_than_being_alone(two_cpus):
-    def attempt() -> str:
-        alone, met = (metric(result_of("--initiators", n), "initiator")["p50"] for n in "12")
-        return "" if met > alone else f"{met} when two meet, {alone} alone"
-
-    until(attempt)
+    alone, met = (metric(result_of("--initiators", n), "initiator")["p50"] for n in "12")
+    try_again_unless(met > alone, f"{met} when two meet, {alone} alone")
 
 
 def test_more_initiators_than_cpus_is_a_skip():

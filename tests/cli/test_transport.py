@@ -17,7 +17,7 @@ from typing import Any
 import harness
 import pytest
 from harness import UNTRUSTED, Session, assert_one_line, combined, command, injected, json_of
-from harness import path_of, run, until, works
+from harness import path_of, run, try_again_unless, until, with_tries, works
 
 pytestmark = pytest.mark.usefixtures("two_cpus")
 
@@ -73,29 +73,23 @@ def test_a_damaged_message_is_caught(transport, touch):
 
 @pytest.mark.alone
 @pytest.mark.parametrize("transport", LOCAL)
+@with_tries
 def test_spinners_never_sleep_and_blockers_do_for_every_message(transport):
     # If the call that wakes the other side is slow, a short reply can arrive before its receiver sleeps.
     words = ("--transport", transport, "--touch", "write", "--bytes", "16384")
-
-    def attempt() -> str:
-        spun = slept(*words, "--wait", "spin")
-        blocked = slept(*words, "--wait", "block")
-        return "" if max(spun) <= 5 and min(blocked) >= 495 else f"{spun} {blocked}"
-
-    until(attempt)
+    spun = slept(*words, "--wait", "spin")
+    blocked = slept(*words, "--wait", "block")
+    try_again_unless(max(spun) <= 5 and min(blocked) >= 495, f"{spun} {blocked}")
 
 
 @pytest.mark.alone
+@with_tries
 def test_the_size_of_what_nobody_touches_does_not_matter():
     zero_copy = ("--transport", "shm-zero-copy", "--iterations", "100", "--bytes")
-
-    def attempt() -> str:
-        small, large = p50("half", *zero_copy, "100"), p50("half", *zero_copy, "10000000")
-        read = p50("half", *zero_copy, "10000000", "--touch", "read")
-        # The copy of 10 MB takes thousands of times as long as the hand-off.
-        return "" if large < 4 * small and read > 20 * large else f"{small} {large} {read}"
-
-    until(attempt)
+    small, large = p50("half", *zero_copy, "100"), p50("half", *zero_copy, "10000000")
+    read = p50("half", *zero_copy, "10000000", "--touch", "read")
+    # The copy of 10 MB takes thousands of times as long as the hand-off.
+    try_again_unless(large < 4 * small and read > 20 * large, f"{small} {large} {read}")
 
 
 def test_half_is_half(tmp_path):
@@ -114,25 +108,22 @@ def test_large_messages_are_fewer_unless_a_number_is_given():
 
 
 @pytest.mark.alone
+@with_tries
 def test_response_counts_from_when_a_message_was_due(tmp_path):
     """An answer with a spin takes longer than an interval, so that the message after it leaves late."""
-
-    def attempt() -> str:
-        session = harness.next_session(tmp_path)
-        options = ("--rate", "6000", "--inject", "200000", "--iterations", "1000")
-        works("transport", *options, "--record", session.path, "--quiet")
-        rows = {row["metric"]: session.samples(row) for row in session.rows}
-        waited = [a - b for a, b in zip(rows["response"], rows["round_trip"])]
-        per_us = session.info["tsc"]["khz"] / 1e3
-        behind = [injected(i - 1) for i in range(len(waited))]
-        late = statistics.median(itertools.compress(waited, behind)) / per_us
-        # Nor after two messages: the delay of the first is caught up during the second.
-        others = [not injected(i - 1) and not injected(i - 2) for i in range(len(waited))]
-        rest = statistics.median(itertools.compress(waited, others)) / per_us
-        # 200 us less the interval of 166.7.
-        return "" if late > 25 and rest < 25 else f"{late:.1f} us late, the others {rest:.1f}"
-
-    until(attempt)
+    session = harness.next_session(tmp_path)
+    options = ("--rate", "6000", "--inject", "200000", "--iterations", "1000")
+    works("transport", *options, "--record", session.path, "--quiet")
+    rows = {row["metric"]: session.samples(row) for row in session.rows}
+    waited = [a - b for a, b in zip(rows["response"], rows["round_trip"])]
+    per_us = session.info["tsc"]["khz"] / 1e3
+    behind = [injected(i - 1) for i in range(len(waited))]
+    late = statistics.median(itertools.compress(waited, behind)) / per_us
+    # Nor after two messages: the delay of the first is caught up during the second.
+    others = [not injected(i - 1) and not injected(i - 2) for i in range(len(waited))]
+    rest = statistics.median(itertools.compress(waited, others)) / per_us
+    # 200 us less the interval of 166.7.
+    try_again_unless(late > 25 and rest < 25, f"{late:.1f} us late, the others {rest:.1f}")
 
 
 def test_a_rate_that_is_not_kept_is_said():
@@ -142,12 +133,10 @@ def test_a_rate_that_is_not_kept_is_said():
 
 
 @pytest.mark.alone
+@with_tries
 def test_a_rate_that_is_kept_is_believed():
-    def attempt() -> str:
-        done = works("transport", "--rate", "1000", "--iterations", "200", "--json")
-        return str(done) if "not kept" in json_of(done)["reason"] else ""
-
-    until(attempt)
+    done = works("transport", "--rate", "1000", "--iterations", "200", "--json")
+    try_again_unless("not kept" not in json_of(done)["reason"], done)
 
 
 def test_a_limit_that_allows_no_timer_is_a_skip():
@@ -160,18 +149,15 @@ def test_a_limit_that_allows_no_timer_is_a_skip():
 @pytest.mark.parametrize(
     "transport", [pytest.param("tcp", marks=pytest.mark.slow), "udp", "multicast"]
 )
+@with_tries
 def test_a_side_that_waits_long_for_a_message_slept_once_for_it(transport):
     """Whatever else wakes it meanwhile."""
-
-    def attempt() -> str:
-        options = ("--transport", transport, "--wait", "block", "--rate", "5")
-        done = works("transport", *options, "--iterations", "8", "--warmup", "1", "--json")
-        evidence = json_of(done)["evidence"]
-        slept = [worker["voluntary"] for worker in evidence["workers"]]
-        each = evidence["counts"]["observed"]
-        return "" if all(abs(count - each) <= 1 for count in slept) else f"slept {slept}"
-
-    until(attempt)
+    options = ("--transport", transport, "--wait", "block", "--rate", "5")
+    done = works("transport", *options, "--iterations", "8", "--warmup", "1", "--json")
+    evidence = json_of(done)["evidence"]
+    slept = [worker["voluntary"] for worker in evidence["workers"]]
+    each = evidence["counts"]["observed"]
+    try_again_unless(all(abs(count - each) <= 1 for count in slept), f"slept {slept}")
 
 
 @pytest.mark.slow
@@ -198,14 +184,12 @@ def test_a_unix_socket_may_wake_a_sleeper_for_space(two_cpus):
 
 
 @pytest.mark.alone
+@with_tries
 def test_rests_do_not_lower_a_rate():
-    def attempt() -> str:
-        options = ("--transport", "unix", "--wait", "block", "--rate", "100")
-        done = works("transport", *options, "--iterations", "100", "--warmup", "0", "--json")
-        seconds = json_of(done)["elapsed_ns"] / 1e9
-        return "" if 0.95 < seconds < 1.06 else f"{seconds} s"
-
-    until(attempt)
+    options = ("--transport", "unix", "--wait", "block", "--rate", "100")
+    done = works("transport", *options, "--iterations", "100", "--warmup", "0", "--json")
+    seconds = json_of(done)["elapsed_ns"] / 1e9
+    try_again_unless(0.95 < seconds < 1.06, f"{seconds} s")
 
 
 def test_a_peer_that_vanishes_ends_the_run():
@@ -273,27 +257,24 @@ def test_udp_over_a_slow_network_takes_as_long_as_that_does(wait, root):
 
 
 @pytest.mark.parametrize("wait", ["spin", "block"])
+@with_tries
 def test_a_message_that_udp_loses_is_counted_and_sent_again(wait, tmp_path):
     """The time from the first attempt is in its sample, so each loss adds a long one."""
     options = ("--transport", "udp", "--wait", wait, "--drop-every", "40", "--touch", "write")
-
-    def attempt() -> str:
-        session = harness.next_session(tmp_path)
-        found = result(*options, "--record", str(session.path))
-        counted = found["evidence"]["counts"]
-        again = 20 * session.info["tsc"]["khz"]
-        late = [sample for sample in session.samples(session.rows[0]) if sample >= again]
-        assert counted["dropped"] >= 10 and found["status"] != "ok"
-        # Both sides wake at the same beat after a loss, and then need not sleep for the next try.
-        assert "lost" in found["reason"] or "before it slept" in found["reason"]
-        assert (counted["received"], counted["damaged"]) == (2 * counted["observed"], 0)
-        # A message may be lost more than once. Other work makes samples late, too.
-        right = counted["lost"] / 2 <= len(late) <= counted["lost"]
-        # Each of one datagram: a loss for each that was left out, unless one was only late.
-        right &= counted["lost"] == counted["dropped"]
-        return "" if right else f"{len(late)} late samples, {counted}"
-
-    until(attempt)
+    session = harness.next_session(tmp_path)
+    found = result(*options, "--record", str(session.path))
+    counted = found["evidence"]["counts"]
+    again = 20 * session.info["tsc"]["khz"]
+    late = [sample for sample in session.samples(session.rows[0]) if sample >= again]
+    assert counted["dropped"] >= 10 and found["status"] != "ok"
+    # Both sides wake at the same beat after a loss, and then need not sleep for the next try.
+    assert "lost" in found["reason"] or "before it slept" in found["reason"]
+    assert (counted["received"], counted["damaged"]) == (2 * counted["observed"], 0)
+    # A message may be lost more than once. Other work makes samples late, too.
+    right = counted["lost"] / 2 <= len(late) <= counted["lost"]
+    # Each of one datagram: a loss for each that was left out, unless one was only late.
+    right &= counted["lost"] == counted["dropped"]
+    try_again_unless(right, f"{len(late)} late samples, {counted}")
 
 
 SPOILED = [
@@ -351,14 +332,12 @@ def test_multicast_repairs_what_is_dropped(peer, shape):
 
 
 @pytest.mark.alone
+@with_tries
 def test_nothing_is_repaired_where_nothing_is_lost():
-    def attempt() -> str:
-        found = counts("--transport", "multicast", "--bytes", "200000", "--datagram", "1472")
-        assert "dropped" not in found
-        wrong = [found[each] for each in ("lost", "repaired", "resent", "repeated", "outdated")]
-        return str(found) if any(wrong) else ""
-
-    until(attempt)
+    found = counts("--transport", "multicast", "--bytes", "200000", "--datagram", "1472")
+    assert "dropped" not in found
+    wrong = [found[each] for each in ("lost", "repaired", "resent", "repeated", "outdated")]
+    try_again_unless(not any(wrong), found)
 
 
 # Networks

@@ -106,7 +106,8 @@ def test_stock_and_rt_differ_by_what_rt_adds_to_each_lock(twice, tmp_path):
 def worst_beside_a_load(arch: str, label: str, cwd: Path) -> str:
     """What klat says that ran during the worst sample."""
     words = ("--arch", arch, "--kernel", "debian:stock", "--load", "populate", *SHORT, *CLOCK)
-    lab_run(*words, "--option", "timer.method=nanosleep", "timer", cwd=cwd)
+    few = ("--iterations", "30")  # all that runs beside them is traced
+    lab_run(*words, *few, "--option", "timer.method=nanosleep", "timer", cwd=cwd)
     session = session_of(cwd / "results", f"{label}-populate")
     done = klat("lab", "explain", session, "--worst", "timer.lateness", cwd=cwd)
     assert done.returncode == 0, done.stderr
