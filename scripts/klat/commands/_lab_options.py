@@ -100,19 +100,22 @@ def add_guest(parser: argparse.ArgumentParser, kernels: str, cpus: int, nodes: i
     _session_options.add_measure(parser, "output")
 
 
-def add_conditions(parser: argparse._ActionsContainer) -> None:
-    """The options that apply to all kernels of the experiment."""
+def add_conditions(
+    parser: argparse._ActionsContainer, clock: str = "now", **changed: dict[str, Any]
+) -> None:
+    """The options that apply to all kernels of the experiment. `clock` is the default of --clock; `changed` has other
+    settings of an option."""
     add = parser.add_argument
     add("--append", metavar="WORDS", help="words for the command line of every kernel")
     add(
         "--clock",
         type=checked(_clock),
         metavar="TIME",
-        help="UTC time of the first guest's clock (default: now)",
+        help=f"UTC time of the first guest's clock (default: {clock})",
     )
     text = "one of klat's loads, or 'none'; repeatable, with a label for each (LABEL-NAME)"
     loads = _session_options.several_loads(text) | {"metavar": "NAME"}
-    _session_options.add_measure(parser, "load", *_session_options.PLAN, load=loads)
+    _session_options.add_measure(parser, "load", *_session_options.PLAN, load=loads, **changed)
 
 
 def request(

@@ -13,6 +13,7 @@ from klat.commands import (
     _lab_bisect,
     _lab_explain,
     _lab_options,
+    _lab_trend,
     _session_options,
     add_command,
 )
@@ -83,6 +84,7 @@ def add_parser(subparsers: Any) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     _add_run(actions)
     _add_shootdown(actions)
+    _lab_trend.add_parser(actions)
     _lab_explain.add_parser(actions)
     _lab_bisect.add_parser(actions)
     about = "Lists the kernels that --kernel debian:NAME can have."

@@ -59,22 +59,33 @@ def compare_with_runs(
     base: Dataset, news: Sequence[Dataset], options: Options
 ) -> tuple[Comparison, list[MatchedSides]]:
     """compare(), and the matched runs of each item of Comparison.against."""
-    _check(base, news, options)
-    sides, renamed = unify_machine_ids(side.sources for side in (base, *news))
+    return compare_steps([base, *news], [(0, new) for new in range(1, len(news) + 1)], options)
+
+
+def compare_steps(
+    sides: Sequence[Dataset], steps: Sequence[tuple[int, int]], options: Options
+) -> tuple[Comparison, list[MatchedSides]]:
+    """Compares pairs of sides, each given by the indices of its BASE and NEW. The correction is over the
+    tests of all of them."""
+    for base, new in steps:
+        _check(sides[base], sides[new], options)
+    known = [metric for side in sides for metric in side.known_metrics()]
+    renamed_metrics.require(options.metrics, known)
+    sources_of_sides, renamed = unify_machine_ids(side.sources for side in sides)
     # An unchanged side is not copied, because its cells are cached.
-    base, *news = (
+    sides = [
         side if side.sources == sources else replace(side, sources=sources)
-        for side, sources in zip((base, *news), sides)
-    )
-    rules, caution = at_look([base, *news], options.rules)
+        for side, sources in zip(sides, sources_of_sides)
+    ]
+    rules, caution = at_look(sides, options.rules)
     options = replace(options, rules=rules)
     matched: list[MatchedSides] = []
     tests: list[Test] = []
     over: list[tuple[OverMachines, Test | None]] = []
     left_out: list[LeftOutMachine] = []
-    base_parts = by_machine(base)
-    for new in news:
-        pairs, single_sided = match_machines(base, base_parts, new, options.allow)
+    parts = {base: by_machine(sides[base]) for base, _ in steps}
+    for base, new in steps:
+        pairs, single_sided = match_machines(sides[base], parts[base], sides[new], options.allow)
         matched_of_new = [_match(pair, options, caution) for pair in pairs]
         left_out += single_sided
         if not options.limit:
@@ -85,10 +96,10 @@ def compare_with_runs(
             over += over_machines(matched_of_new, cell_tests, len(matched), options)
             tests += cell_tests
         matched += matched_of_new
-    problems = tuple(dict.fromkeys(problem for side in (base, *news) for problem in side.problems))
+    problems = tuple(dict.fromkeys(problem for side in sides for problem in side.problems))
     problems += tuple(renamed)
-    problems += tuple(refusals.without_effect(options.allow, (base, *news)))
-    problems += tuple(same_samples([s for side in (base, *news) for s in side.sessions]))
+    problems += tuple(refusals.without_effect(options.allow, sides))
+    problems += tuple(same_samples([s for side in sides for s in side.sessions]))
     if options.limit:
         limited, family = with_limits(matched, options.limit, options.rules)
         alone = tuple(left_out)
@@ -150,29 +161,23 @@ def _with_results(
     )
 
 
-def _check(base: Dataset, news: Sequence[Dataset], options: Options) -> None:
-    sides = [base, *news]
-    for new in news:
-        base_paths, new_paths = ({s.path.resolve() for s in side.sessions} for side in (base, new))
-        if on_both := base_paths & new_paths:
-            raise KlatError(f"{printable(str(min(on_both)))}: is on both sides")
-        shared = set(base.boot_ids) & set(new.boot_ids)
-        base_session_of = {
-            run_of(r): s for s in base.sessions if s.boot_id in shared for r in s.rows
-        }
-        for session in new.sessions:
-            if session.boot_id in shared and (
-                copies := {run_of(row) for row in session.rows} & base_session_of.keys()
-            ):
-                raise KlatError(
-                    f"{printable(str(session.path))}: {len(copies):,} of its runs are on both sides, also"
-                    f" in {printable(str(base_session_of[min(copies)].path))}; remove the copy"
-                )
+def _check(base: Dataset, new: Dataset, options: Options) -> None:
+    base_paths, new_paths = ({s.path.resolve() for s in side.sessions} for side in (base, new))
+    if on_both := base_paths & new_paths:
+        raise KlatError(f"{printable(str(min(on_both)))}: is on both sides")
+    shared = set(base.boot_ids) & set(new.boot_ids)
+    base_session_of = {run_of(r): s for s in base.sessions if s.boot_id in shared for r in s.rows}
+    for session in new.sessions:
+        if session.boot_id in shared and (
+            copies := {run_of(row) for row in session.rows} & base_session_of.keys()
+        ):
+            raise KlatError(
+                f"{printable(str(session.path))}: {len(copies):,} of its runs are on both sides, also"
+                f" in {printable(str(base_session_of[min(copies)].path))}; remove the copy"
+            )
     if options.limit:
-        for side in sides:
+        for side in (base, new):
             check(options.limit, side)
-    known = [pair for side in sides for pair in side.known_metrics()]
-    renamed_metrics.require(options.metrics, known)
 
 
 def _match(sides: MachinePair, options: Options, caution: str) -> MatchedSides:

@@ -177,10 +177,10 @@ def pairing(experiment: Experiment, boot: PlannedBoot) -> dict[str, Any]:
 
 def under_test(experiment: Experiment, boot: PlannedBoot) -> dict[str, Any]:
     """The words on the command line of this kernel alone, which compare takes as under test."""
-    if not any(experiment.appends):
+    if not any(experiment.appends) and not experiment.study:
         return {}
     append = experiment.append_alone(boot.condition)
-    return {"under_test": {"experiment": experiment.identity, "append": append}}
+    return {"under_test": {"experiment": experiment.study or experiment.identity, "append": append}}
 
 
 def _boot_id(session: Path) -> str:

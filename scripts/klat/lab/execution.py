@@ -55,6 +55,7 @@ class Request:
     clock: str
     time_limit_s: int
     profile: str = ""
+    study: str = ""
 
 
 class Attempt:
@@ -128,6 +129,7 @@ class Attempt:
             appends=tuple(kernel.spec.append for kernel in booted),
             profile=request.profile,
             arch=request.architecture.name,
+            study=request.study,
         )
         if not self._quiet and mode != "emulated":
             few = ("--boots", planned.boots, len(booted), planned.sets, mode == "kvm")

@@ -62,6 +62,8 @@ class Experiment:
     appends: tuple[str, ...] = ()  # to that of each kernel alone; empty in older records
     profile: str = ""
     arch: str = AMD64.name  # of the guests; older records lack it
+    # The name that experiments share whose kernels are compared with each other; empty for one that is alone.
+    study: str = ""
 
     @property
     def architecture(self) -> Architecture:
@@ -159,6 +161,7 @@ _LATER: dict[str, Kind] = {
     "appends": ListOf(_TEXT, 4096),
     "profile": _TEXT,
     "arch": OneOf(tuple(ARCHITECTURES)),
+    "study": _TEXT,
 }
 _FACTS = Object(_FIELDS | _LATER, frozenset(_FIELDS))
 

@@ -85,6 +85,25 @@ def explain(
         return _explanation(subjects[0], sides)
 
 
+def explain_samples(
+    wanted: Sequence[tuple[Path, Wanted]], say: Say
+) -> tuple[dict[int, Side], dict[int, KlatError]]:
+    """Explains the typical sample of a metric of each session. The side or the error of each, by index. Metrics of one
+    session share a boot."""
+    with _replays([path for path, _ in wanted], say) as replays:
+        subjects: dict[int, Subject] = {}
+        failures: dict[int, KlatError] = {}
+        for number, (path, metric) in enumerate(wanted):
+            try:
+                subjects[number] = replays.subject(path, metric)
+            except KlatError as error:
+                failures[number] = error
+        sides, failed = replays.sides_at_once([*subjects.values()])
+        numbers = [*subjects]
+        failures |= {numbers[place]: error for place, error in failed.items()}
+        return {numbers[place]: side for place, side in sides.items()}, failures
+
+
 def explain_every(
     path: Path, wanted: Wanted, say: Say
 ) -> tuple[list[Explanation], dict[str, KlatError]]:

@@ -105,5 +105,6 @@ def fits(
         and boot.condition.load == request.loads[0]
         and planned.append_of(boot.condition) == append
         and planned.shape == request.shape
+        and planned.study == request.study
         and all(getattr(planned, name) == getattr(request, name) for name in fixed)
     )

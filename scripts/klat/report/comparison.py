@@ -34,7 +34,7 @@ from klat.report.text.parameters import HIDDEN
 if TYPE_CHECKING:
     from klat.compare.figure_data import CellFigures
 
-_TONES = {
+TONES = {
     NO_REGRESSION: "same",
     REGRESSION: "slower",
     INCONCLUSIVE: "open",
@@ -63,7 +63,7 @@ def document(comparison: Comparison, curves: Sequence[Curves] = ()) -> Document:
         sections.append(over_machines.left_out(comparison, names))
     labels = dict.fromkeys(against.new.label for against in comparison.against)
     meanings = _OF_LIMIT if comparison.options.limit else _OF_RATIO
-    outcome = Word(wording.conclusion(comparison), _TONES[comparison.status])
+    outcome = Word(wording.conclusion(comparison), TONES[comparison.status])
     return Document(
         f"{', '.join(labels)} against {comparison.against[0].base.label}",
         outcome,

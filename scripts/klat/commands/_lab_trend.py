@@ -1,0 +1,244 @@
+"""`klat lab trend` and `klat lab diff`: kernels in order, what changed between them, and by which functions."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, TYPE_CHECKING
+
+from klat.base.errors import KlatError
+from klat.base.streams import say
+from klat.commands import _lab_options, _session_options, add_command
+from klat.commands._types import checked, margin, number, share
+
+if TYPE_CHECKING:
+    from klat.compare.dataset import Dataset
+    from klat.compare.trend import Trend
+    from klat.lab.kernels import Spec
+    from klat.report.trend import Change
+
+_OUTPUT = "results/trend"
+_BOOTS = 4  # at least
+_METRICS = 2  # about so many of a program have a number in counted mode
+_SIDES = ("base", "new")
+
+_TREND = """\
+Boots kernels in the lab and counts the instructions of every metric. Compares
+each kernel with the one before it, and counts by function what makes each jump.
+"""
+
+_DIFF = """\
+Boots two kernels in the lab and counts the instructions of every metric. Says
+which metrics changed, and by which functions.
+"""
+
+_EPILOG = """\
+All steps of the report are judged together, by the rule of klat compare. A jump
+is a step beyond the margin. Each jump is explained by the functions of a
+typical sample of both kernels, as klat lab explain does it.
+
+{output} keeps boots and explanations: a second call boots only what is missing.
+The seed and the clock are fixed, so a report is the same each time, and on
+every machine with this QEMU.
+
+Exit status: as klat compare: 0 nothing is slower; 1 something is slower; 2
+usage, input or output; 3 inconclusive; 4 not comparable; 5 not delivered.
+
+examples:
+{examples}
+"""
+
+_TREND_EXAMPLES = """\
+  klat lab trend
+      every release line of Debian's archive: first stock, then RT
+  klat lab trend --kernel debian:5.10 --kernel debian:6.12 \\
+      --kernel mine=arch/x86/boot/bzImage pipes cv switch"""
+
+_DIFF_EXAMPLES = """\
+  klat lab diff ../before/arch/x86/boot/bzImage arch/x86/boot/bzImage
+  klat lab diff debian:7.3 arch/x86/boot/bzImage --format markdown pipes"""
+
+
+def add_parser(actions: Any) -> None:
+    epilog = _EPILOG.format(output=_OUTPUT, examples=_TREND_EXAMPLES)
+    summary = "show how the kernel changed from release to release"
+    parser = add_command(actions, "trend", summary, _TREND, epilog)
+    _lab_options.add_kernel(
+        parser,
+        "debian:NAME, or NAME=KERNEL[,modules=DIR][,append=WORDS]; repeatable, the oldest first"
+        " (default: every release line of the archive, stock and RT)",
+    )
+    _add(parser)
+    parser.set_defaults(func=_trend)
+    summary = "show what changed between two kernels"
+    epilog = _EPILOG.format(output=_OUTPUT, examples=_DIFF_EXAMPLES)
+    parser = add_command(actions, "diff", summary, _DIFF, epilog)
+    for side in _SIDES:
+        text = "debian:NAME, NAME=KERNEL[,modules=DIR][,append=WORDS], or the file of a kernel"
+        kind = checked(partial(_of_side, side))
+        parser.add_argument(side, type=kind, metavar=side.upper(), help=text)
+    _lab_options.add_architecture(parser)
+    _session_options.add_measure(parser, "time-limit")
+    _add(parser)
+    parser.set_defaults(func=_diff)
+
+
+def _add(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    programs = "programs that count on one CPU (default: the usual ones of klat lab run)"
+    add("benchmarks", nargs="*", metavar="benchmark", help=programs)
+    add(
+        "--boots",
+        type=number(2, 10_000),
+        metavar="N",
+        help="boots of each kernel (default: as many as the number of tests needs)",
+    )
+    add("--margin", type=margin, default=0.02, metavar="M", help="largest ratio still treated as equal (default: 2%%)")  # fmt: skip
+    add("--alpha", type=share, default=0.05, metavar="A", help="chance of error (default: 5%%)")
+    add("--no-explain", action="store_true", help="do not count the instructions of jumps by function")  # fmt: skip
+    place = f"what keeps boots and explanations (default: {_OUTPUT}, in the current directory)"
+    _session_options.add_measure(parser, "output", output={"help": place})
+    fixed = {"seed": {"help": "seed of the boots (default: 0)"}}
+    _lab_options.add_conditions(parser, "2026-01-01", **fixed)
+    jobs = "guests at once (default: as many as this machine has CPUs)"
+    add("--jobs", type=number(1, 64), metavar="N", help=jobs)
+    formats = ("text", "json", "csv", "markdown")
+    add(
+        "--format",
+        choices=formats,
+        default="text",
+        help="default: text; markdown has one line for each jump",
+    )
+    add("--html", type=Path, metavar="FILE", help="write a page too")
+
+
+def _trend(arguments: argparse.Namespace) -> int:
+    from klat.lab import apt, trend
+
+    every = not arguments.kernel
+    architecture = _lab_options.architecture(arguments)
+    if every:
+        arguments.kernel = trend.default_kernels(apt.Archive(say, architecture.name), architecture)
+    return _report(arguments, every)
+
+
+def _diff(arguments: argparse.Namespace) -> int:
+    arguments.kernel = [arguments.base, arguments.new]
+    return _report(arguments, False)
+
+
+def _of_side(side: str, text: str) -> Spec:
+    """A kernel as typed; a file alone gets the name of its side."""
+    from klat.lab import kernels
+
+    return kernels.parse(f"{side}={text}" if Path(text).is_file() else text)
+
+
+def _report(arguments: argparse.Namespace, every: bool) -> int:
+    from klat.base.process import Stopped
+    from klat.report.renderers import html
+
+    environment = html.require() if arguments.html else None
+    try:
+        course, changes, failures = _measure(arguments, every)
+    except Stopped as stopped:
+        say(f"stopped: {stopped}")
+        return stopped.status
+    for problem in course.comparison.problems:
+        say(problem)
+    _print(arguments.format, course, changes, failures)
+    if environment:
+        from klat.report.plot.trend_figures import course_figures
+        from klat.report.trend import document, names, short_labels
+
+        drawn = [*course_figures(course, names(course.courses), short_labels(course))]
+        filled = document(course, changes, failures, figures=drawn)
+        html.write(arguments.html, html.page_of(environment, filled))
+    return course.comparison.status
+
+
+def _measure(
+    arguments: argparse.Namespace, every: bool
+) -> tuple[Trend, list[Change], dict[str, str]]:
+    from klat.compare.comparison import Options
+    from klat.compare.estimands import MEDIAN
+    from klat.compare.trend import steps_of
+    from klat.compare.trend import trend as follow
+    from klat.compare.verdicts import Rules
+    from klat.lab import experiment, explaining, trend
+    from klat.report.text.numbers import plural
+    from klat.stats.power import fewest_of_tests
+
+    architecture = _lab_options.architecture(arguments)
+    if not arguments.no_explain:
+        explaining.check(architecture)
+    if len(arguments.load) > 1:
+        raise KlatError("--load: give one load")
+    arguments.seed, arguments.clock = arguments.seed or 0, arguments.clock or trend.CLOCK
+    shape = _lab_options.shape(1, None, None)
+    request = _lab_options.request(arguments, mode="counted", shape=shape, boots=1, runs=1)
+    chains = trend.chains(request.specs, every)
+    if not steps_of(chains):
+        raise KlatError(
+            "a step needs at least two kernels: --kernel debian:6.1 --kernel debian:7.3"
+        )
+    tests = _METRICS * len(request.sets) * len(steps_of(chains))
+    boots = arguments.boots or max(_BOOTS, fewest_of_tests(tests, arguments.alpha))
+    request = replace(request, boots=boots, study=trend.STUDY)
+    experiment.checked_labels([spec.label for spec in request.specs], request.loads)
+    chosen, lost = trend.obtained(request, every, say)
+    counted = plural(len(request.specs) * boots, "boot")
+    say(f"{plural(len(request.specs), 'kernel')}, {plural(boots, 'boot')} of each: {counted}")
+    output = _session_options.output(arguments, _OUTPUT)
+    sides, failed = trend.measured(request, chosen, output, arguments.jobs, sys.argv, say)
+    failures = {request.specs[n].label: why for n, why in sorted((lost | failed).items())}
+    place = {number: index for index, number in enumerate(sides)}
+    chains = [[place[number] for number in chain if number in place] for chain in chains]
+    rules = Rules(arguments.margin, arguments.alpha)
+    course = follow([*sides.values()], chains, Options(rules, tested=(MEDIAN,)))
+    changes = [] if arguments.no_explain else _changes(course, [*sides.values()], output)
+    return course, changes, failures
+
+
+def _changes(course: Trend, sides: Sequence[Dataset], output: Path) -> list[Change]:
+    """The jumps, with their functions."""
+    from klat.lab import trend
+    from klat.report.trend import Change
+
+    wanted: dict[tuple[int, int], trend.Needed] = {}
+    for metric, step in course.jumps:
+        for kernel in (step.base, step.new):
+            key = metric.key_of(kernel)
+            wanted[id(metric), kernel] = (sides[kernel], key, metric.values[kernel])
+    samples = dict(zip(wanted, trend.explained([*wanted.values()], output, say)))
+    changes = []
+    for metric, step in course.jumps:
+        base, new = samples[id(metric), step.base], samples[id(metric), step.new]
+        functions = tuple(trend.differences(base, new)) if base.ticks and new.ticks else ()
+        why = base.why or new.why
+        sizes = (base.ticks, new.ticks)
+        changes.append(Change(metric, step, sizes, base.windows, functions, why))
+    return changes
+
+
+def _print(form: str, course: Trend, changes: list[Change], failures: dict[str, str]) -> None:
+    from klat.report import trend
+    from klat.report.renderers import markdown, terminal
+
+    if form in ("csv", "json"):
+        if form == "csv":
+            trend.write_csv(course, changes, sys.stdout)
+        else:
+            trend.write_json(course, changes, failures, sys.stdout)
+    else:
+        colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+        text = form == "text"
+        filled = trend.document(course, changes, failures, brief=not text)
+        for line in terminal.lines(filled, colour) if text else markdown.lines(filled):
+            print(line)
+    sys.stdout.flush()

@@ -1,0 +1,155 @@
+"""Kernels in order, each compared with the one before it. All steps are judged together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from klat.base.errors import KlatError
+from klat.compare.comparison import Cell, Comparison, Options, Result
+from klat.compare.compare_sides import compare_steps
+from klat.compare.dataset import Dataset, Key
+from klat.compare.estimands import MEDIAN
+from klat.compare.matching import MatchedCell, why_uncounted
+from klat.compare.observations import NoLogarithm, Units, observe
+from klat.compare.verdicts import Verdict, spread
+
+_BEYOND = (Verdict.FASTER, Verdict.SLOWER)
+
+
+@dataclass(frozen=True)
+class Step:
+    """From a kernel to the next one, each by its index among the kernels. Without a `result`, the step is refused or has no
+    figure."""
+
+    base: int
+    new: int
+    cell: Cell
+    result: Result | None
+
+    @property
+    def is_jump(self) -> bool:
+        return self.result is not None and self.result.verdict in _BEYOND
+
+    @property
+    def ratio(self) -> float | None:
+        return self.result.judgement.ratio if self.result else None
+
+
+@dataclass
+class Course:
+    """One measurement over the kernels. All three are by the index of the kernel; a step by that of its NEW."""
+
+    key: Key  # of the first kernel that has it
+    keys: dict[int, Key] = field(default_factory=dict)  # of the kernels where it differs
+    values: dict[int, float] = field(default_factory=dict)
+    reasons: dict[int, str] = field(default_factory=dict)  # why a kernel has no value
+    steps: dict[int, Step] = field(default_factory=dict)
+
+    def key_of(self, kernel: int) -> Key:
+        return self.keys.get(kernel, self.key)
+
+
+@dataclass(frozen=True)
+class Trend:
+    """`chains` has the indices of the kernels that follow each other. `comparison.against` has an item for each step,
+    in the order of steps()."""
+
+    comparison: Comparison
+    labels: tuple[str, ...]
+    releases: tuple[str, ...]
+    chains: tuple[tuple[int, ...], ...]
+    courses: tuple[Course, ...]
+
+    @property
+    def steps(self) -> list[tuple[int, int]]:
+        return steps_of(self.chains)
+
+    @property
+    def jumps(self) -> list[tuple[Course, Step]]:
+        """The steps beyond the margin, in the order of courses and kernels."""
+        return [(c, step) for c in self.courses for step in c.steps.values() if step.is_jump]
+
+    def first_of(self, kernel: int) -> int:
+        """The first kernel of its chain."""
+        return next(chain[0] for chain in self.chains if kernel in chain)
+
+
+def steps_of(chains: Sequence[Sequence[int]]) -> list[tuple[int, int]]:
+    return [step for chain in chains for step in pairwise(chain)]
+
+
+def trend(sides: Sequence[Dataset], chains: Sequence[Sequence[int]], options: Options) -> Trend:
+    """`chains` has indices of `sides`. The verdicts are on the median of each metric."""
+    steps = steps_of(chains)
+    if not steps:
+        raise KlatError("one kernel has no step to another; give at least two kernels")
+    comparison, matched = compare_steps(sides, steps, options)
+    if len(matched) != len(steps):
+        raise KlatError(
+            "the kernels were measured by several QEMUs or machines; measure them again"
+        )
+    courses: dict[tuple[int, Key], Course] = {}
+    for (base, new), against, sides_matched in zip(steps, comparison.against, matched):
+        for cell, pair in zip(against.cells, sides_matched.pairs):
+            course = _course(courses, (base, new), pair)
+            tested = (r for r in cell.results if r.estimand == MEDIAN.name)
+            course.steps[new] = Step(base, new, cell, next(tested, None))
+    for kernel, side in enumerate(sides):
+        for key in side.cells:
+            if (kernel, key) not in courses:
+                courses[kernel, key] = _of_other_kernel(courses, key) or Course(key)
+    unique = list({id(course): course for course in courses.values()}.values())
+    _fill(unique, sides)
+    return Trend(
+        comparison,
+        tuple(side.name for side in sides),
+        tuple(str(side.info.get("kernel_release") or "unknown") for side in sides),
+        tuple(map(tuple, chains)),
+        tuple(unique),
+    )
+
+
+def _course(
+    courses: dict[tuple[int, Key], Course], step: tuple[int, int], pair: MatchedCell
+) -> Course:
+    """The course of a matched pair, whose keys may differ in what the kernels bring."""
+    places = list(zip(step, pair.keys))
+    known = [courses[place] for place in places if place in courses]
+    known += filter(None, (_of_other_kernel(courses, key) for key in pair.keys))
+    course = known[0] if known else Course(pair.keys[0])
+    for kernel, key in places:
+        courses.setdefault((kernel, key), course)
+        if key != course.key:
+            course.keys[kernel] = key
+    return course
+
+
+def _of_other_kernel(courses: dict[tuple[int, Key], Course], key: Key) -> Course | None:
+    return next((course for (_, other), course in courses.items() if other == key), None)
+
+
+def _fill(courses: Sequence[Course], sides: Sequence[Dataset]) -> None:
+    for course in courses:
+        for kernel, side in enumerate(sides):
+            key = course.key_of(kernel)
+            cell = side.cells.get(key)
+            try:
+                value = spread(observe(cell, MEDIAN, Units())).value if cell else None
+            except NoLogarithm:
+                value = 0.0
+            if value is not None:
+                course.values[kernel] = value
+            else:
+                course.reasons[kernel] = next(_reasons(side, key), "not measured")
+
+
+def _reasons(side: Dataset, key: Key) -> Iterator[str]:
+    """Why a kernel has no value: of the metric's runs, or of runs that ended before they had a metric."""
+    for cells in (side.cells, side.failed):
+        for other, cell in cells.items():
+            if other[:2] == key[:2] and not cell.units and cell.reasons:
+                yield why_uncounted(cell)
+    if key in side.unmeasurable:
+        yield "has no number in this mode"

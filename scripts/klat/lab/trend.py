@@ -1,0 +1,234 @@
+"""The boots and explanations of `klat lab trend`. Both are kept: a second call reads them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from klat.base import files
+from klat.base.bounded_read import read_named
+from klat.base.errors import INVALID, MEASURED, KlatError
+from klat.base.fields import ListOf, Object, Text, Tuple, Whole
+from klat.compare.dataset import Dataset, Key
+from klat.compare.sources import read_sources
+from klat.explain.explanation import Side
+from klat.lab import experiment, explaining, kernels, needed, qemu, replay
+from klat.lab.apt import Archive
+from klat.lab.architectures import Architecture
+from klat.lab.choosing import Wanted
+from klat.lab.execution import Attempt, Request
+from klat.lab.experiment import Begun
+from klat.lab.guest import BootFailure, EmulatorFailed
+from klat.lab.kernels import Kernel, Spec
+from klat.record.session import parse_pairs
+
+Say = Callable[[str], None]
+
+# The time of the first guest's clock. With a fixed seed and clock, a report is the same on every machine.
+CLOCK = "2026-01-01T00:00:00"
+STUDY = "trend"  # of all experiments here: words of one kernel's command line are under test
+_EXPLAINED = "explained.json"
+_MOST_BYTES = 64 << 20
+
+
+def default_kernels(archive: Archive, architecture: Architecture) -> list[Spec]:
+    """Every release line of the archive, the oldest first: those without RT, then those with it."""
+    complete = [kernel for kernel in kernels.offered(archive.packages()) if not kernel.missing]
+    names = dict.fromkeys(kernel.name for kernel in complete)
+    ordered = sorted(names, key=lambda name: name.endswith("-rt"))
+    specs = [kernels.parse(f"debian:{name}") for name in ordered]
+    return kernels.labelled(specs, architecture)
+
+
+def chains(specs: Sequence[Spec], every: bool) -> list[list[int]]:
+    """The indices of the kernels that follow each other: all in the order given, or with `every`, those
+    without RT and those with it."""
+    if not every:
+        return [list(range(len(specs)))]
+    rt = [number for number, spec in enumerate(specs) if spec.debian.endswith("-rt")]
+    return [c for c in ([n for n in range(len(specs)) if n not in rt], rt) if len(c) > 1]
+
+
+def obtained(request: Request, every: bool, say: Say) -> tuple[dict[int, Kernel], dict[int, str]]:
+    """The kernels, by their index in request.specs. With `every`, the archive may lack some: the second value has the
+    reasons. Otherwise the user named them, so a KlatError says what is missing before the first boot.
+    """
+    archive = Archive(say, request.architecture.name)
+    found: dict[int, Kernel] = {}
+    failures: dict[int, str] = {}
+    for number, spec in enumerate(request.specs):
+        try:
+            found[number] = kernels.obtain(spec, archive, request.architecture)
+        except KlatError as error:
+            if not every:
+                raise
+            failures[number] = str(error)
+    return found, failures
+
+
+def measured(
+    request: Request,
+    chosen: Mapping[int, Kernel],
+    output: Path,
+    jobs: int | None,
+    command: Sequence[str],
+    say: Say,
+) -> tuple[dict[int, Dataset], dict[int, str]]:
+    """The boots of each kernel, by the numbers of `chosen`, and why a kernel has none. Boots only what `output`
+    lacks. KlatError if klat was stopped, or QEMU does not work."""
+    sides: dict[int, Dataset] = {}
+    failures: dict[int, str] = {}
+    for number, kernel in chosen.items():
+        spec = request.specs[number]
+        # Guests of one image with one seed would be one boot.
+        digest = hashlib.sha256(f"{request.seed} {spec.label}".encode()).digest()
+        alone = replace(request, specs=[spec], seed=int.from_bytes(digest[:4], "big"))
+        try:
+            paths = _sessions(alone, kernel, output, jobs, command, say)
+        except EmulatorFailed:
+            raise
+        except BootFailure as failure:
+            failures[number] = str(failure).splitlines()[0]
+            continue
+        by_label, problems = read_sources(paths)
+        (sources,) = by_label.values()
+        sides[number] = Dataset(sources, path=output / spec.label, problems=problems)
+    return sides, failures
+
+
+def _sessions(
+    request: Request,
+    kernel: Kernel,
+    output: Path,
+    jobs: int | None,
+    command: Sequence[str],
+    say: Say,
+) -> list[Path]:
+    begun = _begun(request, kernel.image.sha256, output)
+    if begun and len(begun.sessions) == begun.experiment.number_of_boots:
+        return [path for _, path in sorted(begun.sessions.items())]
+    attempt = Attempt(command, request.architecture, quiet=True)
+    status = attempt.resume(begun, jobs) if begun else attempt.begin(request, output, jobs)
+    if status not in (MEASURED, INVALID) and status > 128:
+        raise KlatError("stopped", status=status)
+    return attempt.recorded
+
+
+def _begun(request: Request, image: str, output: Path) -> Begun | None:
+    """The newest experiment in `output` that asked for the same boots of the same kernel."""
+    emulator = qemu.find(request.architecture)
+    programs = needed.hashes(request)
+    for facts in sorted((output / request.specs[0].label).glob("*/run.json"), reverse=True):
+        try:
+            planned, boot = experiment.of_session(facts.parent)
+            amounts = (planned.boots, planned.runs) == (request.boots, request.runs)
+            fixed = frozenset(("seed", "clock"))
+            if amounts and needed.fits(planned, boot, request, fixed, programs, image):
+                replay.recorded(facts.parent, emulator)
+                return Begun(planned, output, experiment.recorded(planned, output))
+        except KlatError:
+            continue  # it cannot be repeated
+    return None
+
+
+@dataclass(frozen=True)
+class SampleFunctions:
+    """A sample by function. The instructions of all functions and `idle` add up to `ticks`, the sum of the sample's
+    `windows`. `why`: why the sample has no explanation, or why it may be that of another sample."""
+
+    ticks: int = 0
+    windows: int = 1
+    idle: int = 0
+    functions: tuple[tuple[str, int], ...] = ()
+    why: str = ""
+
+
+_KEPT = Object(
+    others=Object(
+        {
+            "ticks": Whole(0, 2**63 - 1),
+            "windows": Whole(1, 2),
+            "idle": Whole(0, 2**63 - 1),
+            "functions": ListOf(Tuple((Text(4096), Whole(0, 2**63 - 1))), 1 << 16),
+            "why": Text(4096),
+        },
+        frozenset(("ticks", "windows", "idle", "functions", "why")),
+    ),
+    most=1 << 16,
+)
+
+Needed = tuple[Dataset, Key, float]
+
+
+def explained(wanted: Sequence[Needed], output: Path, say: Say) -> list[SampleFunctions]:
+    """The typical sample of each measurement (its kernel's boots, key and figure) by function. `output` keeps what was explained."""
+    kept = _kept(output)
+    sessions = [_session(side, key, value) for side, key, value in wanted]
+    names = [
+        f"{path.parent.name}/{path.name} {' '.join(key)}"
+        for path, (_, key, _) in zip(sessions, wanted)
+    ]
+    missing = [number for number, name in enumerate(names) if name not in kept]
+    if missing:
+        asked = [(sessions[number], _wanted(wanted[number][1])) for number in missing]
+        sides, failures = explaining.explain_samples(asked, say)
+        for place, number in enumerate(missing):
+            kept[names[number]] = _functions(sides.get(place), failures.get(place))
+        kept_text = json.dumps({name: asdict(sample) for name, sample in sorted(kept.items())})
+        files.write_whole(output / _EXPLAINED, kept_text.encode())
+    return [kept[name] for name in names]
+
+
+def _kept(output: Path) -> dict[str, SampleFunctions]:
+    """Nothing if the file is missing or damaged: it is written again."""
+    try:
+        values = json.loads(read_named(output / _EXPLAINED, _MOST_BYTES))
+        _KEPT.check("", values)
+    except (OSError, KlatError, ValueError):
+        return {}
+    pairs = {name: tuple(map(tuple, value["functions"])) for name, value in values.items()}
+    return {
+        name: SampleFunctions(**value | {"functions": pairs[name]})
+        for name, value in values.items()
+    }
+
+
+def _session(side: Dataset, key: Key, value: float) -> Path:
+    """The session whose median is nearest to the kernel's figure."""
+    runs = side.cells[key].runs
+    nearest = min(runs, key=lambda run: (abs((run.row.p50 or 0) - value), run.source.session.path))
+    return nearest.source.session.path
+
+
+def _wanted(key: Key) -> Wanted:
+    benchmark, params, _, metric = key
+    return Wanted(benchmark, metric, where=tuple(parse_pairs(params).items()))
+
+
+def _functions(side: Side | None, failure: KlatError | None) -> SampleFunctions:
+    if side is None:
+        return SampleFunctions(why=str(failure)[:4000])
+    sample = side.sample
+    why = (
+        f"{sample.residual:+,} instructions belong to no function"
+        if sample.residual
+        else sample.doubt
+    )
+    own = sorted((item for item in sample.functions.own.items() if item[1]), key=_largest)
+    return SampleFunctions(sample.ticks, sample.windows, sample.idle, tuple(own), why)
+
+
+def _largest(item: tuple[str, int]) -> tuple[int, str]:
+    return -item[1], item[0]
+
+
+def differences(base: SampleFunctions, new: SampleFunctions) -> list[tuple[str, int]]:
+    """The functions that differ, the largest difference first. The differences add up to that of the samples."""
+    before, after = dict(base.functions), dict(new.functions)
+    before["idle time"], after["idle time"] = base.idle, new.idle
+    names: Iterable[str] = {**before, **after}
+    changes = ((name, after.get(name, 0) - before.get(name, 0)) for name in names)
+    return sorted((c for c in changes if c[1]), key=lambda c: (-abs(c[1]), c[0]))

@@ -1,0 +1,323 @@
+"""A trend of kernels as a Document, as CSV and as JSON."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, TextIO
+
+from klat.compare.trend import Course, Step, Trend
+from klat.compare.verdicts import Verdict
+from klat.report.comparison import TONES
+from klat.report.comparison_columns import values, word_of
+from klat.report.document import (
+    Block,
+    Captioned,
+    Column,
+    Differences,
+    Document,
+    Line,
+    Listing,
+    Note,
+    Notes,
+)
+from klat.report.document import Paragraph, Row, Section, Table, Word
+from klat.report.notes import side_notes
+from klat.report.text import wording
+from klat.report.text.cells import cells
+from klat.report.text.numbers import MISSING, plural, whole
+from klat.report.text.parameters import parameters
+
+# Functions in the line of a jump, and in the table below.
+_BRIEF, _MOST = 3, 12
+_WIDEST = 34  # names in a table; CSV and JSON have every parameter
+
+
+@dataclass(frozen=True)
+class Change:
+    """Why a metric jumped. `sizes` has the explained samples of both kernels, each the sum of its `windows`, and `functions` the
+    differences, which add up to theirs. `why`: why klat cannot explain the jump, or doubts the explanation.
+    """
+
+    course: Course
+    step: Step
+    sizes: tuple[int, int] = (0, 0)
+    windows: int = 1
+    functions: tuple[tuple[str, int], ...] = ()
+    why: str = ""
+
+    @property
+    def size(self) -> float:
+        return abs(math.log(self.step.ratio or 1))
+
+
+def document(
+    trend: Trend,
+    changes: Sequence[Change],
+    failures: Mapping[str, str],
+    brief: bool = False,
+    figures: Sequence[Captioned] = (),
+) -> Document:
+    """`failures`: by label, why a kernel was not measured. `brief`: each jump has one line, for a mail."""
+    first, *_ = trend.comparison.against
+    blocks: list[Block] = [
+        _kernels(trend, failures),
+        Notes(tuple(_notes(trend))),
+        *_medians(trend),
+        *figures,
+    ]
+    sections = [Section("Medians", tuple(blocks))]
+    ordered = sorted(changes, key=lambda change: -change.size)
+    if ordered:
+        sections.append(Section("Jumps", tuple(_jumps(trend, ordered))))
+    if not brief:
+        if ordered:
+            sections.append(Section("Functions of each jump", tuple(_explained(trend, ordered))))
+        brought = tuple(_brought(trend))
+        sections.append(Section("What the kernels bring", brought, detail=True))
+    title = f"{first.base.label} to {trend.labels[-1]}"
+    outcome = Word(wording.conclusion(trend.comparison), TONES[trend.comparison.status])
+    terms = (_TERM, *wording.terms(trend.comparison))
+    return Document(
+        title, outcome, trend.comparison.status, tuple(sections), terms, trend.comparison.problems
+    )
+
+
+_TERM = (
+    "Medians: below each, its ratio to the kernel before, with the verdict of this step (▲ slower, ▼ faster, = same, ?"
+    " inconclusive), and its ratio to the first kernel. A jump is a step beyond the margin."
+)
+
+
+def _kernels(trend: Trend, failures: Mapping[str, str]) -> Table:
+    infos = {a.base.label: a.base for a in trend.comparison.against}
+    infos |= {a.new.label: a.new for a in trend.comparison.against}
+    rows = [
+        Row(label, (release, infos[label].preemption, f"{infos[label].boots:,}", infos[label].runs))
+        for label, release in zip(trend.labels, trend.releases)
+        if label in infos
+    ]
+    rows += [Row(label, ("not measured", "", "", why)) for label, why in failures.items()]
+    titles = (("release", True), ("preemption", True), ("boots", False))
+    columns = [Column(title, left=left) for title, left in titles]
+    return Table("", (*columns, Column("runs", left=True, wraps=True)), tuple(rows), "kernel", 0)
+
+
+def _notes(trend: Trend) -> Iterator[Note]:
+    """The notes of all steps, each once."""
+    said: dict[Note, list[str]] = {}
+    for against in trend.comparison.against:
+        for note in side_notes(against):
+            said.setdefault(note, []).append(f"{against.base.label} to {against.new.label}")
+    for note, steps in said.items():
+        where = "" if len(steps) == len(trend.steps) else f"{', '.join(steps)}: "
+        yield Note(f"{where}{note.text}", note.label, note.tone)
+
+
+def _medians(trend: Trend) -> Iterator[Block]:
+    unit = trend.comparison.against[0].base.unit
+    for chain in trend.chains:
+        rows: list[Row] = []
+        for course, name in zip(trend.courses, names(trend.courses)):
+            if not any(kernel in course.values for kernel in chain):
+                continue
+            figures = [whole(course.values.get(kernel)) for kernel in chain]
+            steps = [course.steps.get(kernel) for kernel in chain]
+            to_first = [_to_first(course, chain[0], kernel) for kernel in chain]
+            rows.append(Row(name, tuple(figures)))
+            rows.append(Row("  to the one before", tuple(map(_ratio, steps))))
+            rows.append(Row("  to the first", ("", *to_first[1:])))
+        columns = tuple(Column(_short(trend, kernel)) for kernel in chain)
+        yield Table(unit, columns, tuple(rows), f"median, {unit}", 0)
+    missing = [
+        f"{name} of {trend.labels[kernel]}: {why}"
+        for course, name in zip(trend.courses, names(trend.courses))
+        for kernel, why in course.reasons.items()
+        if any(kernel in chain for chain in trend.chains)
+    ]
+    if missing:
+        yield Listing(tuple(missing), "not measured")
+
+
+def _to_first(course: Course, first: int, kernel: int) -> str:
+    if course.values.get(first) and kernel in course.values:
+        return f"{course.values[kernel] / course.values[first]:.3f}"
+    return ""
+
+
+def _ratio(step: Step | None) -> str | Word:
+    if step is None:
+        return ""
+    verdict = step.result.verdict if step.result else Verdict.NOT_COMPARABLE
+    word = word_of(verdict or Verdict.INCONCLUSIVE)
+    text = f"{step.ratio:.3f}" if step.ratio is not None else ""
+    return Word(f"{word.symbol} {text}".strip(), word.tone)
+
+
+def short_labels(trend: Trend) -> list[str]:
+    return [_short(trend, kernel) for kernel in range(len(trend.labels))]
+
+
+def _short(trend: Trend, kernel: int) -> str:
+    """The label without the part that all labels begin with."""
+    start = "lab-" if all(label.startswith("lab-") for label in trend.labels) else ""
+    return trend.labels[kernel].removeprefix(start)
+
+
+def names(courses: Sequence[Course]) -> list[str]:
+    """Benchmark and metric, and the parameters in which courses of one benchmark differ."""
+    texts = []
+    for course in courses:
+        benchmark, params, _, metric = course.key
+        others = {c.key[1] for c in courses if c.key[0] == benchmark}
+        shown = parameters(benchmark, params, others)
+        differing = [
+            f"{name}={value}"
+            for name, value in shown.items()
+            if any(f"{name}={value}" not in other.split(";") for other in others)
+        ]
+        what = benchmark if metric == benchmark else f"{benchmark} {metric}"
+        text = " ".join([what, *differing])
+        texts.append(text if len(text) <= _WIDEST else f"{text[: _WIDEST - 1]}…")
+    return texts
+
+
+def _jumps(trend: Trend, changes: Sequence[Change]) -> Iterator[Block]:
+    called = dict(zip(map(id, trend.courses), names(trend.courses)))
+    rows = []
+    for change in changes:
+        step = change.step
+        base, new = change.course.values[step.base], change.course.values[step.new]
+        cells = (
+            f"{_short(trend, step.base)} to {_short(trend, step.new)}",
+            _ratio(step),
+            f"{new - base:+,.0f}",
+            _in_short(change, round(new - base)),
+        )
+        rows.append(Row(called[id(change.course)], cells))
+    columns = (Column("step", left=True), Column("ratio"), Column("change"))
+    because = Column("functions", left=True, wraps=True)
+    yield Paragraph(f"{plural(len(changes), 'jump')}, the largest first")
+    yield Table("", (*columns, because), tuple(rows), "metric", 0)
+
+
+def _in_short(change: Change, difference: int) -> str:
+    if not change.functions:
+        return change.why or "not explained"
+    total = change.sizes[1] - change.sizes[0]
+    shown = ", ".join(f"{name} {count:+,}" for name, count in change.functions[:_BRIEF])
+    rest = change.functions[_BRIEF:]
+    others = f", {len(rest)} more {sum(count for _, count in rest):+,}" if rest else ""
+    # The typical samples may differ by another number than the figures of the kernels, which are means over boots.
+    of_samples = f", in all {total:+,}" if total != difference else ""
+    return shown + others + of_samples + (f" (doubtful: {change.why})" if change.why else "")
+
+
+def _explained(trend: Trend, changes: Sequence[Change]) -> Iterator[Block]:
+    called = dict(zip(map(id, trend.courses), names(trend.courses)))
+    for change in changes:
+        if not change.functions:
+            continue
+        step = change.step
+        steps = f"{_short(trend, step.base)} to {_short(trend, step.new)}"
+        yield Line(f"{called[id(change.course)]}, {steps}: {_sizes(change)}")
+        shown, rest = change.functions[:_MOST], change.functions[_MOST:]
+        rows = [Row(f"{count:+,}", (name,)) for name, count in shown]
+        if rest:
+            total = sum(count for _, count in rest)
+            rows.append(Row(f"{total:+,}", (f"{len(rest)} others",)))
+        rows.append(Row(f"{change.sizes[1] - change.sizes[0]:+,}", ("sum",)))
+        yield Table("", (Column("", left=True),), tuple(rows), "", 1, right=True)
+
+
+def _sizes(change: Change) -> str:
+    base, new = change.sizes
+    both = f", both {change.windows} parts of the sample" if change.windows > 1 else ""
+    return f"typical samples of {base:,} and {new:,}{both}"
+
+
+def _brought(trend: Trend) -> Iterator[Block]:
+    for against in trend.comparison.against:
+        title = f"{against.base.label} and {against.new.label} also differ in"
+        rows = tuple((d.name, d.a, d.b) for d in against.differences)
+        yield Differences(title, "", rows)
+
+
+_FIELDS = (
+    "benchmark params placement metric unit kernel release median ratio_to_first before verdict ratio low high"
+    " p_adjusted reason explained_before explained windows functions explanation"
+).split()
+
+
+def rows(trend: Trend, changes: Sequence[Change]) -> Iterator[dict[str, Any]]:
+    """One for each measurement and kernel."""
+    by_step = {(id(c.course), c.step.new): c for c in changes}
+    for course in trend.courses:
+        benchmark, params, placement, metric = course.key
+        for kernel, (label, release) in enumerate(zip(trend.labels, trend.releases)):
+            step = course.steps.get(kernel)
+            judged = values(step.result.judgement) if step and step.result else {}
+            first = course.values.get(trend.first_of(kernel))
+            value = course.values.get(kernel)
+            refused = "; ".join(c.refusal() for c in step.cell.refused) if step else ""
+            row = {
+                "benchmark": benchmark,
+                "params": params,
+                "placement": placement,
+                "metric": metric,
+                "unit": trend.comparison.against[0].base.unit,
+                "kernel": label,
+                "release": release,
+                "median": value,
+                "ratio_to_first": value / first if value and first else None,
+                "before": trend.labels[step.base] if step else "",
+                **{n: judged.get(n) for n in ("verdict", "ratio", "low", "high", "p_adjusted")},
+                "reason": judged.get("reason") or refused or course.reasons.get(kernel, ""),
+            }
+            if change := by_step.get((id(course), kernel)):
+                row["explained_before"], row["explained"] = change.sizes
+                row["windows"] = change.windows
+                row["functions"] = dict(change.functions)
+                row["explanation"] = change.why
+            yield row
+
+
+def write_csv(trend: Trend, changes: Sequence[Change], out: TextIO) -> None:
+    writer = csv.DictWriter(out, _FIELDS, lineterminator="\n")
+    writer.writeheader()
+    for row in rows(trend, changes):
+        if functions := row.get("functions"):
+            row["functions"] = ";".join(f"{name}={count:+}" for name, count in functions.items())
+        writer.writerow(cells(row))
+
+
+def write_json(
+    trend: Trend, changes: Sequence[Change], failures: Mapping[str, str], out: TextIO
+) -> None:
+    facts = {
+        "status": trend.comparison.status,
+        "meaning": wording.meaning_of(trend.comparison),
+        "margin": trend.comparison.options.rules.margin,
+        "alpha": trend.comparison.options.rules.alpha,
+        "tests": trend.comparison.family,
+        "kernels": [
+            {"label": label, "release": release}
+            for label, release in zip(trend.labels, trend.releases)
+        ],
+        "failures": dict(failures),
+        "chains": [[trend.labels[kernel] for kernel in chain] for chain in trend.chains],
+        "differences": [
+            {
+                "before": a.base.label,
+                "kernel": a.new.label,
+                "values": list(map(asdict, a.differences)),
+            }
+            for a in trend.comparison.against
+        ],
+        "rows": list(rows(trend, changes)),
+    }
+    json.dump(facts, out, indent=2, allow_nan=False)
+    out.write("\n")

@@ -1,0 +1,84 @@
+"""`klat lab trend` and `klat lab diff` on kernels of Debian."""
+
+import csv
+import io
+import json
+
+import planted
+import pytest
+from test_lab_boots import klat
+
+pytestmark = pytest.mark.slow
+
+KERNELS = ("debian:6.1", "again=debian:6.1", "pti=debian:6.1,append=pti=on")
+WORDS = [word for kernel in KERNELS for word in ("--kernel", kernel)]
+SMALL = ("--boots", "4", "--iterations", "100", "syscall")
+
+
+@pytest.fixture(scope="module")
+def where(tmp_path_factory):
+    return tmp_path_factory.mktemp("trend")
+
+
+@pytest.fixture(scope="module")
+def measured(where):
+    done = klat("lab", "trend", *WORDS, *SMALL, "--format", "csv", cwd=where)
+    assert done.returncode == 1, done.stderr
+    return done
+
+
+def rows(text: str) -> dict[str, dict[str, str]]:
+    return {row["kernel"]: row for row in csv.DictReader(io.StringIO(text))}
+
+
+def test_the_same_kernel_again_is_no_jump_and_a_planted_cost_is_one(measured):
+    by_kernel = rows(measured.stdout)
+    assert by_kernel["again"]["verdict"] == "same"
+    pti = by_kernel["pti"]
+    assert pti["verdict"] == "slower"
+    functions = dict(item.rsplit("=", 1) for item in pti["functions"].split(";"))
+    difference = int(pti["explained"]) - int(pti["explained_before"])
+    assert sum(map(int, functions.values())) == difference > 0
+    # The entry of the kernel changes the page table.
+    assert "entry_SYSCALL_64" in max(functions, key=lambda name: int(functions[name])) or any(
+        int(functions[name]) > 0 for name in functions if "entry" in name or "syscall" in name
+    )
+
+
+def test_a_second_report_is_the_same_and_boots_nothing(measured, where):
+    again = klat("lab", "trend", *WORDS, *SMALL, "--format", "csv", cwd=where)
+    assert (again.returncode, again.stdout) == (1, measured.stdout)
+    assert "boot 1" not in again.stderr and "repeating" not in again.stderr
+
+
+def test_a_kernel_that_does_not_boot_has_its_reason_and_the_others_are_reported(measured, where):
+    broken = planted.kernel(where / "k", "Kernel panic - not syncing: x\n", planted.RESET)
+    words = ("--kernel", f"broken={broken}", *WORDS[:4], *SMALL, "--format", "json")
+    done = klat("lab", "trend", *words, cwd=where)
+    assert done.returncode == 0, done.stderr
+    facts = json.loads(done.stdout)
+    assert [kernel["label"] for kernel in facts["kernels"]] == ["lab-6.1", "again"]
+    assert "broken" in facts["failures"]
+
+
+def test_two_kernels_differ_by_the_functions_of_one_page(measured, where):
+    words = ("debian:6.1", KERNELS[2], *SMALL, "--format", "markdown", "--html", "page.html")
+    done = klat("lab", "diff", *words, cwd=where)
+    assert done.returncode == 1, done.stderr
+    assert "1 jump" in done.stdout and len(done.stdout.splitlines()) <= 60
+    assert "http" not in (where / "page.html").read_text().replace("http://www.w3.org", "")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("trend", "--kernel", "debian:6.1"), "at least two kernels"),
+        (("diff", "debian:6.1", "missing"), "'missing' is neither debian:NAME nor NAME=path"),
+        (("diff", "debian:6.1", "debian:6.1"), "two kernels have the label"),
+        (("trend", "--kernel", "debian:6.1", "--kernel", "debian:9.9"), "no kernel debian:9.9"),
+    ],
+)
+def test_bad_input_is_one_line_before_a_boot(where, words, said):
+    done = klat("lab", *words, *SMALL, cwd=where)
+    assert done.returncode == 2 and said in done.stderr
+    assert "mode counted" not in done.stderr and "Traceback" not in done.stderr

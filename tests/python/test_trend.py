@@ -1,0 +1,147 @@
+"""The steps of `klat lab trend`: kernels in order, judged together, and its report."""
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+from written_sessions import again
+
+from klat.compare.comparison import Options
+from klat.compare.dataset import read_dataset
+from klat.compare.estimands import MEDIAN
+from klat.compare.trend import Trend, trend
+from klat.compare.verdicts import Verdict
+from klat.lab import kernels
+from klat.lab import trend as lab_trend
+from klat.lab.trend import SampleFunctions
+from klat.report import trend as report
+from klat.report.renderers import markdown, terminal
+from klat.report.trend import Change
+
+OPTIONS = Options(tested=(MEDIAN,))
+
+
+def follow(*paths: Path, chains: list[list[int]] | None = None) -> Trend:
+    sides = [read_dataset(path) for path in paths]
+    return trend(sides, chains or [list(range(len(sides)))], OPTIONS)
+
+
+@pytest.fixture
+def three(side) -> Trend:
+    """6.18 is a fifth slower than 6.12, and has a metric of its own."""
+    releases = {"lab-6.1": 1.0, "lab-6.12": 1.0, "lab-6.18": 1.2}
+    paths = [
+        side(label, ratio, kernel_release=label.removeprefix("lab-"))
+        for label, ratio in releases.items()
+    ]
+    side.add("lab-6.18", "woken", 9_000, params="x=1")
+    return follow(*paths)
+
+
+def verdicts(course) -> dict[int, Verdict]:
+    return {kernel: step.result.verdict for kernel, step in course.steps.items()}
+
+
+def test_each_kernel_is_compared_with_the_one_before(three):
+    course = three.courses[0]
+    assert verdicts(course) == {1: Verdict.SAME, 2: Verdict.SLOWER}
+    assert [(step.base, step.new) for _, step in three.jumps] == [(1, 2)]
+    assert course.values[2] / course.values[1] == pytest.approx(course.steps[2].ratio)
+    assert three.comparison.family == 2 and three.comparison.status == 1
+
+
+def test_a_metric_of_one_kernel_has_a_value_there_and_a_reason_elsewhere(three):
+    (woken,) = [course for course in three.courses if course.key[3] == "woken"]
+    assert [*woken.values] == [2] and not woken.steps
+    assert woken.reasons == {0: "not measured", 1: "not measured"}
+
+
+def test_a_skipped_run_is_the_reason_of_its_cell(side):
+    paths = [side("old"), side("new")]
+    for path, skipped in zip(paths, (True, False)):
+        side.add(path.name, "mseal", 9_000, boots=0 if skipped else 5, params="call=mseal")
+    row = {"params": "call=mseal", "status": "skipped", "reason": "no such call"}
+    again(paths[0] / "0").run({}, **row)
+    (course,) = [c for c in follow(*paths).courses if c.key[1] == "call=mseal"]
+    assert course.reasons == {0: "1 skipped (no such call)"} and 1 in course.values
+
+
+def test_chains_share_their_rows_and_one_correction(side):
+    paths = [side(label) for label in ("a", "b", "a-rt", "b-rt")]
+    both = follow(*paths, chains=[[0, 1], [2, 3]])
+    (course,) = both.courses
+    assert set(course.values) == {0, 1, 2, 3} and set(course.steps) == {1, 3}
+    assert both.comparison.family == 2
+    assert both.first_of(3) == 2
+
+
+def test_a_condition_that_somebody_set_refuses_its_step_alone(side):
+    set_here = {"proc/sys/kernel/timer_migration": "0"}
+    changed = side("b", environment=set_here)
+    course = follow(side("a", environment={next(iter(set_here)): "1"}), changed).courses[0]
+    assert course.steps[1].cell.refused and course.steps[1].result is None
+    assert set(course.values) == {0, 1}
+
+
+def explained(three: Trend) -> list[Change]:
+    ((course, step),) = three.jumps
+    base = SampleFunctions(100, 1, 5, (("schedule", 60), ("gone", 35)))
+    new = SampleFunctions(130, 1, 4, (("schedule", 90), ("come", 36)))
+    functions = tuple(lab_trend.differences(base, new))
+    assert sum(count for _, count in functions) == 30
+    assert functions[0] == ("come", 36)
+    return [Change(course, step, (100, 130), 1, functions)]
+
+
+def test_the_report_fits_a_terminal_and_names_the_functions_of_a_jump(three):
+    shown = [
+        *terminal.lines(report.document(three, explained(three), {"lab-7.3": "panics"}), False)
+    ]
+    assert [line for line in shown if len(line) > 80] == []
+    text = " ".join(" ".join(shown).split())
+    assert "▲ 1.2" in text and "come +36, gone -35, schedule +30" in text
+    assert "lab-7.3 not measured panics" in text
+    assert "pipes woken x=1 of lab-6.1: not measured" in text or "woken of lab-6.1" in text
+
+
+def test_a_mail_has_one_line_for_each_jump(three):
+    changes = explained(three)
+    brief = [*markdown.lines(report.document(three, changes, {}, brief=True))]
+    assert sum("come +36" in line for line in brief) == 1
+    assert not any("typical samples" in line for line in brief)
+
+
+def test_csv_and_json_have_a_row_for_each_kernel_and_the_whole_explanation(three):
+    changes = explained(three)
+    outs = io.StringIO(), io.StringIO()
+    report.write_csv(three, changes, outs[0])
+    report.write_json(three, changes, {"lab-7.3": "panics"}, outs[1])
+    rows = [*csv.DictReader(io.StringIO(outs[0].getvalue()))]
+    assert len(rows) == 3 * len(three.courses)
+    (jump,) = [row for row in rows if row["functions"]]
+    assert (jump["kernel"], jump["before"], jump["verdict"]) == ("lab-6.18", "lab-6.12", "slower")
+    assert sum(int(item.rpartition("=")[2]) for item in jump["functions"].split(";")) == 30
+    facts = json.loads(outs[1].getvalue())
+    assert facts["failures"] == {"lab-7.3": "panics"}
+    assert facts["status"] == 1 and facts["chains"] == [[*three.labels]]
+    assert facts["rows"][2]["functions"] == dict(changes[0].functions)
+
+
+def test_an_explanation_is_kept_and_a_damaged_one_is_not_believed(tmp_path):
+    kept = {"x": SampleFunctions(3, 1, 0, (("f", 3),), "")}
+    text = '{"x": {"ticks": 3, "windows": 1, "idle": 0, "functions": [["f", 3]], "why": ""}}'
+    file = tmp_path / "explained.json"
+    file.write_text(text)
+    assert lab_trend._kept(tmp_path) == kept
+    for damaged in (text[:-1], text.replace("3,", "-3,", 1), text.replace('"f"', "7"), "[]"):
+        file.write_text(damaged)
+        assert lab_trend._kept(tmp_path) == {}
+
+
+def test_stock_and_rt_kernels_are_chains_by_default_and_a_given_order_is_kept():
+    specs = [kernels.parse(f"debian:{name}") for name in ("6.1", "7.3", "6.1-rt", "7.3-rt")]
+    assert lab_trend.chains(specs, True) == [[0, 1], [2, 3]]
+    assert lab_trend.chains(specs[:3], True) == [[0, 1]]
+    assert lab_trend.chains(specs, False) == [[0, 1, 2, 3]]
