@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from written_sessions import RT, write_label
 
-from klat.report.text.cells import cells, text
+from klat.report.text.columns import cell_text, cells
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,7 @@ from klat.report.text.cells import cells, text
     ],
 )
 def test_a_formula_gets_an_apostrophe_and_nothing_else_does(cell, shown):
-    assert text(cell) == shown
+    assert cell_text(cell) == shown
 
 
 def test_numbers_stay_numbers():

@@ -18,7 +18,7 @@ from klat.compare.verdicts import Judgement, Verdict
 from klat.record.session import NOT_MEASURABLE, printable
 from klat.report.document import Column, Word
 from klat.report.text import wording
-from klat.report.text.cells import cells
+from klat.report.text.columns import cells
 
 Value = Callable[[Judgement], Any]
 

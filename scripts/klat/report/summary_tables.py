@@ -15,7 +15,7 @@ from klat.compare.soaks import Delay, SoakReport, soak_reports, soaks_together
 from klat.compare.sweeps import Sweep, SweepLine, SweepPoint, sweeps
 from klat.record.session import STATUSES
 from klat.report.comparison_columns import plain
-from klat.report.text.cells import cells
+from klat.report.text.columns import cells
 from klat.report.summary import guarded_statistics
 
 

@@ -1,10 +1,11 @@
-"""Text in columns, for a terminal of 80."""
+"""Text in columns: for a terminal of 80, and the cells of CSV."""
 
 from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from klat.record.session import printable
 
@@ -46,3 +47,18 @@ def aligned(row: Sequence[str], widths: Sequence[int], left: int = 2) -> str:
         for i, (cell, width) in enumerate(zip(row, widths))
     ]
     return gap.join(cells).rstrip()
+
+
+_FORMULA = re.compile(r"[=+@-]")
+_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?", re.ASCII)
+
+
+def cells(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The row for csv.DictWriter, with cell_text() applied to its text. Numbers stay unchanged."""
+    return {name: cell_text(cell) if isinstance(cell, str) else cell for name, cell in row.items()}
+
+
+def cell_text(cell: str) -> str:
+    """Printable text, with an apostrophe in front if a spreadsheet would take it for a formula."""
+    shown = printable(cell)
+    return f"'{shown}" if _FORMULA.match(shown) and not _NUMBER.fullmatch(shown) else shown
