@@ -16,7 +16,7 @@ from klat.record.session import NOT_MEASURABLE, STATUSES, SessionError, printabl
 from klat.report import limits as limit_report
 from klat.report.document import Block, Column, Document, Facts, Line, Listing, Row, Section, Table
 from klat.report.document import Word
-from klat.report.matrix import matrix_figure, matrix_tables, merged
+from klat.report.sweeps import matrix_figure, matrix_tables, merged
 from klat.report.soak import TAIL, is_soak, soak_rows, tail_table, together_lines
 from klat.report.standouts import standout_lines
 from klat.report.sweeps import sweep_tables

@@ -9,7 +9,7 @@ import numpy as np
 from klat.base.errors import unique_file_name
 from klat.compare.dataset import Dataset
 from klat.compare.matrices import Matrix, matrices
-from klat.report.matrix import cpu_name, title
+from klat.report.sweeps import cpu_name, matrix_title
 from klat.report.plot.axis import Axis, apart
 from klat.report.plot.gnuplot import EDGE, GREY, INK, LINE, Figure, line, tics
 from klat.report.plot.series import curve_names
@@ -40,7 +40,7 @@ def matrix_figures(labels: Sequence[Dataset], axis: Axis) -> list[Figure]:
 def draw_matrix(figure: Figure, label: Dataset, matrix: Matrix, axis: Axis, name: str = "") -> None:
     """Rows are the CPUs of the first role, from the top. Thick lines separate nodes, thin ones caches."""
     shown = params_text(parameters(matrix.benchmark, matrix.params))
-    top = figure.head(" ".join(filter(None, (title(matrix), name))), shown)
+    top = figure.head(" ".join(filter(None, (matrix_title(matrix), name))), shown)
     scale = axis.scale(label)
     top = _placements(figure, matrix, axis, scale, top) + 36
     note = "thick lines: nodes; thin lines: caches" if any(matrix.starts) else ""
