@@ -13,8 +13,7 @@ from klat.base.errors import KlatError
 from klat.campaign.boot_loader import OwnEntry
 from klat.campaign.campaign_file import read_campaign, write_campaign
 from klat.campaign.efi import EfiStub
-from klat.campaign.kexec import Kexec
-from klat.campaign.without_menu import UserCommand, WithoutMenu
+from klat.campaign.without_menu import Kexec, UserCommand, WithoutMenu
 from klat.commands import _campaign_state
 
 STOCK, RT, REMOVED = "6.1.0-56-amd64", "6.1.0-56-rt-amd64", "5.10.0-1-amd64"

@@ -42,9 +42,8 @@ def this_loader(arguments: argparse.Namespace) -> BootLoader:
     """What the options choose, or else the boot loader of this machine."""
     from klat.campaign.efi import EfiStub
     from klat.campaign.grub import Grub
-    from klat.campaign.kexec import Kexec
-    from klat.campaign.without_menu import UserCommand
     from klat.campaign.systemd_boot import SystemdBoot
+    from klat.campaign.without_menu import Kexec, UserCommand
 
     if arguments.kexec:
         return Kexec()
@@ -74,9 +73,8 @@ def this_loader(arguments: argparse.Namespace) -> BootLoader:
 def loader_of(campaign: Campaign) -> BootLoader:
     from klat.campaign.efi import EfiStub
     from klat.campaign.grub import Grub
-    from klat.campaign.kexec import Kexec
-    from klat.campaign.without_menu import UserCommand
     from klat.campaign.systemd_boot import SystemdBoot
+    from klat.campaign.without_menu import Kexec, UserCommand
 
     default = campaign.default, campaign.default_words
     if campaign.boot_command is not None:
