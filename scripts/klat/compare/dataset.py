@@ -71,6 +71,11 @@ class CellRuns:
         """How many samples the runs have."""
         return {run.row.n or 0 for run in self.runs}
 
+    @cached_property
+    def step(self) -> float:
+        """The largest step of a counter in the runs, in the unit of figures."""
+        return max((source.step for source in {run.source for run in self.runs}), default=0.0)
+
     @property
     def boots(self) -> int:
         """The number of boots with a run that counts."""

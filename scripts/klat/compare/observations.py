@@ -80,20 +80,15 @@ def observe_values(
         values += of_unit
         logs = tuple(map(math.log, of_unit))
         observed.append(Unit(":".join(filter(None, key)), logs, units.pairs.get(key, "")))
-    return Observed(tuple(observed), hidden(values, _step(cell)), noun=units.noun)
-
-
-def _step(cell: CellRuns) -> float:
-    return max((run.source.step for run in cell.runs), default=0.0)
+    return Observed(tuple(observed), hidden(values, cell.step), noun=units.noun)
 
 
 def _resolution_of_means(cell: CellRuns, means: Sequence[float]) -> float:
     """How far, as a log, the counter's step may have rounded the means of the runs."""
-    step = _step(cell)
-    if not step or not means:
+    if not cell.step or not means:
         return 0.0
     shares = list(_shares_rounded_alike(run for run in cell.runs if run.row.mean is not None))
-    rounded = mean(shares) * step / 2 / mean(means)
+    rounded = mean(shares) * cell.step / 2 / mean(means)
     if rounded > 0.5:
         raise NoLogarithm("is below the counter's step")
     return as_log(rounded)

@@ -4,6 +4,7 @@ warnings."""
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
 from statistics import median
 
@@ -173,8 +174,7 @@ def floors(pairs: Sequence[MatchedCell], unit: str, margin: float) -> Iterator[s
         figure = _typical(pair.base, "p50")
         if benchmark in benchmarks or base is None or new is None or figure is None:
             continue
-        step = max(run.source.step for run in (*pair.base.runs, *pair.new.runs))
-        if abs(new - base) > max(step, margin * figure):
+        if abs(new - base) > max(pair.base.step, pair.new.step, margin * figure):
             benchmarks.add(benchmark)
             yield (
                 f"the floors of {printable(benchmark)} differ: {base:,.0f} {unit} in BASE and {new:,.0f} {unit} in"
@@ -346,10 +346,10 @@ def _by_boot(side: Dataset) -> dict[str, dict[str, Counts]]:
     """Per benchmark and boot: unusable runs, and all runs that were not skipped."""
     by_boot: dict[str, dict[str, Counts]] = {}
     for session in side.sessions:
-        boot = session.boot_id
-        for row in (rows[0] for rows in session.runs):
-            if row.status != "skipped":
-                boots = by_boot.setdefault(row.benchmark, {})
-                bad, n = boots.get(boot, (0, 0))
-                boots[boot] = (bad + (row.status in _UNUSABLE), n + 1)
+        runs = Counter((rows[0].benchmark, rows[0].status) for rows in session.runs)
+        for (benchmark, status), count in runs.items():
+            if status != "skipped":
+                boots = by_boot.setdefault(benchmark, {})
+                bad, n = boots.get(session.boot_id, (0, 0))
+                boots[session.boot_id] = (bad + count * (status in _UNUSABLE), n + count)
     return by_boot
