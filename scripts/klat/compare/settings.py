@@ -218,13 +218,8 @@ def order_of_metric(first: Mapping[str, str], key: tuple[str, str, str, str]) ->
 
 def common_params(settings: Iterable[Setting]) -> dict[str, str]:
     """What all the settings have in common."""
-    common: dict[str, str] | None = None
-    for setting in settings:
-        if common is None:
-            common = dict(setting.params)
-        else:
-            common = {k: v for k, v in common.items() if setting.params.get(k) == v}
-    return common or {}
+    first, *others = [setting.params for setting in settings] or [{}]
+    return {k: v for k, v in first.items() if all(params.get(k) == v for params in others)}
 
 
 def grouped_settings(sources: Sequence[Source]) -> list[Setting]:
