@@ -111,10 +111,7 @@ class Session:
     @cached_property
     def runs(self) -> list[list[Row]]:
         """The rows of each run together, in the order in which the runs were recorded."""
-        batches: dict[tuple[str, str, int, int], list[Row]] = {}
-        for row in self.rows:
-            batches.setdefault(batch_of(row), []).append(row)
-        return list(batches.values())
+        return _by_run(self.rows)
 
     def worst_rows(self) -> Iterator[Row]:
         """Of each run, the row with the worst status."""
@@ -293,19 +290,21 @@ def _read_header(file: Path, line: bytes, problems: list[str]) -> Sequence[str]:
     return COLUMNS if tuple(header) == COLUMNS else header
 
 
-def _complete_runs(rows: Iterable[Row], problems: list[str]) -> list[Row]:
-    """The rows of complete runs. Of runs with the same order or the same start, only the first is kept."""
+def _by_run(rows: Iterable[Row]) -> list[list[Row]]:
     batches: dict[tuple[str, str, int, int], list[Row]] = {}
     for row in rows:
         batches.setdefault(batch_of(row), []).append(row)
+    return list(batches.values())
 
+
+def _complete_runs(rows: Iterable[Row], problems: list[str]) -> list[Row]:
+    """The rows of complete runs. Of runs with the same order or the same start, only the first is kept."""
     kept: list[Row] = []
     firsts: list[Row] = []
-    incomplete = 0
-    repeated = restarted = 0
+    incomplete = repeated = restarted = 0
     orders: set[int] = set()
     starts: set[tuple[str, int]] = set()
-    for batch in batches.values():
+    for batch in _by_run(rows):
         if len(batch) == 1:
             whole = batch[0].rows == 1
         else:
