@@ -177,10 +177,10 @@ def write_csv(comparison: Comparison, out: TextIO) -> None:
             for result in cell.results:
                 writer.writerow(cells(shared | result_values(result)))
         for _, key in against.unmeasurable:
-            writer.writerow(cells(_left_out(against, key) | {"verdict": NOT_MEASURABLE}))
+            writer.writerow(cells(_named(against, key) | {"verdict": NOT_MEASURABLE}))
         for left in against.uncompared:
             outcome = {"verdict": left.what, "reason": wording.uncompared_reason(left)}
-            writer.writerow(cells(_left_out(against, left.key) | outcome))
+            writer.writerow(cells(_named(against, left.key) | outcome))
     base = comparison.against[0].base.label
     for over in comparison.over_machines:
         writer.writerow(cells({"base": base} | _over_machines(over)))
@@ -190,20 +190,13 @@ def write_csv(comparison: Comparison, out: TextIO) -> None:
 
 
 def _cell(against: Against, cell: Cell) -> dict[str, Any]:
-    return {
-        "base": against.base.label,
-        "new": against.new.label,
-        "benchmark": cell.benchmark,
-        "params": cell.params,
-        "placement": cell.placement,
-        "metric": cell.metric,
+    return _named(against, cell.key) | {
         "unit": cell.unit,
         "base_max": cell.base_worst.maximum,
         "new_max": cell.new_worst.maximum,
         "base_samples": cell.base_worst.samples,
         "new_samples": cell.new_worst.samples,
         "under_test": "; ".join(cell.under_test),
-        "machine": against.machine,
     }
 
 
@@ -237,12 +230,8 @@ def _limit(comparison: Comparison, judged: CellLimit) -> dict[str, Any]:
 def _over_machines(over: OverMachines) -> dict[str, Any]:
     """Its units are the machines."""
     low, high = over.next_machine or (None, None)
-    return {
+    return _of_key(over.key) | {
         "new": over.new,
-        "benchmark": over.benchmark,
-        "params": over.params,
-        "placement": over.placement,
-        "metric": over.metric,
         "unit": over.unit,
         "under_test": "; ".join(over.under_test),
         "estimand": over.estimand,
@@ -256,14 +245,10 @@ def _over_machines(over: OverMachines) -> dict[str, Any]:
     }
 
 
-def _left_out(against: Against, key: Key) -> dict[str, Any]:
-    benchmark, params, placement, metric = key
-    return {
-        "base": against.base.label,
-        "new": against.new.label,
-        "machine": against.machine,
-        "benchmark": benchmark,
-        "params": params,
-        "placement": placement,
-        "metric": metric,
-    }
+def _named(against: Against, key: Key) -> dict[str, Any]:
+    sides = {"base": against.base.label, "new": against.new.label, "machine": against.machine}
+    return sides | _of_key(key)
+
+
+def _of_key(key: Key) -> dict[str, Any]:
+    return dict(zip(("benchmark", "params", "placement", "metric"), key))
