@@ -12,7 +12,7 @@ from klat.compare.verdicts import Rules, Verdict
 from klat.report.comparison_columns import word_of
 from klat.report.document import Column, Judged, Line, Row, Table
 from klat.report.text import wording
-from klat.report.text.numbers import MISSING, confidence, duration, percent, plural
+from klat.report.text.numbers import MISSING, confidence, duration, plural
 from klat.report.text.parameters import title
 from klat.record.session import printable
 
@@ -50,12 +50,10 @@ def above_text(side: SideLimit | None) -> str:
 def limit_terms(limit: Limit, unit: str, rules: Rules, family: int) -> str:
     """What the figures mean."""
     asked = f"at most {share_text(limit.share)} of them" if limit.share else "none of them"
-    correction = {"holm": "Holm", "bh": "Benjamini and Hochberg"}[rules.correction]
-    tests = f", by {correction} over {plural(family, 'test')}" if family else ""
     return (
         f"above: samples above {limit_text(limit, unit)}; within: {asked}. Each bound of the share is"
         f" one-sided at {confidence(rules.alpha)}, and counts clustered samples as fewer."
-        f" Verdicts: alpha {percent(rules.alpha)}{tests}."
+        f" Verdicts: {wording.level(rules, family)}."
     )
 
 

@@ -22,7 +22,7 @@ from klat.report.text.numbers import ratio_digits, reaches_margin, whole
 from klat.record.session import NOT_MEASURABLE, printable
 from klat.compare.dataset import Key
 from klat.compare.observations import Within
-from klat.compare.verdicts import TURNS, Judgement, Method, Settle, Verdict
+from klat.compare.verdicts import TURNS, Judgement, Method, Rules, Settle, Verdict
 
 
 # The figure is that of docs/validation.md.
@@ -138,17 +138,20 @@ def how_measured(info: SideInfo) -> str:
     return f"mode {info.mode}{f' ({info.emulator})' if info.emulator else ''}{unit}"
 
 
+def level(rules: Rules, family: int) -> str:
+    """`alpha 5 %, by Holm over 12 tests`."""
+    correction = {"holm": "Holm", "bh": "Benjamini and Hochberg"}[rules.correction]
+    tests = f", by {correction} over {plural(family, 'test')}" if family else ""
+    return f"alpha {percent(rules.alpha)}{tests}"
+
+
 def terms(comparison: Comparison) -> Iterator[str]:
     """The meaning of the figures, and the rules of the verdicts."""
     rules = comparison.options.rules
-    correction = {"holm": "Holm", "bh": "Benjamini and Hochberg"}[rules.correction]
     counted = any(against.base.unit == "instructions" for against in comparison.against)
-    tests = (
-        f", by {correction} over {plural(comparison.family, 'test')}" if comparison.family else ""
-    )
     yield (
         f"NEW/BASE above 1: NEW takes {'more instructions' if counted else 'longer'}. Intervals of {confidence(rules.alpha)} each; margin"
-        f" {percent(rules.margin)}; alpha {percent(rules.alpha)}{tests}; p tests that the ratio is within the margin."
+        f" {percent(rules.margin)}; {level(rules, comparison.family)}; p tests that the ratio is within the margin."
     )
     yield "A side's figure: the geometric mean over its boots or blocks, each with the same weight."
     if any(against.cells for against in comparison.against):
@@ -305,18 +308,14 @@ def within(bound: Within | None) -> str:
     )
 
 
-def verdict_counts(comparison: Comparison) -> str:
-    """`2 slower, 1 same`."""
-    return counted(comparison.verdicts) or "nothing compared"
-
-
 def counted(verdicts: Counter[Verdict]) -> str:
+    """`2 slower, 1 same`."""
     return ", ".join(f"{verdicts[v]:,} {v.value}" for v in Verdict if verdicts[v])
 
 
 def conclusion(comparison: Comparison) -> str:
     """`2 slower, 1 same: regression`; `2 same, 1 inconclusive`, where the last count is the meaning."""
-    counts, meaning = verdict_counts(comparison), meaning_of(comparison)
+    counts, meaning = counted(comparison.verdicts) or "nothing compared", meaning_of(comparison)
     return counts if counts.endswith(f" {meaning}") else f"{counts}: {meaning}"
 
 
