@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -47,8 +47,7 @@ def figures(
         noun, run = against.unit_noun, cell.run_noun
         shown += [
             _shift("shift", curves.shifts, rules),
-            _distribution("histogram", curves, axis, per),
-            _tail("tail", curves, axis, per, limit),
+            *_distributions(_drawn(curves, per), axis, _limit_line(limit, per)),
             _units("units", curves, axis, per, noun, run),
             _runs("runs", curves, medians_of, axis, per, (noun, run), None),
         ]
@@ -196,28 +195,22 @@ def _drawn(curves: CellFigures, per: float) -> list[Drawn]:
     ]
 
 
-def _distribution(name: str, curves: CellFigures, axis: Axis, per: float) -> Captioned | None:
-    drawn = _drawn(curves, per)
-    if len(drawn) < 2:
-        return None
-    figure = _figure(name, 270)
-    note = histogram(figure, drawn, axis, _TICS)
-    return _captioned(figure, "Distribution of the samples", f"% of samples, by bin; {note}")
-
-
 def _limit_line(limit: Limit | None, per: float) -> LimitLine | None:
     return LimitLine(limit.text, limit.value * per) if limit else None
 
 
-def _tail(
-    name: str, curves: CellFigures, axis: Axis, per: float, limit: Limit | None
-) -> Captioned | None:
-    drawn = _drawn(curves, per)
+def _distributions(
+    drawn: Sequence[Drawn], axis: Axis, limit: LimitLine | None
+) -> Iterator[Captioned]:
+    """Histogram and tail, if both sides have samples."""
     if len(drawn) < 2:
-        return None
-    figure = _figure(name, 270)
-    note = tail(figure, drawn, axis, _TICS, _limit_line(limit, per))
-    return _captioned(figure, "Tail", f"share of samples that are at least as long; {note}")
+        return
+    figure = _figure("histogram", 270)
+    note = histogram(figure, drawn, axis, _TICS)
+    yield _captioned(figure, "Distribution of the samples", f"% of samples, by bin; {note}")
+    figure = _figure("tail", 270)
+    note = tail(figure, drawn, axis, _TICS, limit)
+    yield _captioned(figure, "Tail", f"share of samples that are at least as long; {note}")
 
 
 def _units(
