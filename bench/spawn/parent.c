@@ -68,17 +68,31 @@ static void examine(struct klat_worker *worker, const struct birth *birth, int64
 {
 	struct state *state = worker->state;
 	const struct child *child = state->child;
+	struct counts *counts = &state->counts;
 	const bool shares =
 		options.what == VFORK || options.what == CLONE || options.what == THREAD;
 
-	state->children++;
-	state->strangers += child->pid == worker->tid || child->pid == state->last ||
-			    (pid && child->pid != pid);
-	state->misended += code != number % CODES;
-	state->misnumbered += child->number != number;
-	state->misplaced += (birth->number == -1) != shares;
+	counts->children++;
+	counts->strangers += child->pid == worker->tid || child->pid == state->last ||
+			     (pid && child->pid != pid);
+	counts->misended += code != number % CODES;
+	counts->misnumbered += child->number != number;
+	counts->misplaced += (birth->number == -1) != shares;
 	state->last = child->pid;
 	worker->strayed |= child->cpu_identity ^ worker->cpu_identity;
+}
+
+static int64_t nanoseconds(struct timeval time)
+{
+	return time.tv_sec * 1000000000 + time.tv_usec * 1000;
+}
+
+static int64_t children_ns(void)
+{
+	struct rusage usage;
+
+	getrusage(RUSAGE_CHILDREN, &usage);
+	return nanoseconds(usage.ru_utime) + nanoseconds(usage.ru_stime);
 }
 
 static int fail(struct klat_worker *worker, int pid, int code)
@@ -123,6 +137,8 @@ spawn_children(struct klat_worker *worker, struct birth *birth, const int what, 
 		klat_sample_ended(worker, start, state->child->began);
 		klat_sample_ended(worker, reaped, end);
 		examine(worker, birth, number, pid, code);
+		if (run->soak)
+			worker->children_ns = children_ns();
 	}
 	return 0;
 }
@@ -158,18 +174,12 @@ __attribute__((no_sanitize("address", "thread"))) static void touch_stack(char *
 		__atomic_fetch_or(frame + at, 0, __ATOMIC_RELAXED);
 }
 
-static int64_t nanoseconds(struct timeval time)
-{
-	return time.tv_sec * 1000000000 + time.tv_usec * 1000;
-}
-
 int parent(struct klat_worker *worker)
 {
 	struct state *state = worker->state;
 	const int what = options.what;
 	/* Not on the stack: see above. */
 	static struct birth birth;
-	struct rusage usage;
 	char *padding;
 	int64_t started;
 	int err =
@@ -179,6 +189,8 @@ int parent(struct klat_worker *worker)
 	if (err)
 		return err;
 	birth.child = state->child;
+	if (what == FORK || what == EXEC)
+		worker->other_faults = 0;
 	birth.is_leaving = what != THREAD && !klat_planted(worker->run, "call");
 	/* The library's handler would run at the end of each child. */
 	signal(SIGCHLD, SIG_DFL);
@@ -189,8 +201,7 @@ int parent(struct klat_worker *worker)
 	state->started = started < 0 ? -1 : klat_count_in("/proc/stat", "\nprocesses") - started;
 	while (waitpid(-1, NULL, WNOHANG | __WALL) > 0)
 		state->left++;
-	getrusage(RUSAGE_CHILDREN, &usage);
-	worker->children_ns = nanoseconds(usage.ru_utime) + nanoseconds(usage.ru_stime);
+	worker->children_ns = children_ns();
 	touch_stack(__builtin_frame_address(0));
 	state->faults += klat_thread_usage().ru_minflt;
 	if (what == FORK || what == EXEC)

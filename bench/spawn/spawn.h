@@ -53,13 +53,16 @@ struct state {
 	struct child *child; /* mapped by all processes */
 	int descriptor;
 	struct resident resident;
-	int64_t children;                         /* reaped, warm-up included */
-	int64_t strangers, misended, misnumbered; /* of another process, status, iteration */
-	int64_t misplaced; /* children that share memory and should not, or the reverse */
-	int64_t left;      /* children that were not reaped */
-	int64_t started;   /* processes and threads by the kernel's count; -1: unknown */
-	int64_t faults;    /* of the parent, observed */
-	int32_t last;      /* the child before */
+	struct counts {
+		int64_t children; /* reaped, warm-up included */
+		/* of another process, status, iteration */
+		int64_t strangers, misended, misnumbered;
+		int64_t misplaced; /* children that share memory and should not, or the reverse */
+	} counts;
+	int64_t left;    /* children that were not reaped */
+	int64_t started; /* processes and threads by the kernel's count; -1: unknown */
+	int64_t faults;  /* of the parent, observed */
+	int32_t last;    /* the child before */
 };
 
 /* parent.c */

@@ -90,7 +90,7 @@ int waker(struct klat_worker *worker)
 		if (period) {
 			const bool late = (int64_t)(klat_ticks() - due) > 0;
 
-			state->late += late && klat_is_sample(run, i);
+			state->counts.late += late && klat_is_sample(run, i);
 			if (!late && i > 0)
 				state->last_on_time = i;
 			await(worker, due, spin);
@@ -112,6 +112,7 @@ int woken(struct klat_worker *worker)
 	struct state *state = worker->state;
 	uint64_t *wake = klat_series(run, WAKE, 0), *request = klat_series(run, REQUEST, 0),
 		 seed = 0;
+	int64_t before = 0;
 	int err = 0;
 
 	__atomic_store_n(&state->ready, 1, __ATOMIC_RELEASE);
@@ -119,7 +120,7 @@ int woken(struct klat_worker *worker)
 		uint64_t begin;
 
 		if (klat_observed_from(worker, i))
-			state->hogs_ns = -klat_hogs_ns(state->hogs, options.hogs);
+			before = klat_hogs_ns(state->hogs, options.hogs);
 		if (awake)
 			look_for(&state->wakeup.futex.tokens);
 		err = sync_wait(&state->wakeup);
@@ -128,9 +129,11 @@ int woken(struct klat_worker *worker)
 		seed = klat_burn(rounds, seed);
 		request[i] = klat_stamp_end(worker) - state->from;
 		klat_sample_ended(worker, wake, begin);
+		if (run->soak)
+			state->counts.hogs_ns = klat_hogs_ns(state->hogs, options.hogs) - before;
 		err = err ?: sync_post(&state->done);
 	}
-	state->hogs_ns += klat_hogs_ns(state->hogs, options.hogs);
+	state->counts.hogs_ns = klat_hogs_ns(state->hogs, options.hogs) - before;
 	__atomic_store_n(&state->sink, seed, __ATOMIC_RELAXED);
 	return err;
 }

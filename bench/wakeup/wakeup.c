@@ -79,20 +79,25 @@ static void verify(struct klat_run *run)
 	const struct state *state = run->state;
 	const struct klat_worker *woken = klat_worker_find(run, "woken", 0);
 
-	klat_hogs_require(run, state->hogs, options.hogs);
+	if (!run->soak)
+		klat_hogs_require(run, state->hogs, options.hogs);
 	if (options.hogs)
-		klat_hogs_require_remainder(run, woken, state->hogs_ns);
+		klat_hogs_require_remainder(run, woken, state->counts.hogs_ns);
 	/* By the kernel's count. It is 0 for a thread that preempts the hog at once: the kernel
 	 * then reads its clock only once (rq_clock_skip_update()). So it is no metric. */
 	if (woken->account.waited_ns >= 0)
 		klat_count_mean(run, "wait_ticks", klat_ns_to_ticks(run, woken->account.waited_ns),
 				klat_observed(run));
-	klat_require(run, { "late", .got = state->late, .unless = !options.rate },
+	klat_require(run,
+		     { "late", state->counts.late, run->soak ? KLAT_AT_MOST : KLAT_COUNTED,
+		       klat_observed(run) / 2,
+		       "the rate was not kept: {got} requests were late (give a lower --rate)",
+		       .unless = !options.rate },
 		     { NULL, state->last_on_time, KLAT_AT_LEAST, run->iterations / 2,
 		       .reason =
 			       "the rate was not kept: all requests after request {got} were late "
 			       "(give a lower --rate)",
-		       .unless = !options.rate });
+		       .unless = !options.rate || run->soak });
 }
 
 const struct klat_benchmark klat_benchmark = {
@@ -118,6 +123,9 @@ const struct klat_benchmark klat_benchmark = {
 	KLAT_METRICS(metrics),
 	KLAT_WORKERS(workers),
 	KLAT_STATE(struct state),
+	.soaks = true,
+	.counts_at = offsetof(struct state, counts),
+	.counts_size = sizeof(struct counts),
 	.ordinary = true,
 	.needs_frequency = true,
 	.faults = { "awake", "idle", "behind" },

@@ -21,8 +21,10 @@ struct state {
 	uint32_t ready;             /* the woken thread has calibrated its work */
 	struct sync wakeup, done;
 	struct klat_hog hogs[MAX_HOGS];
-	int64_t hogs_ns;      /* their CPU time in the observed part */
-	int64_t late;         /* timed requests that were due before the one before them ended */
+	struct counts {
+		int64_t hogs_ns; /* their CPU time in the observed part */
+		int64_t late;    /* timed requests that were due before the one before them ended */
+	} counts;
 	int64_t last_on_time; /* the number of the last other one */
 	uint64_t sink;
 };

@@ -233,6 +233,7 @@ static void subtract_worker(struct klat_worker *worker, const struct klat_worker
 	subtract(&worker->major_faults, before->major_faults);
 	subtract(&worker->migrations, before->migrations);
 	subtract(&worker->wait_ns, before->wait_ns);
+	worker->children_ns -= before->children_ns;
 	subtract(&worker->account.waited_ns, before->account.waited_ns);
 	subtract(&worker->account.cpu_ns, before->account.cpu_ns);
 	worker->account.traced |= before->account.traced;

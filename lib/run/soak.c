@@ -18,8 +18,8 @@
 
 /* The programs with .soaks. */
 #define SOAKING                                                                                    \
-	"timer, pipes, cv, network, tlbflush, fault, inherit, messages, noise, signal and "        \
-	"transport"
+	"timer, pipes, cv, network, tlbflush, fault, inherit, messages, noise, signal, spawn, "    \
+	"transport and wakeup"
 
 enum {
 	POLL_NS = 100000000,

@@ -97,6 +97,8 @@ def test_laps_neither_lose_nor_repeat_an_iteration(words, tmp_path, two_cpus, re
         ("tlbflush", "initiator", ()),
         ("messages", "hop", ("--wake", "futex")),
         ("transport", "round_trip", ("--wait", "block")),
+        ("spawn", "reaped", ("--what", "thread")),
+        ("wakeup", "wake", ("--hogs", "0", *ONE_CPU)),
     ],
 )
 def test_injected_delays_are_in_the_iterations_that_have_them(

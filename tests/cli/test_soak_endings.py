@@ -24,9 +24,11 @@ SOAKING = (
     "messages",
     "noise",
     "signal",
+    "spawn",
     "transport",
+    "wakeup",
 )
-ASLEEP = {"transport": ("--wait", "block")}
+OPTIONS = {"transport": ("--wait", "block"), "wakeup": ("--cpus", "1,1")}
 # Of the measured process and of the one that supervises it, each.
 MOST_MEMORY_KIB = 32 * 1024
 
@@ -39,7 +41,7 @@ def pairs(session: Session, program: str) -> list[tuple[int, int]]:
 @pytest.mark.parametrize("program", shown_on_two(SOAKING))
 def test_the_pairs_of_a_segment_are_its_samples(program, tmp_path, two_cpus, real_time):
     seconds = 3 if program == "pipes" else 1  # one segment of the others
-    session = soak(program, tmp_path, seconds, "--segment", "1", *ASLEEP.get(program, ()))
+    session = soak(program, tmp_path, seconds, "--segment", "1", *OPTIONS.get(program, ()))
     recorded = pairs(session, program)
     for row in session.rows:
         at, left = int(row["first_sample"]), int(row["n"])

@@ -48,7 +48,7 @@ method or mode: --option timer.method=METHOD, --option timer.mode=MODE.
 tlbflush has a series for each responder: what a shootdown by another thread
 costs a thread that spins. messages soaks between two threads that sleep.
 transport soaks asleep, or with a rate: --option transport.wait=block or
---option transport.rate=N.
+--option transport.rate=N. wakeup soaks on one CPU: --cpus 1,1.
 
 Ctrl-C ends the soak early: the program records what it has, and klat prints the
 summary. A load that ends by itself ends the soak, too. If klat is killed, its
