@@ -65,6 +65,23 @@ def test_a_parameter_that_follows_from_the_axis_is_no_line(writer):
     assert values(sweep) == {"item": {1: 1_000, 2: 2_000, 3: 3_000}}
 
 
+def test_a_policy_that_follows_from_the_axis_is_no_line(writer):
+    """A chain of locks has a priority for each lock."""
+    for count in (1, 2, 3):
+        point(writer, f"depth={count}", 1_000 * count, policy=f"high=fifo:{20 + count}")
+    (sweep,) = found(writer.path)
+    assert values(sweep) == {"item": {1: 1_000, 2: 2_000, 3: 3_000}}
+
+
+def test_a_policy_that_is_measured_at_each_value_is_a_line(writer):
+    for size in (1, 2):
+        for policy, place in (("fifo:50", "one-cpu"), ("other:0", "same-llc")):
+            point(writer, f"size={size}", 1_000 * size, policy=f"high={policy}", placement=place)
+    (sweep,) = found(writer.path)
+    assert [point.x for line in sweep.lines for point in line.points] == [1, 2, 1, 2]
+    assert "policy" in sweep.by
+
+
 def test_a_placement_that_is_measured_at_each_value_is_a_line(writer):
     for size in (1, 2):
         for place, factor in (("one-cpu", 1), ("same-llc", 3)):

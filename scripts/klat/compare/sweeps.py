@@ -11,12 +11,12 @@ are placed at 0, 1, 2 and so on, the one with the lowest figure first.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from klat.compare.conditions import OBTAINED
+from klat.compare.conditions import OBTAINED, WAYS
 from klat.stats.granularity import rounding
 from klat.stats.hierarchy import branch_means
 from klat.compare.dataset import Dataset
@@ -30,6 +30,8 @@ from klat.stats.descriptive import Values, mean_interval
 RESPONDERS = ("tlbflush", "responders")
 # These may follow from the swept option: more responders take more CPUs.
 _FOLLOWING = ("cpus", "iterations", "warmup")
+# These may follow, too: a deeper chain of locks has more priorities, and a CPU with hogs is not idle.
+_OBTAINED = ("policy", *WAYS)
 # Conditions that were obtained, and planted faults, are not an axis.
 _NO_CHOICE = (*OBTAINED, "plant")
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?", re.ASCII)
@@ -217,34 +219,39 @@ def _along(option: str, settings: Sequence[Setting], choices: tuple[str, ...] = 
     """The chains along an option with numbers, or with the words in `choices`."""
     if option in _FOLLOWING:
         return []
-    groups: dict[tuple[tuple[str, str], ...], list[Setting]] = {}
+    swept = []
     for setting in settings:
         special = (setting.benchmark, option) == RESPONDERS
         value = setting.params.get(option, "")
         if (value in choices if choices else _NUMBER.fullmatch(value)) and not special:
-            rest = {k: v for k, v in setting.params.items() if k not in (option, *_FOLLOWING)}
-            groups.setdefault(tuple(rest.items()), []).append(setting)
+            swept.append(setting)
     chains = []
-    for params, group in groups.items():
-        for alike in _by_following(option, group):
-            at: dict[float, list[Setting]] = {}
-            for setting in alike:
-                value = setting.params[option]
-                x = float(choices.index(value) if choices else value)
-                at.setdefault(x, []).append(setting)
-            if len(at) > 1:
-                chains.append(_Chain(option, dict(params), dict(sorted(at.items())), choices))
+    for alike in _alike(option, swept, (*_FOLLOWING, *_OBTAINED)):
+        at: dict[float, list[Setting]] = {}
+        for setting in alike:
+            value = setting.params[option]
+            x = float(choices.index(value) if choices else value)
+            at.setdefault(x, []).append(setting)
+        if len(at) > 1:
+            rest = {k: v for k, v in common_params(alike).items() if k not in (option, *_FOLLOWING)}
+            chains.append(_Chain(option, rest, dict(sorted(at.items())), choices))
     return chains
 
 
-def _by_following(option: str, settings: Sequence[Setting]) -> list[list[Setting]]:
-    """One group if each value of the option occurs once; else one for each placement and so on."""
+def _alike(
+    option: str, settings: Sequence[Setting], following: tuple[str, ...]
+) -> Iterator[list[Setting]]:
+    """Groups that differ only in the option and in params that may follow from it. If a value of the option occurs
+    twice in a group, fewer params follow."""
     groups: dict[tuple[str, ...], list[Setting]] = {}
     for setting in settings:
-        following = [setting.params.get(name, "") for name in _FOLLOWING]
-        groups.setdefault((setting.placement, *following), []).append(setting)
-    values = [setting.params[option] for setting in settings]
-    return [list(settings)] if len(set(values)) == len(values) else list(groups.values())
+        rest = [f"{k}={v}" for k, v in setting.params.items() if k not in (option, *following)]
+        groups.setdefault((setting.placement if not following else "", *rest), []).append(setting)
+    for group in groups.values():
+        if not following or len({setting.params[option] for setting in group}) == len(group):
+            yield group
+        else:
+            yield from _alike(option, group, _FOLLOWING if following != _FOLLOWING else ())
 
 
 def _of_option(
