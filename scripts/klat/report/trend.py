@@ -27,7 +27,7 @@ from klat.report.document import (
 from klat.report.document import Paragraph, Row, Section, Table, Word
 from klat.report.notes import side_notes
 from klat.report.text import wording
-from klat.report.text.cells import cells
+from klat.report.text.columns import cells
 from klat.report.text.numbers import MISSING, plural, whole
 from klat.report.text.parameters import parameters
 
