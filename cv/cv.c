@@ -205,6 +205,7 @@ const struct klat_benchmark klat_benchmark = {
 	KLAT_PUBLISHED(published),
 	KLAT_WORKERS(pair),
 	KLAT_STATE(struct state),
+	.pairs = true,
 	.soaks = true,
 	.counts_at = offsetof(struct state, mismatches),
 	.counts_size = 2 * sizeof(int64_t),

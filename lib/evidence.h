@@ -82,7 +82,8 @@ bool klat_is_met(enum klat_rule rule, int64_t got, int64_t wanted);
 /*
  * Record a count in the evidence column, without a requirement. `name` must be a literal. A
  * name that ends in "_ticks" (a time) or contains "_per_" (a rate) makes the count a figure: sweeps
- * show it, and modes in which it has no meaning leave it out.
+ * show it, and modes in which it has no meaning leave it out. The counts of pairs are added up, and
+ * so are their figures in "_per_second"; other figures are their mean.
  */
 void klat_count(struct klat_run *run, const char *name, int64_t value);
 /* The mean of `total` over `parts`, rounded to a whole number. */

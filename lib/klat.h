@@ -99,6 +99,8 @@ struct klat_run {
 	bool iterations_given, warmup_given;
 	bool soak;         /* the run lasts for a given time, in laps: see klat_next() */
 	int64_t lead, end; /* see klat_end() */
+	int64_t again;     /* the first iteration of a lap: see klat_goes_on() */
+	int pair, pairs;   /* see .pairs: its number from 0, and how many there are */
 	int *cpus;         /* run->cpus[place] */
 	int cpu_count;
 	bool cpus_given;    /* by --cpus, cpu_count of them */
@@ -134,7 +136,8 @@ struct klat_run {
  * from their CPU, so all workers run a tail until each has taken its last stamp.
  *
  * The lead has four iterations: more do not make the caches warmer. The tail has two: a worker that
- * waits for another can be no further ahead. A lone worker needs no tail. If the warm-up has fewer
+ * waits for another can be no further ahead. A lone worker needs no tail. With --pairs, laps of
+ * twelve iterations follow the timed part. If the warm-up has fewer
  * than four iterations, all of them are lead; programs with long iterations use that.
  */
 static inline int64_t klat_first(const struct klat_run *run)
@@ -170,16 +173,21 @@ static inline int64_t klat_observed(const struct klat_run *run)
 
 #include "worker.h"
 
-/* After the last iteration. In a soak: begin the next lap. Else return false. */
+/*
+ * After the last iteration. In a soak: begin the next lap. With --pairs: begin another lap of the
+ * tail, if a pair still takes samples; all workers of a pair get the same answers. Else return
+ * false.
+ */
 bool klat_begin_lap(struct klat_worker *worker);
 
 /* Whether a body has another iteration, `*i`. A soak fills the sample buffers in laps: after the
- * last element comes the first one again, and this sets `*i` to 0. */
+ * last element comes the first one again, and this sets `*i` to 0. The laps of pairs are those of
+ * their tail. */
 static inline bool klat_goes_on(struct klat_worker *worker, int64_t *i)
 {
 	if (*i < klat_end(worker->run))
 		return true;
-	*i = 0;
+	*i = worker->run->again;
 	return klat_begin_lap(worker);
 }
 
@@ -365,6 +373,15 @@ struct klat_benchmark {
 	 * samples. It reads the state only in these bytes: int64_t counts that never decrease. */
 	bool soaks;
 	size_t counts_at, counts_size;
+	/*
+	 * The program has --pairs N: its workers exist N times, in one process. Each pair is a
+	 * struct klat_run with its own state, workers, CPUs and series, and functions get the run
+	 * of a pair: setup(), verify(), teardown() and, as worker->run, the bodies. They loop by
+	 * klat_next() or klat_goes_on(), and the workers of a pair wait for each other. The first
+	 * worker of a pair waits for the other pairs before its observed part, and the tail lasts
+	 * until all pairs have their samples. A fault is planted in the last pair alone.
+	 */
+	bool pairs;
 	int64_t iterations, warmup; /* 500 and 50 unless set */
 	int policy;                 /* SCHED_FIFO unless set */
 	bool ordinary;              /* SCHED_OTHER unless --policy is given */

@@ -52,7 +52,8 @@ struct klat_worker {
 	const uint64_t *watched; /* the series whose slow samples klat traces, or NULL */
 	bool attends;            /* klat_next() has more to do than to count */
 	int64_t iteration, observed_from;
-	int64_t laps, spin_began; /* laps of a soak: klat_next(). ns: klat_rest(). */
+	int64_t laps, spin_began; /* laps: klat_begin_lap(). ns: klat_rest(). */
+	uint32_t decided;         /* the laps of its pair, in the first worker: klat_begin_lap() */
 	pthread_t thread;
 	pid_t tid;
 	int result, policy_obtained, priority_obtained;
@@ -69,10 +70,12 @@ struct klat_worker {
 	int64_t voluntary, involuntary, minor_faults, major_faults; /* observed */
 	int64_t migrations, wait_ns; /* -1 if the kernel does not report them */
 	int64_t rests;               /* voluntary switches of sleeps, not in `voluntary` */
+	int64_t slept_ns;            /* in klat_sleep() */
 	int64_t before_rest;         /* voluntary switches when the current sleep began; -1: none */
 	int64_t wakeups;             /* voluntary switches of the body, warm-up included */
 	struct klat_account account;
-	int64_t start_voluntary, start_involuntary, start_minor, start_major, start_rests;
+	int64_t start_voluntary, start_involuntary, start_minor, start_major, start_rests,
+		start_slept_ns;
 } KLAT_ALIGNED;
 
 /* For configure(): this table of workers instead of the benchmark's. */

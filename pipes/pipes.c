@@ -144,6 +144,7 @@ const struct klat_benchmark klat_benchmark = {
 	KLAT_PUBLISHED(published),
 	KLAT_WORKERS(workers),
 	KLAT_STATE(struct state),
+	.pairs = true,
 	.soaks = true,
 	.configure = configure,
 	.setup = setup,

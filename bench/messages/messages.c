@@ -27,7 +27,6 @@
 #define OTHER_FILES 32
 
 struct options options = { .threads = 1, .mode = THREADS };
-struct spoke *spokes;
 
 static bool is_alone(void)
 {
@@ -80,6 +79,8 @@ static int configure(struct klat_run *run)
 {
 	if (options.threads > 1 && options.mode != STAR)
 		return klat_usage(run, "--threads needs --mode star");
+	if (options.threads > 1 && run->pairs > 1)
+		return klat_usage(run, "--pairs takes no --threads");
 	if (is_alone() && options.wake != EVENTFD_EPOLL)
 		return klat_usage(run, "--wake needs --mode threads or star");
 	/* A post needs the ring of the thread that posts. */
@@ -148,13 +149,13 @@ static int init_owners(struct klat_run *run)
 
 	if (err || is_alone())
 		return err;
-	spokes = aligned_alloc(KLAT_CACHE_LINE, options.threads * sizeof(*spokes));
-	if (!spokes)
+	state->spokes = aligned_alloc(KLAT_CACHE_LINE, options.threads * sizeof(*state->spokes));
+	if (!state->spokes)
 		return -ENOMEM;
-	memset(spokes, 0, options.threads * sizeof(*spokes));
+	memset(state->spokes, 0, options.threads * sizeof(*state->spokes));
 	for (int64_t t = 0; t < options.threads && !err; t++) {
-		spokes[t].round = 1;
-		err = owner_init(&spokes[t].owner, &state->costs);
+		state->spokes[t].round = 1;
+		err = owner_init(&state->spokes[t].owner, &state->costs);
 	}
 	return err ?: threads_prepare(state);
 }
@@ -209,8 +210,9 @@ static void teardown(struct klat_run *run)
 	struct itimerspec left = { 0 };
 
 	state->counts = state->hub.counts;
-	for (int64_t t = 0; t < options.threads && spokes; t++)
-		klat_add_counts(&state->counts, &spokes[t].owner.counts, sizeof(state->counts));
+	for (int64_t t = 0; t < options.threads && state->spokes; t++)
+		klat_add_counts(&state->counts, &state->spokes[t].owner.counts,
+				sizeof(state->counts));
 	timerfd_gettime(state->hub.timer, &left);
 	state->timer_armed = left.it_value.tv_sec;
 }
@@ -280,6 +282,7 @@ const struct klat_benchmark klat_benchmark = {
 	KLAT_METRICS(metrics),
 	KLAT_PUBLISHED(published),
 	.state_size = sizeof(struct state),
+	.pairs = true,
 	.soaks = true,
 	.counts_at = offsetof(struct state, hub.counts),
 	.counts_size = offsetof(struct state, message) - offsetof(struct state, hub.counts),

@@ -25,15 +25,15 @@ struct state {
 	struct owner hub;
 	int64_t mismatches; /* answers that belong to another round */
 	struct message message;
+	/* Not in shared memory: there can be thousands, and only the measured process needs them.
+	 */
+	struct spoke *spokes;
 	pthread_barrier_t begun;
 	struct counts counts; /* sums over all threads */
 	uint64_t ticks;       /* length of the timed part, without the hub's sleeps */
 	bool timer_armed;     /* the timer is armed at the end of the run */
 	uint64_t unread;      /* pass-write: the eventfd's count at the end of the run */
 };
-
-/* Not in the shared state: there can be thousands, and only the measured process needs them. */
-extern struct spoke *spokes;
 
 /* threads.c */
 /* Make what the threads need before they start. */

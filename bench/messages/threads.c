@@ -10,7 +10,7 @@ int threads_prepare(struct state *state)
 {
 	if (!sync_is_uring(owner_kind(options.wake)))
 		return 0;
-	sync_join(&state->hub.wake, &spokes[0].owner.wake);
+	sync_join(&state->hub.wake, &state->spokes->owner.wake);
 	return -pthread_barrier_init(&state->begun, NULL, 2);
 }
 
@@ -24,7 +24,7 @@ static int bounce(struct klat_worker *worker, struct spoke *spoke)
 	if (!message)
 		return -ENOMEM;
 	klat_inject(worker->run, spoke->round - 1 + klat_first(worker->run));
-	message->thread = spoke - spokes;
+	message->thread = spoke - state->spokes;
 	message->round = spoke->round;
 	message->sent = sent;
 	return owner_send(&spoke->owner, message);
@@ -34,6 +34,7 @@ static int bounce(struct klat_worker *worker, struct spoke *spoke)
 static int bounce_all(struct klat_worker *worker)
 {
 	const struct klat_run *run = worker->run;
+	struct spoke *spokes = ((struct state *)worker->state)->spokes;
 	int err = 0;
 
 	for (int64_t t = 0; t < options.threads && !err; t++)
@@ -55,21 +56,11 @@ static int handle_answer(struct klat_worker *worker, struct spoke **from, uint64
 	answer = *message;
 	message_free(&state->costs, message);
 	*got = klat_stamp_end(worker);
-	*from = &spokes[answer.thread];
+	*from = &state->spokes[answer.thread];
 	state->mismatches += answer.round != (*from)->round;
 	klat_series(run, HOP, answer.thread)[answer.round - 1 + klat_first(run)] =
 		((answer.taken - answer.sent) + (*got - answer.answered)) / 2;
 	return 0;
-}
-
-/* False after the spoke's last round. The rounds of a soak begin again with each lap. */
-static bool next_round(const struct klat_run *run, struct spoke *spoke)
-{
-	if (spoke->round++ < klat_made(run))
-		return true;
-	if (run->soak)
-		spoke->round = run->warmup + 1;
-	return run->soak;
 }
 
 /* Before the first message. A ring of io_uring belongs to the thread that makes it. */
@@ -100,7 +91,8 @@ int hub(struct klat_worker *worker)
 	const uint64_t rest_every = klat_ns_to_ticks(run, KLAT_SPIN_NS);
 	/* Stamps of the last answers of the warm-up, of the timed part and of the tail. */
 	uint64_t got[3] = { 0 }, awake_since = klat_stamp_begin(), rested = 0;
-	const int64_t timed = run->iterations * options.threads;
+	const int64_t timed = run->iterations * options.threads,
+		      end = klat_end(run) * options.threads;
 	int64_t held = 0, left = options.threads, handled = klat_first(run) * options.threads;
 	int err;
 
@@ -115,9 +107,12 @@ int hub(struct klat_worker *worker)
 		err = handle_answer(worker, &spoke, &got[(handled > 0) + (handled > timed)]);
 		if (err)
 			break;
-		if (handled == timed && klat_begin_lap(worker))
-			handled = 0;
-		if (!next_round(run, spoke))
+		/* A lap is of one thread. */
+		if (handled == end && klat_begin_lap(worker)) {
+			handled = run->again;
+			spoke->round = run->warmup + handled;
+		}
+		if (spoke->round++ >= klat_made(run))
 			left--;
 		else if (klat_stamp_begin() - awake_since > rest_every)
 			held++;
@@ -174,7 +169,7 @@ static int answer_all(struct klat_worker *worker, struct spoke *spoke, int64_t i
 
 int spoke_thread(struct klat_worker *worker)
 {
-	struct spoke *spoke = &spokes[worker->index];
+	struct spoke *spoke = &((struct state *)worker->state)->spokes[worker->index];
 	int64_t i = klat_first(worker->run);
 	int err;
 

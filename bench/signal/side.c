@@ -77,13 +77,14 @@ static int by_signalfd(struct side *side)
 	return 0;
 }
 
-/* A handler has no argument for this. Each process has its own copy of the pointer. */
-static struct side *handled;
+/* By signal, from SIGRTMIN on: a handler has no argument for this. Each process has its own copy.
+ */
+static struct side *handled[_NSIG];
 
 static void on_signal(int number, siginfo_t *info, void *context)
 {
 	(void)context;
-	store(&handled[number == handled[RECEIVER].number], number, info->si_code, info->si_pid,
+	store(handled[number - SIGRTMIN], number, info->si_code, info->si_pid,
 	      info->si_value.sival_int);
 }
 
@@ -99,7 +100,7 @@ static int by_handler(struct side *side)
 	return 0;
 }
 
-int sides_prepare(struct side sides[2])
+int sides_prepare(const struct klat_run *run, struct side sides[2])
 {
 	static int (*const waits[])(struct side * side) = {
 		[SIGWAITINFO] = by_sigwaitinfo,
@@ -107,29 +108,31 @@ int sides_prepare(struct side sides[2])
 		[SIGNALFD] = by_signalfd,
 	};
 	const struct sigaction action = { .sa_sigaction = on_signal, .sa_flags = SA_SIGINFO };
+	sigset_t all;
 
-	handled = sides;
+	/* Every thread and process of the run inherits the blocked signals of all pairs. */
+	sigemptyset(&all);
+	for (int i = 0; i < 2 * run->pairs; i++)
+		sigaddset(&all, SIGRTMIN + i);
+	sigprocmask(SIG_BLOCK, &all, NULL);
 	for (int i = 0; i < 2; i++) {
 		struct side *side = &sides[i];
 
-		side->number = SIGRTMIN + i;
-		side->target_number = SIGRTMIN + !i;
+		side->number = SIGRTMIN + 2 * run->pair + i;
+		side->target_number = SIGRTMIN + 2 * run->pair + !i;
+		handled[side->number - SIGRTMIN] = side;
 		side->send = send_by(options.send);
 		side->receive = waits[options.receive];
 		sigemptyset(&side->set);
 		sigaddset(&side->set, side->number);
-		/* Every thread and process of the run inherits both blocked signals. */
-		if (sigaction(side->number, &action, NULL) ||
-		    sigprocmask(SIG_BLOCK, &side->set, NULL))
+		sigprocmask(SIG_BLOCK, NULL, &side->others);
+		sigdelset(&side->others, side->number);
+		if (sigaction(side->number, &action, NULL))
 			return -errno;
 		if (options.receive == SIGNALFD)
 			side->fd = signalfd(-1, &side->set, SFD_CLOEXEC);
 		if (side->fd < 0)
 			return -errno;
-	}
-	for (int i = 0; i < 2; i++) {
-		sigprocmask(SIG_BLOCK, NULL, &sides[i].others);
-		sigdelset(&sides[i].others, sides[i].number);
 	}
 	return 0;
 }

@@ -32,7 +32,7 @@ struct side {
 } KLAT_ALIGNED;
 
 /* For setup(): both sides, before any worker starts. 0 or -errno. */
-int sides_prepare(struct side sides[2]);
+int sides_prepare(const struct klat_run *run, struct side sides[2]);
 /* For a worker, before its loop: 0 or -errno. */
 int side_aim(struct side *side, pid_t pid, pid_t tid);
 /* The function that sends by this call. */

@@ -93,6 +93,17 @@ static int receiver(struct klat_worker *worker)
 	return err;
 }
 
+static int configure(struct klat_run *run)
+{
+	const int most = (SIGRTMAX - SIGRTMIN + 1) / 2;
+
+	return run->pairs > most ? klat_usage(run,
+					      "--pairs: two real-time signals for each pair "
+					      "are enough for %d",
+					      most)
+				 : 0;
+}
+
 static int setup(struct klat_run *run)
 {
 	struct side *sides = ((struct state *)run->state)->sides;
@@ -103,7 +114,7 @@ static int setup(struct klat_run *run)
 		return errno == ENOSYS ? klat_skip(run, "this kernel has no pidfd_open()")
 				       : klat_error(run, errno, "pidfd_open() failed: %m");
 	close(pidfd);
-	err = sides_prepare(sides);
+	err = sides_prepare(run, sides);
 	if (err)
 		return klat_error(run, -err, "cannot prepare to receive signals: %m");
 	sides[SENDER].pid = getpid();
@@ -157,10 +168,12 @@ const struct klat_benchmark klat_benchmark = {
 	KLAT_METRICS(metrics),
 	KLAT_WORKERS(workers),
 	KLAT_STATE(struct state),
+	.pairs = true,
 	.soaks = true,
 	.counts_at = offsetof(struct state, mismatched),
 	.counts_size = 4 * sizeof(int64_t),
 	.faults = { "call", "twice", "late" },
+	.configure = configure,
 	.setup = setup,
 	.verify = verify,
 };

@@ -222,6 +222,7 @@ const struct klat_benchmark klat_benchmark = {
 	KLAT_METRICS(metrics),
 	KLAT_WORKERS(workers),
 	KLAT_STATE(struct state),
+	.pairs = true,
 	.faults = { "alone" },
 	.setup = setup,
 	.verify = verify,

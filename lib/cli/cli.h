@@ -43,7 +43,7 @@ int klat_options_params(const struct klat_run *run, const struct klat_common *co
 			size_t size);
 
 /* The options of every program. Those without help are hidden. */
-const struct klat_option *klat_options_common(int *count);
+const struct klat_option *klat_options_common(const struct klat_benchmark *benchmark, int *count);
 /* What the option takes, as --help shows it: "" for a flag. */
 void klat_option_argument(const struct klat_benchmark *benchmark, const struct klat_option *option,
 			  char *text, size_t size);

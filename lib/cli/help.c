@@ -93,7 +93,7 @@ const char klat_exit_statuses[] =
 void klat_help(const struct klat_benchmark *benchmark, FILE *out)
 {
 	int common_count;
-	const struct klat_option *common = klat_options_common(&common_count);
+	const struct klat_option *common = klat_options_common(benchmark, &common_count);
 
 	fprintf(out, "Usage: %s [OPTION]...\n", benchmark->name);
 	klat_print_wrapped(out, benchmark->summary, 0, 0);

@@ -57,14 +57,15 @@ static json_t *count_or_null(int64_t count)
 static json_t *worker_object(const struct klat_worker *worker)
 {
 	return json_pack(
-		"{s:s, s:i, s:i, s:s, s:i, s:b, s:I, s:I, s:I, s:I, s:o, s:o, s:I}", "role",
-		worker->role, "index", worker->index, "cpu", worker->cpu, "policy",
-		klat_policy_name(worker->policy_obtained), "priority", worker->priority_obtained,
-		"pinned", worker->pinned && !worker->strayed, "voluntary",
-		(json_int_t)worker->voluntary, "involuntary", (json_int_t)worker->involuntary,
-		"minor_faults", (json_int_t)worker->minor_faults, "major_faults",
-		(json_int_t)worker->major_faults, "migrations", count_or_null(worker->migrations),
-		"wait_ns", count_or_null(worker->wait_ns), "floor", (json_int_t)worker->floor);
+		"{s:s, s:i, s:i, s:i, s:s, s:i, s:b, s:I, s:I, s:I, s:I, s:o, s:o, s:I}", "role",
+		worker->role, "pair", worker->run->pair, "index", worker->index, "cpu", worker->cpu,
+		"policy", klat_policy_name(worker->policy_obtained), "priority",
+		worker->priority_obtained, "pinned", worker->pinned && !worker->strayed,
+		"voluntary", (json_int_t)worker->voluntary, "involuntary",
+		(json_int_t)worker->involuntary, "minor_faults", (json_int_t)worker->minor_faults,
+		"major_faults", (json_int_t)worker->major_faults, "migrations",
+		count_or_null(worker->migrations), "wait_ns", count_or_null(worker->wait_ns),
+		"floor", (json_int_t)worker->floor);
 }
 
 static json_t *evidence_object(struct klat_run *run)
@@ -148,7 +149,7 @@ int klat_json_benchmark(const struct klat_benchmark *benchmark, FILE *out)
 {
 	json_t *metrics = json_array(), *figures = json_array();
 	int common_count;
-	const struct klat_option *common = klat_options_common(&common_count);
+	const struct klat_option *common = klat_options_common(benchmark, &common_count);
 
 	for (const struct klat_metric *metric = benchmark->metrics;
 	     metric < benchmark->metrics + benchmark->metric_count; metric++)

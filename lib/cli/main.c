@@ -35,6 +35,8 @@ static int prepare(struct klat_run *run)
 			return err;
 	}
 	given = run->cpu_count;
+	/* Until the CPUs are chosen, the run is its first pair. */
+	run->cpu_count /= run->pairs;
 	run->one_cpu = klat_place_is_one_cpu(run);
 	if (run->benchmark->workers)
 		klat_use_table(run, run->benchmark->workers, run->benchmark->worker_count);
@@ -48,17 +50,27 @@ static int prepare(struct klat_run *run)
 			common->policy);
 	if (run->ordinary && !common->policy)
 		library->policy = (struct klat_policy){ SCHED_OTHER, 0, true };
+	run->cpu_count *= run->pairs;
 	if (run->cpus_given && given != run->cpu_count)
 		return klat_usage(run, "this measurement takes %d CPU%s; --cpus names %d",
 				  run->cpu_count, run->cpu_count == 1 ? "" : "s", given);
 	if (library->on_one_cpu && run->distinct_cpus && run->cpu_count > 1)
 		return klat_usage(run, "--cpus one: each role spins and needs its own CPU");
-	for (int i = 0; i < given && run->distinct_cpus; i++)
-		if (klat_place_is_repeated(run, i))
+	for (int i = 0; i < given; i++) {
+		const int first = i - i % (run->cpu_count / run->pairs);
+
+		if (klat_place_is_repeated(run, i) && run->distinct_cpus)
 			return klat_usage(run,
 					  "--cpus names CPU %d twice, but each role spins and "
 					  "needs its own CPU",
 					  run->cpus[i]);
+		for (int j = 0; j < first; j++)
+			if (run->cpus[j] == run->cpus[i])
+				return klat_usage(run,
+						  "--cpus names CPU %d in two pairs, but each pair "
+						  "needs its own CPUs",
+						  run->cpus[i]);
+	}
 	if (run->low_priority && klat_is_real_time(run) &&
 	    run->low_priority >= library->policy.priority)
 		return klat_usage(run,

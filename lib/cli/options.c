@@ -9,7 +9,8 @@
 #include <string.h>
 
 /* The defaults. -1: not given. */
-static const struct klat_common options = { .iterations = -1,
+static const struct klat_common options = { .pairs = 1,
+					    .iterations = -1,
 					    .warmup = -1,
 					    .dma_latency = -1,
 					    .guest_halt_poll = -1,
@@ -20,6 +21,9 @@ static const struct klat_common options = { .iterations = -1,
 static const char *const library_faults[] = { "unpinned", "policy", "fault", "edges", NULL };
 
 static const struct klat_option common_options[] = {
+	/* First: only some programs have it. */
+	{ "pairs", "so many pairs at once, each on its own CPUs",
+	  KLAT_INTEGER(pairs, 1, KLAT_MAX_CPU) },
 	{ "cpus",
 	  "a CPU for each role, as in 2,3 or 4-7; a repeated number puts two roles on one CPU; "
 	  "\"one\" puts all roles on one CPU that klat chooses",
@@ -84,20 +88,19 @@ static const struct klat_option common_options[] = {
 	{ "trace-bytes", KLAT_INTEGER(trace_bytes, 0, INT64_MAX) },
 };
 
-#define COMMON_COUNT ((int)KLAT_ARRAY_SIZE(common_options))
-
-const struct klat_option *klat_options_common(int *count)
+const struct klat_option *klat_options_common(const struct klat_benchmark *benchmark, int *count)
 {
-	*count = COMMON_COUNT;
-	return common_options;
+	*count = KLAT_ARRAY_SIZE(common_options) - !benchmark->pairs;
+	return common_options + !benchmark->pairs;
 }
 
 /* Option `index` of the program's table, followed by the common one. */
 static const struct klat_option *option_at(const struct klat_benchmark *benchmark, int index)
 {
-	int common = index - benchmark->option_count;
+	int count, common = index - benchmark->option_count;
 
-	return common < 0 ? &benchmark->options[index] : &common_options[common];
+	return common < 0 ? &benchmark->options[index]
+			  : &klat_options_common(benchmark, &count)[common];
 }
 
 /* A word that the option takes, or NULL after the last one. --plant takes the faults of the
@@ -196,6 +199,8 @@ static int check_common(const struct klat_run *run, const struct klat_common *co
 		{ common->soak_s &&
 			  (!common->record || run->iterations_given || common->csv || common->json),
 		  "--soak needs --record, and excludes --iterations, --csv and --json" },
+		{ common->pairs > 1 && (common->soak_s || common->trace_above_ns),
+		  "--soak and klat explain take one pair, not --pairs" },
 		{ common->together && !(common->soak_s && common->cpus),
 		  "--together needs --soak and --cpus" },
 		{ !common->soak_s && common->limit_ns, "--limit needs --soak" },
@@ -217,10 +222,12 @@ static int check_common(const struct klat_run *run, const struct klat_common *co
 int klat_options_parse(struct klat_run *run, struct klat_common *common, int argc, char **argv)
 {
 	const struct klat_benchmark *benchmark = run->benchmark;
-	int count = benchmark->option_count + COMMON_COUNT;
-	struct option *table = calloc(count + 1, sizeof(*table));
-	int at, code, index, err = -EINVAL;
+	int at, code, index, count, err = -EINVAL;
+	struct option *table;
 
+	klat_options_common(benchmark, &count);
+	count += benchmark->option_count;
+	table = calloc(count + 1, sizeof(*table));
 	if (!table) {
 		klat_warn(run, "out of memory");
 		return -EINVAL;
@@ -255,6 +262,7 @@ int klat_options_parse(struct klat_run *run, struct klat_common *common, int arg
 	run->iterations_given = common->iterations >= 0;
 	run->iterations =
 		run->iterations_given ? common->iterations : klat_options_iterations(benchmark);
+	run->pairs = common->pairs;
 	run->soak = common->soak_s;
 	run->warmup_given = common->warmup >= 0;
 	run->warmup = run->warmup_given ? common->warmup : klat_options_warmup(benchmark);
@@ -323,6 +331,10 @@ int klat_options_params(const struct klat_run *run, const struct klat_common *co
 			continue;
 		fprintf(out, "%s%s=%s", separator, option->name,
 			value_text(option, option->field, buffer));
+		separator = ";";
+	}
+	if (benchmark->pairs) {
+		fprintf(out, "%spairs=%lld", separator, (long long)common->pairs);
 		separator = ";";
 	}
 	if (common->soak_s)

@@ -28,7 +28,7 @@ static void print_policies(const struct klat_run *run, FILE *out)
 	const char *last = "";
 	int priority = -1;
 
-	klat_for_each_worker(worker, run) {
+	klat_for_each_worker(worker, run->library->pairs) {
 		if (!strcmp(worker->role, last) && worker->priority_obtained == priority)
 			continue;
 		last = worker->role;
@@ -138,7 +138,7 @@ static void print_evidence(const struct klat_run *run, FILE *out)
 	int column = fprintf(out, "evidence: %s", klat_status_name(run->outcome->status));
 	char text[96];
 
-	klat_for_each_worker(worker, run) {
+	klat_for_each_worker(worker, run->library->pairs) {
 		/* The first of a role stands for all. The record has them all. */
 		if (worker->index)
 			continue;

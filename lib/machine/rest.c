@@ -40,12 +40,13 @@ int klat_sleep_until(struct klat_worker *worker, int64_t ns)
 
 void klat_sleep(struct klat_worker *worker, int64_t ns)
 {
-	int64_t until = klat_now_ns() + ns;
+	const int64_t from = klat_now_ns(), until = from + ns;
 	int err;
 
 	do
 		err = klat_sleep_until(worker, until);
 	while (err == -EINTR);
+	worker->slept_ns += klat_now_ns() - from;
 	if (!err)
 		return;
 	klat_error(worker->run, -err, "clock_nanosleep() failed in the %s: %m", worker->noun);

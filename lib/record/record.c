@@ -68,7 +68,7 @@ static void role_field(FILE *out, const struct klat_run *run, size_t offset)
 	klat_for_each_worker(worker, run)
 		if (value_of(worker, offset) < 0)
 			return;
-	klat_for_each_worker(first, run) {
+	klat_for_each_worker(first, run->library->pairs) {
 		int64_t sum = 0;
 
 		if (first->index)
@@ -84,7 +84,7 @@ static void role_field(FILE *out, const struct klat_run *run, size_t offset)
 static void policy_field(FILE *out, const struct klat_run *run)
 {
 	fputc(',', out);
-	klat_for_each_worker(worker, run)
+	klat_for_each_worker(worker, run->library->pairs)
 		if (!worker->index)
 			fprintf(out, "%s%s=%s:%d", worker > run->workers ? ";" : "", worker->role,
 				klat_policy_name(worker->policy_obtained),

@@ -290,10 +290,17 @@ static void judge_halt_poll(struct klat_run *run)
 	klat_count(run, "halts_per_1000_iterations", halts * 1000 / klat_made(run));
 }
 
+static void judge_pair(struct klat_run *pair)
+{
+	klat_for_each_worker(worker, pair)
+		judge_worker(pair, worker);
+	klat_surplus_judge_pair(pair);
+	klat_wakeups_count(pair);
+}
+
 void klat_evidence_judge(struct klat_run *run)
 {
-	klat_for_each_worker(worker, run)
-		judge_worker(run, worker);
+	klat_judge_pairs(run, judge_pair);
 	klat_surplus_judge(run);
 	/* An emulator's counter follows the host's clock or the count of instructions, whatever its
 	 * CPUID says. */
@@ -302,7 +309,6 @@ void klat_evidence_judge(struct klat_run *run)
 	judge_throttling(run);
 	judge_machine(run);
 	judge_halt_poll(run);
-	klat_wakeups_count(run);
 	klat_busy_count(run);
 	klat_interrupts_count(run);
 }

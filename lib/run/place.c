@@ -58,7 +58,7 @@ int klat_place_next(const struct klat_run *run, int *place)
 	return *place < run->cpu_count ? run->cpus[(*place)++] : -1;
 }
 
-static bool are_one(const struct klat_run *run)
+bool klat_place_is_one(const struct klat_run *run)
 {
 	for (int i = 1; i < run->cpu_count; i++)
 		if (run->cpus[i] != run->cpus[0])
@@ -68,29 +68,79 @@ static bool are_one(const struct klat_run *run)
 
 bool klat_place_is_one_cpu(const struct klat_run *run)
 {
-	return run->cpus_given ? are_one(run)
+	return run->cpus_given ? klat_place_is_one(run)
 			       : run->library->on_one_cpu || klat_machine_has_one_cpu();
 }
 
-/* Without a list of CPUs, all roles share one CPU if the machine has no other, or with --cpus one.
- */
+/* Without a list of CPUs, all roles of a pair share one CPU if the machine has no other, or with
+ * --cpus one. */
 static bool shares_one_cpu(const struct klat_run *run)
 {
 	return run->one_cpu && !run->cpus_given && !run->distinct_cpus;
 }
 
+/* How many CPUs klat chooses for each pair. */
+static int distinct_count(const struct klat_run *run)
+{
+	return shares_one_cpu(run) ? 1 : run->cpu_count / run->pairs;
+}
+
 int klat_place_possible(struct klat_run *run, klat_cpu_set *allowed)
 {
+	const int needed = run->pairs * distinct_count(run);
 	int available, err = klat_cpus_allowed(allowed);
 
 	if (err)
 		return klat_error(run, -err, "cannot read the affinity mask: %m");
 	available = klat_cpu_weight(allowed);
-	if (run->cpus_given || run->cpu_count <= available || shares_one_cpu(run))
+	if (run->cpus_given || needed <= available)
 		return 0;
 	return klat_skip(
-		run, "needs %d CPUs and may use %d%s", run->cpu_count, available,
+		run, "needs %d CPUs and may use %d%s", needed, available,
 		run->distinct_cpus ? "" : "; --cpus with a number repeated puts roles on one CPU");
+}
+
+/* The CPUs of each pair, by the same rule, from those that the pairs before it left. */
+static int choose(struct klat_run *run, klat_cpu_set *allowed)
+{
+	const int count = run->cpu_count / run->pairs, distinct = distinct_count(run);
+
+	run->cpus = malloc(run->cpu_count * sizeof(*run->cpus));
+	if (!run->cpus)
+		return -ENOMEM;
+	for (int *cpus = run->cpus; cpus < run->cpus + run->cpu_count; cpus += count) {
+		int err = klat_cpus_place(allowed, distinct, cpus);
+
+		if (err)
+			return err;
+		for (int i = 0; i < count; i++) {
+			cpus[i] = cpus[i < distinct ? i : 0];
+			klat_cpu_remove(allowed, cpus[i]);
+		}
+	}
+	return 0;
+}
+
+/* The distance between the CPUs of the first pair, and their types. Pairs that are placed
+ * differently have different events: 0, or -errno after klat_skip(). */
+static int find_placement(struct klat_run *run)
+{
+	const int count = run->cpu_count / run->pairs;
+	const char *placement = klat_cpus_relation(run->cpus, count);
+	const char *first = strdupa(placement ?: "");
+
+	for (int pair = 1; placement && pair < run->pairs; pair++) {
+		const int *cpus = run->cpus + pair * count;
+
+		placement = klat_cpus_relation(cpus, count);
+		if (placement && strcmp(placement, first))
+			return klat_skip(run,
+					 "pair %d would be %s, from CPU %d on, and pair 1 is %s: "
+					 "give --cpus, or fewer --pairs",
+					 pair + 1, placement, *cpus, first);
+	}
+	run->library->placement = placement;
+	return placement ? 0 : klat_error(run, ENOMEM, "cannot place the run: %m");
 }
 
 int klat_place(struct klat_run *run)
@@ -100,17 +150,9 @@ int klat_place(struct klat_run *run)
 
 	if (err)
 		return err;
-	if (!run->cpus_given) {
-		int distinct = shares_one_cpu(run) ? 1 : run->cpu_count;
-
-		run->cpus = malloc(run->cpu_count * sizeof(*run->cpus));
-		err = run->cpus ? klat_cpus_place(&allowed, distinct, run->cpus) : -ENOMEM;
-		if (err)
-			return klat_error(run, -err, "cannot choose CPUs: %m");
-		for (int i = distinct; i < run->cpu_count; i++)
-			run->cpus[i] = run->cpus[0];
-	}
-	run->one_cpu = are_one(run);
-	run->library->placement = klat_cpus_relation(run->cpus, run->cpu_count);
-	return run->library->placement ? 0 : klat_error(run, ENOMEM, "cannot place the run: %m");
+	err = run->cpus_given ? 0 : choose(run, &allowed);
+	if (err)
+		return klat_error(run, -err, "cannot choose CPUs: %m");
+	run->one_cpu = klat_place_is_one(run);
+	return find_placement(run);
 }

@@ -7,15 +7,30 @@
 #include <stdlib.h>
 #include <string.h>
 
+static bool ends_in(const char *name, const char *end)
+{
+	const size_t length = strlen(name), size = strlen(end);
+
+	return length > size && !strcmp(name + length - size, end);
+}
+
+static bool is_figure(const char *name)
+{
+	return strstr(name, "_per_") || ends_in(name, "_ticks");
+}
+
 void klat_count(struct klat_run *run, const char *name, int64_t value)
 {
 	struct klat_library *library = run->library;
-	size_t length = strlen(name);
-	bool figure = strstr(name, "_per_") || (length > 6 && !strcmp(name + length - 6, "_ticks"));
 	struct klat_count *grown;
 
-	if (figure && !klat_figures(run))
+	if (is_figure(name) && !klat_figures(run))
 		return;
+	for (int i = 0; i < library->count_count && run->pairs > 1; i++)
+		if (!strcmp(library->counts[i].name, name)) {
+			library->counts[i].value += value;
+			return;
+		}
 	grown = realloc(library->counts, (library->count_count + 1) * sizeof(*grown));
 	if (!grown) {
 		klat_error(run, ENOMEM, "out of memory for the evidence");
@@ -89,17 +104,59 @@ void klat_require_all(struct klat_run *run, const struct klat_requirement *table
 	}
 }
 
+void klat_judge_pairs(struct klat_run *run, void (*judge)(struct klat_run *pair))
+{
+	klat_for_each_pair(pair, run) {
+		struct klat_outcome outcome = { KLAT_OK, "" };
+
+		if (pair != run)
+			pair->outcome = &outcome;
+		judge(pair);
+		if (outcome.status == KLAT_DISTURBED)
+			klat_disturbed(run, "pair %d: %s", pair->pair + 1, outcome.reason);
+		else if (outcome.status == KLAT_INVALID)
+			klat_invalid(run, "pair %d: %s", pair->pair + 1, outcome.reason);
+		else if (outcome.status)
+			*run->outcome = outcome;
+	}
+}
+
+/* The iterations of all pairs in a second of the observed part, without sleeps between them. */
+static void count_rate(struct klat_run *run)
+{
+	double rate = 0;
+
+	klat_for_each_pair(pair, run) {
+		int64_t ns = INT64_MAX;
+
+		klat_for_each_worker(worker, pair)
+			ns = MIN(ns, worker->account.elapsed_ns - worker->slept_ns);
+		rate += klat_observed(pair) * 1e9 / MAX(ns, 1);
+	}
+	if (run->benchmark->pairs && !run->soak)
+		klat_count(run, "iterations_per_second", llround(rate));
+}
+
 int klat_run_judge(struct klat_run *run)
 {
+	struct klat_library *library = run->library;
 	int err = klat_run_summarise(run);
 
 	if (err)
 		return err;
-	klat_count(run, "locked", run->library->memory_locked);
-	klat_count(run, "observed", klat_observed(run));
+	klat_count(run, "locked", library->memory_locked);
+	klat_for_each_pair(pair, run)
+		klat_count(pair, "observed", klat_observed(pair));
 	klat_evidence_judge(run);
 	klat_offsets_judge(run);
 	if (run->benchmark->verify)
-		run->benchmark->verify(run);
+		klat_judge_pairs(run, run->benchmark->verify);
+	count_rate(run);
+	/* Times and ratios of the pairs were added up, as counts and rates are. */
+	for (int i = 0; i < library->count_count; i++)
+		if (is_figure(library->counts[i].name) &&
+		    !ends_in(library->counts[i].name, "_per_second"))
+			library->counts[i].value =
+				llround((double)library->counts[i].value / run->pairs);
 	return 0;
 }

@@ -43,6 +43,8 @@ struct klat_run *klat_run_make(const struct klat_benchmark *benchmark)
 	run->outcome = &both->library.outcome;
 	run->library->defaults = memory + defaults_at;
 	run->state = memory + state_at;
+	run->pairs = 1;
+	run->library->pairs = run;
 	run->patience = klat_emulated() ? 300 : 30;
 	if (benchmark->values_size)
 		memcpy(run->library->defaults, benchmark->values, benchmark->values_size);
@@ -64,11 +66,16 @@ void klat_run_free(struct klat_run *run)
 	free(run->cpus);
 }
 
-bool klat_planted(const struct klat_run *run, const char *fault)
+static bool is_planted(const struct klat_run *run, const char *fault)
 {
 	const char *planted = run->library->common.plant;
 
 	return planted && !strcmp(planted, fault);
+}
+
+bool klat_planted(const struct klat_run *run, const char *fault)
+{
+	return run->pair == run->pairs - 1 && is_planted(run, fault);
 }
 
 uint64_t klat_seed(const struct klat_run *run)
@@ -81,7 +88,7 @@ uint64_t klat_seed(const struct klat_run *run)
 
 void klat_run_set_edges(struct klat_run *run)
 {
-	bool planted = klat_planted(run, "edges");
+	bool planted = is_planted(run, "edges");
 
 	if (!run->warmup)
 		run->warmup = 1;
@@ -90,6 +97,8 @@ void klat_run_set_edges(struct klat_run *run)
 	 */
 	if (run->library->soak.lap)
 		run->end = run->iterations;
+	else if (run->pairs > 1)
+		run->end = (run->again = run->iterations) + KLAT_TURNS;
 	else
 		run->end = run->iterations + (planted || run->most_workers == 1 ? 0 : KLAT_TAIL);
 }
@@ -99,13 +108,37 @@ static int map_workers(struct klat_run *run)
 	struct klat_library *library = run->library;
 
 	/* One worker for each place, and one more if two roles share the first place. */
-	library->worker_capacity = run->most_workers ?: run->cpu_count + 1;
-	run->workers = map_shared(round_up(library->worker_capacity * sizeof(*run->workers)));
+	library->worker_capacity = run->most_workers ?: run->cpu_count / run->pairs + 1;
+	run->workers =
+		map_shared(round_up(run->pairs * library->worker_capacity * sizeof(*run->workers)));
 	if (!run->workers)
 		return klat_error(run, errno, "cannot map shared memory: %m");
 	/* Without descriptors, evidence from files of /proc would be missing. Each worker keeps a
 	 * file open; the rest is for one file at a time, and for the program. */
-	return klat_allow_more_files(run, library->worker_capacity + 64);
+	return klat_allow_more_files(run, run->pairs * (library->worker_capacity + 64));
+}
+
+/* The run of each pair, once the whole run is complete. Only setup() writes to it. */
+static int make_pairs(struct klat_run *run)
+{
+	const size_t size = round_up(run->benchmark->state_size), runs = run->pairs * sizeof(*run);
+	char *memory;
+
+	if (run->pairs == 1)
+		return 0;
+	memory = map_shared(round_up(runs) + run->pairs * size);
+	if (!memory)
+		return klat_error(run, errno, "cannot map shared memory: %m");
+	run->library->pairs = (void *)memory;
+	klat_for_each_pair(pair, run) {
+		*pair = *run;
+		pair->pair = pair - run->library->pairs;
+		pair->state = memory + round_up(runs) + pair->pair * size;
+		pair->cpu_count /= run->pairs;
+		pair->cpus += pair->pair * pair->cpu_count;
+		pair->one_cpu = klat_place_is_one(pair);
+	}
+	return 0;
 }
 
 static int take_policy(struct klat_run *run)
@@ -165,9 +198,16 @@ int klat_run_perform(struct klat_run *run)
 	    run->benchmark->needs_frequency)
 		calibrate(run);
 	run->inject = spin_of(run, library->common.inject_ns);
-	err = klat_offsets_narrow(run) ?: klat_supervise(run) ?: klat_offsets_narrow(run);
+	err = make_pairs(run) ?: klat_offsets_narrow(run) ?: klat_supervise(run)
+			      ?: klat_offsets_narrow(run);
 	if (err)
 		return err;
 	calibrate(run);
+	if (run->pairs > 1)
+		klat_for_each_pair(pair, run) {
+			pair->counter_khz = run->counter_khz;
+			/* Its laps belong to its tail. */
+			pair->end += pair->workers->laps * KLAT_TURNS;
+		}
 	return library->soak.lap ? 0 : klat_run_judge(run);
 }

@@ -12,19 +12,22 @@ struct klat_common {
 	int64_t iterations, warmup, dma_latency, guest_halt_poll, inject_ns, run, order, seed;
 	int64_t trace_above_ns, trace_bytes;
 	int64_t soak_s, segment_s, limit_ns;
+	int64_t pairs;
 	int64_t together; /* programs that soak at the same time, each on its own CPUs; or 0 */
 	bool stop_above;
 	bool under_load;
 	bool csv, json, quiet, published, help, version, print_benchmark;
 };
 
-/* Iterations of the lead and of the tail: see klat_end(). */
-enum { KLAT_LEAD = 4, KLAT_TAIL = 2 };
+/* Iterations of the lead and of the tail: see klat_end(). Some programs use 2, 3 or 4 objects in
+ * turn. A lap is a multiple of KLAT_TURNS, so that each begins with the same object. */
+enum { KLAT_LEAD = 4, KLAT_TAIL = 2, KLAT_TURNS = 12 };
 
 /* samples.c */
 struct klat_series {
 	bool used, untraceable;
-	int64_t series;
+	int64_t series, of_pair; /* of all pairs, and of one */
+	int64_t stride;
 	uint64_t *base;
 };
 
@@ -191,7 +194,8 @@ bool klat_is_traced(const char *path);
  * (kernel/events/uprobes.c, xol_add_vma()). An instruction that the kernel emulates needs no page.
  */
 bool klat_is_probed(void);
-/* Judge what happened besides the event. */
+/* Judge what happened besides the event: to a pair, and to the whole run. */
+void klat_surplus_judge_pair(struct klat_run *pair);
 void klat_surplus_judge(struct klat_run *run);
 
 /* observers.c */
@@ -392,8 +396,11 @@ struct klat_library {
 
 	pthread_barrier_t barrier;
 	struct klat_stop_detector stop_detector;
-	int64_t stops; /* how often the measured process was stopped */
-	int worker_capacity;
+	int64_t stops;          /* how often the measured process was stopped */
+	int worker_capacity;    /* of a pair */
+	struct klat_run *pairs; /* the run itself, if it is the only pair */
+	/* Pairs before the observed part; workers after the timed part, and all of them. */
+	uint32_t arrived, finished, starting;
 	struct klat_snapshot before, after;
 	struct klat_busy busy_before, busy_after;
 	struct klat_neighbours neighbours;
@@ -415,6 +422,9 @@ void klat_run_free(struct klat_run *run);
 /* Sets lead and end, see klat_end(). The fault "edges" makes klat work at both edges of the timed
  * part: for tests of the order of samples. */
 void klat_run_set_edges(struct klat_run *run);
+#define klat_for_each_pair(pair, run)                                                              \
+	for (struct klat_run *pair = (run)->library->pairs;                                        \
+	     pair < (run)->library->pairs + (run)->pairs; pair++)
 /* Place, measure and judge. */
 int klat_run_perform(struct klat_run *run);
 
@@ -438,6 +448,8 @@ bool klat_place_is_one_cpu(const struct klat_run *run);
 int klat_place_possible(struct klat_run *run, klat_cpu_set *allowed);
 /* Choose the CPUs of a run without a list of CPUs. */
 int klat_place(struct klat_run *run);
+/* Whether all places are one CPU. */
+bool klat_place_is_one(const struct klat_run *run);
 /* Whether the run uses this CPU. */
 bool klat_place_has(const struct klat_run *run, int cpu);
 /* Whether an earlier place has the same CPU. */
@@ -456,6 +468,8 @@ void klat_offsets_judge(struct klat_run *run);
 int klat_supervise(struct klat_run *run);
 
 /* requirements.c */
+/* Judge each pair for itself. A reason names its pair. */
+void klat_judge_pairs(struct klat_run *run, void (*judge)(struct klat_run *pair));
 int klat_run_judge(struct klat_run *run);
 
 #endif

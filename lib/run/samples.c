@@ -13,7 +13,8 @@ void klat_use_metric(struct klat_run *run, int metric, int64_t series)
 
 	run->library->metrics_used += !used->used && series > 0;
 	used->used = series > 0;
-	used->series = series;
+	used->of_pair = series;
+	used->series = series * run->pairs;
 }
 
 void klat_use_default_metrics(struct klat_run *run)
@@ -56,6 +57,7 @@ int klat_samples_map(struct klat_run *run)
 	next = library->samples;
 	klat_for_each_metric(m, run) {
 		library->metrics[m].base = next + run->warmup;
+		library->metrics[m].stride = klat_made(run);
 		next += library->metrics[m].series * klat_made(run);
 	}
 	return 0;
@@ -65,7 +67,7 @@ uint64_t *klat_series(const struct klat_run *run, int metric, int64_t series)
 {
 	const struct klat_series *of = &run->library->metrics[metric];
 
-	return of->used ? of->base + series * klat_made(run) : NULL;
+	return of->used ? of->base + (run->pair * of->of_pair + series) * of->stride : NULL;
 }
 
 int64_t klat_samples_count(const struct klat_run *run, int metric)

@@ -343,6 +343,7 @@ int klat_segment_end(const struct klat_run *run, const struct klat_reading *befo
 		library->counts = NULL;
 		library->count_count = 0;
 		segment.library = library;
+		library->pairs = &segment;
 		segment.outcome = &library->outcome;
 		segment.workers = since->workers;
 		for (int i = 0; i < run->worker_count; i++)

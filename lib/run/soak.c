@@ -28,8 +28,34 @@ enum {
 	HISTOGRAM_BYTES = 8 << 20, /* of all histograms */
 };
 
+/* The first worker of a pair to ask for a lap decides whether there is one. `decided` is twice the
+ * number of laps, and one more if there are no others. */
+static bool has_lap_of_tail(struct klat_worker *worker)
+{
+	struct klat_library *library = worker->run->library;
+	uint32_t *decided = &worker->run->workers->decided,
+		 seen = __atomic_load_n(decided, __ATOMIC_ACQUIRE), next;
+
+	if (!worker->laps)
+		__atomic_fetch_add(&library->finished, 1, __ATOMIC_ACQ_REL);
+	while (seen == 2 * worker->laps) {
+		next = __atomic_load_n(&library->finished, __ATOMIC_ACQUIRE) < library->starting
+			       ? seen + 2
+			       : seen + 1;
+		if (__atomic_compare_exchange_n(decided, &seen, next, false, __ATOMIC_ACQ_REL,
+						__ATOMIC_ACQUIRE))
+			seen = next;
+	}
+	if (seen / 2 == worker->laps)
+		return false;
+	worker->laps++;
+	return true;
+}
+
 bool klat_begin_lap(struct klat_worker *worker)
 {
+	if (worker->run->pairs > 1)
+		return has_lap_of_tail(worker);
 	if (!worker->run->library->soak.lap)
 		return false;
 	/* In this order: a reader between the two stores computes too few iterations, never too
@@ -66,8 +92,7 @@ int klat_soak_prepare(struct klat_run *run)
 		return klat_usage(run, "--soak needs a mode with time; this is mode %s",
 				  klat_mode());
 	soak->lap = LAP_BYTES / sizeof(uint64_t) / (series_count(run) + 1);
-	/* Some programs use 2, 3 or 4 objects in turn. Each lap then begins with the same one. */
-	soak->lap -= soak->lap % 12;
+	soak->lap -= soak->lap % KLAT_TURNS;
 	run->iterations = run->end = soak->lap;
 	return 0;
 }

@@ -12,11 +12,27 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+/* The workers of the pair come after those of the pairs before it. */
+static int set_up(struct klat_run *run, struct klat_run *pair)
+{
+	int err;
+
+	pair->workers = run->workers + (pair == run ? 0 : run->worker_count);
+	for (int i = 0; i < run->table_count; i++)
+		klat_worker_add(pair, &run->table[i]);
+	err = run->benchmark->setup ? run->benchmark->setup(pair) : 0;
+	if (err && klat_has_result(run))
+		klat_error(run, -err, "setup() failed: %m");
+	if (pair != run)
+		run->worker_count += pair->worker_count;
+	return err;
+}
+
 static int measure(struct klat_run *run)
 {
 	struct klat_library *library = run->library;
 	const struct sched_param ordinary = { 0 };
-	int err, latency_fd = -1;
+	int err, latency_fd = -1, set_up_count = 0;
 
 	/* Since Linux 6.12, a real-time thread has no timer slack. The threads that it starts have
 	 * none either, under any policy. */
@@ -40,11 +56,12 @@ static int measure(struct klat_run *run)
 					  "cannot hold /dev/cpu_dma_latency: %m; run as root, or "
 					  "without --dma-latency");
 	}
-	for (int i = 0; i < run->table_count; i++)
-		klat_worker_add(run, &run->table[i]);
-	err = run->benchmark->setup ? run->benchmark->setup(run) : 0;
-	if (err && klat_has_result(run))
-		klat_error(run, -err, "setup() failed: %m");
+	klat_for_each_pair(pair, run) {
+		err = set_up(run, pair);
+		set_up_count++;
+		if (err)
+			break;
+	}
 	if (!err)
 		err = klat_slow_watch(run);
 	if (!err) {
@@ -53,8 +70,8 @@ static int measure(struct klat_run *run)
 	}
 	/* Not the clock of start_ns: that one can be set during the run. */
 	library->elapsed_ns = klat_now_ns() - library->start_monotonic_ns;
-	if (run->benchmark->teardown)
-		run->benchmark->teardown(run);
+	for (int i = 0; i < set_up_count && run->benchmark->teardown; i++)
+		run->benchmark->teardown(&library->pairs[i]);
 	if (latency_fd >= 0)
 		close(latency_fd);
 	return err;

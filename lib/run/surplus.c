@@ -313,12 +313,9 @@ static void judge_others(struct klat_run *run)
 	}
 	if (klat_timed() && !run->library->common.under_load)
 		judge_interrupts(run, &longest);
-	if (has_neighbours(run))
-		klat_disturbed(run, "real-time tasks of other programs ran on its CPUs "
-				    "(ps -eLo rtprio,psr,comm lists them)");
 }
 
-void klat_surplus_judge(struct klat_run *run)
+void klat_surplus_judge_pair(struct klat_run *run)
 {
 	klat_for_each_worker(worker, run) {
 		if (worker->account.traced)
@@ -335,8 +332,15 @@ void klat_surplus_judge(struct klat_run *run)
 				     worker->account.changed, worker->noun);
 		judge_more_sleeps(run, worker);
 	}
-	judge_counts(run);
 	if (!run->benchmark->counts_others)
 		judge_others(run);
+}
+
+void klat_surplus_judge(struct klat_run *run)
+{
+	judge_counts(run);
+	if (!run->benchmark->counts_others && has_neighbours(run))
+		klat_disturbed(run, "real-time tasks of other programs ran on its CPUs "
+				    "(ps -eLo rtprio,psr,comm lists them)");
 	klat_observers_judge(run);
 }

@@ -96,10 +96,23 @@ static void be_at_work(const struct klat_worker *worker)
 		klat_thread_self(&migrations, &wait_ns);
 }
 
+/* All pairs run before the first sample of any. The other workers of a pair wait for its first one.
+ * The supervisor ends a run without progress. */
+static void await_pairs(struct klat_worker *worker)
+{
+	const struct klat_run *run = worker->run;
+	uint32_t *arrived = &run->library->arrived;
+
+	if (run->pairs > 1 && worker == run->workers && klat_meet(worker, arrived, run->pairs, 0))
+		while (klat_spin_until(worker, arrived, run->pairs))
+			;
+}
+
 void klat_observed_part_begins(struct klat_worker *worker)
 {
 	struct rusage usage;
 
+	await_pairs(worker);
 	klat_account_read(worker, &worker->account.start_cpu_ns, &worker->account.start_waited_ns);
 	worker->account.start_ns = klat_now_ns();
 	/* Last: if the body forks, the first write to a page in the lines above is a page fault. */
@@ -109,6 +122,7 @@ void klat_observed_part_begins(struct klat_worker *worker)
 	worker->start_minor = usage.ru_minflt;
 	worker->start_major = usage.ru_majflt;
 	worker->start_rests = worker->rests;
+	worker->start_slept_ns = worker->slept_ns;
 	be_at_work(worker);
 	if (worker == worker->run->workers && klat_planted(worker->run, "fault"))
 		take_fault();
@@ -126,6 +140,7 @@ static void observed_part_ends(struct klat_worker *worker)
 	if (worker->account.waited_ns >= 0)
 		worker->account.waited_ns -= worker->account.start_waited_ns;
 	worker->account.elapsed_ns = klat_now_ns() - worker->account.start_ns;
+	worker->slept_ns -= worker->start_slept_ns;
 	worker->voluntary = usage.ru_nvcsw - worker->start_voluntary - rests;
 	/* transport counts an interrupted receive as a rest even if it had not slept. */
 	if (worker->voluntary < 0)
@@ -432,12 +447,13 @@ int klat_workers_run(struct klat_run *run)
 	err = init_barrier(run);
 	if (err)
 		return err;
+	library->starting = run->worker_count;
 	klat_prefault();
 	klat_for_each_worker(worker, run) {
 		/* setup() may have lowered a rank. */
 		if (worker->rank == KLAT_LOW)
 			set_priority(worker);
-		if (worker->spins == KLAT_ON_ONE_CPU && !run->one_cpu)
+		if (worker->spins == KLAT_ON_ONE_CPU && !worker->run->one_cpu)
 			worker->spins = 0;
 		worker->attends = worker->watched || worker->spins;
 	}

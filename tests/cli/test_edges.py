@@ -47,6 +47,7 @@ WAKES = ("eventfd-epoll", "eventfd-read", "futex", "cond", "pipe")
 LOOP = ("eventloop", "--pairs", "20", "--writes", "100")
 # Every other mode of every program, and each placement that makes another event of it.
 EVERY_OTHER = [
+    ("pipes", "--pairs", "2", "--cpus", "0,0,1,1"),
     ("pipes", "--peer", "process"),
     *[("pipes", "--wait", "epoll", *where) for where in ((), ONE_CPU)],
     *[("pipes", "--mode", "one-way", "--higher", higher) for higher in ("none", "reader")],

@@ -27,15 +27,20 @@ def test_a_row_has_the_present_name_of_its_event(writer, benchmark, remote, plac
 
 
 @pytest.mark.parametrize(
-    ("params", "present"),
+    ("benchmark", "params", "present"),
     [
-        ("bytes=30;caller=thread", "bytes=30;descriptors=10;caller=thread"),
-        ("bytes=30;descriptors=500;caller=thread", "bytes=30;descriptors=500;caller=thread"),
-        ("caller=thread", "caller=thread"),
+        ("syscall", "bytes=30;caller=thread", "bytes=30;descriptors=10;caller=thread"),
+        (
+            "syscall",
+            "bytes=30;descriptors=500;caller=thread",
+            "bytes=30;descriptors=500;caller=thread",
+        ),
+        ("syscall", "caller=thread", "caller=thread"),
+        ("switch", "by=yield;iterations=9", "by=yield;pairs=1;iterations=9"),
     ],
 )
-def test_a_row_without_an_option_has_the_value_at_which_it_ran(writer, params, present):
-    writer.run({"call": SAMPLES}, benchmark="syscall", params=params)
+def test_a_row_without_an_option_has_the_value_at_which_it_ran(writer, benchmark, params, present):
+    writer.run({"call": SAMPLES}, benchmark=benchmark, params=params)
     assert [row.params for row in read_session(writer.path).rows] == [present]
 
 

@@ -68,6 +68,8 @@ static void make_run(void)
 	run->outcome = &run->library->outcome;
 	run->library->common.dma_latency = run->library->common.guest_halt_poll = -1;
 	options = defaults;
+	run->pairs = 1;
+	run->library->pairs = run;
 	run->iterations = 4;
 	run->warmup = 3;
 	run->lead = 2;

@@ -428,6 +428,43 @@ TEST(relations_name_types_and_nodes_that_no_cache_decides)
 	}
 }
 
+TEST(pairs_have_cpus_of_their_own_and_are_placed_alike)
+{
+	static const struct {
+		const struct machine *machine;
+		int pairs, count;
+		const char *cpus, *reason; /* of a run that is skipped */
+	} rows[] = {
+		{ &eight_on_two_nodes, 1, 2, "1,2", "" },
+		{ &eight_on_two_nodes, 4, 2, "1,2,4,5,6,7,3,0", "" },
+		{ &eight_on_two_nodes, 8, 1, "1,2,3,4,5,6,7,0", "" },
+		{ &eight_on_two_nodes, 5, 2, "", "needs 10 CPUs and may use 8" },
+		{ &sixteen_threads, 4, 2, "2,3,4,5,6,7,1,0", "" },
+		{ &alder_lake, 4, 2, "2,4,6,0,3,5,7,1", "" },
+		{ &alder_lake, 5, 2, "", "pair 5 would be same-llc:atom, from CPU 8 on" },
+	};
+
+	for (size_t i = 0; i < KLAT_ARRAY_SIZE(rows); i++) {
+		int *expected, count = klat_cpus_parse(rows[i].cpus, &expected), err;
+
+		machine = rows[i].machine;
+		*run->outcome = (struct klat_outcome){ KLAT_OK, "" };
+		free(run->cpus);
+		run->cpus = NULL;
+		run->pairs = rows[i].pairs;
+		run->cpu_count = rows[i].pairs * rows[i].count;
+		err = klat_place(run);
+		assert_contains(run->outcome->reason, rows[i].reason);
+		assert_int_equal(err, *rows[i].reason ? -ENOTSUP : 0);
+		for (int c = 0; c < count; c++)
+			if (run->cpus[c] != expected[c])
+				fail_msg("row %zu: CPU %d of %s is %d", i, c, rows[i].cpus,
+					 run->cpus[c]);
+		if (count > 0)
+			free(expected);
+	}
+}
+
 TEST(an_online_list_without_an_allowed_cpu_is_not_of_this_machine)
 {
 	static const struct machine container = { "0", .allowed = "1" };

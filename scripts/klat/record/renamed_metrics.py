@@ -40,7 +40,14 @@ RENAMED = (
 )
 _OLD = {(renamed.benchmark, renamed.old) for renamed in RENAMED}
 # By benchmark: the option before the added one, and the added one with the value that earlier versions had.
-ADDED = {"syscall": ("bytes", "descriptors=10")}
+ADDED = {
+    "syscall": ("bytes", "descriptors=10"),
+    "pipes": ("gap", "pairs=1"),
+    "cv": ("low-priority", "pairs=1"),
+    "switch": ("by", "pairs=1"),
+    "signal": ("peer", "pairs=1"),
+    "messages": ("alloc", "pairs=1"),
+}
 
 
 def _lacks_option(row: Row) -> bool:

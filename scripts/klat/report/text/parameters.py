@@ -13,8 +13,8 @@ _EVERY = {"iterations": "500", "warmup": "50"}
 # As in each program's --help. An option is not here if its default depends on the machine or on
 # other options. A benchmark that is not here has all its parameters shown.
 _OWN = {
-    "pipes": "bytes=1 peer=thread wait=read mode=round-trip higher=none low-priority=19 gap=50",
-    "cv": "primitive=cond contention=contended signal=held low-priority=19",
+    "pipes": "bytes=1 peer=thread wait=read mode=round-trip higher=none low-priority=19 gap=50 pairs=1",
+    "cv": "primitive=cond contention=contended signal=held low-priority=19 pairs=1",
     "tlbflush": "initiators=0 pages=1 operation=munmap responder-state=running page-table=kept",
     "timer": "method=signal mode=one-shot period=200",
     "network": "low-priority=19 remote=no",
@@ -22,13 +22,13 @@ _OWN = {
     "fault": "kind=anonymous page-order=sequential threads=1 mapper=no",
     "noise": "window=20000 threshold=1000 iterations=50 warmup=4",
     "inherit": "depth=1 protocol=inherit spin=200",
-    "signal": "send=tgkill receive=sigwaitinfo peer=thread",
+    "signal": "send=tgkill receive=sigwaitinfo peer=thread pairs=1",
     "spawn": "what=fork resident=1 huge=no",
-    "switch": "peer=thread by=yield",
+    "switch": "peer=thread by=yield pairs=1",
     "semaphore": "primitive=posix consumer-burn=50000 idle=50000 items=50 spin-before-sleep=0"
     " hog=none sleeps=each low-priority=19",
     "wakeup": "hogs=1 hog-kind=user nice=0 slice=0 work=10 rate=0",
-    "messages": "mode=threads threads=1 wake=eventfd-epoll timer=none alloc=none",
+    "messages": "mode=threads threads=1 wake=eventfd-epoll timer=none alloc=none pairs=1",
     "eventloop": "backend=epoll timers=no priorities=no batch=0 descriptor=socketpair fresh=no"
     " count-syscalls=no iterations=20 warmup=4",
     "transport": "bytes=100 transport=thread-pointer touch=none rate=0 datagram=65507 drop-every=0"
