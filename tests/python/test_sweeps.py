@@ -8,7 +8,7 @@ from sweep_figures import blocks, figures, found, needs_gnuplot, nothing_publish
 from written_sessions import PIPES, SyntheticSession, stepped
 
 from klat.compare import published, sweeps
-from klat.compare.sweep_shapes import crossings
+from klat.compare.sweep_shapes import crossings, knee
 from klat.compare.published import Published
 from klat.compare.sweeps import Sweep
 
@@ -203,6 +203,21 @@ def test_metrics_are_not_held_against_each_other(writer):
             writer.run(metrics, benchmark="queue", params=f"size={size}")
     (sweep,) = found(writer.path)
     assert crossings(sweep) == []
+
+
+@pytest.mark.parametrize(
+    "rates, end", [((10, 19, 36, 60), 4), ((10, 17, 40, 80), 1), ((10, 20, 39, 73), None)]
+)
+def test_the_knee_is_where_pairs_begin_to_share(writer, klat, rates, end):
+    for pairs, rate in zip((1, 2, 4, 8), rates):
+        point(writer, f"pairs={pairs}", 1_000, evidence=f"iterations_per_second={rate}")
+    times, sweep = found(writer.path)
+    assert knee(sweep, sweep.lines[0]) == end
+    assert knee(times, times.lines[0]) is None
+    sentence = f"the knee of iterations_per_second is at pairs={end}: above, it is less"
+    assert (sentence in " ".join(summary(klat, writer.path).split())) == (end is not None)
+    drawn = [any("graph 1 nohead" in c for c in figure.commands) for figure in figures(writer.path)]
+    assert drawn == [False, end is not None]
 
 
 def test_the_table_has_a_row_for_each_value(writer, klat):

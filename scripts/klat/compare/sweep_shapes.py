@@ -1,4 +1,5 @@
-"""What a sweep shows: how the time of a TLB shootdown grows with its responders, and where two lines change places."""
+"""What a sweep shows: how the time of a TLB shootdown grows with its responders, where two lines change places, and
+up to how many pairs the rate grows with them."""
 
 from __future__ import annotations
 
@@ -104,6 +105,22 @@ def _fit(points: Sequence[SweepPoint]) -> LinearFit | None:
         return None
     fit = fits[0] if len(by_boot) < 2 else fit_over_boots(fits)
     return fit.widened(mean(hidden))
+
+
+# The option, its figure, and the share of growth in proportion that is still called linear.
+_GROWING, _RATE, LINEAR = "pairs", "iterations_per_second", 0.9
+
+
+def knee(sweep: Sweep, line: SweepLine) -> float | None:
+    """The number of pairs up to which the rate of all pairs is at least LINEAR times the rate that is in proportion
+    to the fewest pairs. None if there is no such end, and for another option or figure."""
+    if sweep.option != _GROWING or sweep.name != _RATE:
+        return None
+    first = line.points[0]
+    for last, point in zip(line.points, line.points[1:]):
+        if point.value < LINEAR * first.value * point.x / first.x:
+            return last.x
+    return None
 
 
 # Level of the test whether two lines differ at one value.

@@ -11,7 +11,7 @@ import numpy as np
 from klat.compare.dataset import Dataset
 from klat.compare.matrices import Matrix, PairMedians
 from klat.compare.settings import Setting
-from klat.compare.sweep_shapes import BENCHMARK, Shootdown, crossings, shootdowns
+from klat.compare.sweep_shapes import BENCHMARK, LINEAR, Shootdown, crossings, knee, shootdowns
 from klat.compare.sweeps import Sweep, SweepLine, SweepPoint, shown, sweeps
 from klat.record.session import printable
 from klat.report.document import Captioned, Column, Line, Row, Table
@@ -105,7 +105,7 @@ def _sweep(label: Dataset, sweep: Sweep) -> Table:
     for figure in sweep.beside if label.khz else ():
         value = whole(figure.nanoseconds)
         rows.append(Line(f"published, {shown(figure.metric)}: {value} ns; {figure.about}", 1))
-    rows += [Line(sentence, 1) for sentence in crossing_sentences(sweep)]
+    rows += [Line(sentence, 1) for sentence in sentences(sweep)]
     columns = (Column("runs"), *(Column(printable(line.name)) for line in sweep.lines))
     return Table("", columns, tuple(rows), printable(sweep.option), 1, right=not sweep.choices)
 
@@ -118,7 +118,21 @@ def _cell(label: Dataset, sweep: Sweep, point: SweepPoint | None) -> str:
     return whole(point.value)
 
 
-def crossing_sentences(sweep: Sweep) -> list[str]:
+def sentences(sweep: Sweep) -> list[str]:
+    """What the lines show."""
+    return _crossing_sentences(sweep) + _knee_sentences(sweep)
+
+
+def _knee_sentences(sweep: Sweep) -> list[str]:
+    return [
+        f"the knee of {printable(line.name)} is at {sweep.option}={sweep.text(last)}: above, it is less than"
+        f" {LINEAR:g} of linear"
+        for line in sweep.lines
+        if (last := knee(sweep, line))
+    ]
+
+
+def _crossing_sentences(sweep: Sweep) -> list[str]:
     """Where lines cross: which line is better below, and which above. The better one has the shorter
     time or the higher rate. Lines that cross at the same values share a sentence."""
     later: dict[tuple[float, float, str], list[str]] = {}

@@ -12,7 +12,7 @@ import numpy as np
 
 from klat.base.errors import unique_file_name
 from klat.compare.dataset import Dataset
-from klat.compare.sweep_shapes import BENCHMARK, Shootdown, shootdowns
+from klat.compare.sweep_shapes import BENCHMARK, Shootdown, knee, shootdowns
 from klat.compare.sweeps import Sweep, SweepLine, sweeps
 from klat.record.session import printable
 from klat.report.plot.axis import Axis, linear_tics, logarithmic_tics, padded, whole_tics
@@ -22,7 +22,7 @@ from klat.report.plot.reduction import spread_out
 from klat.report.plot.series import curve_names, shortened
 from klat.report.text.columns import params_text
 from klat.report.text.parameters import parameters
-from klat.report.sweeps import crossing_sentences, runs_text, title
+from klat.report.sweeps import runs_text, sentences, title
 from klat.stats.descriptive import Values
 
 
@@ -167,7 +167,9 @@ def _draw(figure: Figure, sweep: Sweep, lines: Sequence[SweepLine], axis: Axis) 
             there = np.array(beside)
             mark = points(4, 1.3, style.colour)
             figure.points(x_scale.place(there[:, 0]), there[:, 1], mark)
-    top = _crossings(figure, sweep, top) + 36
+        if last := knee(sweep, line):
+            figure.upright(float(x_scale.place(np.array(last))), style.line)
+    top = _sentences(figure, sweep, top) + 36
     note = "small points: medians of runs; large points: their mean" if sweep.is_time else ""
     figure.caption(top, axis.figure_title(sweep.name, sweep.is_time), note)
     _axes(figure, sweep, x_scale, y_scale)
@@ -181,10 +183,9 @@ def _heights(line: SweepLine, by: float, axis: Axis) -> list[Values]:
     return [beside, *(point.runs * by for point in line.points)]
 
 
-def _crossings(figure: Figure, sweep: Sweep, top: float) -> float:
+def _sentences(figure: Figure, sweep: Sweep, top: float) -> float:
     """The sentences, if they are few: klat summary prints them all."""
-    sentences = crossing_sentences(sweep)
-    lines = [line for text in sentences for line in textwrap.wrap(text, 112)]
+    lines = [line for text in sentences(sweep) for line in textwrap.wrap(text, 112)]
     for text in lines if len(lines) <= _MOST_SENTENCES else ():
         figure.text(text, EDGE, top)
         top += LINE
