@@ -14,7 +14,7 @@ import pytest
 from harness import FOLDERS, MEASURED, ROOT, UNTRUSTED, command, json_of
 
 # The first test of each machine fetches its libraries and compiles.
-pytestmark = [pytest.mark.slow, pytest.mark.alone]
+pytestmark = pytest.mark.slow
 
 PROGRAMS = ("pipes", "cv", "syscall")
 # With the libraries of every program, and with those of eventloop besides.
@@ -61,6 +61,7 @@ def machine(request: pytest.FixtureRequest) -> str:
     return name
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("program", [p for p in PROGRAMS if harness.traits(p).ordinary])
 def test_a_static_program_says_that_an_emulator_measures_no_time(program, machine):
     path = ROOT / "build" / f"{machine}-static" / FOLDERS[program] / program

@@ -7,8 +7,6 @@ import harness
 import pytest
 from harness import command, json_of, path_of, traits, works
 
-pytestmark = pytest.mark.alone
-
 EXCESS = 8 << 20
 # What the supervising process does while it waits, once a second or whenever a child stops.
 WAITING = {"rt_sigtimedwait", "wait4", "restart_syscall"}
@@ -36,6 +34,7 @@ def calls(program: str, iterations: int, report: Path) -> dict[str, int]:
     return {name: int(count) for count, name in lines if name != "total"}
 
 
+@pytest.mark.alone
 def test_only_the_measured_calls_grow_with_iterations(program, tmp_path):
     """In each of three pairs of runs: klat also looks at the machine's other processes, which come and go."""
     iterations = traits(program).traced_iterations

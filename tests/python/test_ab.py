@@ -5,7 +5,6 @@ import json
 import os
 import re
 import shlex
-import shutil
 import signal
 import subprocess
 from collections import Counter
@@ -65,23 +64,23 @@ def test_either_setting_begins_about_half_of_the_blocks():
     assert 420 < sum(turn.place % 4 == 1 for turn in a) < 580
 
 
-def test_each_turn_runs_every_parameter_set_in_its_own_order(klat):
-    words = ("--blocks", "2", "--runs-per-block", "3", "--seed", "5")
-    klat(*TWO, "tlbflush", "pipes", *words, "--sweep", "tlbflush.responders=0,1")
-    runs = [(name, "".join(w for w in rest if "resp" in w)) for name, *rest in klat.starts()]
-    turns = [tuple(runs[i : i + 9]) for i in range(0, len(runs), 9)]
-    assert len(turns) == 8 and all(set(Counter(turn).values()) == {3} for turn in turns)
+SETS = [("tlbflush", ("--responders=0",)), ("tlbflush", ("--responders=1",)), ("pipes", ())]
+
+
+def test_each_turn_runs_every_parameter_set_in_its_own_order():
+    turns = [
+        tuple((run.benchmark, run.arguments) for run in plan[turn.first - 1 : turn.last])
+        for plan, taken in plan_csv.take_turns([SETS] * 2, 2, 3, 5)
+        for turn in taken
+    ]
+    assert len(turns) == 8 and all(Counter(turn) == dict.fromkeys(SETS, 3) for turn in turns)
     assert len(set(turns)) > 5
 
 
-def test_the_seed_decides_the_order_of_both(klat):
-    plans = []
-    for seed in ("1", "1", "2"):
-        klat(*TWO, "pipes", "cv", "--blocks", "1", "--runs-per-block", "3", "--seed", seed)
-        plans.append([(s / "plan.csv").read_bytes() for s in sessions(klat)])
-        shutil.rmtree(klat.directory / "results")
-    assert plans[0] == plans[1] != plans[2]
-    assert plans[0][0] != plans[0][1]
+def test_the_seed_decides_the_order_of_both():
+    first, same, other = (plan_csv.take_turns([SETS] * 2, 1, 3, seed) for seed in (1, 1, 2))
+    assert first == same != other
+    assert first[0] != first[1]
 
 
 def test_the_record_names_the_block_of_each_run(klat):
