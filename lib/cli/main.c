@@ -11,6 +11,32 @@
 
 enum { EXIT_MEASURED = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_UNTRUSTED = 3, EXIT_SKIPPED = 4 };
 
+/* Whether --cpus, with this many numbers, suits the places of the workers. */
+static int check_cpus(struct klat_run *run, int given)
+{
+	if (run->cpus_given && given != run->cpu_count)
+		return klat_usage(run, "this measurement takes %d CPU%s; --cpus names %d",
+				  run->cpu_count, run->cpu_count == 1 ? "" : "s", given);
+	if (run->library->on_one_cpu && run->distinct_cpus && run->cpu_count > run->pairs)
+		return klat_usage(run, "--cpus one: each role spins and needs its own CPU");
+	for (int i = 0; i < given; i++) {
+		const int first = i - i % (run->cpu_count / run->pairs);
+
+		if (klat_place_is_repeated(run, i) && run->distinct_cpus)
+			return klat_usage(run,
+					  "--cpus names CPU %d twice, but each role spins and "
+					  "needs its own CPU",
+					  run->cpus[i]);
+		for (int j = 0; j < first; j++)
+			if (run->cpus[j] == run->cpus[i])
+				return klat_usage(run,
+						  "--cpus names CPU %d in two pairs, but each pair "
+						  "needs its own CPUs",
+						  run->cpus[i]);
+	}
+	return 0;
+}
+
 /* Check the command line, before anything on the machine changes. */
 static int prepare(struct klat_run *run)
 {
@@ -51,26 +77,8 @@ static int prepare(struct klat_run *run)
 	if (run->ordinary && !common->policy)
 		library->policy = (struct klat_policy){ SCHED_OTHER, 0, true };
 	run->cpu_count *= run->pairs;
-	if (run->cpus_given && given != run->cpu_count)
-		return klat_usage(run, "this measurement takes %d CPU%s; --cpus names %d",
-				  run->cpu_count, run->cpu_count == 1 ? "" : "s", given);
-	if (library->on_one_cpu && run->distinct_cpus && run->cpu_count > 1)
-		return klat_usage(run, "--cpus one: each role spins and needs its own CPU");
-	for (int i = 0; i < given; i++) {
-		const int first = i - i % (run->cpu_count / run->pairs);
-
-		if (klat_place_is_repeated(run, i) && run->distinct_cpus)
-			return klat_usage(run,
-					  "--cpus names CPU %d twice, but each role spins and "
-					  "needs its own CPU",
-					  run->cpus[i]);
-		for (int j = 0; j < first; j++)
-			if (run->cpus[j] == run->cpus[i])
-				return klat_usage(run,
-						  "--cpus names CPU %d in two pairs, but each pair "
-						  "needs its own CPUs",
-						  run->cpus[i]);
-	}
+	if (check_cpus(run, given))
+		return -EINVAL;
 	if (run->low_priority && klat_is_real_time(run) &&
 	    run->low_priority >= library->policy.priority)
 		return klat_usage(run,
