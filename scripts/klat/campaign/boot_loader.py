@@ -43,32 +43,25 @@ class BootEntry:
         return "0-rescue" in f"{self.identity} {self.image} {self.kernel}"
 
     def is_running(self, release: str, words: Sequence[str]) -> bool:
-        """Whether the running kernel, of this release and with this command line, is that of this entry.
+        """Whether the running kernel, of this release and with this command line, is that of this entry."""
+        return not self.difference(release, words)
+
+    def difference(self, release: str, words: Sequence[str]) -> str:
+        """How the running kernel differs from the entry's; empty if it is that of this entry.
         A word that holds a variable, for example Ubuntu's $vt_handoff, stands for any number of words, but
         not for klat's own.
         BOOT_IMAGE= and initrd= come from the boot loader. BOOT_IMAGE= is the path of the kernel, which
         distinguishes two kernels of one release."""
         if self.release and self.is_release_read and self.release != release:
-            return False
-        images = [word.partition("=")[2] for word in words if word.startswith("BOOT_IMAGE=")]
-        if self.image and images and path_on_partition(images[0]) != self.image:
-            return False
-        wanted = (
-            rf"((?!{OWN_WORD})\S+ )*" if "$" in word else f"{re.escape(word)} "
-            for word in without_loader_words(self.words)
-        )
-        line = "".join(f"{word} " for word in without_loader_words(words))
-        return re.fullmatch("".join(wanted), line) is not None
-
-    def difference(self, release: str, words: Sequence[str]) -> str:
-        """How the running kernel differs from the entry's, if is_running() is false."""
-        if self.release and self.is_release_read and self.release != release:
             return f"the release is {release}, not {self.release}"
         images = [word for word in words if word.startswith("BOOT_IMAGE=")]
         if self.image and images and path_on_partition(images[0].partition("=")[2]) != self.image:
             return f"it has {images[0]}, but that of the entry is {self.image}"
-        line = Counter(without_loader_words(words))
-        wanted = Counter(without_loader_words(self.words))
+        own, running = without_loader_words(self.words), without_loader_words(words)
+        patterns = (rf"((?!{OWN_WORD})\S+ )*" if "$" in w else f"{re.escape(w)} " for w in own)
+        if re.fullmatch("".join(patterns), "".join(f"{word} " for word in running)):
+            return ""
+        line, wanted = Counter(running), Counter(own)
         missing = [word for word in wanted - line if "$" not in word]
         parts = [
             f"{verb} {printable(' '.join(differing))[:_SHOWN]}"

@@ -55,8 +55,7 @@ class WithoutMenu(BootLoader):
         if is_of_campaign(running):
             raise KlatError("a campaign started this boot; reboot into the default kernel")
         default, release = self.default(), os.uname().release
-        if not default.is_running(release, running):
-            why = default.difference(release, running)
+        if why := default.difference(release, running):
             raise KlatError(
                 f"the running kernel is not the default of the plan ({why}); plan again"
             )
