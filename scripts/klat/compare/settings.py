@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -16,7 +16,7 @@ from klat.compare.sources import Run, Source, by_boot, merged_distribution, plac
 from klat.record import profiles
 from klat.record.evidence import MIXED, STRAY, WAYS
 from klat.record.rows import run_noun
-from klat.record.session import STATUSES, USABLE, Row, parse_pairs
+from klat.record.session import STATUSES, USABLE, Row, SessionError, parse_pairs
 from klat.stats import descriptive
 from klat.stats.descriptive import P50, P90, P99, P999
 from klat.stats.distribution import Distribution
@@ -75,6 +75,14 @@ class Measurement:
     def by_boot(self) -> tuple[Distribution, ...]:
         """The same for each boot."""
         return tuple(map(merged_distribution, by_boot(self.runs).values()))
+
+    def readable_statistics(self, failed: Callable[[str], None]) -> Statistics | None:
+        """None where samples are missing; `failed` gets the reason."""
+        try:
+            return self.statistics
+        except SessionError as error:
+            failed(str(error))
+            return None
 
     @cached_property
     def statistics(self) -> Statistics:

@@ -196,11 +196,11 @@ def label_table(label: Dataset, limits: LabelLimits) -> Table:
 
 def label_verdicts(limits: LabelLimits) -> str:
     """`2 within, 1 exceeded, 1 without a run that counts (timer.lateness)`."""
-    words = [f"{limits.verdicts[v]:,} {v.value}" for v in Verdict if limits.verdicts[v]]
+    words = [wording.counted(limits.verdicts)]
     if names := limits.without_figure:
         shown = dict.fromkeys(names)
         words.append(f"{len(names):,} without a run that counts ({', '.join(shown)})")
-    return ", ".join(words)
+    return ", ".join(filter(None, words))
 
 
 def cell_sentences(cell: Cell) -> Iterator[str]:

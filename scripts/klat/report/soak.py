@@ -9,7 +9,7 @@ from dataclasses import replace
 from klat.compare.dataset import Dataset
 from klat.compare.settings import Measurement, Setting
 from klat.compare.soaks import WINDOW_NS, Delay, SoakDrift, SoakReport, soak_reports, soaks_together
-from klat.record.session import SessionError, printable
+from klat.record.session import printable
 from klat.report.document import Column, Line, Row, Table
 from klat.report.text.numbers import MISSING, duration, one_in, plural, sample_figure
 from klat.report.text.parameters import title
@@ -131,11 +131,7 @@ def tail_table(label: Dataset, failed: Callable[[str], None]) -> Table | None:
 
 
 def _tail(label: Dataset, measurement: Measurement, failed: Callable[[str], None]) -> Row | None:
-    try:
-        statistics = measurement.statistics
-    except SessionError as error:
-        failed(str(error))
-        return None
+    statistics = measurement.readable_statistics(failed)
     if not statistics or not statistics.samples:
         return None
     values = (*statistics.tail, statistics.max)

@@ -9,17 +9,17 @@ from klat.compare.dataset import Dataset
 from klat.compare.environment_conditions import scheduling
 from klat.compare.limits import LabelLimits
 from klat.compare.matrices import Matrix, matrices
-from klat.compare.settings import Measurement, Setting, Statistics, common_params
+from klat.compare.settings import Setting, common_params
 from klat.compare.verdicts import INCONCLUSIVE, NO_REGRESSION, REGRESSION
 from klat.record.evidence import other_work
-from klat.record.session import NOT_MEASURABLE, STATUSES, SessionError, printable
+from klat.record.rows import status_counts
+from klat.record.session import NOT_MEASURABLE, printable
 from klat.report import limits as limit_report
 from klat.report.document import Block, Column, Document, Facts, Line, Listing, Row, Section, Table
 from klat.report.document import Word
-from klat.report.sweeps import matrix_figure, matrix_tables, merged
 from klat.report.soak import TAIL, is_soak, soak_rows, tail_table, together_lines
 from klat.report.standouts import standout_lines
-from klat.report.sweeps import sweep_tables
+from klat.report.sweeps import matrix_figure, matrix_tables, merged, sweep_tables
 from klat.report.text.columns import params_text
 from klat.report.text.numbers import MISSING, nanoseconds, plural, whole, with_time
 from klat.report.text.parameters import HIDDEN, parameters
@@ -189,10 +189,10 @@ def counts(setting: Setting) -> str:
         runs += (
             f" of {plural(high, 'sample')}" if low == high else f" of {low:,} to {high:,} samples"
         )
-    parts = [f"{setting.statuses[s]:,} {s}" for s in STATUSES if setting.statuses[s]]
-    if len(parts) > 1:
-        return f"{runs}: {', '.join(parts)}"
-    only = parts[0].partition(" ")[2]
+    by_status = status_counts(setting.statuses)
+    if "," in by_status.partition(" ")[2]:
+        return f"{runs}: {by_status}"
+    only = by_status.partition(" ")[2]
     return f"{runs}, {only if setting.statuses.total() == 1 else f'all {only}'}"
 
 
@@ -200,7 +200,7 @@ def _figures(label: Dataset, setting: Setting, failed: Failed) -> Iterator[Row]:
     for measurement in setting.measurements.values():
         if not measurement.runs:
             continue
-        statistics = guarded_statistics(measurement, failed)
+        statistics = measurement.readable_statistics(failed)
         name = printable(measurement.metric)
         if statistics is None:
             yield Row(name, (label.unit, *[MISSING] * 5))
@@ -215,11 +215,3 @@ def _figures(label: Dataset, setting: Setting, failed: Failed) -> Iterator[Row]:
             times = [nanoseconds(label, value, False) for value in averages]
             times += [nanoseconds(label, value, True) for value in samples]
             yield Row(f"({statistics.runs:,} runs)" if few else "", ("ns", *times))
-
-
-def guarded_statistics(measurement: Measurement, failed: Failed) -> Statistics | None:
-    try:
-        return measurement.statistics
-    except SessionError as error:
-        failed(str(error))
-        return None

@@ -16,7 +16,6 @@ from klat.compare.sweeps import Sweep, SweepLine, SweepPoint, sweeps
 from klat.record.session import STATUSES
 from klat.report.comparison_columns import plain
 from klat.report.text.columns import cells
-from klat.report.summary import guarded_statistics
 
 
 _SAMPLES = ("min", "median", "p90", "p99", "p999", "max")
@@ -40,7 +39,7 @@ def figures(
     label: Dataset, setting: Setting, measurement: Measurement, failed: Callable[[str], None]
 ) -> dict[str, Any]:
     """Every figure of one metric; None if it is not supported. `_ns` only if the unit is a time."""
-    statistics = guarded_statistics(measurement, failed)
+    statistics = measurement.readable_statistics(failed)
     row: dict[str, Any] = {"floor": setting.floor}
     for name in (*_AVERAGES, *_SAMPLES):
         row[name] = getattr(statistics, name, None)
@@ -184,7 +183,7 @@ def _metric(
 
 def _tail(measurement: Measurement, failed: Callable[[str], None]) -> list[list[float]]:
     """Pairs of a share and the sample that this share of the samples exceeds at most."""
-    statistics = guarded_statistics(measurement, failed)
+    statistics = measurement.readable_statistics(failed)
     tail = statistics.tail if statistics else ()
     return [[10.0**-power, value] for power, value in enumerate(tail, 1)]
 
