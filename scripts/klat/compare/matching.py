@@ -98,15 +98,11 @@ def _without_figure(side: Dataset, key: Key, declared: Declared, used: set[Key])
     # A run that fails early is not placed.
     near = [k for k in side.failed if k[2] in ("", key[2]) or k[:3] not in measured]
     for bare in _likenesses(declared):
-        like = [k for k in near if _unplaced(bare(k)) == _unplaced(bare(key))]
+        like = [k for k in near if bare(k)[:2] == bare(key)[:2]]
         if like:
             used.update(like)
             return _merged([side.failed[k] for k in like])
     return CellRuns()
-
-
-def _unplaced(key: Key) -> tuple[str, str]:
-    return key[:2]
 
 
 def _merged(cells: Sequence[CellRuns]) -> CellRuns:
@@ -127,7 +123,7 @@ def _by_neither(
         anywhere = {key[:2] for key in measured}
         for key in side.failed:
             # A run that failed early does not know its placement.
-            reported = key[:3] in measured if key[2] else _unplaced(key) in anywhere
+            reported = key[:3] in measured if key[2] else key[:2] in anywhere
             if key in done or reported or (side is new and key in seen):
                 continue
             base_failures = _without_figure(base, key, declared, set())
