@@ -274,6 +274,13 @@ def test_an_interval_of_a_difference_from_those_of_its_parts():
     )
 
 
+def run_quantile(samples, q):
+    def ranked(places):
+        return np.sort(samples)[places].tolist()
+
+    return descriptive.quantile_of(samples, len(samples), ranked, q)
+
+
 @pytest.mark.parametrize("q", [Fraction(1, 2), Fraction(9, 10)])
 @pytest.mark.parametrize("memory", [0.0, 0.9])
 def test_the_interval_of_a_run_covers_also_where_samples_remember(q, memory):
@@ -283,7 +290,7 @@ def test_the_interval_of_a_run_covers_also_where_samples_remember(q, memory):
     for _ in range(300):
         noise = draw.standard_normal(3_000)
         series = lfilter([math.sqrt(1 - memory**2)], [1, -memory], noise)[1_000:]
-        quantile = descriptive.run_quantile((100_000 + 1000 * series).astype(np.uint64), q)
+        quantile = run_quantile((100_000 + 1000 * series).astype(np.uint64), q)
         assert quantile is not None and quantile.interval is not None
         covered += quantile.interval[0] <= truth <= quantile.interval[1] + 1
     assert covered / 300 >= 0.91
@@ -292,18 +299,18 @@ def test_the_interval_of_a_run_covers_also_where_samples_remember(q, memory):
 def test_the_ranks_of_an_interval_are_those_of_the_binomial(monkeypatch):
     samples = np.random.default_rng(1).permutation(np.arange(1, 101, dtype=np.uint64))
     monkeypatch.setattr(descriptive, "correlation_time", lambda _: 1.0)
-    quantile = descriptive.run_quantile(samples, Fraction(1, 2))
+    quantile = run_quantile(samples, Fraction(1, 2))
     # For n = 100 the 95 % interval of the median is from the 40th to the 61st.
     assert quantile == descriptive.RunQuantile(50, (40, 61), 100, 100.0)
     monkeypatch.setattr(descriptive, "correlation_time", lambda _: 4.0)
-    quantile = descriptive.run_quantile(samples, Fraction(1, 2))
+    quantile = run_quantile(samples, Fraction(1, 2))
     # For 25, from the 8th to the 18th, which are these of 100.
     assert quantile == descriptive.RunQuantile(50, (29, 72), 100, 25.0)
-    assert descriptive.run_quantile(samples[:9], Fraction(1, 2)) is None
+    assert run_quantile(samples[:9], Fraction(1, 2)) is None
 
 
 def test_a_constant_run_has_no_memory():
-    quantile = descriptive.run_quantile(np.full(1_000, 7, dtype=np.uint64), Fraction(1, 2))
+    quantile = run_quantile(np.full(1_000, 7, dtype=np.uint64), Fraction(1, 2))
     assert quantile is not None and quantile.effective == 1_000 and quantile.interval == (7, 7)
 
 

@@ -163,21 +163,24 @@ def squared_error(values: Sequence[float] | Values, effective: float) -> float:
     return float(np.var(values)) / (effective - 1)
 
 
-def median_interval(values: Values, confidence: float = 0.95) -> tuple[float, float] | None:
+# The chance beyond each end of an interval.
+_TAIL = (1 - 0.95) / 2
+
+
+def median_interval(values: Values) -> tuple[float, float] | None:
     """Distribution-free confidence interval for the median, from order statistics, in the order
     measured.
 
-    With l the largest rank for which P(Binomial(n, 1/2) < l) <= (1 - confidence) / 2, the interval
-    is from the l-th smallest value to the l-th largest. Drift makes it wider: the ranks are those
-    of the effective sample size. None when even the extremes do not reach the confidence (n < 6 at
-    95 %).
+    With l the largest rank for which P(Binomial(n, 1/2) < l) <= 2.5 %, the interval is from the l-th
+    smallest value to the l-th largest. Drift makes it wider: the ranks are those of the effective
+    sample size. None when even the extremes do not reach the confidence (n < 6).
     """
     from scipy.special import bdtr
 
     n = len(values)
     m = math.floor(effective_size(values))
     # bdtr is the binomial distribution: P(X <= k). The count of k that pass is the rank l.
-    low_rank = int(np.sum(bdtr(np.arange(m), m, 0.5) <= (1 - confidence) / 2)) if m else 0
+    low_rank = int(np.sum(bdtr(np.arange(m), m, 0.5) <= _TAIL)) if m else 0
     if low_rank < 1:
         return None
     below = (low_rank - 1) * n // m
@@ -185,7 +188,7 @@ def median_interval(values: Values, confidence: float = 0.95) -> tuple[float, fl
     return float(ordered[below]), float(ordered[n - 1 - below])
 
 
-def mean_interval(values: Values, confidence: float = 0.95) -> tuple[float, float] | None:
+def mean_interval(values: Values) -> tuple[float, float] | None:
     """Student's confidence interval for the mean of values in the order measured, with as many
     degrees of freedom as their effective size allows. None with fewer than two."""
     from scipy.special import stdtrit
@@ -194,7 +197,7 @@ def mean_interval(values: Values, confidence: float = 0.95) -> tuple[float, floa
     if n < 2:
         return None
     error = math.sqrt(squared_error(values, n))
-    reach = float(stdtrit(n - 1, (1 + confidence) / 2)) * error
+    reach = float(stdtrit(n - 1, 1 - _TAIL)) * error
     return float(values.mean()) - reach, float(values.mean()) + reach
 
 
@@ -224,7 +227,7 @@ def fit_over_boots(fits: Sequence[LinearFit]) -> LinearFit:
     )
 
 
-def linear_fit(x: Values, y: Values, confidence: float = 0.95) -> LinearFit | None:
+def linear_fit(x: Values, y: Values) -> LinearFit | None:
     """Least squares, with each pair as an independent unit. None with fewer than two distinct x.
 
     The interval is Student's t with n - 2 degrees of freedom over the HC3 standard error (MacKinnon
@@ -246,7 +249,7 @@ def linear_fit(x: Values, y: Values, confidence: float = 0.95) -> LinearFit | No
         return LinearFit(slope, intercept, None, n)
     residuals = y - intercept - slope * x
     error = math.sqrt(float(np.sum((centred * residuals / (1 - leverage)) ** 2))) / spread
-    reach = float(stdtrit(n - 2, (1 + confidence) / 2)) * error
+    reach = float(stdtrit(n - 2, 1 - _TAIL)) * error
     return LinearFit(slope, intercept, (slope - reach, slope + reach), n)
 
 
@@ -288,39 +291,24 @@ def correlation_time(series: npt.NDArray[np.float64]) -> float:
     return max(1.0, 2.0 * float(np.minimum.accumulate(pairs).sum()) - 1.0) if len(pairs) else 1.0
 
 
-def run_quantile(samples: Samples, q: Fraction, confidence: float = 0.95) -> RunQuantile | None:
-    """Quantile q with its interval from order statistics over the effective sample size; None where
-    n does not support q. Samples in the order in which they were taken.
+def quantile_of(
+    stretch: Samples, n: int, ranked: Callable[[Sequence[int]], Sequence[int]], q: Fraction
+) -> RunQuantile | None:
+    """Quantile q of n samples, with its interval from order statistics over the effective sample size; None where n
+    does not support q. The samples need not be in memory: `stretch` holds the first `STRETCH` in the order in which
+    they were taken, and `ranked` returns the samples at given ranks, in ascending order.
 
-    With m effective samples, the interval is from the largest rank l with P(B < l) <= tail to the
-    smallest rank u with P(B >= u) <= tail, B binomial(m, q) (David and Nagaraja, Order Statistics,
+    With m effective samples, the interval is from the largest rank l with P(B < l) <= 2.5 % to the
+    smallest rank u with P(B >= u) <= 2.5 %, B binomial(m, q) (David and Nagaraja, Order Statistics,
     2003, section 7.1), scaled to the ranks of all n. The autocorrelation is that of "this
     sample is at most the quantile", which has a variance even if the tail is heavy.
     """
-
-    def ranked(places: Sequence[int]) -> list[int]:
-        ordered = np.partition(samples, places)
-        return [int(ordered[place]) for place in places]
-
-    return quantile_of(samples[:STRETCH], len(samples), ranked, q, confidence)
-
-
-def quantile_of(
-    stretch: Samples,
-    n: int,
-    ranked: Callable[[Sequence[int]], Sequence[int]],
-    q: Fraction,
-    confidence: float = 0.95,
-) -> RunQuantile | None:
-    """The same for n samples that need not be in memory. `stretch` holds the first `STRETCH`
-    samples. `ranked` returns the samples at given ranks, in ascending order."""
     if not n or not supports(n, q):
         return None
     (value,) = ranked([rank(n, q) - 1])
     effective = n / correlation_time((stretch <= value).astype(np.float64))
     m = max(1, math.floor(effective))
-    tail = (1 - confidence) / 2
-    low, high = _low_rank(m, float(q), tail), m + 1 - _low_rank(m, float(1 - q), tail)
+    low, high = _low_rank(m, float(q)), m + 1 - _low_rank(m, float(1 - q))
     interval = None
     if low >= 1 and high <= m:
         first, last = (low - 1) * n // m, n - 1 - (m - high) * n // m
@@ -329,14 +317,14 @@ def quantile_of(
     return RunQuantile(value, interval, n, effective)
 
 
-def _low_rank(m: int, q: float, tail: float) -> int:
-    """The largest l with P(Binomial(m, q) < l) <= tail; 0 where there is none."""
+def _low_rank(m: int, q: float) -> int:
+    """The largest l with P(Binomial(m, q) < l) <= 2.5 %; 0 where there is none."""
     from scipy.special import bdtr
 
     low, high = 0, m
     while low < high:  # the largest l in [0, m] for which the statement holds
         middle = (low + high + 1) // 2
-        if float(bdtr(middle - 1, m, q)) <= tail:
+        if float(bdtr(middle - 1, m, q)) <= _TAIL:
             low = middle
         else:
             high = middle - 1
