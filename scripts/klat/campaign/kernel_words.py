@@ -3,16 +3,13 @@
 
 from __future__ import annotations
 
-import gzip
 import os
 import re
-import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from klat.machine import kernel_files
 
-_LARGEST = 4 << 20
 _OPTION = re.compile(r"^CONFIG_(CMDLINE\w*)=(.*)$", re.MULTILINE)
 _BOOTCONFIG = re.compile(r"^(kernel|init)\.(\S+) = (.*)$", re.MULTILINE)
 _VALUE = re.compile(r"\"([^\"]*)\"|'([^']*)'")
@@ -22,7 +19,9 @@ def words_of_loader(root: Path = Path("/")) -> tuple[str, ...]:
     """The words of the running kernel's command line without those that the kernel added."""
     line = (root / "proc/cmdline").read_text().split()
     words = _without_bootconfig(line, kernel_files.text(root / "proc/bootconfig"))
-    options = _options(_running_config(root) or _installed_config(os.uname().release, root))
+    options = _options(
+        kernel_files.running_config(root) or _installed_config(os.uname().release, root)
+    )
     added = options.get("CMDLINE", "").split()
     count = len(added)
     if options.get("CMDLINE_EXTEND") == "y":  # drivers/of/fdt.c
@@ -47,14 +46,6 @@ def _options(config: str) -> Mapping[str, str]:
     """The values, without their quotes and backslashes."""
     options = _OPTION.findall(config)
     return {name: re.sub(r'^"|"$|\\(.)', r"\1", value.strip()) for name, value in options}
-
-
-def _running_config(root: Path) -> str:
-    try:
-        with gzip.open(root / "proc/config.gz") as file:
-            return file.read(_LARGEST).decode(errors="replace")
-    except (OSError, EOFError, zlib.error):
-        return ""
 
 
 def _installed_config(release: str, root: Path) -> str:

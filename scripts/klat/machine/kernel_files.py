@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import re
+import zlib
 from collections import ChainMap
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +15,7 @@ from typing import NamedTuple
 from klat.base.bounded_read import read_at_most
 
 _LARGEST = 16 << 20
+_LARGEST_CONFIG = 4 << 20
 
 
 def text(path: Path) -> str:
@@ -50,6 +53,15 @@ def number(path: Path) -> int | None:
 
 
 MOST_CPUS = 8192  # that the kernel supports
+
+
+def running_config(root: Path) -> str:
+    """The configuration of the running kernel; empty if the kernel does not show it."""
+    try:
+        with gzip.open(root / "proc/config.gz") as file:
+            return file.read(_LARGEST_CONFIG).decode(errors="replace")
+    except (OSError, EOFError, zlib.error):
+        return ""
 
 
 def cpu_list(content: str) -> tuple[int, ...]:

@@ -6,11 +6,9 @@ cannot be read is empty or None. A missing file is no finding: other architectur
 
 from __future__ import annotations
 
-import gzip
 import os
 import re
 import time
-import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +22,7 @@ from klat.machine.kernel_files import (
     mounts,
     number as _number,
     online_and_allowed,
+    running_config,
     text as _text,
     traced_events,
 )
@@ -222,11 +221,8 @@ def _latency_requests(root: Path) -> Iterator[str]:
 
 
 def _config(root: Path) -> frozenset[str]:
-    try:
-        with gzip.open(root / "proc/config.gz") as file:
-            text = file.read(4 << 20).decode("ascii", "replace")
-    except (OSError, EOFError, zlib.error):
-        text = _text(root / f"boot/config-{_text(root / 'proc/sys/kernel/osrelease')}")
+    installed = root / f"boot/config-{_text(root / 'proc/sys/kernel/osrelease')}"
+    text = running_config(root) or _text(installed)
     return frozenset(
         line[len("CONFIG_") : -len("=y")]
         for line in text.splitlines()
