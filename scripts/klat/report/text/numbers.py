@@ -60,10 +60,6 @@ def duration(seconds: float) -> str:
     return f"{amount:,.0f} {unit}" if amount >= 100 else f"{amount:.3g} {unit}"
 
 
-def ratio(value: float | None) -> str:
-    return MISSING if value is None else f"{value:.3f}"
-
-
 def boots(counts: Sequence[int]) -> str:
     """`4 boots`, or `2 to 4 boots, by metric` of metrics that were measured in different numbers of
     boots."""
