@@ -56,6 +56,7 @@ def test_counts_that_are_figures_are_swept_and_evidence_is_not(writer):
     assert (rate.name, rate.is_time) == ("messages_per_second", False)
     assert values(rate) == {"messages_per_second": {1: 1_000, 2: 2_000}}
     assert "locked" not in values(times)
+    assert times.without_median == "; net: one figure a run" and not rate.without_median
 
 
 def test_a_parameter_that_follows_from_the_axis_is_no_line(writer):

@@ -103,6 +103,7 @@ class SweepLine:
     label: Dataset
     points: list[SweepPoint]
     published: list[tuple[float, Published]]
+    is_count: bool = False
 
     def at(self, x: float) -> SweepPoint | None:
         return next((point for point in self.points if point.x == x), None)
@@ -141,6 +142,12 @@ class Sweep:
     @property
     def is_time(self) -> bool:
         return self.quantity is None or self.quantity.is_time
+
+    @property
+    def without_median(self) -> str:
+        """For a note on medians: the counts among the times."""
+        counts = [line.name for line in self.lines if line.is_count and self.is_time]
+        return f"; {', '.join(counts)}: one figure a run" if counts else ""
 
     @property
     def values(self) -> list[float]:
@@ -375,4 +382,5 @@ def _line(
             beside += [
                 (x, p) for p in placed if p.stands_beside(quantity.recorded, settings[0].params)
             ]
-    return SweepLine(name, label, points, beside if label.khz and quantity.is_time else [])
+    shown_beside = beside if label.khz and quantity.is_time else []
+    return SweepLine(name, label, points, shown_beside, quantity.is_count)

@@ -30,8 +30,9 @@ def sweep_tables(label: Dataset) -> Iterator[Line | Table]:
         yield _shootdown(label, shootdown)
     for sweep in sweeps([label], [label.name]):
         unit = ("ns" if label.khz else label.unit) if sweep.is_time else ""
-        is_count = sweep.quantity is not None and sweep.quantity.is_count
-        note = ", ".join(filter(None, ("mean over runs" if is_count else _NOTE, unit)))
+        is_count = all(line.is_count for line in sweep.lines)
+        kind = "mean over runs" if is_count else f"{_NOTE}{sweep.without_median}"
+        note = ", ".join(filter(None, (kind, unit)))
         params = params_text(parameters(sweep.benchmark, sweep.distinctive))
         yield Line(f"{title(sweep)} ({note})  {params}".rstrip())
         yield _sweep(label, sweep)

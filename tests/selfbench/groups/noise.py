@@ -1,4 +1,4 @@
-"""The gaps of a spinning thread beside oslat."""
+"""The gaps of a spinning thread beside oslat and rtla osnoise."""
 
 import json
 import os
@@ -6,7 +6,7 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-from rows import CPU, Claim, Figure, Unavailable, in_turns, output_of, program, ratio
+from rows import CPU, Claim, Figure, Unavailable, in_turns, number_in, output_of, program, ratio
 
 SECONDS = 3
 FROM_US = 10
@@ -43,6 +43,28 @@ def noise_against_oslat() -> Figure:
     return replace(ratio(ours, theirs, "a second"), beside=(f"longest: {maxima.text}",))
 
 
+def noise_against_osnoise() -> Figure:
+    """Time in gaps from 10 us on, in millionths of the time. Both are ordinary threads."""
+    tracers = Path("/sys/kernel/tracing/available_tracers")
+    if not tracers.is_file() or "osnoise" not in tracers.read_text().split():
+        raise Unavailable("this kernel has no osnoise tracer")
+
+    def klat() -> float:
+        words = ["--policy", "other", "--cpus", str(CPU), "--iterations", str(50 * SECONDS)]
+        result = output_of(*program("noise", *words, f"--threshold={1000 * FROM_US}", "--json"))
+        return float(json.loads(result)["evidence"]["counts"]["lost_per_million"])
+
+    def osnoise() -> float:
+        windows = ("-p", "100000", "-r", "95000", "-d", f"{SECONDS}s", "-T", str(FROM_US))
+        text = output_of("rtla", "osnoise", "top", "-q", "-c", str(CPU), *windows)
+        row = rf"(?m)^ *{CPU} +#\d+"
+        runtime = number_in(rf"{row} +(\d+)", text)
+        return 1e6 * number_in(rf"{row} +\d+ +(\d+)", text) / runtime
+
+    return ratio(*in_turns(klat, osnoise), "ppm")
+
+
 CLAIMS = [
     Claim("noise, gaps from 10 us on / oslat, at most 1.25", 1.25, noise_against_oslat),
+    Claim("noise, time from 10 us on / rtla osnoise, at most 1.25", 1.25, noise_against_osnoise),
 ]

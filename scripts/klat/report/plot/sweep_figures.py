@@ -170,7 +170,8 @@ def _draw(figure: Figure, sweep: Sweep, lines: Sequence[SweepLine], axis: Axis) 
         if last := knee(sweep, line):
             figure.upright(float(x_scale.place(np.array(last))), style.line)
     top = _sentences(figure, sweep, top) + 36
-    note = "small points: medians of runs; large points: their mean" if sweep.is_time else ""
+    note = f"small points: medians of runs{sweep.without_median}; large points: their mean"
+    note = note if sweep.is_time else ""
     figure.caption(top, axis.figure_title(sweep.name, sweep.is_time), note)
     _axes(figure, sweep, x_scale, y_scale)
     figure.panel(LEFT, RIGHT, top, top + 400)
