@@ -9,7 +9,8 @@
 
 struct klat_run;
 
-/* Properties of a thread that another program can change: see traits.c. */
+/* Properties of a thread that another program can change: see traits.c. The first four are those
+ * that sched_getattr(2) reads. */
 enum {
 	KLAT_POLICY,
 	KLAT_NICE,
@@ -35,10 +36,16 @@ struct klat_account {
 	bool probed;               /* another program's probe stopped its process */
 	char task[KLAT_TASK_PATH]; /* its directory in /proc; empty if it has none there */
 	struct klat_traits traits; /* before the body */
+	bool ended;                /* the body did */
 	const char *changed;       /* what another program changed of the thread, or NULL */
 	int64_t cpu_ns, waited_ns; /* waited_ns: for its CPU; -1 if the kernel does not report it */
 	int64_t elapsed_ns;
 	int64_t start_cpu_ns, start_waited_ns, start_ns;
+	/* Under SCHED_DEADLINE, see deadline.c: counts of iterations; the account at the last one,
+	 * and whether that one overran. */
+	int64_t overruns, throttled;
+	int64_t last_cpu_ns, last_waited_ns;
+	bool overran;
 };
 
 /* How the count of an event compares to `wanted`. */

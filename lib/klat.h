@@ -107,6 +107,7 @@ struct klat_run {
 	bool one_cpu;       /* all places are the same CPU, as far as configure() can know */
 	bool distinct_cpus; /* configure() may set it: the roles spin and cannot share a CPU */
 	bool ordinary;      /* configure() may set it: every worker under an ordinary policy */
+	int64_t runtime_ns, period_ns; /* of --policy deadline:RUNTIME:PERIOD, else 0 */
 	int low_priority;
 	int most_workers; /* configure() may set it; default: the rows of the table, or else one per
 			     place, and one more. With 1 there is no tail: see klat_end(). */
@@ -385,6 +386,7 @@ struct klat_benchmark {
 	int64_t iterations, warmup; /* 500 and 50 unless set */
 	int policy;                 /* SCHED_FIFO unless set */
 	bool ordinary;              /* SCHED_OTHER unless --policy is given */
+	bool takes_deadline;        /* --policy deadline fits: workers are threads and sleep */
 	int high_priority;          /* default of --policy's priority; 50 unless set */
 	bool needs_frequency;       /* calibrate before the workers start, not after they end */
 	bool counts_others;    /* other tasks and interrupts on the run's CPUs are the event: they

@@ -57,6 +57,7 @@ struct klat_worker {
 	pthread_t thread;
 	pid_t tid;
 	int result, policy_obtained, priority_obtained;
+	int64_t runtime_obtained, period_obtained; /* ns, of SCHED_DEADLINE; else 0 */
 	bool pinned;
 	uint64_t floor;
 	int64_t expected_faults;

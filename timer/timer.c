@@ -13,7 +13,7 @@
  */
 #include "timer.h"
 
-static const char *const methods[] = { "signal",    "itimer",       "timerfd",
+static const char *const methods[] = { "auto",      "signal",       "itimer", "timerfd",
 				       "nanosleep", "signal-below", NULL };
 static const char *const waits[] = { "auto", "spin", "read", "epoll", "sleep", NULL };
 
@@ -21,7 +21,8 @@ struct options options = { 0 };
 
 static const struct klat_option option_table[] = {
 	{ "method",
-	  "signal: timer_create() with SIGALRM; itimer: setitimer() with SIGALRM; timerfd: a timer "
+	  "auto: signal, or nanosleep under SCHED_DEADLINE; signal: timer_create() with SIGALRM; "
+	  "itimer: setitimer() with SIGALRM; timerfd: a timer "
 	  "descriptor; nanosleep: clock_nanosleep() to a deadline; signal-below: signal, with the "
 	  "waiter under SCHED_OTHER, below the thread that sends signals under PREEMPT_RT",
 	  KLAT_CHOICE_OF(method, methods) },
@@ -31,7 +32,9 @@ static const struct klat_option option_table[] = {
 	  KLAT_CHOICE_OF(wait, waits) },
 	{ "mode", "set the timer for each sample, or let it run",
 	  KLAT_CHOICE(mode, "one-shot", "periodic") },
-	{ "period", "time to the deadline; default: 200, or 1000 in a soak and in an emulator",
+	{ "period",
+	  "time to the deadline; default: 200, or 1000 in a soak and in an emulator, or that of "
+	  "SCHED_DEADLINE",
 	  KLAT_INTEGER(period_us, 1, 10000000), .argument = "US" },
 };
 
@@ -62,9 +65,13 @@ static const int fitting[][3] = {
 
 static int configure(struct klat_run *run)
 {
-	const int *fit = fitting[options.method],
-		  wait = options.wait == AUTO ? fit[0] : options.wait;
+	const int *fit;
+	int wait, err;
 
+	if (options.method == CHOSEN)
+		options.method = run->period_ns ? NANOSLEEP : SIGNAL;
+	fit = fitting[options.method];
+	wait = options.wait == AUTO ? fit[0] : options.wait;
 	if (wait != fit[0] && wait != fit[1] && wait != fit[2])
 		return klat_usage(run, "--method %s does not support --wait %s",
 				  methods[options.method], waits[wait]);
@@ -72,6 +79,9 @@ static int configure(struct klat_run *run)
 		return klat_usage(run, "--soak with --mode periodic needs --method nanosleep: the "
 				       "kernel merges the late periods of other timers into one");
 	options.wait = wait;
+	err = wait_configure(run);
+	if (err)
+		return err;
 	/* A shorter wait gives more samples a second. An emulator can take longer than 200 us to
 	 * set a timer. */
 	if (!options.period_us)
@@ -165,9 +175,10 @@ const struct klat_benchmark klat_benchmark = {
 	KLAT_STATE(struct state),
 	.soaks = true,
 	.counts_size = sizeof(struct state),
+	.takes_deadline = true,
 	.high_priority = 98,
 	.needs_frequency = true,
-	.faults = { "yield", "early", "uncounted" },
+	.faults = { "yield", "early", "uncounted", "overrun" },
 	.configure = configure,
 	.setup = setup,
 	.verify = verify,

@@ -6,7 +6,7 @@
 #include "klat.h"
 
 enum { DELIVERY, LATENESS, RETURN };
-enum { SIGNAL, ITIMER, TIMERFD, NANOSLEEP, SIGNAL_BELOW };
+enum { CHOSEN, SIGNAL, ITIMER, TIMERFD, NANOSLEEP, SIGNAL_BELOW };
 enum { AUTO, SPIN, READ, EPOLL, SLEEP };
 enum { ONE_SHOT, PERIODIC };
 
@@ -27,6 +27,8 @@ struct state {
 			      */
 };
 
+/* Check the options for SCHED_DEADLINE, and choose the period. 0 or -EINVAL. */
+int wait_configure(struct klat_run *run);
 /* wait_prepare() runs before any worker exists. */
 int wait_prepare(struct klat_run *run);
 int wait_for_timer(struct klat_worker *worker);

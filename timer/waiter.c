@@ -39,6 +39,7 @@ struct clockwork {
 	timer_t timer;
 	int fd, epoll_fd;
 	bool yields, misdates, miscounts; /* planted faults: of wait, deadline, count of periods */
+	int64_t overrun_ns;               /* planted: a spin longer than the runtime; else 0 */
 };
 
 /* A signal handler has no argument for this. Set before the first timer is. */
@@ -363,6 +364,8 @@ static int take_sample(struct clockwork *work, int64_t i)
 		early = false;
 	}
 	work->state->early += klat_is_sample(run, i) && early;
+	if (work->overrun_ns && i % 16 == 0)
+		klat_spin(klat_ns_to_ticks(run, work->overrun_ns));
 	if (options.mode == PERIODIC)
 		return advance(work, late, count);
 	rested(work);
@@ -380,9 +383,13 @@ int wait_for_timer(struct klat_worker *worker)
 				  .yields = klat_planted(run, "yield"),
 				  .misdates = klat_planted(run, "early"),
 				  .miscounts = klat_planted(run, "uncounted") };
+	/* Many kernels look at the runtime at ticks only, and stop the thread at the second. */
+	const int64_t ticks_ns = 30000000;
 	int64_t rests = worker->rests;
 	int err;
 
+	if (klat_planted(run, "overrun"))
+		work.overrun_ns = run->runtime_ns + ticks_ns;
 	the_clockwork = &work;
 	err = make_clockwork(&work);
 	for (int64_t i = klat_first(run); !err && klat_next(worker, &i);
@@ -405,6 +412,27 @@ int wait_for_timer(struct klat_worker *worker)
 	pthread_sigmask(SIG_BLOCK, &alarm_set, NULL);
 	the_clockwork = NULL;
 	return err;
+}
+
+/* Under SCHED_DEADLINE the thread must sleep, and be due at most once in a period. */
+int wait_configure(struct klat_run *run)
+{
+	const int64_t shortest_us = (run->period_ns + 999) / 1000;
+
+	if (klat_planted(run, "overrun") && !run->period_ns)
+		return klat_usage(run, "--plant overrun needs --policy deadline:RUNTIME:PERIOD");
+	if (!run->period_ns)
+		return 0;
+	if (options.wait == SPIN)
+		return klat_usage(run, "--policy deadline: a thread that spins uses up its "
+				       "runtime; --wait read and --method nanosleep sleep");
+	if (!options.period_us)
+		options.period_us = shortest_us;
+	if (options.period_us < shortest_us)
+		return klat_usage(run,
+				  "--period %lld is shorter than the period of --policy deadline",
+				  (long long)options.period_us);
+	return 0;
 }
 
 int wait_prepare(struct klat_run *run)

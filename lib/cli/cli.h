@@ -27,9 +27,9 @@ static inline int klat_options_priority(const struct klat_benchmark *benchmark)
 static inline struct klat_policy klat_options_policy(const struct klat_benchmark *benchmark)
 {
 	if (benchmark->ordinary)
-		return (struct klat_policy){ SCHED_OTHER, 0, false };
-	return (struct klat_policy){ benchmark->policy ?: SCHED_FIFO,
-				     klat_options_priority(benchmark), false };
+		return (struct klat_policy){ .policy = SCHED_OTHER };
+	return (struct klat_policy){ .policy = benchmark->policy ?: SCHED_FIFO,
+				     .priority = klat_options_priority(benchmark) };
 }
 
 /* main.c: a run of the benchmark; its exit status. */
@@ -47,7 +47,7 @@ const struct klat_option *klat_options_common(const struct klat_benchmark *bench
 /* What the option takes, as --help shows it: "" for a flag. */
 void klat_option_argument(const struct klat_benchmark *benchmark, const struct klat_option *option,
 			  char *text, size_t size);
-enum { KLAT_VALUE_SIZE = 24 };
+enum { KLAT_VALUE_SIZE = sizeof(struct klat_policy_text) };
 /* The default, as the record's params write it, or "". The text may be in `buffer`. */
 const char *klat_option_default(const struct klat_benchmark *benchmark,
 				const struct klat_option *option, char buffer[KLAT_VALUE_SIZE]);

@@ -57,15 +57,16 @@ static json_t *count_or_null(int64_t count)
 static json_t *worker_object(const struct klat_worker *worker)
 {
 	return json_pack(
-		"{s:s, s:i, s:i, s:i, s:s, s:i, s:b, s:I, s:I, s:I, s:I, s:o, s:o, s:I}", "role",
-		worker->role, "pair", worker->run->pair, "index", worker->index, "cpu", worker->cpu,
-		"policy", klat_policy_name(worker->policy_obtained), "priority",
-		worker->priority_obtained, "pinned", worker->pinned && !worker->strayed,
-		"voluntary", (json_int_t)worker->voluntary, "involuntary",
-		(json_int_t)worker->involuntary, "minor_faults", (json_int_t)worker->minor_faults,
-		"major_faults", (json_int_t)worker->major_faults, "migrations",
-		count_or_null(worker->migrations), "wait_ns", count_or_null(worker->wait_ns),
-		"floor", (json_int_t)worker->floor);
+		"{s:s, s:i, s:i, s:i, s:s, s:i, s:I, s:I, s:b, s:I, s:I, s:I, s:I, s:o, s:o, s:I}",
+		"role", worker->role, "pair", worker->run->pair, "index", worker->index, "cpu",
+		worker->cpu, "policy", klat_policy_name(worker->policy_obtained), "priority",
+		worker->priority_obtained, "runtime_ns", (json_int_t)worker->runtime_obtained,
+		"period_ns", (json_int_t)worker->period_obtained, "pinned",
+		worker->pinned && !worker->strayed, "voluntary", (json_int_t)worker->voluntary,
+		"involuntary", (json_int_t)worker->involuntary, "minor_faults",
+		(json_int_t)worker->minor_faults, "major_faults", (json_int_t)worker->major_faults,
+		"migrations", count_or_null(worker->migrations), "wait_ns",
+		count_or_null(worker->wait_ns), "floor", (json_int_t)worker->floor);
 }
 
 static json_t *evidence_object(struct klat_run *run)

@@ -37,6 +37,39 @@ static int check_cpus(struct klat_run *run, int given)
 	return 0;
 }
 
+/* The policy that --policy names, or the default. */
+static int take_policy(struct klat_run *run)
+{
+	struct klat_library *library = run->library;
+	const char *text = library->common.policy;
+	int err;
+
+	library->policy = klat_options_policy(run->benchmark);
+	if (!text)
+		return 0;
+	library->policy.asked = true;
+	library->policy.priority = klat_options_priority(run->benchmark);
+	err = klat_policy_parse(text, &library->policy);
+	if (err == -ERANGE)
+		return klat_usage(
+			run, "--policy %s: RUNTIME must be at least 1024ns, and at most PERIOD",
+			text);
+	if (err)
+		return klat_usage(
+			run,
+			"--policy takes fifo, rr, other, batch or deadline, not '%s'; fifo and rr "
+			"may have a priority of 1 to 99: fifo:50; deadline needs RUNTIME and "
+			"PERIOD in ns, us, ms or s: deadline:200us:1ms",
+			text);
+	run->runtime_ns = library->policy.runtime_ns;
+	run->period_ns = library->policy.period_ns;
+	if (klat_is_deadline(run) && !run->benchmark->takes_deadline)
+		return klat_usage(run,
+				  "--policy %s: this program does not measure under SCHED_DEADLINE",
+				  text);
+	return 0;
+}
+
 /* Check the command line, before anything on the machine changes. */
 static int prepare(struct klat_run *run)
 {
@@ -44,22 +77,9 @@ static int prepare(struct klat_run *run)
 	struct klat_common *common = &library->common;
 	int err, given;
 
-	library->policy = klat_options_policy(run->benchmark);
-	if (common->policy) {
-		library->policy.asked = true;
-		library->policy.priority = klat_options_priority(run->benchmark);
-		if (klat_policy_parse(common->policy, &library->policy))
-			return klat_usage(
-				run,
-				"--policy takes fifo, rr, other or batch, not '%s'; fifo and rr "
-				"may have a priority of 1 to 99: fifo:50",
-				common->policy);
-	}
-	if (common->cpus) {
-		err = klat_place_given(run, common->cpus);
-		if (err)
-			return err;
-	}
+	err = take_policy(run) ?: common->cpus ? klat_place_given(run, common->cpus) : 0;
+	if (err)
+		return err;
 	given = run->cpu_count;
 	/* Until the CPUs are chosen, the run is its first pair. */
 	run->cpu_count /= run->pairs;
@@ -75,7 +95,7 @@ static int prepare(struct klat_run *run)
 			run, "--policy %s: these options measure under an ordinary policy only",
 			common->policy);
 	if (run->ordinary && !common->policy)
-		library->policy = (struct klat_policy){ SCHED_OTHER, 0, true };
+		library->policy = (struct klat_policy){ .policy = SCHED_OTHER, .asked = true };
 	run->cpu_count *= run->pairs;
 	if (check_cpus(run, given))
 		return -EINVAL;

@@ -32,9 +32,9 @@ static const struct klat_option common_options[] = {
 	{ "warmup", "iterations before the timed ones; 0 counts as 1",
 	  KLAT_INTEGER(warmup, 0, 10000000) },
 	{ "policy",
-	  "scheduling policy; fifo and rr may have a priority, as in fifo:50 (1 to 99). If the "
-	  "kernel refuses it, the run fails. If the kernel refuses the default, the run warns and "
-	  "uses SCHED_OTHER",
+	  "scheduling policy; fifo and rr may have a priority, as in fifo:50 (1 to 99); timer also "
+	  "takes deadline:RUNTIME:PERIOD, as in deadline:200us:1ms. If the kernel refuses it, the "
+	  "run fails. If the kernel refuses the default, the run warns and uses SCHED_OTHER",
 	  KLAT_TEXT(policy), .argument = "fifo|rr|other|batch" },
 	{ "dma-latency",
 	  "during the run, hold this latency in /dev/cpu_dma_latency; 0 keeps CPUs out of idle "
@@ -299,8 +299,7 @@ const char *klat_option_default(const struct klat_benchmark *benchmark,
 	const void *field = option->field;
 
 	if (field == &options.policy) {
-		snprintf(buffer, KLAT_VALUE_SIZE, "%s:%d", klat_policy_name(policy.policy),
-			 policy.priority);
+		snprintf(buffer, KLAT_VALUE_SIZE, "%s", klat_policy_text(&policy).text);
 		return buffer;
 	}
 	if (field == &options.iterations)

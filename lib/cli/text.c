@@ -33,8 +33,8 @@ static void print_policies(const struct klat_run *run, FILE *out)
 			continue;
 		last = worker->role;
 		priority = worker->priority_obtained;
-		fprintf(out, "%s%s %s:%d", worker > run->workers ? ", " : "", worker->role,
-			klat_policy_name(worker->policy_obtained), priority);
+		fprintf(out, "%s%s %s", worker > run->workers ? ", " : "", worker->role,
+			klat_policy_obtained(worker).text);
 	}
 }
 

@@ -423,6 +423,13 @@ int klat_cpu_pin(int cpu)
 	return !err && memcmp(&set, &obtained, sizeof(set)) ? -EIO : err;
 }
 
+bool klat_cpu_is_pinned(int cpu)
+{
+	klat_cpu_set set;
+
+	return !klat_cpus_allowed(&set) && klat_cpu_weight(&set) == 1 && klat_cpu_in(&set, cpu);
+}
+
 bool klat_cpu_is_usable(int cpu)
 {
 	klat_cpu_set before;

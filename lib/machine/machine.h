@@ -85,6 +85,8 @@ const char *klat_cpus_relation(const int *cpus, int count);
 int klat_cpu_node(int cpu);
 /* Pin the calling thread. -EIO if the affinity that is read back differs. */
 int klat_cpu_pin(int cpu);
+/* Whether the calling thread may use this CPU and no other. */
+bool klat_cpu_is_pinned(int cpu);
 /* Whether the CPU is online and no cpuset forbids it to this process. An affinity mask forbids
  * nothing. */
 bool klat_cpu_is_usable(int cpu);
@@ -206,14 +208,23 @@ bool klat_measurable(const struct klat_run *run, int metric);
 
 /* sched.c */
 struct klat_policy {
-	int policy; /* SCHED_FIFO, SCHED_RR, SCHED_OTHER or SCHED_BATCH */
+	int policy; /* SCHED_FIFO, SCHED_RR, SCHED_OTHER, SCHED_BATCH or SCHED_DEADLINE */
 	int priority;
-	bool asked; /* given by --policy: no fallback */
+	bool asked;                    /* given by --policy: no fallback */
+	int64_t runtime_ns, period_ns; /* of SCHED_DEADLINE, else 0 */
 };
 
-/* -EINVAL if the text is not a policy. Without a priority, policy->priority stays. */
+/* -EINVAL if the text is not a policy, -ERANGE if no kernel has a SCHED_DEADLINE with these times.
+ * Without a priority, policy->priority stays. */
 int klat_policy_parse(const char *text, struct klat_policy *policy);
 const char *klat_policy_name(int policy);
+/* As in "fifo:50", "other:0" and "deadline:200us:1ms". */
+struct klat_policy_text {
+	char text[64];
+};
+struct klat_policy_text klat_policy_text(const struct klat_policy *policy);
+/* SCHED_FIFO and SCHED_RR. */
+bool klat_policy_has_priority(int policy);
 bool klat_policy_is_real_time(int policy);
 /* The kernel's struct sched_attr, which C libraries define in different headers or not at all. */
 struct klat_scheduling {
@@ -228,8 +239,15 @@ bool klat_scheduling_read(pid_t thread, struct klat_scheduling *scheduling);
 /* Give the calling thread an ordinary policy, a nice value and a time slice; 0: as they are.
  * -EOPNOTSUPP if the kernel ignores the time slice, -EACCES if it ignores the nice value. */
 int klat_scheduling_set(int policy, int nice, int64_t slice_ns);
+/* Give the calling thread SCHED_DEADLINE. The kernel refuses it to a thread that may not use every
+ * CPU of its root domain, so this allows the thread every CPU. */
+int klat_deadline_set(const struct klat_policy *policy);
+/* Give the calling thread the highest priority instead, and pin it to this CPU. Nothing preempts
+ * the thread in between, so it stays where it is. */
+void klat_deadline_leave(int cpu);
+#define KLAT_HIGHEST_PRIORITY 99
 /* Try the policy on the calling thread and undo it. */
-int klat_policy_try(int policy, int priority);
+int klat_policy_try(const struct klat_policy *policy);
 /* Start a thread with a small stack. With NULL it has the caller's CPUs. 0 or -errno. */
 int klat_thread_create(pthread_t *thread, const klat_cpu_set *cpus, int policy, int priority,
 		       void *(*body)(void *), void *argument);

@@ -86,9 +86,8 @@ static void policy_field(FILE *out, const struct klat_run *run)
 	fputc(',', out);
 	klat_for_each_worker(worker, run->library->pairs)
 		if (!worker->index)
-			fprintf(out, "%s%s=%s:%d", worker > run->workers ? ";" : "", worker->role,
-				klat_policy_name(worker->policy_obtained),
-				worker->priority_obtained);
+			fprintf(out, "%s%s=%s", worker > run->workers ? ";" : "", worker->role,
+				klat_policy_obtained(worker).text);
 }
 
 static void irq_field(FILE *out, const struct klat_run *run, const char *row)

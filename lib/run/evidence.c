@@ -148,8 +148,12 @@ static void judge_sleeps(struct klat_run *run, const struct klat_worker *worker)
 static void judge_worker(struct klat_run *run, const struct klat_worker *worker)
 {
 	int64_t faults = worker->minor_faults + worker->major_faults - worker->expected_faults;
-	int policy = run->library->policy.policy;
+	struct klat_policy wanted = run->library->policy;
+	struct klat_policy_text wanted_text, obtained_text;
 
+	wanted.priority = worker->priority;
+	wanted_text = klat_policy_text(&wanted);
+	obtained_text = klat_policy_obtained(worker);
 	if (worker->strayed)
 		klat_invalid(run, "the %s was seen on another CPU than %d", worker->noun,
 			     worker->cpu);
@@ -158,10 +162,10 @@ static void judge_worker(struct klat_run *run, const struct klat_worker *worker)
 	/* Only end stamps prove the CPU, and some roles do not take one in each iteration. */
 	if (worker->migrations > 0)
 		klat_invalid(run, "the %s was moved between CPUs", worker->noun);
-	if (worker->policy_obtained != policy || worker->priority_obtained != worker->priority)
-		klat_invalid(run, "the %s ran under %s:%d instead of %s:%d", worker->noun,
-			     klat_policy_name(worker->policy_obtained), worker->priority_obtained,
-			     klat_policy_name(policy), worker->priority);
+	if (worker->policy_obtained != wanted.policy ||
+	    strcmp(wanted_text.text, obtained_text.text) != 0)
+		klat_invalid(run, "the %s ran under %s instead of %s", worker->noun,
+			     obtained_text.text, wanted_text.text);
 	if (faults > 0)
 		klat_invalid(run, "%lld page faults in the timed part of the %s", (long long)faults,
 			     worker->noun);
@@ -169,10 +173,10 @@ static void judge_worker(struct klat_run *run, const struct klat_worker *worker)
 }
 
 /*
- * The kernel stops a real-time thread that does not sleep: by throttling for the rest of the
- * period, and since Linux 6.12 by a turn of the fair server while an ordinary task waits. Both take
- * 50 ms by default. The longest sample then exceeds the shortest by about 50 ms. No other cause
- * adds as much.
+ * The kernel stops a SCHED_FIFO or SCHED_RR thread that does not sleep: by throttling for the rest
+ * of the period, and since Linux 6.12 by a turn of the fair server while an ordinary task waits.
+ * Both take 50 ms by default. The longest sample then exceeds the shortest by about 50 ms. No other
+ * cause adds as much.
  */
 static void judge_throttling(struct klat_run *run)
 {
@@ -185,7 +189,7 @@ static void judge_throttling(struct klat_run *run)
 	bool throttles;
 	uint64_t longest = 0;
 
-	if (!klat_is_real_time(run))
+	if (!klat_policy_has_priority(run->library->policy.policy))
 		return;
 	klat_for_each_cpu(cpu, run)
 		server_ns = MAX(server_ns, klat_server_ns(cpu));
@@ -300,6 +304,8 @@ static void judge_pair(struct klat_run *pair)
 
 void klat_evidence_judge(struct klat_run *run)
 {
+	/* First: a stop for want of runtime is a preemption and a wait, too. */
+	klat_deadline_judge(run);
 	klat_judge_pairs(run, judge_pair);
 	klat_surplus_judge(run);
 	/* An emulator's counter follows the host's clock or the count of instructions, whatever its

@@ -31,7 +31,8 @@ static bool is_neighbour(const struct klat_run *run, pid_t tid)
 		if (klat_cpu_in(&set, cpu) && !klat_place_has(run, cpu))
 			return false;
 	klat_for_each_worker(worker, run)
-		if ((deadline || param.sched_priority >= worker->priority) &&
+		if ((deadline ||
+		     (!klat_is_deadline(run) && param.sched_priority >= worker->priority)) &&
 		    klat_cpu_in(&set, worker->cpu))
 			return true;
 	return false;

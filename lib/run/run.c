@@ -144,19 +144,22 @@ static int make_pairs(struct klat_run *run)
 static int take_policy(struct klat_run *run)
 {
 	struct klat_policy *policy = &run->library->policy;
-	int err = klat_policy_try(policy->policy, policy->priority);
+	int err;
 
+	if (klat_is_deadline(run))
+		return klat_deadline_try(run);
+	err = klat_policy_try(policy);
 	if (!err)
 		return 0;
 	if (policy->asked)
 		return klat_error(run, -err,
-				  "%s:%d refused: %m; run as root, raise RLIMIT_RTPRIO, or ask for "
+				  "%s refused: %m; run as root, raise RLIMIT_RTPRIO, or ask for "
 				  "--policy other",
-				  klat_policy_name(policy->policy), policy->priority);
+				  klat_policy_text(policy).text);
 	klat_warn(run,
-		  "%s:%d refused (%s): measuring under SCHED_OTHER, not comparable with real-time "
+		  "%s refused (%s): measuring under SCHED_OTHER, not comparable with real-time "
 		  "figures",
-		  klat_policy_name(policy->policy), policy->priority, strerror(-err));
+		  klat_policy_text(policy).text, strerror(-err));
 	policy->policy = SCHED_OTHER;
 	policy->priority = 0;
 	return 0;

@@ -92,12 +92,34 @@ bool klat_task_path(char path[static KLAT_TASK_PATH]);
 ssize_t klat_task_read(const char *task, const char *name, char *text, size_t size);
 /* klat_count_in() of a file of the directory `task`; -1 if `task` is empty. */
 int64_t klat_task_count(const char *task, const char *file, const char *name);
-void klat_traits_read(struct klat_traits *traits, const char *task, pid_t thread);
+/* Store the policy that the thread has now. 0: the calling thread. */
+void klat_worker_read_policy(struct klat_worker *worker, pid_t thread);
+struct klat_policy_text klat_policy_obtained(const struct klat_worker *worker);
+/* Each reads one part of the traits; the first is a single system call. 0: the calling thread. */
+void klat_traits_read_scheduling(struct klat_traits *traits, pid_t thread);
+void klat_traits_read_task(struct klat_traits *traits, const char *task);
 /* The name of a trait that changed, or NULL. */
 const char *klat_traits_changed(const struct klat_traits *before, const struct klat_traits *after);
 /* For the supervisor: records changes during the run, because a program can undo them before its
  * end. */
 void klat_traits_watch(struct klat_run *run);
+
+/* deadline.c */
+/* Whether the workers have SCHED_DEADLINE. */
+static inline bool klat_is_deadline(const struct klat_run *run)
+{
+	return run->runtime_ns;
+}
+/* Give the calling worker the run's SCHED_DEADLINE. */
+int klat_deadline_enter(struct klat_worker *worker);
+/* Try this on the CPU of the run and undo it. */
+int klat_deadline_try(struct klat_run *run);
+/* Whether the calling worker is pinned, or, under SCHED_DEADLINE, still on its CPU. End stamps and
+ * the count of migrations prove the rest. */
+bool klat_deadline_is_held(const struct klat_worker *worker);
+/* At the end of an iteration: what it used of its runtime, and whether that stopped the worker. */
+void klat_deadline_count(struct klat_worker *worker);
+void klat_deadline_judge(struct klat_run *run);
 
 /* stop_detector.c */
 /*

@@ -54,8 +54,11 @@ static void read_faults(struct klat_worker *worker, const char *text)
 
 static bool is_held(const struct klat_worker *worker)
 {
+	enum { PROCESSOR = 39 };
 	klat_cpu_set set = { 0 };
 
+	if (klat_is_deadline(worker->run))
+		return klat_read_stat_field(worker->tid, PROCESSOR) == worker->cpu;
 	return syscall(SYS_sched_getaffinity, worker->tid, sizeof(set), &set) > 0 &&
 	       klat_cpu_weight(&set) == 1 && klat_cpu_in(&set, worker->cpu);
 }
@@ -82,7 +85,6 @@ static bool read_status(struct klat_worker *worker, const struct klat_worker *li
 static void read_worker(struct klat_worker *worker, const struct klat_worker *live)
 {
 	const char *task = worker->account.task;
-	struct sched_param param = { 0 };
 	struct klat_traits traits;
 	char text[8192];
 
@@ -108,10 +110,9 @@ static void read_worker(struct klat_worker *worker, const struct klat_worker *li
 	}
 	worker->account.waited_ns = worker->wait_ns;
 	worker->pinned = is_held(worker);
-	worker->policy_obtained = sched_getscheduler(worker->tid);
-	sched_getparam(worker->tid, &param);
-	worker->priority_obtained = param.sched_priority;
-	klat_traits_read(&traits, task, worker->tid);
+	klat_worker_read_policy(worker, worker->tid);
+	klat_traits_read_scheduling(&traits, worker->tid);
+	klat_traits_read_task(&traits, task);
 	worker->account.changed = klat_traits_changed(&worker->account.traits, &traits);
 }
 
@@ -243,6 +244,8 @@ static void subtract_worker(struct klat_worker *worker, const struct klat_worker
 	worker->expected_switches -= before->expected_switches;
 	worker->unsampled -= before->unsampled;
 	worker->unneeded_sleeps -= before->unneeded_sleeps;
+	worker->account.overruns -= before->account.overruns;
+	worker->account.throttled -= before->account.throttled;
 }
 
 static void subtract_counts(void *counts, const void *before, size_t size)

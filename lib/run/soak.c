@@ -322,8 +322,9 @@ static int check_places(const struct follower *follower)
 			"after segment %lld",
 			unpinned->cpu, unpinned->noun, (long long)follower->soak->segments);
 	return klat_error(run, ENODEV,
-			  "the %s is no longer held to CPU %d: the CPU was offline for a time, or "
-			  "another program set the affinity; the soak ended after segment %lld",
+			  "the %s is no longer held to CPU %d: the CPU was offline for a time, "
+			  "another program set the affinity, or the kernel moved the thread; the "
+			  "soak ended after segment %lld",
 			  unpinned->noun, unpinned->cpu, (long long)follower->soak->segments);
 }
 

@@ -2,6 +2,7 @@
 /* What another program can change of a worker while it runs. The record names the first values. */
 #include "run/run.h"
 
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -29,13 +30,34 @@ int64_t klat_task_count(const char *task, const char *file, const char *name)
 	return *task ? klat_count_in(klat_path("/proc/%s/%s", task, file), name) : -1;
 }
 
-void klat_traits_read(struct klat_traits *traits, const char *task, pid_t thread)
+void klat_worker_read_policy(struct klat_worker *worker, pid_t thread)
+{
+	struct sched_param param = { 0 };
+	struct klat_scheduling scheduling;
+
+	worker->policy_obtained = sched_getscheduler(thread);
+	sched_getparam(thread, &param);
+	worker->priority_obtained = param.sched_priority;
+	if (worker->policy_obtained == SCHED_DEADLINE &&
+	    klat_scheduling_read(thread, &scheduling)) {
+		worker->runtime_obtained = scheduling.runtime;
+		worker->period_obtained = scheduling.period;
+	}
+}
+
+struct klat_policy_text klat_policy_obtained(const struct klat_worker *worker)
+{
+	return klat_policy_text(&(struct klat_policy){ .policy = worker->policy_obtained,
+						       .priority = worker->priority_obtained,
+						       .runtime_ns = worker->runtime_obtained,
+						       .period_ns = worker->period_obtained });
+}
+
+void klat_traits_read_scheduling(struct klat_traits *traits, pid_t thread)
 {
 	struct klat_scheduling scheduling = { 0 };
-	char text[8192];
-	const char *number = strrchr(task, '/');
 
-	for (size_t i = 0; i < KLAT_TRAITS; i++)
+	for (size_t i = 0; i < KLAT_SLACK; i++)
 		traits->values[i] = KLAT_TRAIT_UNKNOWN;
 	if (klat_scheduling_read(thread, &scheduling)) {
 		traits->values[KLAT_POLICY] = scheduling.policy * 100LL + scheduling.priority;
@@ -45,6 +67,15 @@ void klat_traits_read(struct klat_traits *traits, const char *task, pid_t thread
 		traits->values[KLAT_CLAMPS] = scheduling.util_min * 10000LL + scheduling.util_max;
 		traits->values[KLAT_SLICE] = scheduling.runtime;
 	}
+}
+
+void klat_traits_read_task(struct klat_traits *traits, const char *task)
+{
+	char text[8192];
+	const char *number = strrchr(task, '/');
+
+	for (size_t i = KLAT_SLACK; i < KLAT_TRAITS; i++)
+		traits->values[i] = KLAT_TRAIT_UNKNOWN;
 	/* This file is in /proc/TID. It is not in /proc/PID/task/TID, which `task` names. */
 	if (number)
 		traits->values[KLAT_SLACK] =
@@ -92,7 +123,11 @@ void klat_traits_watch(struct klat_run *run)
 		/* Its first traits were read before its first iteration. */
 		if (__atomic_load_n(&worker->iteration, __ATOMIC_ACQUIRE) <= 0)
 			continue;
-		klat_traits_read(&traits, worker->account.task, worker->tid);
+		klat_traits_read_scheduling(&traits, worker->tid);
+		klat_traits_read_task(&traits, worker->account.task);
+		/* After its body, a worker leaves SCHED_DEADLINE. */
+		if (__atomic_load_n(&worker->account.ended, __ATOMIC_ACQUIRE))
+			continue;
 		changed = klat_traits_changed(&worker->account.traits, &traits);
 		if (changed)
 			worker->account.changed = changed;

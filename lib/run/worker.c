@@ -133,6 +133,8 @@ static void observed_part_ends(struct klat_worker *worker)
 	const int64_t rests = worker->rests - worker->start_rests;
 	struct rusage usage;
 
+	if (klat_is_deadline(worker->run))
+		klat_deadline_count(worker);
 	be_at_work(worker);
 	usage = klat_thread_usage();
 	klat_account_read(worker, &worker->account.cpu_ns, &worker->account.waited_ns);
@@ -153,6 +155,8 @@ static void observed_part_ends(struct klat_worker *worker)
 
 void klat_attend(struct klat_worker *worker, int64_t i)
 {
+	if (klat_is_deadline(worker->run))
+		klat_deadline_count(worker);
 	if (worker->watched) {
 		klat_slow_check(worker, i);
 		worker->run->library->slow.gap_count = 0;
@@ -170,13 +174,6 @@ static __attribute__((noinline)) void prefault_stack(void)
 
 	for (size_t i = 0; i < sizeof(stack); i += 1024)
 		stack[i] = 0;
-}
-
-static bool pinned_to(int cpu)
-{
-	klat_cpu_set set;
-
-	return !klat_cpus_allowed(&set) && klat_cpu_weight(&set) == 1 && klat_cpu_in(&set, cpu);
 }
 
 /* Other workers may wait for this one in a spin, in a read or at the barrier. So the run ends here,
@@ -240,7 +237,6 @@ static void *worker_main(void *argument)
 {
 	struct klat_worker *worker = argument;
 	struct klat_library *library = worker->run->library;
-	struct sched_param param = { 0 };
 	int64_t migrations, wait_ns;
 	struct klat_traits traits;
 	bool pinned_first;
@@ -253,12 +249,16 @@ static void *worker_main(void *argument)
 	/* In an emulator the floor is no time, and many readers of the counter are slow. */
 	worker->floor = klat_emulated() ? 0 : klat_counter_floor(worker);
 	worker->strayed = 0;
-	pinned_first = pinned_to(worker->cpu);
+	pinned_first = klat_cpu_is_pinned(worker->cpu);
 	klat_thread_self(&migrations, &wait_ns);
 	worker->account.file = open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC);
 	worker->account.traced = klat_is_traced("/proc/thread-self/status");
 	klat_task_path(worker->account.task);
-	klat_traits_read(&worker->account.traits, worker->account.task, 0);
+	klat_traits_read_scheduling(&worker->account.traits, 0);
+	klat_traits_read_task(&worker->account.traits, worker->account.task);
+	/* Last: the lines above use more than a short runtime. */
+	if (policy_of(worker) == SCHED_DEADLINE && klat_deadline_enter(worker))
+		_exit(1);
 
 	pthread_barrier_wait(&library->barrier); /* ready */
 	pthread_barrier_wait(&library->barrier); /* the first snapshot is taken */
@@ -272,6 +272,12 @@ static void *worker_main(void *argument)
 	if (worker->watched && worker->run->end == worker->run->iterations)
 		klat_slow_check(worker, worker->run->end);
 	pthread_barrier_wait(&library->barrier); /* all stamps are taken */
+	__atomic_store_n(&worker->account.ended, true, __ATOMIC_RELEASE);
+	worker->pinned = pinned_first && klat_deadline_is_held(worker);
+	klat_worker_read_policy(worker, 0);
+	klat_traits_read_scheduling(&traits, 0);
+	if (worker->policy_obtained == SCHED_DEADLINE)
+		klat_deadline_leave(worker->cpu);
 	klat_thread_self(&worker->migrations, &worker->wait_ns);
 	worker->account.traced |= klat_is_traced("/proc/thread-self/status");
 	worker->account.probed = klat_is_probed();
@@ -279,11 +285,7 @@ static void *worker_main(void *argument)
 		worker->migrations -= migrations;
 	if (worker->wait_ns >= 0 && wait_ns >= 0)
 		worker->wait_ns -= wait_ns;
-	worker->pinned = pinned_first && pinned_to(worker->cpu);
-	worker->policy_obtained = sched_getscheduler(0);
-	sched_getparam(0, &param);
-	worker->priority_obtained = param.sched_priority;
-	klat_traits_read(&traits, worker->account.task, 0);
+	klat_traits_read_task(&traits, worker->account.task);
 	worker->account.changed =
 		klat_traits_changed(&worker->account.traits, &traits) ?: worker->account.changed;
 	pthread_barrier_wait(&library->barrier); /* done */
@@ -303,8 +305,16 @@ static int policy_of(const struct klat_worker *worker)
 	return !planted ? policy : policy == SCHED_OTHER ? SCHED_BATCH : SCHED_OTHER;
 }
 
+/* Nothing preempts a thread before it gets SCHED_DEADLINE, so that it stays on its CPU. */
+static int first_policy_of(const struct klat_worker *worker)
+{
+	return policy_of(worker) == SCHED_DEADLINE ? SCHED_FIFO : policy_of(worker);
+}
+
 static int priority_of(const struct klat_worker *worker)
 {
+	if (policy_of(worker) == SCHED_DEADLINE)
+		return KLAT_HIGHEST_PRIORITY;
 	return klat_policy_is_real_time(policy_of(worker)) ? worker->priority : 0;
 }
 
@@ -330,7 +340,7 @@ static int start_failed(struct klat_worker *worker, int error)
 			worker->run->worker_count, (int)(worker - worker->run->workers));
 	return klat_error(
 		worker->run, error, "cannot start the %s on CPU %d under %s:%d: %m%s", worker->noun,
-		worker->cpu, klat_policy_name(policy_of(worker)), priority_of(worker),
+		worker->cpu, klat_policy_name(first_policy_of(worker)), priority_of(worker),
 		error == EINVAL ? "; the CPU may be offline or outside this container's set" : "");
 }
 
@@ -431,7 +441,7 @@ static int start_all(struct klat_run *run)
 
 		if (worker->process || err)
 			continue;
-		err = klat_thread_create(&worker->thread, &set, policy_of(worker),
+		err = klat_thread_create(&worker->thread, &set, first_policy_of(worker),
 					 priority_of(worker), worker_main, worker);
 		if (err)
 			err = start_failed(worker, -err);
@@ -455,7 +465,7 @@ int klat_workers_run(struct klat_run *run)
 			set_priority(worker);
 		if (worker->spins == KLAT_ON_ONE_CPU && !worker->run->one_cpu)
 			worker->spins = 0;
-		worker->attends = worker->watched || worker->spins;
+		worker->attends = worker->watched || worker->spins || klat_is_deadline(run);
 	}
 	/* After a failure, workers stay at the barrier. They end with this process. */
 	err = start_all(run);

@@ -176,7 +176,12 @@ TRAITS: dict[str, Traits] = {
         on_one_cpu=(MEASURED,),
         steady=("--period", "100"),
         calls=frozenset({"timer_settime", "rt_sigprocmask", "rt_sigreturn", "clock_nanosleep"}),
-        faults={"yield": "slept", "early": "before its deadline", "uncounted": "unaccounted"},
+        faults={
+            "yield": "slept",
+            "early": "before its deadline",
+            "uncounted": "unaccounted",
+            "overrun": "more CPU time than its runtime",
+        },
         tsan=("--method", "nanosleep"),
     ),
     "spawn": Traits(

@@ -86,6 +86,8 @@ def test_a_planted_fault_is_caught(program, fault, real_time):
     reason = LIBRARY_FAULTS.get(fault) or traits(program).faults.get(fault)
     # With "late", cv takes 40 ms for an iteration.
     few = ("--iterations", "20") if fault == "late" else ()
+    if fault == "overrun":
+        few = ("--policy", "deadline:200us:1ms")
 
     def attempt() -> str:
         done = run(program, "--plant", fault, *few, "--json")

@@ -88,6 +88,7 @@ REFUSED = {
         zero --cpu 100000
     """,
     "pipes": """
+        --policy deadline:200us:1ms          -> does not measure under SCHED_DEADLINE
         --soak 5 --record x --mode one-way   -> cannot soak with these options
     """,
     "semaphore": """
@@ -100,6 +101,11 @@ REFUSED = {
         --soak 5 --record x --mode periodic  -> needs --method nanosleep
         --soak 5 --record x --stop-above     -> --stop-above needs --limit
         --soak 5 --record x --limit 0        -> --limit takes a whole number
+        --policy deadline:1000ns:1ms         -> must be at least 1024ns
+        --policy deadline:2ms:1ms            -> at most PERIOD
+        --policy deadline:200us:1ms --wait spin --method signal -> spins uses up its runtime
+        --policy deadline:200us:1ms --period 999 -> shorter than the period
+        --plant overrun                      -> needs --policy deadline
     """,
     "spawn": """
         --resident -1                        -> from 0 to

@@ -5,7 +5,7 @@ import os
 import struct
 
 import pytest
-from harness import UNTRUSTED, json_of, lacking, run, works
+from harness import FAILED, UNTRUSTED, Session, command, json_of, lacking, measured, run, works
 
 pytestmark = pytest.mark.alone
 
@@ -26,6 +26,35 @@ def test_a_wait_that_misses_periods_sleeps_for_the_others(real_time):
     result = json_of(works("timer", "--method", "nanosleep", *LATE))
     assert result["evidence"]["counts"]["missed"] > 0
     assert "before it slept" not in result["reason"], result["reason"]
+
+
+DEADLINE = ("--policy", "deadline:200us:1ms", "--json")
+
+
+def test_a_deadline_thread_measures_on_its_cpu_and_records_its_times(tmp_path, real_time):
+    result = json_of(measured("timer", *DEADLINE, "--record", tmp_path))
+    counts, (worker,) = result["evidence"]["counts"], result["evidence"]["workers"]
+    assert counts["overruns"] == counts["throttled"] == 0
+    assert (worker["policy"], worker["runtime_ns"], worker["period_ns"]) == ("deadline", 2e5, 1e6)
+    assert worker["pinned"] and worker["migrations"] in (0, None)
+    assert Session(tmp_path).rows[-1]["policy"] == "waiter=deadline:200us:1ms"
+
+
+@pytest.mark.parametrize("mode", ["one-shot", "periodic"])
+def test_a_thread_that_spins_beyond_its_runtime_is_stopped(mode, real_time):
+    """A tick must find the overrun while the thread runs, so the spin is longer than two ticks."""
+    counts = json_of(run("timer", *DEADLINE, "--mode", mode, "--plant", "overrun"))["evidence"][
+        "counts"
+    ]
+    assert counts["overruns"] >= 500 // 16
+    assert counts["throttled"] >= 500 // 16
+
+
+def test_a_deadline_is_refused_without_privilege_or_bandwidth(published, as_nobody, real_time):
+    done = command([*as_nobody, published / "timer", *DEADLINE], cwd="/")
+    assert done.status == FAILED and "run as root" in done.err
+    done = run("timer", "--policy", "deadline:100us:5s")
+    assert done.status == FAILED and "sched_deadline_period" in done.err
 
 
 ADJ_TICK, TICK_AT, TIMEX_SIZE = 0x4000, 88, 208  # of struct timex, with longs of 8 bytes

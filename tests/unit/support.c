@@ -82,7 +82,7 @@ static void make_run(void)
 	add_worker("writer", 0, 1);
 	add_worker("writer", 1, 1);
 	add_worker("reader", 0, 0);
-	run->library->policy = (struct klat_policy){ SCHED_FIFO, 50, false };
+	run->library->policy = (struct klat_policy){ .policy = SCHED_FIFO, .priority = 50 };
 	run->library->placement = "same-llc";
 	run->library->before.smi = run->library->after.smi = -1;
 	run->library->after.highest_cpu = 3;

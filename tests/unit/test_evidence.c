@@ -47,7 +47,7 @@ TEST(a_real_time_thread_that_nothing_of_the_run_could_preempt_was_disturbed)
 
 TEST(an_ordinary_thread_may_be_preempted)
 {
-	run->library->policy = (struct klat_policy){ SCHED_OTHER, 0, true };
+	run->library->policy = (struct klat_policy){ .policy = SCHED_OTHER, .asked = true };
 	for (int i = 0; i < run->worker_count; i++) {
 		run->workers[i].priority = run->workers[i].priority_obtained = 0;
 		run->workers[i].policy_obtained = SCHED_OTHER;

@@ -11,7 +11,7 @@
 
 static void assert_policy(const char *text, int policy, int priority)
 {
-	struct klat_policy parsed = { -1, 42, false };
+	struct klat_policy parsed = { .policy = -1, .priority = 42 };
 
 	assert_int_equal(klat_policy_parse(text, &parsed), 0);
 	assert_int_equal(parsed.policy, policy);
@@ -31,12 +31,35 @@ TEST(policies_parse_with_and_without_priority)
 
 TEST(what_is_no_policy_is_refused)
 {
-	static const char *const texts[] = {
-		"",       "FIFO",     "fif",     "fifoo",    "fifo:",
-		"fifo:0", "fifo:100", "rr:-1",   "rr:1x",    "rr: 1",
-		"rr:+1",  "other:1",  "other:0", "deadline", ":5",
-		"rr:5:5", "rr:\n5",   "batch:1", "rr:1 ",    "rr:99999999999999999999"
-	};
+	static const char *const texts[] = { "",
+					     "FIFO",
+					     "fif",
+					     "fifoo",
+					     "fifo:",
+					     "fifo:0",
+					     "fifo:100",
+					     "rr:-1",
+					     "rr:1x",
+					     "rr: 1",
+					     "rr:+1",
+					     "other:1",
+					     "other:0",
+					     "deadline",
+					     ":5",
+					     "rr:5:5",
+					     "rr:\n5",
+					     "batch:1",
+					     "rr:1 ",
+					     "rr:99999999999999999999",
+					     "deadline:1ms",
+					     "deadline:200:1000",
+					     "deadline:1ms:",
+					     "deadline:1 ms:2ms",
+					     "deadline:1ms:2msx",
+					     "deadline:1ms:2ms:3ms",
+					     "deadline:-1ms:2ms",
+					     "deadline:1ms:9223372037s",
+					     "deadline:1us:99999999999999999999ns" };
 	struct klat_policy parsed;
 
 	for (size_t i = 0; i < KLAT_ARRAY_SIZE(texts); i++)
@@ -44,12 +67,30 @@ TEST(what_is_no_policy_is_refused)
 			fail_msg("'%s' was taken", texts[i]);
 }
 
+TEST(a_deadline_has_its_runtime_and_period)
+{
+	static const char *const texts[][2] = {
+		{ "deadline:200us:1ms", "deadline:200us:1ms" },
+		{ "deadline:1024ns:1000us", "deadline:1024ns:1ms" },
+		{ "deadline:1000ms:1s", "deadline:1s:1s" },
+	};
+	struct klat_policy parsed;
+
+	for (size_t i = 0; i < KLAT_ARRAY_SIZE(texts); i++) {
+		assert_int_equal(klat_policy_parse(texts[i][0], &parsed), 0);
+		assert_string_equal(klat_policy_text(&parsed).text, texts[i][1]);
+	}
+	assert_int_equal(parsed.runtime_ns, 1000000000);
+	assert_int_equal(klat_policy_parse("deadline:1023ns:1ms", &parsed), -ERANGE);
+	assert_int_equal(klat_policy_parse("deadline:2ms:1ms", &parsed), -ERANGE);
+}
+
 TEST(names_and_policies_agree)
 {
 	static const char *const names[] = { "fifo", "rr", "other", "batch" };
 
 	for (size_t i = 0; i < KLAT_ARRAY_SIZE(names); i++) {
-		struct klat_policy parsed = { -1, 1, false };
+		struct klat_policy parsed = { .policy = -1, .priority = 1 };
 
 		assert_int_equal(klat_policy_parse(names[i], &parsed), 0);
 		assert_string_equal(klat_policy_name(parsed.policy), names[i]);
@@ -58,13 +99,17 @@ TEST(names_and_policies_agree)
 	}
 }
 
+static const struct klat_policy fifo = { .policy = SCHED_FIFO, .priority = 50 };
+
 TEST(trying_a_policy_leaves_the_thread_as_it_was)
 {
 	struct sched_param before, after;
 	int policy = sched_getscheduler(0);
 
 	sched_getparam(0, &before);
-	klat_policy_try(SCHED_FIFO, 50); /* refused or not */
+	klat_policy_try(&fifo); /* refused or not */
+	klat_policy_try(&(struct klat_policy){
+		.policy = SCHED_DEADLINE, .runtime_ns = 200000, .period_ns = 1000000 });
 	sched_getparam(0, &after);
 	assert_int_equal(sched_getscheduler(0), policy);
 	assert_int_equal(after.sched_priority, before.sched_priority);
@@ -77,7 +122,7 @@ static int try_unprivileged(void)
 
 	if (setrlimit(RLIMIT_RTPRIO, &none) || (geteuid() == 0 && setresuid(65534, 65534, 65534)))
 		return 2;
-	return klat_policy_try(SCHED_FIFO, 50) == -EPERM ? 0 : 1;
+	return klat_policy_try(&fifo) == -EPERM ? 0 : 1;
 }
 
 TEST(an_ordinary_user_is_refused_by_trying_not_by_uid)
@@ -119,7 +164,7 @@ TEST(a_rest_is_counted_and_only_taken_when_due)
 /* A soak reads the counts of its workers at any time, also while they rest. */
 TEST(a_worker_that_rests_has_counted_its_iteration)
 {
-	struct klat_worker worker = { .spins = KLAT_ALWAYS };
+	struct klat_worker worker = { .run = run, .spins = KLAT_ALWAYS };
 
 	klat_attend(&worker, 5);
 	assert_int_equal(worker.iteration, 5);

@@ -52,7 +52,8 @@ _MEASURE: dict[str, dict[str, Any]] = {
     },
     "policy": {
         "metavar": "POLICY",
-        "help": "fifo, rr, other or batch, the first two with :PRIORITY, for every program",
+        "help": "fifo, rr, other or batch, the first two with :PRIORITY, for every program; for timer"
+        " alone, deadline:RUNTIME:PERIOD",
     },
     "iterations": {
         "type": number(1, 10**9),
