@@ -4,7 +4,6 @@ import hashlib
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from labs import Lab, experiment, hash_of, static_program, write_session
@@ -63,9 +62,9 @@ def recording(lab: Lab) -> Recording:
     return Recording(lab)
 
 
-def refused(lab: Lab, *words: str | Path, status: int = 2, **environment: Any) -> str:
-    done = lab("explain", *words, **environment)
-    assert (done.returncode, done.stdout) == (status, ""), done.stderr
+def refused(lab: Lab, *words: str | Path) -> str:
+    done = lab.inside("explain", *words)
+    assert (done.returncode, done.stdout) == (2, ""), done.stderr
     assert not lab.working()
     return one_line(done)
 
@@ -103,7 +102,7 @@ def test_words_that_name_no_sample(lab, recording, words, said):
 @pytest.mark.parametrize("option", ["--metric", "--worst"])
 @pytest.mark.parametrize("text", ["pipes", "pipes.", "results/lab-6.1"])
 def test_a_word_that_is_no_metric(lab, option, text):
-    done = lab("explain", option, text)
+    done = lab.inside("explain", option, text)
     assert done.returncode == 2
     assert f"argument {option}: '{text}' is not BENCHMARK.METRIC" in done.stderr
 
@@ -182,8 +181,10 @@ def test_a_record_without_the_hash_of_an_unpacked_kernel(lab, recording, facts, 
 
 
 def test_a_kernel_in_the_cache_that_is_none(lab, recording):
-    told = refused(lab, recording.path, *METRIC, status=1)
-    assert "its boot could not be repeated: QEMU failed: " in told
+    done = lab("explain", recording.path, *METRIC)
+    assert (done.returncode, done.stdout) == (1, ""), done.stderr
+    assert "its boot could not be repeated: QEMU failed: " in one_line(done)
+    assert not lab.working()
 
 
 # Gives the status, standard output and standard error for a trace and symbols.
