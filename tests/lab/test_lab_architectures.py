@@ -243,7 +243,7 @@ def test_a_program_of_another_architecture_is_refused(lab, qemu):
     shutil.copytree(lab.directory / "programs", foreign)
     if not shutil.which(ARM64.emulator):
         pytest.skip(f"there is no {ARM64.emulator}")
-    done = lab("run", "--arch", "arm64", "--kernel", "a=there-is-none", "pipes")
+    done = lab.inside("run", "--arch", "arm64", "--kernel", "a=there-is-none", "pipes")
     assert done.returncode == 2
     said = f"klat lab: {foreign}/pipes is not a static program for arm64, and a guest has no"
     assert done.stderr.splitlines()[-1].startswith(said), done.stderr
@@ -254,7 +254,7 @@ def test_a_program_of_another_architecture_is_refused(lab, qemu):
 )
 def test_an_unknown_architecture_is_refused(lab, name, meant):
     for words in (("run", "--kernel", "debian:stock", "pipes"), ("kernels",)):
-        done = lab(*words, "--arch", name)
+        done = lab.inside(*words, "--arch", name)
         assert done.returncode == 2
         said = f"klat lab: --arch {name}: there are {', '.join(ARCHITECTURES)}{meant}"
         assert done.stderr.splitlines() == [said]

@@ -104,7 +104,7 @@ def refused(lab: Lab, good: str, bad: str) -> str:
     """What klat lab bisect-check says in one line before it ends the bisection."""
     kernel = planted.kernel(lab.directory / "k")
     sides = ("--good", lab.results / good, "--bad", lab.results / bad)
-    done = lab("bisect-check", *sides, "--kernel", kernel, *METRIC)
+    done = lab.inside("bisect-check", *sides, "--kernel", kernel, *METRIC)
     assert done.returncode == 255, done.stderr
     (line,) = done.stderr.splitlines()
     return line

@@ -80,7 +80,7 @@ def test_a_session_of_another_kernel_program_or_wanted_seed_is_not():
     ],
 )
 def test_what_cannot_be_meant_is_refused(lab, words, message):
-    done = lab("explain", *words)
+    done = lab.inside("explain", *words)
     assert done.returncode == 2
     assert message in done.stderr
 

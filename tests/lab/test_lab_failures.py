@@ -318,13 +318,13 @@ def test_another_kernel_or_program_than_the_experiment_began_with_is_refused(lab
     kernel = planted.kernel(tmp_path / "k")
     lab.boot(kernel, *LIMIT)
     planted.kernel(kernel, "another")
-    done = lab("run", "--resume", lab.results)
+    done = lab.inside("run", "--resume", lab.results)
     assert done.returncode == 2
     assert "differs from the kernel of the experiment's first boots" in one_line(done)
     planted.kernel(kernel)
     with (tmp_path / "programs/pipes").open("ab") as file:
         file.write(b"another")
-    done = lab("run", "--resume", lab.results)
+    done = lab.inside("run", "--resume", lab.results)
     assert done.returncode == 2
     assert "pipes was rebuilt since" in one_line(done)
 
@@ -364,12 +364,12 @@ def test_what_no_lab_began_is_not_resumed(lab, tmp_path):
         (tmp_path, "holds no session of klat lab run"),
         (tmp_path / "no", "no such directory"),
     ):
-        done = lab("run", "--resume", path)
+        done = lab.inside("run", "--resume", path)
         assert done.returncode == 2
         assert why in one_line(done)
 
 
 def test_what_is_resumed_follows_its_own_plan(lab, tmp_path):
-    done = lab("run", "--resume", tmp_path, "--boots", "3", "pipes")
+    done = lab.inside("run", "--resume", tmp_path, "--boots", "3", "pipes")
     assert done.returncode == 2
     assert "without benchmarks, --boots" in one_line(done)

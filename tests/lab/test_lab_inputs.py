@@ -187,7 +187,7 @@ def test_what_names_no_kernel_is_refused(text):
 
 
 def test_a_refused_name_is_a_usage_error(lab):
-    done = lab("run", "--kernel", "vmlinuz")
+    done = lab.inside("run", "--kernel", "vmlinuz")
     assert done.returncode == 2
     assert done.stderr.startswith("klat lab run: argument --kernel: "), done.stderr
     assert len(done.stderr.splitlines()) == 1
@@ -211,7 +211,7 @@ def write_index(cache: Path, *releases: str) -> list[str]:
 )
 def test_a_slip_of_the_pen_is_answered_with_what_was_meant(lab, qemu, words, meant):
     write_index(lab.cache, "6.1.0-9-amd64", "6.1.0-9-rt-amd64")
-    done = lab("run", "--mode", "counted", *words)
+    done = lab.inside("run", "--mode", "counted", *words)
     assert done.returncode == 2
     assert f", did you mean '{meant}" in done.stderr and len(done.stderr.splitlines()) == 1
 
@@ -290,7 +290,7 @@ def test_a_kernel_may_have_words_of_its_own_with_commas_and_quotes():
 
 @pytest.mark.parametrize("load", ["", "a/b", "no-such", "line\nbreak"])
 def test_what_is_no_load_is_a_usage_error(lab, tmp_path, load):
-    done = lab("run", "--kernel", f"a={tmp_path}/k", "--load", load, "pipes")
+    done = lab.inside("run", "--kernel", f"a={tmp_path}/k", "--load", load, "pipes")
     assert done.returncode == 2
     assert done.stderr.startswith("klat lab: --load "), done.stderr
     assert len(done.stderr.splitlines()) == 1
@@ -298,7 +298,7 @@ def test_what_is_no_load_is_a_usage_error(lab, tmp_path, load):
 
 def test_where_nothing_can_be_recorded_nothing_is_booted(lab, tmp_path, qemu):
     lab.results.write_text("a file")
-    done = lab("run", "--kernel", f"a={planted.kernel(tmp_path / 'k')}", "pipes")
+    done = lab.inside("run", "--kernel", f"a={planted.kernel(tmp_path / 'k')}", "pipes")
     assert done.returncode == 2
     assert (
         done.stderr
@@ -312,7 +312,7 @@ def test_another_users_link_is_refused_before_a_kernel_is_read(lab, tmp_path, ro
     theirs.mkdir(parents=True)
     os.chown(theirs, harness.NOBODY, harness.NOBODY)
     (lab.directory / link).symlink_to(tmp_path)
-    done = lab("run", "--kernel", f"a={tmp_path}/none", "--output", "theirs/out", "pipes")
+    done = lab.inside("run", "--kernel", f"a={tmp_path}/none", "--output", "theirs/out", "pipes")
     assert done.returncode == 2
     assert f"{link} is a symbolic link to {tmp_path} that another user" in done.stderr
     assert len(done.stderr.splitlines()) == 1

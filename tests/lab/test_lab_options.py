@@ -91,7 +91,7 @@ def test_it_is_said_before_the_boot(lab, tmp_path, qemu):
 def test_options_that_a_program_refuses_are_refused_before_the_kernel_is_looked_for(
     lab, qemu, words, why
 ):
-    done = lab("run", "--kernel", "a=there-is-none", "--mode", "counted", *words, "pipes")
+    done = lab.inside("run", "--kernel", "a=there-is-none", "--mode", "counted", *words, "pipes")
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
     assert line.startswith(f"klat lab: {why}"), line
@@ -120,7 +120,7 @@ def test_the_documentation_has_the_same_list():
 
 def test_a_profile_leaves_out_what_one_cpu_cannot_measure(lab, qemu):
     profile = ("--profile", "rt", "--load", "none", "--mode", "counted")
-    done = lab("run", "--kernel", "a=there-is-none", *profile, "pipes")
+    done = lab.inside("run", "--kernel", "a=there-is-none", *profile, "pipes")
     first, *_, last = done.stderr.splitlines()
     assert first == "profile rt: left out, because there is one CPU: pipes on two CPUs"
     assert "there-is-none" in last
