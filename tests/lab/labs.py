@@ -7,12 +7,12 @@ import shutil
 import subprocess
 import sys
 import tarfile
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import chdir, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import made_tools
-import pytest
 from written_sessions import SyntheticSession
 
 from klat import cli
@@ -137,13 +137,9 @@ class Lab:
     def inside(self, *words: str | Path) -> subprocess.CompletedProcess[str]:
         """The same in this process, for words that klat refuses before it starts another one."""
         out, err = io.StringIO(), io.StringIO()
-        with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
-            patch.chdir(self.directory)
-            for name in os.environ.keys() - self.environment.keys():
-                patch.delenv(name)
-            for name, value in self.environment.items():
-                patch.setenv(name, value)
-            status = cli.main(["lab", *map(str, words)])
+        with patch.dict(os.environ, self.environment, clear=True), chdir(self.directory):
+            with redirect_stdout(out), redirect_stderr(err):
+                status = cli.main(["lab", *map(str, words)])
         return subprocess.CompletedProcess([], status, out.getvalue(), err.getvalue())
 
     def boot(

@@ -181,8 +181,8 @@ def test_each_of_several_loads_has_a_session_and_a_label(klat):
 
 
 def test_two_loads_that_would_have_one_label_are_refused(klat):
-    done = klat("run", "pipes", "--load", "sleep 60", "--load", "sleep 61", status=2)
-    assert "two loads would have the label" in done.stderr and not klat.starts()
+    said = klat.refused("run", "pipes", "--load", "sleep 60", "--load", "sleep 61")
+    assert "two loads would have the label" in said
 
 
 def test_the_status_is_that_of_the_worst_session(klat):

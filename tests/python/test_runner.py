@@ -68,8 +68,8 @@ def test_a_matrix_measures_every_ordered_pair_of_cpus(klat):
 
 
 def test_a_matrix_and_cpus_exclude_each_other(klat):
-    done = klat("run", "pipes", "--matrix", "--cpus", "0,1")
-    assert done.returncode == 2 and "--matrix chooses the CPUs of pipes" in done.stderr
+    said = klat.refused("run", "pipes", "--matrix", "--cpus", "0,1")
+    assert "--matrix chooses the CPUs of pipes" in said
 
 
 def test_two_sessions_begun_together_do_not_meet(klat):
@@ -244,20 +244,15 @@ def test_an_odd_label_is_a_label(klat, label):
     "label", ["", "..", "a/b", ".hidden", "a\x1b[31m", "ü" * 128, "\udcff", "a\u202eb"]
 )
 def test_a_label_that_cannot_be_a_directory_is_refused_in_one_line(klat, label):
-    done = klat("run", "pipes", "--runs", "1", f"--label={label}", status=2)
-    assert len(done.stderr.splitlines()) == 1
-    assert "label" in done.stderr
-    assert "\x1b" not in done.stderr
-    assert not klat.starts()
+    said = klat.refused("run", "pipes", "--runs", "1", f"--label={label}")
+    assert "label" in said and "\x1b" not in said
     assert not (klat.directory / "results").exists()
 
 
 @pytest.mark.parametrize("output", ["file/below", "/proc/klat"])
 def test_an_unwritable_output_is_refused_in_one_line(klat, output):
     (klat.directory / "file").touch()
-    done = klat("run", "pipes", "--runs", "1", "--output", output, status=2)
-    assert len(done.stderr.splitlines()) == 1
-    assert "Traceback" not in done.stderr
+    assert output in klat.refused("run", "pipes", "--runs", "1", "--output", output)
 
 
 def test_a_disk_too_full_for_the_plan_is_one_line(klat):
