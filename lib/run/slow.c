@@ -35,21 +35,23 @@ static const char *why_untraceable(const struct klat_run *run, int m)
 
 int klat_slow_choose(struct klat_run *run)
 {
-	const char *wanted = run->library->common.trace_metric, *name = wanted,
-		   *why = "there is no such metric";
+	const char *wanted = run->library->common.trace_metric, *name = wanted, *why = NULL;
 
 	for (int m = 0; m < run->benchmark->metric_count; m++) {
-		const char *own = run->benchmark->metrics[m].name;
+		const char *own = run->benchmark->metrics[m].name, *reason;
 
 		if (wanted ? strcmp(wanted, own) : !run->library->metrics[m].used)
 			continue;
-		name = own;
-		why = why_untraceable(run, m);
+		reason = why_untraceable(run, m);
 		run->library->slow.metric = m;
-		if (!why)
+		if (!reason)
 			return 0;
+		if (!why)
+			name = own;
+		why = why ?: reason;
 	}
-	return klat_usage(run, "klat explain cannot explain %s: %s", name, why);
+	return klat_usage(run, "klat explain cannot explain %s: %s", name,
+			  why ?: "there is no such metric");
 }
 
 int klat_slow_possible(struct klat_run *run)

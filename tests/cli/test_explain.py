@@ -178,6 +178,12 @@ def test_a_metric_that_cannot_be_explained_is_refused_with_the_reason(
     assert not done.out and len(done.err.strip().splitlines()) == 1
 
 
+def test_a_program_without_such_a_metric_says_why_not_its_first(tracing, two_cpus):
+    done = explain("noise", "--cpus", "0,1", "--above", "1us")
+    assert done.status == harness.USAGE
+    assert "cannot explain gap: each iteration has several samples" in done.err
+
+
 def test_traces_are_copied_while_real_time_threads_spin_on_every_cpu(tracing, two_cpus):
     done = explain("network", "--cpus", "1,0", "--above", "1us", "--runs", "1")
     if done.status == harness.SKIPPED:
