@@ -17,8 +17,9 @@
 /* The name by which the executed program knows that it is a child. */
 #define CHILD "klat-spawned"
 #define STACK_SIZE 65536
+#define THREAD_STACK_SIZE (8l << 20) /* the usual one */
 
-extern char **environ;
+char *const no_environment[] = { NULL };
 
 void *child_main(void *argument)
 {
@@ -53,7 +54,7 @@ int clone_child(struct birth *birth, int flags)
 
 int child_execute(struct birth *birth)
 {
-	execve("/proc/self/exe", birth->arguments, environ);
+	execve("/proc/self/exe", birth->arguments, no_environment);
 	birth->child->error = errno;
 	_exit(127);
 }
@@ -67,6 +68,10 @@ int birth_prepare(struct birth *birth, int descriptor)
 	if (stack == MAP_FAILED)
 		return -errno;
 	birth->stack = stack + STACK_SIZE;
+	/* The C library keeps stacks of this size for the next thread, but not those of any `ulimit
+	 * -s`. */
+	pthread_attr_init(&birth->attributes);
+	pthread_attr_setstacksize(&birth->attributes, THREAD_STACK_SIZE);
 	snprintf(text, sizeof(text), "%d", descriptor);
 	birth->arguments[0] = CHILD;
 	birth->arguments[1] = text;

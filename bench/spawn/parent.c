@@ -27,9 +27,10 @@ static inline __attribute__((always_inline)) int start_child(struct birth *birth
 	if (what == VFORK || what == CLONE)
 		return clone_child(birth, what == VFORK ? CLONE_VFORK : 0);
 	if (what == THREAD)
-		return -pthread_create(&birth->thread, NULL, child_main, birth);
+		return -pthread_create(&birth->thread, &birth->attributes, child_main, birth);
 	if (what == POSIX_SPAWN)
-		return -posix_spawn(&pid, "/proc/self/exe", NULL, NULL, birth->arguments, environ)
+		return -posix_spawn(&pid, "/proc/self/exe", NULL, NULL, birth->arguments,
+				    no_environment)
 			       ?: pid;
 	if (what == CALL) {
 		child_main(birth);

@@ -24,6 +24,7 @@ struct birth {
 	int code; /* the child ends with this status */
 	bool is_leaving;
 	pthread_t thread;
+	pthread_attr_t attributes; /* of a thread */
 	char *stack; /* its end */
 	char *arguments[4];
 };
@@ -31,6 +32,8 @@ struct birth {
 enum { CODES = 128, NUMBER_SIZE = 24 };
 
 /* children.c */
+/* Of an executed program: variables of the caller would change how long its start takes. */
+extern char *const no_environment[];
 /* A stack and arguments. `descriptor` is that of the child's memory. 0 or -errno. */
 int birth_prepare(struct birth *birth, int descriptor);
 /* The start of any child but that of an executed program. Does not return, except as a thread. */

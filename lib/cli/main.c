@@ -280,6 +280,8 @@ int klat_main(const struct klat_benchmark *benchmark, int argc, char **argv)
 
 	if (!run)
 		return EXIT_FAILED;
+	/* An alarm survives exec, and would end the run. */
+	alarm(0);
 	status = run_command(run, argc, argv);
 	klat_run_free(run);
 	return status;

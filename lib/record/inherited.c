@@ -49,6 +49,17 @@ static KLAT_PRINTF(3, 4) void add(json_t *object, const char *name, const char *
 	json_object_set_new(object, name, json_string(value) ?: json_string("not UTF-8"));
 }
 
+static int words_of(const char *text)
+{
+	int count = 0;
+
+	for (text += strspn(text, " \t"); *text; text += strspn(text, " \t")) {
+		text += strcspn(text, " \t");
+		count++;
+	}
+	return count;
+}
+
 static void add_status(json_t *object)
 {
 	char *text = klat_read_file("/proc/self/status"), *rest = text, *line;
@@ -62,6 +73,9 @@ static void add_status(json_t *object)
 		for (size_t i = 0; i < KLAT_ARRAY_SIZE(status_lines); i++)
 			if (!strcmp(line, status_lines[i]))
 				add(object, line, "%s", value + strspn(value, " \t"));
+		/* The kernel numbers each new task in every namespace. */
+		if (!strcmp(line, "NSpid"))
+			add(object, "pid_namespaces", "%d", words_of(value));
 	}
 	free(text);
 }

@@ -81,8 +81,23 @@ static bool has_stacks(const char *directory, const char *event)
 	return found;
 }
 
+/* How many events the trace, or an instance, has had from the run's CPUs. */
+static int64_t events_of(const struct klat_run *run, const char *directory)
+{
+	static const char *const parts[] = { "entries", "\noverrun", "\nread events" };
+	int64_t sum = 0;
+
+	klat_for_each_cpu(cpu, run) {
+		const char *path = klat_path("%s/per_cpu/cpu%d/stats", directory, cpu);
+
+		for (size_t i = 0; i < KLAT_ARRAY_SIZE(parts); i++)
+			sum += MAX(0, klat_count_in(path, parts[i]));
+	}
+	return sum;
+}
+
 /* set_event lists the events that the kernel's trace, or one of its instances, contains. Events
- * with a trigger are in it, too. */
+ * with a trigger are in it, too. An event in every second sample has moved the median. */
 static void judge_events(struct klat_run *run, const char *directory)
 {
 	char *events = klat_read_file(klat_path("%s/set_event", directory)), *rest = events, *event,
@@ -98,8 +113,10 @@ static void judge_events(struct klat_run *run, const char *directory)
 		klat_invalid(run, "the kernel records stacks at events, for example %s (see %s)",
 			     example, klat_path("%s/set_event", directory));
 	else if (example)
-		klat_disturbed(run, "the kernel traces events, for example %s (see %s)", example,
-			       klat_path("%s/set_event", directory));
+		(2 * run->library->traced_events >= klat_observed(run)
+			 ? klat_invalid
+			 : klat_disturbed)(run, "the kernel traces events, for example %s (see %s)",
+					   example, klat_path("%s/set_event", directory));
 	free(events);
 }
 
@@ -149,8 +166,9 @@ static void judge_functions(struct klat_run *run, const char *directory)
 	free(line);
 }
 
-/* Tracers, traced functions and events of other programs. Skips the instance of a traced run. */
-static void judge_tracing(struct klat_run *run)
+/* Call this function for the kernel's trace and each instance, without that of a traced run. */
+static void visit_traces(const struct klat_run *run,
+			 void (*visit)(const char *directory, void *argument), void *argument)
 {
 	const char *instance = run->library->common.trace_instance;
 	glob_t files;
@@ -164,15 +182,45 @@ static void judge_tracing(struct klat_run *run)
 		*strrchr(directory, '/') = 0;
 		if (instance && !strcmp(basename(directory), basename(instance)))
 			continue;
-		judge_tracer(run, directory);
-		judge_functions(run, directory);
-		judge_events(run, directory);
+		visit(directory, argument);
 	}
 	globfree(&files);
+}
+
+/* Tracers, traced functions and events of other programs. */
+static void judge_trace(const char *directory, void *argument)
+{
+	struct klat_run *run = argument;
+
+	judge_tracer(run, directory);
+	judge_functions(run, directory);
+	judge_events(run, directory);
+}
+
+struct event_sum {
+	const struct klat_run *run;
+	int64_t events;
+};
+
+static void add_events(const char *directory, void *argument)
+{
+	struct event_sum *sum = argument;
+	char first[2];
+
+	if (klat_read_line(klat_path("%s/set_event", directory), first, sizeof(first)))
+		sum->events = MAX(0, sum->events) + events_of(sum->run, directory);
+}
+
+int64_t klat_observers_events(const struct klat_run *run)
+{
+	struct event_sum sum = { .run = run, .events = -1 };
+
+	visit_traces(run, add_events, &sum);
+	return sum.events;
 }
 
 void klat_observers_judge(struct klat_run *run)
 {
 	judge_profiler(run);
-	judge_tracing(run);
+	visit_traces(run, judge_trace, run);
 }

@@ -222,6 +222,8 @@ void klat_surplus_judge(struct klat_run *run);
 
 /* observers.c */
 void klat_observers_judge(struct klat_run *run);
+/* How many events other traces have had from the run's CPUs; -1 if no trace has events. */
+int64_t klat_observers_events(const struct klat_run *run);
 
 /* busy.c */
 struct klat_busy {
@@ -423,6 +425,9 @@ struct klat_library {
 	struct klat_run *pairs; /* the run itself, if it is the only pair */
 	/* Pairs before the observed part; workers after the timed part, and all of them. */
 	uint32_t arrived, finished, starting;
+	/* Other programs trace events; how many the first worker's observed part had. */
+	bool is_event_traced;
+	int64_t traced_events;
 	struct klat_snapshot before, after;
 	struct klat_busy busy_before, busy_after;
 	struct klat_neighbours neighbours;

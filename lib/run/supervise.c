@@ -2,7 +2,9 @@
 /* The measured process, and the supervisor that waits for it: see klat.h. */
 #include "run/run.h"
 
+#include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -77,6 +79,23 @@ static int measure(struct klat_run *run)
 	return err;
 }
 
+/* A fork copies every open file, and select() has room for 1024. All files of klat close on exec,
+ * so those that do not are of the program that started it. */
+static void close_inherited(void)
+{
+	DIR *directory = opendir("/proc/self/fd");
+	const struct dirent *entry;
+
+	while (directory && (entry = readdir(directory))) {
+		const int file = atoi(entry->d_name), flags = fcntl(file, F_GETFD);
+
+		if (file > STDERR_FILENO && flags >= 0 && !(flags & FD_CLOEXEC))
+			close(file);
+	}
+	if (directory)
+		closedir(directory);
+}
+
 /*
  * The measured process runs on the first CPU from its first instruction. The kernel sends TLB
  * shootdowns to every CPU on which an address space has run.
@@ -100,6 +119,7 @@ static pid_t fork_measured(struct klat_run *run)
 		if (run->library->soak.lap)
 			klat_signals_ignore();
 		klat_signals_release();
+		close_inherited();
 		klat_halt_poll_leave(&run->library->halt_poll);
 		_exit(measure(run) ? EXIT_FAILURE : EXIT_SUCCESS);
 	}

@@ -203,11 +203,12 @@ static int64_t time_of_others(const struct klat_run *run)
  * workers of one CPU for each other:
  *
  * - `alone` is the worker's waits, less the time of the CPU's other workers, and of the children;
- * - `shared` is the time in which a worker of this CPU waited, and none of them ran.
+ * - `shared` is the time in which a worker of this CPU waited, and none of them ran. The kernel
+ *   counts no waits of children that have ended: theirs are as long as other tasks ran.
  */
 struct waits {
 	int64_t alone, shared;
-	int workers; /* on this CPU */
+	int tasks; /* on this CPU: workers and their children */
 };
 
 static struct waits waits_of(const struct klat_run *run, const struct klat_worker *worker)
@@ -218,9 +219,9 @@ static struct waits waits_of(const struct klat_run *run, const struct klat_worke
 
 	klat_for_each_worker(other, run)
 		if (other->cpu == worker->cpu) {
-			waits.workers++;
+			waits.tasks += other->children_ns ? 2 : 1;
 			cpu_ns += other->account.cpu_ns + other->children_ns;
-			waited_ns += other->account.waited_ns;
+			waited_ns += other->children_ns ? others : other->account.waited_ns;
 		}
 	waits.alone = worker->account.waited_ns - (cpu_ns - worker->account.cpu_ns);
 	waits.shared = worker->account.elapsed_ns - cpu_ns;
@@ -263,11 +264,11 @@ static void judge_waits(struct klat_run *run, const struct klat_worker *worker,
 
 		share = (inside - longest->excess_ns) / all;
 		/* A single long wait is an outlier. */
-		frequent = waits.workers > 1 && !ordinary && !run->library->common.under_load &&
+		frequent = waits.tasks > 1 && !ordinary && !run->library->common.under_load &&
 			   longest->longer * 20 > observed && inside * 20 > longest->sum_ns;
 	}
 	/* An ordinary load delays a worker alone on its CPU. That delay is measured. */
-	if (share >= 0.2 && (waits.workers > 1 || has_neighbours(run)))
+	if (share >= 0.2 && (waits.tasks > 1 || has_neighbours(run)))
 		klat_invalid(run,
 			     "other tasks kept the %s from CPU %d for %.0f %% of the median sample",
 			     worker->noun, worker->cpu, 100 * share);

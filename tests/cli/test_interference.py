@@ -521,9 +521,9 @@ def test_a_debugger_of_one_thread_disturbs_a_run(words, two_cpus, real_time):
 @pytest.mark.parametrize(
     ("place", "group", "status"),
     [
-        ("", "sched", "disturbed"),
-        ("instances/test-of-klat", "sched", "disturbed"),
-        ("", "kmem", "disturbed"),
+        ("", "sched", "invalid"),
+        ("instances/test-of-klat", "sched", "invalid"),  # in each sample
+        ("", "kmem", "disturbed invalid"),  # other tasks of a busy CPU cause them, too
         ("", "ras", "ok"),
     ],
 )

@@ -1,5 +1,6 @@
 """What holds for spawn alone; tests/cli/test_program_*.py hold it to what holds for every program."""
 
+import os
 from typing import Any
 
 import pytest
@@ -52,6 +53,33 @@ def test_a_fork_copies_page_tables_and_no_other_start_does():
         return "" if large < 1.5 * small else f"vfork: {small} {large}"
 
     until(attempt)
+
+
+def test_tasks_of_equal_priority_that_take_the_cpu_of_the_children_make_a_run_invalid():
+    """The kernel counts no waits of children that have ended."""
+    with Running("spawn", "--cpus", "1", "--iterations", "1000000"):
+
+        def attempt() -> str:
+            result = json_of(run("spawn", "--cpus", "1", *SHORT, "--json"))
+            wanted = (
+                result["status"] == "invalid" and "kept the parent from CPU 1" in result["reason"]
+            )
+            return "" if wanted else f"{result['status']}: {result['reason']}"
+
+        until(attempt)
+
+
+def test_an_executed_program_has_no_variables_of_the_caller(tmp_path):
+    """With LD_DEBUG, each program that the dynamic linker starts would write a file."""
+    variables = {"LD_DEBUG": "statistics", "LD_DEBUG_OUTPUT": str(tmp_path / "linker")}
+    works("spawn", "--what", "posix_spawn", *SHORT, env=os.environ | variables)
+    assert len([*tmp_path.glob("linker.*")]) <= 2
+
+
+def test_the_limit_on_stacks_does_not_reach_the_threads():
+    limited = ("prlimit", "--stack=67108864:67108864")
+    done = command([*limited, path_of("spawn"), "--what", "thread", *SHORT, "--json"])
+    assert "page faults" not in json_of(done)["reason"]
 
 
 def test_more_memory_than_there_is_is_a_skip():
