@@ -225,6 +225,8 @@ SPELLINGS = {
     "debian:6.1.0-9-rt": "6.1.0-9-rt-amd64",
     "debian:6.12.x-rt": "6.12-rt",
     "debian:6.1-RT": "6.1-rt",
+    "debian:6.12-RT": "6.12-rt",
+    "debian:6.1.0-9-amd65": "6.1.0-9-amd64",
     "debian:rt-6.1": "6.1-rt",
     "debian:6.1_rt": "6.1-rt",
     "debian:v6.1": "6.1",
@@ -263,6 +265,7 @@ def test_a_likely_spelling_is_answered_with_the_name_that_works(typed):
         "6.1.0-9-rt-amd64",
         "6.12.117+deb12-amd64",
         "6.12.117+deb12-rt-amd64",
+        "6.12-rt-amd64",  # before the release of 6.12
     )
     held = kernels.offered(packages(*complete) | split_kernel("6.18.4+deb15-amd64", "1", "modules"))
     with pytest.raises((ValueError, KlatError)) as refused:

@@ -388,7 +388,7 @@ def test_a_line_of_a_file_ends_where_systemd_boot_ends_it(root):
             "EFI/Linux/arch.efi.extra.d/debug.addon.efi",
             "debug.addon.efi adds parameters",
         ),
-        ("arch.efi", "loader/addons/all.addon.efi", "all.addon.efi adds parameters"),
+        ("arch.efi", "loader/addons/ALL.ADDON.EFI", "ALL.ADDON.EFI adds parameters"),
         ("arch.efi", "EFI/Linux/arch+2-1.efi", "counts its tries and renames it"),
     ],
 )

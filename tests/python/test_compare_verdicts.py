@@ -321,3 +321,15 @@ def test_a_sentence_that_many_results_have_is_printed_once_and_marked_at_each(si
         assert words(report).count(reason) == 1
     _, table, _ = klat("compare", *sides, *MEDIAN, "--format", "csv")
     assert table.count(reason) == 13
+
+
+@pytest.mark.parametrize("boots", [2, 3])
+def test_what_would_settle_a_verdict_counts_tests_that_have_too_few_boots_yet(side, klat, boots):
+    paths = [side("stock", boots=boots), side("rt", 1.2, boots=boots, **RT)]
+    for path, median in zip(paths, (9_000, 11_000)):
+        for boot in range(boots):
+            metrics = {f"m{number}": samples(median + boot) for number in range(9)}
+            again(path / str(boot)).run(metrics, params="x=1")
+    status, out, _ = klat("compare", *paths, *MEDIAN)
+    # Ten tests: 2 / 4^4 is above 5 % / 10.
+    assert status == 3 and "by 5 boots a side" in words(out) and "by 4 boots" not in words(out)

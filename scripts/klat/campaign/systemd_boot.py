@@ -297,8 +297,11 @@ def _doubt(fields: Mapping[str, Any]) -> str:
         return f"{kernel}: systemd-boot counts its tries and renames it at a boot; boot it once, so that it gets its name"
     if "@" in fields["id"] and not fields["id"].endswith("@0"):
         return f"{kernel}: klat can boot only the first profile of a unified kernel image"
-    addons = [*kernel.parent.glob(f"{kernel.name}.extra.d/*.addon.efi")]
-    addons += Path(fields.get("root", "/"), "loader/addons").glob("*.addon.efi")
+    places = [kernel.with_name(f"{kernel.name}.extra.d")]
+    places.append(Path(fields.get("root", "/"), "loader/addons"))
+    # A file system of EFI does not distinguish capital letters.
+    files = (file for place in places for file in place.glob("*"))
+    addons = [file for file in files if file.name.lower().endswith(".addon.efi")]
     return f"{addons[0]} adds parameters that klat does not know" if addons else ""
 
 

@@ -143,13 +143,17 @@ def _tests_of_cell(
         yield test
 
 
+def _instead(estimand: Estimand) -> str:
+    return "" if estimand is estimands.MEAN else "; --quantile mean judges the mean"
+
+
 def _without_ratio(
     place: CellPlace, estimand: Estimand, tested: bool, error: str, rules: Rules
 ) -> Test:
     nothing = Observed(()), Observed(())
     described = replace(
         describe(*nothing, rules),
-        reason=f"the {estimand.name} of a run {error}, so there is no ratio",
+        reason=f"the {estimand.name} of a run {error}, so there is no ratio{_instead(estimand)}",
         verdict=Verdict.INCONCLUSIVE if tested else None,
     )
     return Test(place, estimand, tested, nothing, described=described)

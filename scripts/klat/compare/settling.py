@@ -27,7 +27,7 @@ def settled(
     are judged at a later look, so the level is that of all looks."""
     if rules.look:
         rules = replace(rules, alpha=rules.look.alpha, look=None)
-    family = max(1, sum(judgement.p is not None for judgement in judged))
+    family = max(1, sum(map(_will_be_tested, judged)))
     alpha = rules.strictest(family)
     return [
         replace(judgement, settle=_settle(judgement, rules, alpha, pair))
@@ -35,6 +35,12 @@ def settled(
         else judgement
         for judgement, pair in zip(judged, pairs)
     ]
+
+
+def _will_be_tested(judgement: Judgement) -> bool:
+    """With too few units, a test has no p yet."""
+    is_open = judgement.verdict is Verdict.INCONCLUSIVE and judgement.interval is not None
+    return judgement.p is not None or is_open
 
 
 def _settle(

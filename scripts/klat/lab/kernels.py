@@ -200,8 +200,12 @@ def choose(name: str, kernels: Iterable[Offered], architecture: Architecture) ->
         return matching[-1]
     names = newest(complete, architecture)
     usual = _usual_name(name)
-    releases = [k.release for k in complete if k.release.startswith(f"{name.lower()}-")]
-    if likely := [n for n in (*releases, usual) if _matching(n, complete, architecture)]:
+    lower = name.lower()
+    # Without its last part, or with another one: that of an architecture.
+    stems = (lower, lower.rpartition("-")[0])
+    stem_of = {k.release: k.release.rpartition("-")[0] for k in complete}
+    releases = [r for stem in stems for r in stem_of if stem and stem_of[r] == stem]
+    if likely := [n for n in (lower, *releases, usual) if _matching(n, complete, architecture)]:
         why = f", did you mean 'debian:{likely[0]}'?"
     elif incomplete := _matching(usual, offers, architecture):
         why = f": its archive lacks {' and '.join(incomplete[-1].missing)}"
