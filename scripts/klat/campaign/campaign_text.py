@@ -37,7 +37,7 @@ def entry_lines(entries: Sequence[BootEntry], default: BootEntry | None) -> Iter
     table = [["", "release", "entry"], *rows]
     widths = column_widths(table)
     for row in table:
-        yield aligned(row, widths, left=3)
+        yield aligned(row, widths)
     if default:
         yield "* the default: the machine returns to it if a kernel fails, and at the end"
 

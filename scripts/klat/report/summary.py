@@ -205,10 +205,8 @@ def _figures(label: Dataset, setting: Setting, failed: Failed) -> Iterator[Row]:
         if statistics is None:
             yield Row(name, (label.unit, *[MISSING] * 5))
             continue
-        averages, samples = (
-            (statistics.average, statistics.stdev),
-            (statistics.median, statistics.p99, statistics.max),
-        )
+        averages = statistics.average, statistics.stdev
+        samples = statistics.median, statistics.p99, statistics.max
         yield Row(name, (label.unit, *map(whole, (*averages, *samples))))
         if label.khz:
             few = statistics.runs != setting.usable_runs

@@ -38,15 +38,10 @@ def column_widths(table: Table) -> list[int]:
     return [max(len(row[i]) for row in table) for i in range(len(table[0]))]
 
 
-def aligned(row: Sequence[str], widths: Sequence[int], left: int = 2) -> str:
-    """The cells in one line: the first `left` columns to the left, the others to the right. Two spaces between
-    them, or one if the line would be too long."""
+def aligned(row: Sequence[str], widths: Sequence[int]) -> str:
+    """The cells in one line. Two spaces between them, or one if the line would be too long."""
     gap = "  " if sum(widths) + 2 * (len(widths) - 1) <= WIDTH else " "
-    cells = [
-        cell.ljust(width) if i < left else cell.rjust(width)
-        for i, (cell, width) in enumerate(zip(row, widths))
-    ]
-    return gap.join(cells).rstrip()
+    return gap.join(map(str.ljust, row, widths)).rstrip()
 
 
 _FORMULA = re.compile(r"[=+@-]")
