@@ -24,7 +24,8 @@ from klat.machine.probes import Gap, ProbeResults
 from klat.machine.findings import Finding, Severity, to_json, to_text
 
 CLOCK = "sys/devices/system/clocksource/clocksource0"
-KINDS = ("current", "available")
+TRACING, SCHED_EXT = "sys/kernel/tracing", "sys/kernel/sched_ext"
+HUGE = "sys/kernel/mm/transparent_hugepage/enabled"
 
 INTERRUPTS = "     CPU0 CPU1 CPU2 CPU3\nTLB:  0 7 0 0  TLB shootdowns\nERR:  0\n"
 HEALTHY = {
@@ -66,8 +67,8 @@ HEALTHY = {
     f"{CLOCK}/available_clocksource": "tsc hpet acpi_pm\n",
     "sys/devices/system/node/online": "0\n",
     "sys/devices/system/node/node0/cpulist": "0-3\n",
-    "sys/kernel/mm/transparent_hugepage/enabled": "always [madvise] never\n",
-    "sys/kernel/tracing/current_tracer": "nop\n",
+    HUGE: "always [madvise] never\n",
+    f"{TRACING}/current_tracer": "nop\n",
     "sys/fs/cgroup/user.slice/cpu.max": "max 100000\n",
 }
 
@@ -192,18 +193,19 @@ def fair_server(runtime_ns: int) -> Files:
     return {f"{server}/runtime": f"{runtime_ns}\n", f"{server}/period": "1000000000\n"}
 
 
+def clocks(current: str, available: str = "tsc hpet acpi_pm") -> Files:
+    kinds = {"current": current, "available": available}
+    return {f"{CLOCK}/{kind}_clocksource": f"{names}\n" for kind, names in kinds.items()}
+
+
+ARM64 = "processor\t: 0\nFeatures\t: fp asimd cpuid\nCPU part\t: 0xd08\n"
+CFS = "sys/fs/cgroup/cpu/box/cpu.cfs"
+BOX: Files = {f"{CFS}_quota_us": "50000\n", f"{CFS}_period_us": "100000\n"}
 # What is planted, by check: severity, files, and files that change while the machine is watched.
 PLANTED: list[tuple[str, Severity, *tuple[Files, ...]]] = [
     ("counter", SPOILS, {"proc/cpuinfo": NO_FLAGS}),
     ("counter", SPOILS, {"proc/cpuinfo": HEALTHY["proc/cpuinfo"].replace("nonstop_tsc ", "")}),
-    (
-        "not-checked",
-        NOTE,
-        {
-            "proc/cpuinfo": "processor\t: 0\nFeatures\t: fp asimd cpuid\nCPU part\t: 0xd08\n",
-            f"{CLOCK}/current_clocksource": "arch_sys_counter\n",
-        },
-    ),
+    ("not-checked", NOTE, {"proc/cpuinfo": ARM64} | clocks("arch_sys_counter")),
     ("emulated", SPOILS, {"proc/cpuinfo": TCG}),
     ("virtual", DISTORTS, {"proc/cpuinfo": VIRTUAL}),
     ("cpus", SPOILS, {f"{CPU}/online": "0\n", "proc/self/status": ""}),
@@ -220,43 +222,20 @@ PLANTED: list[tuple[str, Severity, *tuple[Files, ...]]] = [
     ("interrupts", SPOILS, {}, {"proc/interrupts": INTERRUPTS}),
     ("cpu-time", DISTORTS, {}, {"proc/stat": HEALTHY["proc/stat"]}),
     ("cpu-time", DISTORTS, {}, {"proc/stat": "(null)\n"}),
-    (
-        "cpu-time",
-        DISTORTS,
-        {"proc/self/mountinfo": "80 69 0:52 / /proc/stat rw - fuse.lxcfs lxcfs rw\n"},
-    ),
+    ("cpu-time", DISTORTS, {"proc/self/mountinfo": "8 6 0:52 / /proc/stat rw - fuse.lxcfs x rw\n"}),
     ("load", NOTE, {"proc/loadavg": "3.80 1.05 0.01 1/83 5175\n"}),
     ("quota", SPOILS, {"sys/fs/cgroup/user.slice/cpu.max": "150000 100000\n"}),
     ("quota", DISTORTS, {"sys/fs/cgroup/cpu.max": "300000 100000\n"}),
-    (
-        "quota",
-        SPOILS,
-        {
-            "proc/self/cgroup": "5:memory:/a\n4:cpu,cpuacct:/box\n",
-            "sys/fs/cgroup/cpu/box/cpu.cfs_quota_us": "50000\n",
-            "sys/fs/cgroup/cpu/box/cpu.cfs_period_us": "100000\n",
-        },
-    ),
+    ("quota", SPOILS, {"proc/self/cgroup": "5:memory:/a\n4:cpu,cpuacct:/box\n"} | BOX),
     ("debugging", SPOILS, {"boot/config-6.1.0": "CONFIG_PROVE_LOCKING=y\n"}),
     ("debugging", DISTORTS, {"boot/config-6.1.0": "CONFIG_DEBUG_PREEMPT=y\n"}),
     ("debugging", SPOILS, {"proc/config.gz": gzip.compress(b"CONFIG_SMP=y\nCONFIG_KASAN=y\n")}),
-    (
-        "traced-events",
-        DISTORTS,
-        {"sys/kernel/tracing/instances/a/set_event": "ras:aer\nkmem:kfree\n"},
-    ),
-    ("tracing", DISTORTS, {"sys/kernel/tracing/current_tracer": "function\n"}),
-    (
-        "clocksource",
-        SPOILS,
-        {
-            f"{CLOCK}/current_clocksource": "hpet\n",
-            f"{CLOCK}/available_clocksource": "hpet acpi_pm\n",
-        },
-    ),
-    ("clocksource", DISTORTS, {f"{CLOCK}/current_clocksource": "acpi_pm\n"}),
+    ("traced-events", DISTORTS, {f"{TRACING}/instances/a/set_event": "ras:aer\nkmem:kfree\n"}),
+    ("tracing", DISTORTS, {f"{TRACING}/current_tracer": "function\n"}),
+    ("clocksource", SPOILS, clocks("hpet", "hpet acpi_pm")),
+    ("clocksource", DISTORTS, clocks("acpi_pm")),
     *(
-        ("clocksource", NOTE, {f"{CLOCK}/{kind}_clocksource": f"{name}\n" for kind in KINDS})
+        ("clocksource", NOTE, clocks(name, name))
         for name in ("kvm-clock", "xen", "hyperv_clocksource_tsc_page", "new-clock")
     ),
     ("idle-states", DISTORTS, {f"{CPU}/cpu0/cpuidle/state1/disable": "0\n"}),
@@ -269,7 +248,7 @@ PLANTED: list[tuple[str, Severity, *tuple[Files, ...]]] = [
     (
         "irqbalance",
         DISTORTS,
-        {"proc/77/stat": "77 (irqbalance) S 1 1 1 0 -1 0 0 0 0 0 5 5 0 0 20 0 1 0 1"},
+        {"proc/77/stat": f"77 (irqbalance) S 1 1 1 0 -1{' 0' * 5} 5 5 0 0 20 0 1"},
     ),
     ("numa-balancing", DISTORTS, {"sys/devices/system/node/online": "0-1\n"}),
     ("throttling", NOTE, rt_runtime(950000)),
@@ -281,11 +260,7 @@ PLANTED: list[tuple[str, Severity, *tuple[Files, ...]]] = [
     ("throttling", NOTE, rt_runtime(int("9" * 23))),
     ("throttling", NOTE, rt_runtime(1_000_000) | NEW),
     ("throttling", NOTE, rt_runtime(-1) | NEW | fair_server(0)),
-    (
-        "scheduler",
-        DISTORTS,
-        {"sys/kernel/sched_ext/state": "enabled\n", "sys/kernel/sched_ext/root/ops": "lavd\n"},
-    ),
+    ("scheduler", DISTORTS, {f"{SCHED_EXT}/state": "enabled\n", f"{SCHED_EXT}/root/ops": "lavd\n"}),
     ("hidden-tasks", NOTE, {"proc/2/comm": "sh\n"}),
     ("debugfs", NOTE, {"sys/kernel/debug/.keep": ""}),
     ("isolated", NOTE, {f"{CPU}/isolated": "2-3\n"}),
@@ -293,16 +268,8 @@ PLANTED: list[tuple[str, Severity, *tuple[Files, ...]]] = [
     ("unknown-nodes", NOTE, {"sys/devices/system/node/node0/cpulist": "0-2\n"}),
     ("rt-groups", NOTE, {"boot/config-6.1.0": "CONFIG_RT_GROUP_SCHED=y\n"}),
     ("heat", NOTE, {f"{CPU}/cpu0/thermal_throttle/core_throttle_count": "12\n"}),
-    (
-        "huge-pages",
-        NOTE,
-        {"sys/kernel/mm/transparent_hugepage/enabled": "[always] madvise never\n"},
-    ),
-    (
-        "watchdog",
-        NOTE,
-        {"proc/sys/kernel/watchdog": "1\n", "proc/sys/kernel/watchdog_thresh": "10\n"},
-    ),
+    ("huge-pages", NOTE, {HUGE: "[always] madvise never\n"}),
+    ("watchdog", NOTE, {f"proc/sys/kernel/watchdog{end}": "10\n" for end in ("", "_thresh")}),
     ("swap", NOTE, {"proc/meminfo": "SwapTotal: 900000 kB\nSwapFree: 700000 kB\n"}),
     ("mitigations", NOTE, {f"{CPU}/vulnerabilities/spectre_v2": "Mitigation: Retpolines\n"}),
 ]
