@@ -383,50 +383,41 @@ def test_the_commands_of_a_submenu_are_part_of_a_copy(tmp_path, grub):
     assert parse(text)
 
 
+def head_with(default: str) -> str:
+    return HEAD.replace('"0"', default)
+
+
+UNKNOWN, UNKNOWN_DEFAULT = ".* known only during the boot", "GRUB's default is known only during"
+OTHER, B = "source (hd1,1)/other.cfg\n", "set default=b;"
+IN_IF = ONE.replace("linux", "if search x; then linux").replace("; }", "; fi; }")
+
+
 @pytest.mark.parametrize(
     "config, why",
     [
         (HEAD + CUSTOM, "no entry that boots Linux"),
-        (
-            HEAD + "if [ -f /x ]; then\n" + ONE + "fi\n" + CUSTOM,
-            r"grub.cfg, line 20: it is known only during the boot",
-        ),
-        (
-            HEAD + "source (hd1,1)/other.cfg\n" + ONE + CUSTOM,
-            r"grub.cfg, line 19: it is known only during the boot",
-        ),
-        (
-            HEAD.replace('"0"', "gone") + ONE + "source (hd1,1)/other.cfg\n",
-            r"grub.cfg, line 20: it is known only during the boot",
-        ),
-        (
-            HEAD + ONE.replace("linux", "if search x; then linux").replace("; }", "; fi; }"),
-            "line 19: .* only during the boot.*linux",
-        ),
+        (HEAD + "if [ -f /x ]; then\n" + ONE + "fi\n" + CUSTOM, f"grub.cfg, line 20: {UNKNOWN}"),
+        (HEAD + OTHER + ONE + CUSTOM, f"grub.cfg, line 19: {UNKNOWN}"),
+        (head_with("gone") + ONE + OTHER, f"grub.cfg, line 20: {UNKNOWN}"),
+        (HEAD + IN_IF, f"line 19: {UNKNOWN}.*linux"),
         *(
-            (HEAD.replace('"0"', f'"{name}"') + ONE, "GRUB's default is known only during the boot")
+            (head_with(f'"{name}"') + ONE, UNKNOWN_DEFAULT)
             for name in ("$cmdpath", "${HOUR}", "$net_default_mac", "$lockdown")
         ),
-        (HEAD.replace('"0"', "xen") + XEN, "line 21: klat cannot measure what multiboot2 starts"),
-        (HEAD.replace('"0"', "windows") + XEN, "cannot measure what chainloader starts"),
+        (head_with("xen") + XEN, "line 21: klat cannot measure what multiboot2 starts"),
+        (head_with("windows") + XEN, "cannot measure what chainloader starts"),
         (HEAD + "menuentry 'A {\n" + CUSTOM, r"grub.cfg, line 19: GRUB cannot read"),
         (HEAD + "function f { f; }\nf\n" + ONE, "line 19: .* nested deeper than klat can follow"),
-        (
-            HEAD.replace('"0"', "memtest") + TRIXIE,
-            "line 28: klat finds no Linux kernel in .*memtest",
-        ),
-        (HEAD.replace('"0"', "memtest5") + TRIXIE, "line 29: klat finds no Linux kernel"),
-        (HEAD.replace('"0"', "tool") + TRIXIE, "line 30: klat finds no Linux kernel in .*tool.bin"),
-        (HEAD.replace('"0"', "2") + TRIXIE, "line 25: .* only during the boot"),
-        (HEAD.replace('"0"', "menu") + TRIXIE, "line 32: klat cannot measure what configfile"),
+        (head_with("memtest") + TRIXIE, "line 28: klat finds no Linux kernel in .*memtest"),
+        (head_with("memtest5") + TRIXIE, "line 29: klat finds no Linux kernel"),
+        (head_with("tool") + TRIXIE, "line 30: klat finds no Linux kernel in .*tool.bin"),
+        (head_with("2") + TRIXIE, "line 25: .* only during the boot"),
+        (head_with("menu") + TRIXIE, "line 32: klat cannot measure what configfile"),
         (HEAD + ONE.replace("{", "x {").replace("ro", "$2"), "line 19: .* arguments of the entry"),
         (HEAD + "for i in /*.iso; do\n" + ONE + "done\n", "line 20: .* only during the boot"),
         (HEAD + ONE + "configfile ${prefix}/custom.cfg\n", "line 20: .*another menu"),
         (HEAD + ONE.replace("linux", "boot; linux"), "line 19: .* whether GRUB executes linux"),
-        (
-            HEAD + "search.fs_uuid 5eed disk\nif [ $disk ]; then set default=b; fi\n" + ONE,
-            "GRUB's default is known only during the boot",
-        ),
+        (HEAD + f"search.fs_uuid 5eed disk\nif [ $disk ]; then {B} fi\n" + ONE, UNKNOWN_DEFAULT),
     ],
     ids="none if source gone linux default hour network lockdown xen windows quote function memtest memtest5 tool number configfile"
     " argument pattern menu boot variable".split(),
@@ -436,22 +427,19 @@ def test_what_klat_cannot_read_is_refused_with_its_line(grub, config, why):
         grub(config).default()
 
 
+MENU, SET, SAVE = "menuentry", "   set next_entry=\n", "   save_env next_entry\n"
+OPEN = ONE.replace("--id", "--unrestricted --id")
+WAITS, PASSWORD = "GRUB waits for a key", "GRUB asks for a password"
+
+
 @pytest.mark.parametrize(
     "old, new, why",
     [
-        ("   save_env next_entry\n", "", "would boot a kernel that failed once more"),
-        ("   set next_entry=\n", "", "would boot a kernel that failed once more"),
+        (SAVE, "", "would boot a kernel that failed once more"),
+        (SET, "", "would boot a kernel that failed once more"),
         ("save_env", "save_env -f ${prefix}/other", "leaves .*next_entry=klat-once.* once more"),
-        (
-            "   set next_entry=\n   save_env next_entry\n",
-            "   save_env next_entry\n   set next_entry=\n",
-            "would boot a kernel that failed once more",
-        ),
-        (
-            "   save_env",
-            "   if search x; then save_env next_entry; fi; false",
-            "only during the boot",
-        ),
+        (SET + SAVE, SAVE + SET, "would boot a kernel that failed once more"),
+        ("   save_env", "   if search x; then save_env next_entry; fi; false", UNKNOWN),
         ("  load_env\n", "  true\n", "line 12: .* this default does not use next_entry"),
         ("  load_env\n", "  load_env saved_entry\n", "does not use next_entry"),
         ("load_env", "load_env --file=/other", "line 4: klat cannot find the file"),
@@ -467,30 +455,22 @@ def test_what_klat_cannot_read_is_refused_with_its_line(grub, config, why):
         ),
         ("menuentry", "set timeout=-1\nmenuentry", "timeout=-1, GRUB waits for a key"),
         ("set timeout=5", "", "waits for a key; set GRUB_TIMEOUT"),
+        (MENU, f"set timeout=5\nif [ $recordfail = 1 ]; then timeout=; fi\n{MENU}", WAITS),
         (
-            "menuentry",
-            "set timeout=5\nif [ $recordfail = 1 ]; then set timeout=; fi\nmenuentry",
-            "waits for a key",
-        ),
-        (
-            "menuentry",
-            "if search x; then set timeout=-1; fi\nmenuentry",
-            "line 19: with timeout=.timeout, GRUB waits for a key",
+            MENU,
+            f"if search x; then set timeout=-1; fi\n{MENU}",
+            f"line 19: with timeout=.timeout, {WAITS}",
         ),
         ("set timeout=5", "if search x; then timeout=5; fi", "GRUB waits for a key"),
         ("menuentry", "if cmostest 1:2; then unset timeout; fi\nmenuentry", "line 19: .* waits"),
         ("  load_env\n", "  load_env\n  load_env -f $prefix/timeouts\n", "line 5: .* waits"),
         ("set timeout=5", "set timeout=4294967295", "line 1: with timeout=4294967295, GRUB waits"),
         *(
-            ("menuentry", f"set superusers={users}\nmenuentry", "line 20: GRUB asks for a password")
+            (MENU, f"set superusers={users}\n{MENU}", f"line 20: {PASSWORD}")
             for users in ("root", "")  # an empty list too: then nobody can log in
         ),
-        (ONE, f"set superusers=root\nsubmenu S {{\n{ONE}}}\n", "line 21: GRUB asks for a password"),
-        (
-            ONE,
-            f"set superusers=root\nsubmenu S {{\n{ONE.replace('--id', '--unrestricted --id')}}}\n",
-            "line 21: GRUB asks for a password",
-        ),
+        (ONE, f"set superusers=root\nsubmenu S {{\n{ONE}}}\n", f"line 21: {PASSWORD}"),
+        (ONE, f"set superusers=root\nsubmenu S {{\n{OPEN}}}\n", f"line 21: {PASSWORD}"),
     ],
 )
 def test_a_grub_that_would_not_return_to_the_default_is_refused(tmp_path, grub, old, new, why):
@@ -603,13 +583,13 @@ def test_entries_of_klat_must_not_move_the_default(tmp_path, grub):
     loader = grub(HEAD + CUSTOM + ONE)
     with pytest.raises(KlatError, match="come before the default of GRUB"):
         loader.check()
-    (tmp_path / "boot/grub/grub.cfg").write_text(HEAD.replace('"0"', "a") + CUSTOM + ONE)
+    (tmp_path / "boot/grub/grub.cfg").write_text(head_with("a") + CUSTOM + ONE)
     loader.check()
 
 
 def test_variables_of_another_file(tmp_path, grub):
     slots = "load_env -f $prefix/slots slot\n"
-    config = HEAD.replace('"0"', '"$slot"').replace("  load_env\n", f"  load_env\n{slots}")
+    config = head_with('"$slot"').replace("  load_env\n", f"  load_env\n{slots}")
     two = ONE + ONE.replace("A --id a", "B --id b") + CUSTOM
     loader = grub(config + two)
     (tmp_path / "boot/grub/slots").write_text("# GRUB Environment Block\nslot=b\nnext_entry=a\n")
@@ -709,7 +689,7 @@ def test_a_menu_by_hand_is_refused_with_what_it_lacks(tmp_path, grub):
 def test_a_submenu_sets_its_own_default(tmp_path, grub, default):
     """As grub-emu 2.06 does."""
     menu = f"submenu S --id s {{\nset default=1\n{ONE}{ONE.replace('A --id a', 'B --id b')}}}\n"
-    loader = grub(HEAD.replace('"0"', f"'{default}'") + menu + CUSTOM)
+    loader = grub(head_with(f"'{default}'") + menu + CUSTOM)
     assert loader.default().title == "B"
     loader.check()
     late = menu.replace("default=1", "default=$cmdpath")
@@ -750,7 +730,7 @@ menuentry 'C > D' {{ {linux} }}
 menuentry Same --id same {{ {linux} }}
 menuentry '3rd' --id same {{ {linux} }}
 """
-    loader = grub(HEAD.replace('"0"', f"'{default}'") + menu)
+    loader = grub(head_with(f"'{default}'") + menu)
     assert loader.default().title == title
 
 
