@@ -61,7 +61,7 @@ _TREND_EXAMPLES = """\
 
 _DIFF_EXAMPLES = """\
   klat lab diff ../before/arch/x86/boot/bzImage arch/x86/boot/bzImage
-  klat lab diff debian:7.3 arch/x86/boot/bzImage --format markdown pipes"""
+  klat lab diff --format markdown debian:7.3 arch/x86/boot/bzImage pipes cv"""
 
 
 def add_parser(actions: Any) -> None:
