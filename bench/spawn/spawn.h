@@ -25,7 +25,7 @@ struct birth {
 	bool is_leaving;
 	pthread_t thread;
 	pthread_attr_t attributes; /* of a thread */
-	char *stack; /* its end */
+	char *stack;               /* its end */
 	char *arguments[4];
 };
 

@@ -49,14 +49,13 @@ static KLAT_PRINTF(3, 4) void add(json_t *object, const char *name, const char *
 	json_object_set_new(object, name, json_string(value) ?: json_string("not UTF-8"));
 }
 
-static int words_of(const char *text)
+/* How many parts of the first line begin with this mark. */
+static int parts_of(const char *text, char mark)
 {
 	int count = 0;
 
-	for (text += strspn(text, " \t"); *text; text += strspn(text, " \t")) {
-		text += strcspn(text, " \t");
-		count++;
-	}
+	for (; *text && *text != '\n'; text++)
+		count += text[0] == mark && text[1] && text[1] != '\n';
 	return count;
 }
 
@@ -73,9 +72,10 @@ static void add_status(json_t *object)
 		for (size_t i = 0; i < KLAT_ARRAY_SIZE(status_lines); i++)
 			if (!strcmp(line, status_lines[i]))
 				add(object, line, "%s", value + strspn(value, " \t"));
-		/* The kernel numbers each new task in every namespace. */
+		/* The kernel numbers each new task in every namespace, and prints a tab and the
+		 * number. */
 		if (!strcmp(line, "NSpid"))
-			add(object, "pid_namespaces", "%d", words_of(value));
+			add(object, "pid_namespaces", "%d", parts_of(value, '\t'));
 	}
 	free(text);
 }
@@ -212,16 +212,6 @@ static bool has_memory_controller(const struct levels *levels)
 	return has;
 }
 
-/* The number of levels below the root in a line of /proc/self/cgroup, from the path on. */
-static int levels_of(const char *path)
-{
-	int count = 0;
-
-	for (; *path && *path != '\n'; path++)
-		count += path[0] == '/' && path[1] && path[1] != '\n';
-	return count;
-}
-
 /* Records whether the kernel charges this process's memory to a cgroup other than the root, and to
  * how many levels. `groups` is /proc/self/cgroup. `path_note` says which levels of a path there are
  * hidden, `v2_note` says it for the files of version 2. */
@@ -230,7 +220,7 @@ static void add_memory_group(json_t *object, const char *groups, const struct le
 {
 	const char *const v1 = groups ? strstr(groups, "memory:/") : NULL;
 	const char *const note = v1 ? path_note : v2_note;
-	const int depth = v1 ? levels_of(strchr(v1, '/')) : levels->memory_levels;
+	const int depth = v1 ? parts_of(strchr(v1, '/'), '/') : levels->memory_levels;
 	const bool is_child = depth || (v1 && *note);
 
 	if (!is_child && !v1 && !has_memory_controller(levels))
@@ -260,7 +250,7 @@ static void add_depths(json_t *object)
 	klat_cgroups_visit(count_level, &levels);
 	unified = text ? strstr(text, "0::/") : NULL;
 	v1_note = *note || levels.has_v1_root ? note : hidden_by_mount;
-	v2_note = *note || levels.has_v2_root || !unified || !levels_of(unified + 3)
+	v2_note = *note || levels.has_v2_root || !unified || !parts_of(unified + 3, '/')
 			  ? note
 			  : hidden_by_mount;
 	if (levels.weights || levels.is_v1)
@@ -274,7 +264,7 @@ static void add_depths(json_t *object)
 		/* The path does not count the root of a namespace. */
 		if (*note)
 			count += levels.top_without_pressure;
-		count += levels_of(unified + 3);
+		count += parts_of(unified + 3, '/');
 		add(object, "cgroup_depth", "%d%s", count, note);
 	}
 	add_memory_group(object, text, &levels, note, v2_note);

@@ -211,12 +211,28 @@ static void add_events(const char *directory, void *argument)
 		sum->events = MAX(0, sum->events) + events_of(sum->run, directory);
 }
 
-int64_t klat_observers_events(const struct klat_run *run)
+/* How many events other traces have had from the run's CPUs; -1 if no trace has events. */
+static int64_t events_until_now(const struct klat_run *run)
 {
 	struct event_sum sum = { .run = run, .events = -1 };
 
 	visit_traces(run, add_events, &sum);
 	return sum.events;
+}
+
+/* Before the workers begin. */
+void klat_observers_take(struct klat_run *run)
+{
+	run->library->is_event_traced = events_until_now(run) >= 0;
+}
+
+/* `sign` is -1 where the observed part of a worker begins, and 1 where it ends. */
+void klat_observers_count(const struct klat_worker *worker, int sign)
+{
+	struct klat_library *library = worker->run->library;
+
+	if (library->is_event_traced && worker == library->pairs->workers)
+		library->traced_events += sign * events_until_now(worker->run);
 }
 
 void klat_observers_judge(struct klat_run *run)

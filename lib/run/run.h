@@ -14,8 +14,7 @@ struct klat_common {
 	int64_t soak_s, segment_s, limit_ns;
 	int64_t pairs;
 	int64_t together; /* programs that soak at the same time, each on its own CPUs; or 0 */
-	bool stop_above;
-	bool under_load;
+	bool stop_above, under_load;
 	bool csv, json, quiet, published, help, version, print_benchmark;
 };
 
@@ -222,8 +221,8 @@ void klat_surplus_judge(struct klat_run *run);
 
 /* observers.c */
 void klat_observers_judge(struct klat_run *run);
-/* How many events other traces have had from the run's CPUs; -1 if no trace has events. */
-int64_t klat_observers_events(const struct klat_run *run);
+void klat_observers_take(struct klat_run *run);
+void klat_observers_count(const struct klat_worker *worker, int sign);
 
 /* busy.c */
 struct klat_busy {
@@ -421,13 +420,12 @@ struct klat_library {
 	pthread_barrier_t barrier;
 	struct klat_stop_detector stop_detector;
 	int64_t stops;          /* how often the measured process was stopped */
+	int64_t traced_events;  /* of other traces, in the first worker's observed part */
+	bool is_event_traced;   /* by another program */
 	int worker_capacity;    /* of a pair */
 	struct klat_run *pairs; /* the run itself, if it is the only pair */
 	/* Pairs before the observed part; workers after the timed part, and all of them. */
 	uint32_t arrived, finished, starting;
-	/* Other programs trace events; how many the first worker's observed part had. */
-	bool is_event_traced;
-	int64_t traced_events;
 	struct klat_snapshot before, after;
 	struct klat_busy busy_before, busy_after;
 	struct klat_neighbours neighbours;

@@ -108,21 +108,12 @@ static void await_pairs(struct klat_worker *worker)
 			;
 }
 
-/* Of other traces, between the first call and the second one. */
-static void count_traced_events(struct klat_worker *worker, int sign)
-{
-	struct klat_library *library = worker->run->library;
-
-	if (library->is_event_traced && worker == library->pairs->workers)
-		library->traced_events += sign * klat_observers_events(worker->run);
-}
-
 void klat_observed_part_begins(struct klat_worker *worker)
 {
 	struct rusage usage;
 
 	await_pairs(worker);
-	count_traced_events(worker, -1);
+	klat_observers_count(worker, -1);
 	klat_account_read(worker, &worker->account.start_cpu_ns, &worker->account.start_waited_ns);
 	worker->account.start_ns = klat_now_ns();
 	/* Last: if the body forks, the first write to a page in the lines above is a page fault. */
@@ -161,7 +152,7 @@ static void observed_part_ends(struct klat_worker *worker)
 	worker->involuntary = usage.ru_nivcsw - worker->start_involuntary;
 	worker->minor_faults = usage.ru_minflt - worker->start_minor;
 	worker->major_faults = usage.ru_majflt - worker->start_major;
-	count_traced_events(worker, 1);
+	klat_observers_count(worker, 1);
 }
 
 void klat_attend(struct klat_worker *worker, int64_t i)
@@ -490,7 +481,7 @@ int klat_workers_run(struct klat_run *run)
 	klat_neighbours_take(&library->neighbours, run);
 	klat_stop_detector_start(&library->stop_detector, run->cpus[0]);
 	klat_snapshot_take(&library->before, run);
-	library->is_event_traced = klat_observers_events(run) >= 0;
+	klat_observers_take(run);
 	klat_busy_take(&library->busy_before, run);
 	pthread_barrier_wait(&library->barrier);
 	pthread_barrier_wait(&library->barrier); /* all stamps are taken */

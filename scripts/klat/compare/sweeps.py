@@ -16,11 +16,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from klat.compare.conditions import OBTAINED, WAYS
+from klat.compare.conditions import OBTAINED
 from klat.stats.granularity import rounding
 from klat.stats.hierarchy import branch_means
 from klat.compare.dataset import Dataset
 from klat.compare.published import Published, published
+from klat.record.evidence import WAYS
 from klat.record.session import parse_pairs
 from klat.compare.settings import Setting, common_params
 from klat.compare.sources import Run
