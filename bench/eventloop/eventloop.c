@@ -184,10 +184,11 @@ static int setup(struct klat_run *run)
 				  (long long)options.pairs);
 	for (const struct pair *pair = state->loop.pairs; pair < state->loop.end; pair++)
 		if (state->loop.backend == &backend_select && pair->in >= FD_SETSIZE)
-			return klat_skip(run,
-					 "select takes only descriptors below %d (FD_SETSIZE), and "
-					 "inherited ones have these numbers: close them",
-					 FD_SETSIZE);
+			return klat_skip(
+				run,
+				"select takes only descriptors below %d (FD_SETSIZE): give "
+				"fewer --pairs",
+				FD_SETSIZE);
 	return options.count_calls ? count_calls(run) : 0;
 }
 

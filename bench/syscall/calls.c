@@ -142,7 +142,7 @@ static int open_ready(struct klat_run *run, struct objects *objects)
 			err = klat_skip(
 				run,
 				"descriptor %d is too high for select() (FD_SETSIZE is %d): "
-				"close inherited descriptors, or give fewer --descriptors",
+				"give fewer --descriptors",
 				fd, FD_SETSIZE);
 		objects->above = MAX(objects->above, fd + 1);
 	}

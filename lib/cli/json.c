@@ -58,7 +58,7 @@ static json_t *worker_object(const struct klat_worker *worker)
 {
 	return json_pack(
 		"{s:s, s:i, s:i, s:i, s:s, s:i, s:I, s:I, s:b, s:I, s:I, s:I, s:I, s:o, s:o, s:I}",
-		"role", worker->role, "pair", worker->run->pair, "index", worker->index, "cpu",
+		"role", worker->role, "pair", worker->run->pair + 1, "index", worker->index, "cpu",
 		worker->cpu, "policy", klat_policy_name(worker->policy_obtained), "priority",
 		worker->priority_obtained, "runtime_ns", (json_int_t)worker->runtime_obtained,
 		"period_ns", (json_int_t)worker->period_obtained, "pinned",

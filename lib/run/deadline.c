@@ -44,7 +44,7 @@ static int refused(struct klat_run *run, int err)
 					"this cpuset, or make it a partition, and as root",
 					text.text, cpu);
 	return klat_error(run, EPERM,
-			  "%s refused: %m; run as root, with kernel.sched_rt_runtime_us above 0",
+			  "%s refused: %m; run as root; kernel.sched_rt_runtime_us must not be 0",
 			  text.text);
 }
 

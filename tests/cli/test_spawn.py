@@ -79,7 +79,7 @@ def test_an_executed_program_has_no_variables_of_the_caller(tmp_path):
 def test_the_limit_on_stacks_does_not_reach_the_threads():
     limited = ("prlimit", "--stack=67108864:67108864")
     done = command([*limited, path_of("spawn"), "--what", "thread", *SHORT, "--json"])
-    assert "page faults" not in json_of(done)["reason"]
+    assert done.status in (0, 3) and "page faults" not in json_of(done)["reason"], str(done)
 
 
 def test_more_memory_than_there_is_is_a_skip():

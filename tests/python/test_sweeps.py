@@ -215,7 +215,7 @@ def test_the_knee_is_where_pairs_begin_to_share(writer, klat, rates, end):
     times, sweep = found(writer.path)
     assert knee(sweep, sweep.lines[0]) == end
     assert knee(times, times.lines[0]) is None
-    sentence = f"the knee of iterations_per_second is at pairs={end}: above, it is less"
+    sentence = f"the knee of iterations_per_second is at pairs={end}: at the next value it is less"
     assert (sentence in " ".join(summary(klat, writer.path).split())) == (end is not None)
     drawn = [any("graph 1 nohead" in c for c in figure.commands) for figure in figures(writer.path)]
     assert drawn == [False, end is not None]

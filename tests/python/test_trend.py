@@ -103,14 +103,14 @@ def test_the_report_fits_a_terminal_and_names_the_functions_of_a_jump(three):
     text = " ".join(" ".join(shown).split())
     assert "▲ 1.2" in text and "come +36, gone -35, schedule +30" in text
     assert "lab-7.3 not measured panics" in text
-    assert "pipes woken x=1 of lab-6.1: not measured" in text or "woken of lab-6.1" in text
+    assert "of lab-6.1: not measured" in text
 
 
 def test_a_mail_has_one_line_for_each_jump(three):
     changes = explained(three)
     brief = [*markdown.lines(report.document(three, changes, {}, brief=True))]
     assert sum("come +36" in line for line in brief) == 1
-    assert not any("typical samples" in line for line in brief)
+    assert not any("typical samples of" in line for line in brief)
 
 
 def test_csv_and_json_have_a_row_for_each_kernel_and_the_whole_explanation(three):
@@ -143,5 +143,5 @@ def test_an_explanation_is_kept_and_a_damaged_one_is_not_believed(tmp_path):
 def test_stock_and_rt_kernels_are_chains_by_default_and_a_given_order_is_kept():
     specs = [kernels.parse(f"debian:{name}") for name in ("6.1", "7.3", "6.1-rt", "7.3-rt")]
     assert lab_trend.chains(specs, True) == [[0, 1], [2, 3]]
-    assert lab_trend.chains(specs[:3], True) == [[0, 1]]
+    assert lab_trend.chains(specs[:3], True) == [[0, 1], [2]]
     assert lab_trend.chains(specs, False) == [[0, 1, 2, 3]]

@@ -73,6 +73,10 @@ def add_kernel(parser: argparse._ActionsContainer, kernels: str) -> None:
         metavar="SPEC",
         help=kernels,
     )
+    add_time_limit(parser)
+
+
+def add_time_limit(parser: argparse._ActionsContainer) -> None:
     limit = {"help": "stop a boot after this time and count it as failed (default: 3600)"}
     _session_options.add_measure(parser, "time-limit", **{"time-limit": limit})
 
@@ -115,7 +119,12 @@ def add_conditions(
     )
     text = "one of klat's loads, or 'none'; repeatable, with a label for each (LABEL-NAME)"
     loads = _session_options.several_loads(text) | {"metavar": "NAME"}
-    _session_options.add_measure(parser, "load", *_session_options.PLAN, load=loads, **changed)
+    _session_options.add_measure(
+        parser,
+        "load",
+        *_session_options.PLAN,
+        **{"load": loads} | {n: loads | c if n == "load" else c for n, c in changed.items()},
+    )
 
 
 def request(

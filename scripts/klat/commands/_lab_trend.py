@@ -42,12 +42,14 @@ All steps of the report are judged together, by the rule of klat compare. A jump
 is a step beyond the margin. Each jump is explained by the functions of a
 typical sample of both kernels, as klat lab explain does it.
 
-{output} keeps boots and explanations: a second call boots only what is missing.
-The seed and the clock are fixed, so a report is the same each time, and on
-every machine with this QEMU.
+{output} keeps boots and explanations, and a second call reads them. The
+seed and the clock are fixed: the same QEMU, klat and kernels give the same
+report.
 
-Exit status: as klat compare: 0 nothing is slower; 1 something is slower; 2
-usage, input or output; 3 inconclusive; 4 not comparable; 5 not delivered.
+Exit status: that of klat compare: 0 nothing is slower; 1 something is slower; 2
+usage, input or output; 3 inconclusive; 4 not comparable; 5 as 0, but a kernel
+did not deliver what the one before delivered; 130, 143, 129 stopped by SIGINT,
+SIGTERM, SIGHUP.
 
 examples:
 {examples}
@@ -83,7 +85,7 @@ def add_parser(actions: Any) -> None:
         kind = checked(partial(_of_side, side))
         parser.add_argument(side, type=kind, metavar=side.upper(), help=text)
     _lab_options.add_architecture(parser)
-    _session_options.add_measure(parser, "time-limit")
+    _lab_options.add_time_limit(parser)
     _add(parser)
     parser.set_defaults(func=_diff)
 
@@ -103,7 +105,10 @@ def _add(parser: argparse.ArgumentParser) -> None:
     add("--no-explain", action="store_true", help="do not count the instructions of jumps by function")  # fmt: skip
     place = f"what keeps boots and explanations (default: {_OUTPUT}, in the current directory)"
     _session_options.add_measure(parser, "output", output={"help": place})
-    fixed = {"seed": {"help": "seed of the boots (default: 0)"}}
+    fixed = {
+        "seed": {"help": "seed of the boots (default: 0)"},
+        "load": {"help": "background load: one of klat's loads"},
+    }
     _lab_options.add_conditions(parser, "2026-01-01", **fixed)
     jobs = "guests at once (default: as many as this machine has CPUs)"
     add("--jobs", type=number(1, 64), metavar="N", help=jobs)
@@ -145,21 +150,21 @@ def _report(arguments: argparse.Namespace, every: bool) -> int:
 
     environment = html.require() if arguments.html else None
     try:
-        course, changes, failures = _measure(arguments, every)
+        result, changes, failures = _measure(arguments, every)
     except Stopped as stopped:
         say(f"stopped: {stopped}")
         return stopped.status
-    for problem in course.comparison.problems:
+    for problem in result.comparison.problems:
         say(problem)
-    _print(arguments.format, course, changes, failures)
+    _print(arguments.format, result, changes, failures)
     if environment:
         from klat.report.plot.trend_figures import course_figures
         from klat.report.trend import document, names, short_labels
 
-        drawn = [*course_figures(course, names(course.courses), short_labels(course))]
-        filled = document(course, changes, failures, figures=drawn)
+        drawn = [*course_figures(result, names(result.courses), short_labels(result))]
+        filled = document(result, changes, failures, figures=drawn)
         html.write(arguments.html, html.page_of(environment, filled))
-    return course.comparison.status
+    return result.comparison.status
 
 
 def _measure(
@@ -178,7 +183,7 @@ def _measure(
     if not arguments.no_explain:
         explaining.check(architecture)
     if len(arguments.load) > 1:
-        raise KlatError("--load: give one load")
+        raise KlatError("--load: give one load; kernels are compared here, not loads")
     arguments.seed, arguments.clock = arguments.seed or 0, arguments.clock or trend.CLOCK
     shape = _lab_options.shape(1, None, None)
     request = _lab_options.request(arguments, mode="counted", shape=shape, boots=1, runs=1)
@@ -199,46 +204,47 @@ def _measure(
     failures = {request.specs[n].label: why for n, why in sorted((lost | failed).items())}
     place = {number: index for index, number in enumerate(sides)}
     chains = [[place[number] for number in chain if number in place] for chain in chains]
+    chains = [chain for chain in chains if chain]
     rules = Rules(arguments.margin, arguments.alpha)
-    course = follow([*sides.values()], chains, Options(rules, tested=(MEDIAN,)))
-    changes = [] if arguments.no_explain else _changes(course, [*sides.values()], output)
-    return course, changes, failures
+    result = follow([*sides.values()], chains, Options(rules, tested=(MEDIAN,)))
+    changes = [] if arguments.no_explain else _changes(result, [*sides.values()], output)
+    return result, changes, failures
 
 
-def _changes(course: Trend, sides: Sequence[Dataset], output: Path) -> list[Change]:
+def _changes(result: Trend, sides: Sequence[Dataset], output: Path) -> list[Change]:
     """The jumps, with their functions."""
     from klat.lab import trend
     from klat.report.trend import Change
 
     wanted: dict[tuple[int, int], trend.Needed] = {}
-    for metric, step in course.jumps:
+    for metric, step in result.jumps:
         for kernel in (step.base, step.new):
             key = metric.key_of(kernel)
             wanted[id(metric), kernel] = (sides[kernel], key, metric.values[kernel])
     samples = dict(zip(wanted, trend.explained([*wanted.values()], output, say)))
     changes = []
-    for metric, step in course.jumps:
+    for metric, step in result.jumps:
         base, new = samples[id(metric), step.base], samples[id(metric), step.new]
         functions = tuple(trend.differences(base, new)) if base.ticks and new.ticks else ()
-        why = base.why or new.why
+        why = "; ".join(dict.fromkeys(filter(None, (base.why, new.why))))
         sizes = (base.ticks, new.ticks)
         changes.append(Change(metric, step, sizes, base.windows, functions, why))
     return changes
 
 
-def _print(form: str, course: Trend, changes: list[Change], failures: dict[str, str]) -> None:
+def _print(form: str, result: Trend, changes: list[Change], failures: dict[str, str]) -> None:
     from klat.report import trend
     from klat.report.renderers import markdown, terminal
 
     if form in ("csv", "json"):
         if form == "csv":
-            trend.write_csv(course, changes, sys.stdout)
+            trend.write_csv(result, changes, sys.stdout)
         else:
-            trend.write_json(course, changes, failures, sys.stdout)
+            trend.write_json(result, changes, failures, sys.stdout)
     else:
         colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
         text = form == "text"
-        filled = trend.document(course, changes, failures, brief=not text)
+        filled = trend.document(result, changes, failures, brief=not text)
         for line in terminal.lines(filled, colour) if text else markdown.lines(filled):
             print(line)
     sys.stdout.flush()

@@ -144,7 +144,7 @@ def _tests_of_cell(
 
 
 def _instead(estimand: Estimand) -> str:
-    return "" if estimand is estimands.MEAN else "; --quantile mean judges the mean"
+    return "" if estimand is estimands.MEAN else "; klat compare --quantile mean judges the mean"
 
 
 def _without_ratio(

@@ -39,7 +39,7 @@ class Step:
 
 @dataclass
 class Course:
-    """One measurement over the kernels. All three are by the index of the kernel; a step by that of its NEW."""
+    """One measurement over the kernels. The dictionaries are by the index of the kernel; a step is at its NEW."""
 
     key: Key  # of the first kernel that has it
     keys: dict[int, Key] = field(default_factory=dict)  # of the kernels where it differs
@@ -54,7 +54,7 @@ class Course:
 @dataclass(frozen=True)
 class Trend:
     """`chains` has the indices of the kernels that follow each other. `comparison.against` has an item for each step,
-    in the order of steps()."""
+    in the order of `steps`."""
 
     comparison: Comparison
     labels: tuple[str, ...]
@@ -73,7 +73,7 @@ class Trend:
 
     def first_of(self, kernel: int) -> int:
         """The first kernel of its chain."""
-        return next(chain[0] for chain in self.chains if kernel in chain)
+        return next((chain[0] for chain in self.chains if kernel in chain), kernel)
 
 
 def steps_of(chains: Sequence[Sequence[int]]) -> list[tuple[int, int]]:
@@ -135,14 +135,15 @@ def _fill(courses: Sequence[Course], sides: Sequence[Dataset]) -> None:
         for kernel, side in enumerate(sides):
             key = course.key_of(kernel)
             cell = side.cells.get(key)
+            value, reason = None, next(_reasons(side, key), "not measured")
             try:
                 value = spread(observe(cell, MEDIAN, Units())).value if cell else None
-            except NoLogarithm:
-                value = 0.0
+            except NoLogarithm as error:
+                reason = f"the median of a run {error}, so there is no geometric mean"
             if value is not None:
                 course.values[kernel] = value
             else:
-                course.reasons[kernel] = next(_reasons(side, key), "not measured")
+                course.reasons[kernel] = reason
 
 
 def _reasons(side: Dataset, key: Key) -> Iterator[str]:

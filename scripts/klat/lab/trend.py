@@ -10,7 +10,7 @@ from pathlib import Path
 
 from klat.base import files
 from klat.base.bounded_read import read_named
-from klat.base.errors import INVALID, MEASURED, KlatError
+from klat.base.errors import KlatError
 from klat.base.fields import ListOf, Object, Text, Tuple, Whole
 from klat.compare.dataset import Dataset, Key
 from klat.compare.sources import read_sources
@@ -49,7 +49,7 @@ def chains(specs: Sequence[Spec], every: bool) -> list[list[int]]:
     if not every:
         return [list(range(len(specs)))]
     rt = [number for number, spec in enumerate(specs) if spec.debian.endswith("-rt")]
-    return [c for c in ([n for n in range(len(specs)) if n not in rt], rt) if len(c) > 1]
+    return [c for c in ([n for n in range(len(specs)) if n not in rt], rt) if c]
 
 
 def obtained(request: Request, every: bool, say: Say) -> tuple[dict[int, Kernel], dict[int, str]]:
@@ -112,7 +112,7 @@ def _sessions(
         return [path for _, path in sorted(begun.sessions.items())]
     attempt = Attempt(command, request.architecture, quiet=True)
     status = attempt.resume(begun, jobs) if begun else attempt.begin(request, output, jobs)
-    if status not in (MEASURED, INVALID) and status > 128:
+    if status > 128:
         raise KlatError("stopped", status=status)
     return attempt.recorded
 
@@ -175,10 +175,15 @@ def explained(wanted: Sequence[Needed], output: Path, say: Say) -> list[SampleFu
     if missing:
         asked = [(sessions[number], _wanted(wanted[number][1])) for number in missing]
         sides, failures = explaining.explain_samples(asked, say)
-        for place, number in enumerate(missing):
-            kept[names[number]] = _functions(sides.get(place), failures.get(place))
-        kept_text = json.dumps({name: asdict(sample) for name, sample in sorted(kept.items())})
-        files.write_whole(output / _EXPLAINED, kept_text.encode())
+        samples = {
+            names[number]: _functions(sides.get(place), failures.get(place))
+            for place, number in enumerate(missing)
+        }
+        # What failed may succeed the next time.
+        kept |= {name: sample for name, sample in samples.items() if sample.ticks}
+        text = json.dumps({name: asdict(sample) for name, sample in sorted(kept.items())})
+        files.write_whole(output / _EXPLAINED, text.encode())
+        kept = samples | kept
     return [kept[name] for name in names]
 
 

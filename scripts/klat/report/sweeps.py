@@ -126,8 +126,8 @@ def sentences(sweep: Sweep) -> list[str]:
 
 def _knee_sentences(sweep: Sweep) -> list[str]:
     return [
-        f"the knee of {printable(line.name)} is at {sweep.option}={sweep.text(last)}: above, it is less than"
-        f" {LINEAR:g} of linear"
+        f"the knee of {printable(line.name)} is at {sweep.option}={sweep.text(last)}: at the next value it"
+        f" is less than {LINEAR:g} of linear"
         for line in sweep.lines
         if (last := knee(sweep, line))
     ]

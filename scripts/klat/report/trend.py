@@ -62,7 +62,6 @@ def document(
     figures: Sequence[Captioned] = (),
 ) -> Document:
     """`failures`: by label, why a kernel was not measured. `brief`: each jump has one line, for a mail."""
-    first, *_ = trend.comparison.against
     blocks: list[Block] = [
         _kernels(trend, failures),
         Notes(tuple(_notes(trend))),
@@ -78,7 +77,8 @@ def document(
             sections.append(Section("Functions of each jump", tuple(_explained(trend, ordered))))
         brought = tuple(_brought(trend))
         sections.append(Section("What the kernels bring", brought, detail=True))
-    title = f"{first.base.label} to {trend.labels[-1]}"
+    ends = ((trend.labels[chain[0]], trend.labels[chain[-1]]) for chain in trend.chains)
+    title = "; ".join(f"{start} to {end}" for start, end in ends)
     outcome = Word(wording.conclusion(trend.comparison), TONES[trend.comparison.status])
     terms = (_TERM, *wording.terms(trend.comparison))
     return Document(
@@ -96,9 +96,10 @@ def _kernels(trend: Trend, failures: Mapping[str, str]) -> Table:
     infos = {a.base.label: a.base for a in trend.comparison.against}
     infos |= {a.new.label: a.new for a in trend.comparison.against}
     rows = [
-        Row(label, (release, infos[label].preemption, f"{infos[label].boots:,}", infos[label].runs))
+        Row(label, (release, info.preemption, f"{info.boots:,}", info.runs))
+        if (info := infos.get(label))
+        else Row(label, (release, "", "", "no kernel to compare it with"))
         for label, release in zip(trend.labels, trend.releases)
-        if label in infos
     ]
     rows += [Row(label, ("not measured", "", "", why)) for label, why in failures.items()]
     titles = (("release", True), ("preemption", True), ("boots", False))
@@ -212,7 +213,7 @@ def _in_short(change: Change, difference: int) -> str:
     rest = change.functions[_BRIEF:]
     others = f", {len(rest)} more {sum(count for _, count in rest):+,}" if rest else ""
     # The typical samples may differ by another number than the figures of the kernels, which are means over boots.
-    of_samples = f", in all {total:+,}" if total != difference else ""
+    of_samples = f", together {total:+,} in the typical samples" if total != difference else ""
     return shown + others + of_samples + (f" (doubtful: {change.why})" if change.why else "")
 
 
