@@ -22,8 +22,10 @@ LIBRARY_FAULTS = {
 
 LENGTHS = (10000, 1000, 100000)
 # Each program with one length; in `make test-slow` also with the shortest, which shows the smallest error.
-INJECTED = list(zip(PROGRAMS, itertools.cycle(LENGTHS)))
-WANTED = [*((program, min(LENGTHS)) for program in PROGRAMS), *(("pipes", ns) for ns in LENGTHS)]
+# A sample of spawn takes 100 us and more, and its spread hides 2 % of 1 us.
+SHORT = [program for program in PROGRAMS if program != "spawn"]
+INJECTED = [("spawn", 10000), *zip(SHORT, itertools.cycle(LENGTHS))]
+WANTED = [*((program, min(LENGTHS)) for program in SHORT), *(("pipes", ns) for ns in LENGTHS)]
 ALSO_INJECTED = sorted({*WANTED} - {*INJECTED})
 
 

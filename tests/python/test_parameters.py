@@ -8,12 +8,12 @@ import pytest
 from klat.base import programs
 from klat.report.text.parameters import DEFAULTS, parameters
 
-# What is recorded for an option without a fixed default. 0 cannot be given; a coarse counter has another batch; a soak
-# and an emulator have another period.
+# What is recorded for an option without a fixed default, and its default by --print-benchmark. 0 cannot be given; a coarse
+# counter has another batch; a soak and an emulator have another period; a policy has another method.
 RECORDED = {
-    "tlbflush": ("initiators", "0"),
-    "syscall": ("batch", "1"),
-    "timer": ("period", "200"),
+    "tlbflush": {"initiators": ("0", "")},
+    "syscall": {"batch": ("1", "")},
+    "timer": {"period": ("200", ""), "method": ("signal", "auto")},
 }
 
 
@@ -28,9 +28,8 @@ def test_the_defaults_are_those_of_the_program(program):
     rows = described["options"] + described["common_options"]
     defaults = {row["name"]: row["default"] for row in rows}
     known = dict(DEFAULTS[program])
-    if program in RECORDED:
-        name, value = RECORDED[program]
-        assert (known.pop(name), defaults.pop(name)) == (value, "")
+    for name, values in RECORDED.get(program, {}).items():
+        assert (known.pop(name), defaults.pop(name)) == values
     assert known == {name: defaults.get(name) for name in known}
 
 
