@@ -61,3 +61,11 @@ def test_the_newest_kernel_is_of_the_last_line_that_is_listed(session):
     lines = re.findall(r"^debian:(\d+)\.(\d+) ", listed, re.MULTILINE)
     last = ".".join(max(lines, key=lambda line: [int(number) for number in line]))
     assert re.match(rf"{last}\b", session.info["kernel_release"])
+
+
+def test_a_page_fault_that_an_old_kernel_begins_again_is_one_fault(tmp_path):
+    """Before Linux 6.0, each fault of shared memory counts as major."""
+    options = ("--option", "fault.kind=shared", "fault")
+    lab_run("--kernel", "debian:5.10", *SHORT, "--output", tmp_path, *options, cwd=tmp_path)
+    (row,) = read_session(session_of(tmp_path, "lab-5.10")).rows
+    assert row.status == "ok" and int(row.major_faults) >= row.n
