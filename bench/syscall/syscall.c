@@ -297,8 +297,8 @@ const struct klat_benchmark klat_benchmark = {
 		"for each call do not cancel; the CPU runs them in parallel with the call.\n\n"
 		"The calls that end in -vdso are functions that the kernel maps into every "
 		"process. They answer without the kernel.\n\n"
-		"Evidence: the result of every call, the effect of the last, the kernel's "
-		"library_reads count of "
+		"Evidence: the result of every call, the effect of the last, the kernel's own "
+		"count of "
 		"reads and writes, and the same code in another process under a seccomp filter "
 		"that refuses the call: it refuses all of them, and none of a function in the "
 		"vDSO.",
