@@ -3,11 +3,13 @@
 import csv
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from written_sessions import again
 
+from klat.base.errors import KlatError
 from klat.compare.comparison import Options
 from klat.compare.dataset import read_dataset
 from klat.compare.estimands import MEDIAN
@@ -23,9 +25,9 @@ from klat.report.trend import Change
 OPTIONS = Options(tested=(MEDIAN,))
 
 
-def follow(*paths: Path, chains: list[list[int]] | None = None) -> Trend:
+def follow(*paths: Path, chains: list[list[int]] | None = None, **failures: str) -> Trend:
     sides = [read_dataset(path) for path in paths]
-    return trend(sides, chains or [list(range(len(sides)))], OPTIONS)
+    return trend(sides, chains or [list(range(len(sides)))], OPTIONS, failures)
 
 
 @pytest.fixture
@@ -96,9 +98,8 @@ def explained(three: Trend) -> list[Change]:
 
 
 def test_the_report_fits_a_terminal_and_names_the_functions_of_a_jump(three):
-    shown = [
-        *terminal.lines(report.document(three, explained(three), {"lab-7.3": "panics"}), False)
-    ]
+    failing = replace(three, failures={"lab-7.3": "panics"})
+    shown = [*terminal.lines(report.document(failing, explained(failing)), False)]
     assert [line for line in shown if len(line) > 80] == []
     text = " ".join(" ".join(shown).split())
     assert "▲ 1.2" in text and "come +36, gone -35, schedule +30" in text
@@ -108,7 +109,7 @@ def test_the_report_fits_a_terminal_and_names_the_functions_of_a_jump(three):
 
 def test_a_mail_has_one_line_for_each_jump(three):
     changes = explained(three)
-    brief = [*markdown.lines(report.document(three, changes, {}, brief=True))]
+    brief = [*markdown.lines(report.document(three, changes, brief=True))]
     assert sum("come +36" in line for line in brief) == 1
     assert not any("typical samples of" in line for line in brief)
 
@@ -117,7 +118,7 @@ def test_csv_and_json_have_a_row_for_each_kernel_and_the_whole_explanation(three
     changes = explained(three)
     outs = io.StringIO(), io.StringIO()
     report.write_csv(three, changes, outs[0])
-    report.write_json(three, changes, {"lab-7.3": "panics"}, outs[1])
+    report.write_json(replace(three, failures={"lab-7.3": "panics"}), changes, outs[1])
     rows = [*csv.DictReader(io.StringIO(outs[0].getvalue()))]
     assert len(rows) == 3 * len(three.courses)
     (jump,) = [row for row in rows if row["functions"]]
@@ -129,15 +130,25 @@ def test_csv_and_json_have_a_row_for_each_kernel_and_the_whole_explanation(three
     assert facts["rows"][2]["functions"] == dict(changes[0].functions)
 
 
+def test_a_kernel_that_was_not_measured_leaves_the_report_open(side):
+    paths = [side("a"), side("b")]
+    assert follow(*paths).status == 0
+    lost = report.document(follow(*paths, c="panics"), [])
+    assert (lost.status, lost.outcome.text) == (3, "1 same, 1 kernel not measured: inconclusive")
+    with pytest.raises(KlatError, match="no kernel to compare with: c: panics") as refused:
+        follow(paths[0], chains=[[0]], c="panics")
+    assert refused.value.status == 3
+
+
 def test_an_explanation_is_kept_and_a_damaged_one_is_not_believed(tmp_path):
     kept = {"x": SampleFunctions(3, 1, 0, (("f", 3),), "")}
     text = '{"x": {"ticks": 3, "windows": 1, "idle": 0, "functions": [["f", 3]], "why": ""}}'
     file = tmp_path / "explained.json"
     file.write_text(text)
-    assert lab_trend._kept(tmp_path) == kept
+    assert lab_trend._read_cache(tmp_path) == kept
     for damaged in (text[:-1], text.replace("3,", "-3,", 1), text.replace('"f"', "7"), "[]"):
         file.write_text(damaged)
-        assert lab_trend._kept(tmp_path) == {}
+        assert lab_trend._read_cache(tmp_path) == {}
 
 
 def test_stock_and_rt_kernels_are_chains_by_default_and_a_given_order_is_kept():

@@ -47,9 +47,9 @@ seed and the clock are fixed: the same QEMU, klat and kernels give the same
 report.
 
 Exit status: that of klat compare: 0 nothing is slower; 1 something is slower; 2
-usage, input or output; 3 inconclusive; 4 not comparable; 5 as 0, but a kernel
-did not deliver what the one before delivered; 130, 143, 129 stopped by SIGINT,
-SIGTERM, SIGHUP.
+usage, input or output; 3 inconclusive, or nothing is slower and a kernel was
+not measured; 4 not comparable; 5 as 0, but a kernel did not deliver what the
+kernel before it delivered; 130, 143, 129 stopped by SIGINT, SIGTERM, SIGHUP.
 
 examples:
 {examples}
@@ -150,26 +150,24 @@ def _report(arguments: argparse.Namespace, every: bool) -> int:
 
     environment = html.require() if arguments.html else None
     try:
-        result, changes, failures = _measure(arguments, every)
+        result, changes = _measure(arguments, every)
     except Stopped as stopped:
         say(f"stopped: {stopped}")
         return stopped.status
     for problem in result.comparison.problems:
         say(problem)
-    _print(arguments.format, result, changes, failures)
+    _print(arguments.format, result, changes)
     if environment:
         from klat.report.plot.trend_figures import course_figures
         from klat.report.trend import document, names, short_labels
 
         drawn = [*course_figures(result, names(result.courses), short_labels(result))]
-        filled = document(result, changes, failures, figures=drawn)
+        filled = document(result, changes, figures=drawn)
         html.write(arguments.html, html.page_of(environment, filled))
-    return result.comparison.status
+    return result.status
 
 
-def _measure(
-    arguments: argparse.Namespace, every: bool
-) -> tuple[Trend, list[Change], dict[str, str]]:
+def _measure(arguments: argparse.Namespace, every: bool) -> tuple[Trend, list[Change]]:
     from klat.compare.comparison import Options
     from klat.compare.estimands import MEDIAN
     from klat.compare.trend import steps_of
@@ -196,19 +194,19 @@ def _measure(
     boots = arguments.boots or max(_BOOTS, fewest_of_tests(tests, arguments.alpha))
     request = replace(request, boots=boots, study=trend.STUDY)
     experiment.checked_labels([spec.label for spec in request.specs], request.loads)
-    chosen, lost = trend.obtained(request, every, say)
+    kernels, missing = trend.obtain_kernels(request, every, say)
     counted = plural(len(request.specs) * boots, "boot")
     say(f"{plural(len(request.specs), 'kernel')}, {plural(boots, 'boot')} of each: {counted}")
     output = _session_options.output(arguments, _OUTPUT)
-    sides, failed = trend.measured(request, chosen, output, arguments.jobs, sys.argv, say)
-    failures = {request.specs[n].label: why for n, why in sorted((lost | failed).items())}
+    sides, failed = trend.boots_of(request, kernels, output, arguments.jobs, sys.argv, say)
+    failures = {request.specs[n].label: why for n, why in sorted((missing | failed).items())}
     place = {number: index for index, number in enumerate(sides)}
     chains = [[place[number] for number in chain if number in place] for chain in chains]
     chains = [chain for chain in chains if chain]
     rules = Rules(arguments.margin, arguments.alpha)
-    result = follow([*sides.values()], chains, Options(rules, tested=(MEDIAN,)))
+    result = follow([*sides.values()], chains, Options(rules, tested=(MEDIAN,)), failures)
     changes = [] if arguments.no_explain else _changes(result, [*sides.values()], output)
-    return result, changes, failures
+    return result, changes
 
 
 def _changes(result: Trend, sides: Sequence[Dataset], output: Path) -> list[Change]:
@@ -216,12 +214,13 @@ def _changes(result: Trend, sides: Sequence[Dataset], output: Path) -> list[Chan
     from klat.lab import trend
     from klat.report.trend import Change
 
-    wanted: dict[tuple[int, int], trend.Needed] = {}
+    measurements: dict[tuple[int, int], trend.Measurement] = {}
     for metric, step in result.jumps:
         for kernel in (step.base, step.new):
             key = metric.key_of(kernel)
-            wanted[id(metric), kernel] = (sides[kernel], key, metric.values[kernel])
-    samples = dict(zip(wanted, trend.explained([*wanted.values()], output, say)))
+            measurements[id(metric), kernel] = (sides[kernel], key, metric.values[kernel])
+    explained = trend.functions_of([*measurements.values()], output, say)
+    samples = dict(zip(measurements, explained))
     changes = []
     for metric, step in result.jumps:
         base, new = samples[id(metric), step.base], samples[id(metric), step.new]
@@ -232,19 +231,16 @@ def _changes(result: Trend, sides: Sequence[Dataset], output: Path) -> list[Chan
     return changes
 
 
-def _print(form: str, result: Trend, changes: list[Change], failures: dict[str, str]) -> None:
+def _print(form: str, result: Trend, changes: list[Change]) -> None:
     from klat.report import trend
     from klat.report.renderers import markdown, terminal
 
     if form in ("csv", "json"):
-        if form == "csv":
-            trend.write_csv(result, changes, sys.stdout)
-        else:
-            trend.write_json(result, changes, failures, sys.stdout)
+        (trend.write_csv if form == "csv" else trend.write_json)(result, changes, sys.stdout)
     else:
         colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
         text = form == "text"
-        filled = trend.document(result, changes, failures, brief=not text)
+        filled = trend.document(result, changes, brief=not text)
         for line in terminal.lines(filled, colour) if text else markdown.lines(filled):
             print(line)
     sys.stdout.flush()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -13,9 +13,10 @@ from klat.compare.dataset import Dataset, Key
 from klat.compare.estimands import MEDIAN
 from klat.compare.matching import MatchedCell, why_uncounted
 from klat.compare.observations import NoLogarithm, Units, observe
-from klat.compare.verdicts import Verdict, spread
+from klat.compare.verdicts import INCONCLUSIVE, NO_REGRESSION, NOT_DELIVERED, Verdict, spread
 
 _BEYOND = (Verdict.FASTER, Verdict.SLOWER)
+_WITHOUT_REGRESSION = (NO_REGRESSION, NOT_DELIVERED)
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,13 @@ class Trend:
     releases: tuple[str, ...]
     chains: tuple[tuple[int, ...], ...]
     courses: tuple[Course, ...]
+    failures: Mapping[str, str]  # by label: why a kernel was not measured
+
+    @property
+    def status(self) -> int:
+        """That of the comparison. A kernel that was not measured leaves open what it would show."""
+        status = self.comparison.status
+        return INCONCLUSIVE if self.failures and status in _WITHOUT_REGRESSION else status
 
     @property
     def steps(self) -> list[tuple[int, int]]:
@@ -80,11 +88,18 @@ def steps_of(chains: Sequence[Sequence[int]]) -> list[tuple[int, int]]:
     return [step for chain in chains for step in pairwise(chain)]
 
 
-def trend(sides: Sequence[Dataset], chains: Sequence[Sequence[int]], options: Options) -> Trend:
-    """`chains` has indices of `sides`. The verdicts are on the median of each metric."""
+def trend(
+    sides: Sequence[Dataset],
+    chains: Sequence[Sequence[int]],
+    options: Options,
+    failures: Mapping[str, str],
+) -> Trend:
+    """`chains` has indices of `sides`. The verdicts are on the median of each metric. KlatError if no two kernels that
+    follow each other were measured."""
     steps = steps_of(chains)
     if not steps:
-        raise KlatError("one kernel has no step to another; give at least two kernels")
+        why = "; ".join(f"{label}: {reason}" for label, reason in failures.items())
+        raise KlatError(f"there is no kernel to compare with: {why}", status=INCONCLUSIVE)
     comparison, matched = compare_steps(sides, steps, options)
     if len(matched) != len(steps):
         raise KlatError(
@@ -108,6 +123,7 @@ def trend(sides: Sequence[Dataset], chains: Sequence[Sequence[int]], options: Op
         tuple(str(side.info.get("kernel_release") or "unknown") for side in sides),
         tuple(map(tuple, chains)),
         tuple(unique),
+        failures,
     )
 
 

@@ -52,42 +52,44 @@ def chains(specs: Sequence[Spec], every: bool) -> list[list[int]]:
     return [c for c in ([n for n in range(len(specs)) if n not in rt], rt) if c]
 
 
-def obtained(request: Request, every: bool, say: Say) -> tuple[dict[int, Kernel], dict[int, str]]:
+def obtain_kernels(
+    request: Request, every: bool, say: Say
+) -> tuple[dict[int, Kernel], dict[int, str]]:
     """The kernels, by their index in request.specs. With `every`, the archive may lack some: the second value has the
     reasons. Otherwise the user named them, so a KlatError says what is missing before the first boot.
     """
     archive = Archive(say, request.architecture.name)
-    found: dict[int, Kernel] = {}
+    by_number: dict[int, Kernel] = {}
     failures: dict[int, str] = {}
     for number, spec in enumerate(request.specs):
         try:
-            found[number] = kernels.obtain(spec, archive, request.architecture)
+            by_number[number] = kernels.obtain(spec, archive, request.architecture)
         except KlatError as error:
             if not every:
                 raise
             failures[number] = str(error)
-    return found, failures
+    return by_number, failures
 
 
-def measured(
+def boots_of(
     request: Request,
-    chosen: Mapping[int, Kernel],
+    by_number: Mapping[int, Kernel],
     output: Path,
     jobs: int | None,
     command: Sequence[str],
     say: Say,
 ) -> tuple[dict[int, Dataset], dict[int, str]]:
-    """The boots of each kernel, by the numbers of `chosen`, and why a kernel has none. Boots only what `output`
+    """The boots of each kernel, by the numbers of `by_number`, and why a kernel has none. Boots only what `output`
     lacks. KlatError if klat was stopped, or QEMU does not work."""
     sides: dict[int, Dataset] = {}
     failures: dict[int, str] = {}
-    for number, kernel in chosen.items():
+    for number, kernel in by_number.items():
         spec = request.specs[number]
         # Guests of one image with one seed would be one boot.
         digest = hashlib.sha256(f"{request.seed} {spec.label}".encode()).digest()
-        alone = replace(request, specs=[spec], seed=int.from_bytes(digest[:4], "big"))
+        request_of_kernel = replace(request, specs=[spec], seed=int.from_bytes(digest[:4], "big"))
         try:
-            paths = _sessions(alone, kernel, output, jobs, command, say)
+            paths = _sessions(request_of_kernel, kernel, output, jobs, command, say)
         except EmulatorFailed:
             raise
         except BootFailure as failure:
@@ -107,7 +109,7 @@ def _sessions(
     command: Sequence[str],
     say: Say,
 ) -> list[Path]:
-    begun = _begun(request, kernel.image.sha256, output)
+    begun = _recorded_experiment(request, kernel.image.sha256, output)
     if begun and len(begun.sessions) == begun.experiment.number_of_boots:
         return [path for _, path in sorted(begun.sessions.items())]
     attempt = Attempt(command, request.architecture, quiet=True)
@@ -117,7 +119,7 @@ def _sessions(
     return attempt.recorded
 
 
-def _begun(request: Request, image: str, output: Path) -> Begun | None:
+def _recorded_experiment(request: Request, image: str, output: Path) -> Begun | None:
     """The newest experiment in `output` that asked for the same boots of the same kernel."""
     emulator = qemu.find(request.architecture)
     programs = needed.hashes(request)
@@ -146,7 +148,7 @@ class SampleFunctions:
     why: str = ""
 
 
-_KEPT = Object(
+_CACHED = Object(
     others=Object(
         {
             "ticks": Whole(0, 2**63 - 1),
@@ -160,38 +162,40 @@ _KEPT = Object(
     most=1 << 16,
 )
 
-Needed = tuple[Dataset, Key, float]
+Measurement = tuple[Dataset, Key, float]
 
 
-def explained(wanted: Sequence[Needed], output: Path, say: Say) -> list[SampleFunctions]:
+def functions_of(
+    measurements: Sequence[Measurement], output: Path, say: Say
+) -> list[SampleFunctions]:
     """The typical sample of each measurement (its kernel's boots, key and figure) by function. `output` keeps what was explained."""
-    kept = _kept(output)
-    sessions = [_session(side, key, value) for side, key, value in wanted]
+    cache = _read_cache(output)
+    sessions = [_session(side, key, value) for side, key, value in measurements]
     names = [
         f"{path.parent.name}/{path.name} {' '.join(key)}"
-        for path, (_, key, _) in zip(sessions, wanted)
+        for path, (_, key, _) in zip(sessions, measurements)
     ]
-    missing = [number for number, name in enumerate(names) if name not in kept]
+    missing = [number for number, name in enumerate(names) if name not in cache]
     if missing:
-        asked = [(sessions[number], _wanted(wanted[number][1])) for number in missing]
+        asked = [(sessions[number], _metric(measurements[number][1])) for number in missing]
         sides, failures = explaining.explain_samples(asked, say)
         samples = {
             names[number]: _functions(sides.get(place), failures.get(place))
             for place, number in enumerate(missing)
         }
         # What failed may succeed the next time.
-        kept |= {name: sample for name, sample in samples.items() if sample.ticks}
-        text = json.dumps({name: asdict(sample) for name, sample in sorted(kept.items())})
+        cache |= {name: sample for name, sample in samples.items() if sample.ticks}
+        text = json.dumps({name: asdict(sample) for name, sample in sorted(cache.items())})
         files.write_whole(output / _EXPLAINED, text.encode())
-        kept = samples | kept
-    return [kept[name] for name in names]
+        cache = samples | cache
+    return [cache[name] for name in names]
 
 
-def _kept(output: Path) -> dict[str, SampleFunctions]:
+def _read_cache(output: Path) -> dict[str, SampleFunctions]:
     """Nothing if the file is missing or damaged: it is written again."""
     try:
         values = json.loads(read_named(output / _EXPLAINED, _MOST_BYTES))
-        _KEPT.check("", values)
+        _CACHED.check("", values)
     except (OSError, KlatError, ValueError):
         return {}
     pairs = {name: tuple(map(tuple, value["functions"])) for name, value in values.items()}
@@ -208,7 +212,7 @@ def _session(side: Dataset, key: Key, value: float) -> Path:
     return nearest.source.session.path
 
 
-def _wanted(key: Key) -> Wanted:
+def _metric(key: Key) -> Wanted:
     benchmark, params, _, metric = key
     return Wanted(benchmark, metric, where=tuple(parse_pairs(params).items()))
 
@@ -222,8 +226,8 @@ def _functions(side: Side | None, failure: KlatError | None) -> SampleFunctions:
         if sample.residual
         else sample.doubt
     )
-    own = sorted((item for item in sample.functions.own.items() if item[1]), key=_largest)
-    return SampleFunctions(sample.ticks, sample.windows, sample.idle, tuple(own), why)
+    functions = sorted((item for item in sample.functions.own.items() if item[1]), key=_largest)
+    return SampleFunctions(sample.ticks, sample.windows, sample.idle, tuple(functions), why)
 
 
 def _largest(item: tuple[str, int]) -> tuple[int, str]:

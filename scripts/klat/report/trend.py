@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, TextIO
 
@@ -57,13 +57,12 @@ class Change:
 def document(
     trend: Trend,
     changes: Sequence[Change],
-    failures: Mapping[str, str],
     brief: bool = False,
     figures: Sequence[Captioned] = (),
 ) -> Document:
-    """`failures`: by label, why a kernel was not measured. `brief`: each jump has one line, for a mail."""
+    """`brief`: each jump has one line, for a mail."""
     blocks: list[Block] = [
-        _kernels(trend, failures),
+        _kernels(trend),
         Notes(tuple(_notes(trend))),
         *_medians(trend),
         *figures,
@@ -79,11 +78,17 @@ def document(
         sections.append(Section("What the kernels bring", brought, detail=True))
     ends = ((trend.labels[chain[0]], trend.labels[chain[-1]]) for chain in trend.chains)
     title = "; ".join(f"{start} to {end}" for start, end in ends)
-    outcome = Word(wording.conclusion(trend.comparison), TONES[trend.comparison.status])
     terms = (_TERM, *wording.terms(trend.comparison))
-    return Document(
-        title, outcome, trend.comparison.status, tuple(sections), terms, trend.comparison.problems
-    )
+    outcome = Word(_conclusion(trend), TONES[trend.status])
+    return Document(title, outcome, trend.status, tuple(sections), terms, trend.comparison.problems)
+
+
+def _conclusion(trend: Trend) -> str:
+    if not trend.failures:
+        return wording.conclusion(trend.comparison)
+    counts = wording.counted(trend.comparison.verdicts)
+    lost = f"{plural(len(trend.failures), 'kernel')} not measured"
+    return f"{counts}, {lost}: {wording.MEANINGS[trend.status]}"
 
 
 _TERM = (
@@ -92,7 +97,7 @@ _TERM = (
 )
 
 
-def _kernels(trend: Trend, failures: Mapping[str, str]) -> Table:
+def _kernels(trend: Trend) -> Table:
     infos = {a.base.label: a.base for a in trend.comparison.against}
     infos |= {a.new.label: a.new for a in trend.comparison.against}
     rows = [
@@ -101,7 +106,7 @@ def _kernels(trend: Trend, failures: Mapping[str, str]) -> Table:
         else Row(label, (release, "", "", "no kernel to compare it with"))
         for label, release in zip(trend.labels, trend.releases)
     ]
-    rows += [Row(label, ("not measured", "", "", why)) for label, why in failures.items()]
+    rows += [Row(label, ("not measured", "", "", why)) for label, why in trend.failures.items()]
     titles = (("release", True), ("preemption", True), ("boots", False))
     columns = [Column(title, left=left) for title, left in titles]
     return Table("", (*columns, Column("runs", left=True, wraps=True)), tuple(rows), "kernel", 0)
@@ -295,12 +300,10 @@ def write_csv(trend: Trend, changes: Sequence[Change], out: TextIO) -> None:
         writer.writerow(cells(row))
 
 
-def write_json(
-    trend: Trend, changes: Sequence[Change], failures: Mapping[str, str], out: TextIO
-) -> None:
+def write_json(trend: Trend, changes: Sequence[Change], out: TextIO) -> None:
     facts = {
-        "status": trend.comparison.status,
-        "meaning": wording.meaning_of(trend.comparison),
+        "status": trend.status,
+        "meaning": wording.MEANINGS[trend.status],
         "margin": trend.comparison.options.rules.margin,
         "alpha": trend.comparison.options.rules.alpha,
         "tests": trend.comparison.family,
@@ -308,7 +311,7 @@ def write_json(
             {"label": label, "release": release}
             for label, release in zip(trend.labels, trend.releases)
         ],
-        "failures": dict(failures),
+        "failures": dict(trend.failures),
         "chains": [[trend.labels[kernel] for kernel in chain] for chain in trend.chains],
         "differences": [
             {
