@@ -41,8 +41,8 @@ struct klat_account {
 	int64_t cpu_ns, waited_ns; /* waited_ns: for its CPU; -1 if the kernel does not report it */
 	int64_t elapsed_ns;
 	int64_t start_cpu_ns, start_waited_ns, start_ns;
-	/* Under SCHED_DEADLINE, see deadline.c: counts of iterations; the account at the last one,
-	 * and whether that one overran. */
+	/* Under SCHED_DEADLINE, see deadline.c. overruns and throttled count iterations. The
+	 * others are the CPU time, the wait and the overrun of the last iteration. */
 	int64_t overruns, throttled;
 	int64_t last_cpu_ns, last_waited_ns;
 	bool overran;
@@ -89,8 +89,8 @@ bool klat_is_met(enum klat_rule rule, int64_t got, int64_t wanted);
 /*
  * Record a count in the evidence column, without a requirement. `name` must be a literal. A
  * name that ends in "_ticks" (a time) or contains "_per_" (a rate) makes the count a figure: sweeps
- * show it, and modes in which it has no meaning leave it out. The counts of pairs are added up, and
- * so are their figures in "_per_second"; other figures are their mean.
+ * show it, and modes in which it has no meaning leave it out. With --pairs, klat adds up the counts
+ * and the figures in "_per_second", and takes the mean of other figures.
  */
 void klat_count(struct klat_run *run, const char *name, int64_t value);
 /* The mean of `total` over `parts`, rounded to a whole number. */

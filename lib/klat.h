@@ -138,8 +138,8 @@ struct klat_run {
  *
  * The lead has four iterations: more do not make the caches warmer. The tail has two: a worker that
  * waits for another can be no further ahead. A lone worker needs no tail. With --pairs, laps of
- * twelve iterations follow the timed part. If the warm-up has fewer
- * than four iterations, all of them are lead; programs with long iterations use that.
+ * twelve iterations follow the timed part. If the warm-up has fewer than four iterations, all of
+ * them are lead; programs with long iterations use that.
  */
 static inline int64_t klat_first(const struct klat_run *run)
 {
@@ -182,8 +182,8 @@ static inline int64_t klat_observed(const struct klat_run *run)
 bool klat_begin_lap(struct klat_worker *worker);
 
 /* Whether a body has another iteration, `*i`. A soak fills the sample buffers in laps: after the
- * last element comes the first one again, and this sets `*i` to 0. The laps of pairs are those of
- * their tail. */
+ * last element, this function sets `*i` to 0, and the next lap begins. With --pairs, laps only make
+ * the tail longer. */
 static inline bool klat_goes_on(struct klat_worker *worker, int64_t *i)
 {
 	if (*i < klat_end(worker->run))
@@ -208,7 +208,7 @@ void klat_attend(struct klat_worker *worker, int64_t i);
  * this function. If a body takes other end stamps before its next iteration, it must call this
  * function before these stamps. */
 void klat_slow_check(struct klat_worker *worker, int64_t i);
-/* Of a metric with .gaps: a gap of `length` ticks ends at the last end stamp. */
+/* For a metric with .gaps: record a gap of `length` ticks that ends at the last end stamp. */
 void klat_note_gap(struct klat_worker *worker, uint64_t length);
 
 /* klat_iteration() for a worker that did not take sample i - 1. */

@@ -33,8 +33,8 @@ static const struct klat_option option_table[] = {
 	{ "mode", "set the timer for each sample, or let it run",
 	  KLAT_CHOICE(mode, "one-shot", "periodic") },
 	{ "period",
-	  "time to the deadline; default: 200, or 1000 in a soak and in an emulator, or that of "
-	  "SCHED_DEADLINE",
+	  "time to the deadline; default: 200; 1000 in a soak and in an emulator; PERIOD with "
+	  "--policy deadline",
 	  KLAT_INTEGER(period_us, 1, 10000000), .argument = "US" },
 };
 

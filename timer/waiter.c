@@ -383,7 +383,8 @@ int wait_for_timer(struct klat_worker *worker)
 				  .yields = klat_planted(run, "yield"),
 				  .misdates = klat_planted(run, "early"),
 				  .miscounts = klat_planted(run, "uncounted") };
-	/* Many kernels look at the runtime at ticks only, and stop the thread at the second. */
+	/* Many kernels check the runtime only at scheduler ticks, and stop the thread at the second
+	 * tick. */
 	const int64_t ticks_ns = 30000000;
 	int64_t rests = worker->rests;
 	int err;

@@ -77,8 +77,8 @@ static int by_signalfd(struct side *side)
 	return 0;
 }
 
-/* By signal, from SIGRTMIN on: a handler has no argument for this. Each process has its own copy.
- */
+/* The side of each signal, from SIGRTMIN on: a signal handler gets no pointer to it. Each process
+ * has its own copy. */
 static struct side *handled[_NSIG];
 
 static void on_signal(int number, siginfo_t *info, void *context)

@@ -98,8 +98,8 @@ static int configure(struct klat_run *run)
 	const int most = (SIGRTMAX - SIGRTMIN + 1) / 2;
 
 	return run->pairs > most ? klat_usage(run,
-					      "--pairs: two real-time signals for each pair "
-					      "are enough for %d",
+					      "--pairs must be at most %d: each pair uses two "
+					      "real-time signals",
 					      most)
 				 : 0;
 }

@@ -68,8 +68,8 @@ int birth_prepare(struct birth *birth, int descriptor)
 	if (stack == MAP_FAILED)
 		return -errno;
 	birth->stack = stack + STACK_SIZE;
-	/* The C library keeps stacks of this size for the next thread, but not those of any `ulimit
-	 * -s`. */
+	/* The C library keeps a stack of this size for the next thread. With a larger `ulimit -s`
+	 * it would map a new one. */
 	pthread_attr_init(&birth->attributes);
 	pthread_attr_setstacksize(&birth->attributes, THREAD_STACK_SIZE);
 	snprintf(text, sizeof(text), "%d", descriptor);

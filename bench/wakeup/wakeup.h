@@ -23,7 +23,7 @@ struct state {
 	struct klat_hog hogs[MAX_HOGS];
 	struct counts {
 		int64_t hogs_ns; /* their CPU time in the observed part */
-		int64_t late;    /* timed requests that were due before the one before them ended */
+		int64_t late; /* timed requests that were due before the previous request ended */
 	} counts;
 	int64_t last_on_time; /* the number of the last other one */
 	uint64_t sink;

@@ -11,7 +11,7 @@
 
 enum { EXIT_MEASURED = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_UNTRUSTED = 3, EXIT_SKIPPED = 4 };
 
-/* Whether --cpus, with this many numbers, suits the places of the workers. */
+/* 0 if `given` numbers in --cpus fit the workers' places, else the error of klat_usage(). */
 static int check_cpus(struct klat_run *run, int given)
 {
 	if (run->cpus_given && given != run->cpu_count)
@@ -81,7 +81,7 @@ static int prepare(struct klat_run *run)
 	if (err)
 		return err;
 	given = run->cpu_count;
-	/* Until the CPUs are chosen, the run is its first pair. */
+	/* Until the CPUs are chosen, `run` describes one pair: cpu_count is that of a pair. */
 	run->cpu_count /= run->pairs;
 	run->one_cpu = klat_place_is_one_cpu(run);
 	if (run->benchmark->workers)

@@ -22,7 +22,7 @@ static const char *const library_faults[] = { "unpinned", "policy", "fault", "ed
 
 static const struct klat_option common_options[] = {
 	/* First: only some programs have it. */
-	{ "pairs", "so many pairs at once, each on its own CPUs",
+	{ "pairs", "run this many pairs at once, each on its own CPUs",
 	  KLAT_INTEGER(pairs, 1, KLAT_MAX_CPU) },
 	{ "cpus",
 	  "a CPU for each role, as in 2,3 or 4-7; a repeated number puts two roles on one CPU; "
@@ -200,7 +200,7 @@ static int check_common(const struct klat_run *run, const struct klat_common *co
 			  (!common->record || run->iterations_given || common->csv || common->json),
 		  "--soak needs --record, and excludes --iterations, --csv and --json" },
 		{ common->pairs > 1 && (common->soak_s || common->trace_above_ns),
-		  "--soak and klat explain take one pair, not --pairs" },
+		  "--soak and klat explain measure one pair: leave out --pairs" },
 		{ common->together && !(common->soak_s && common->cpus),
 		  "--together needs --soak and --cpus" },
 		{ !common->soak_s && common->limit_ns, "--limit needs --soak" },

@@ -242,8 +242,8 @@ int klat_scheduling_set(int policy, int nice, int64_t slice_ns);
 /* Give the calling thread SCHED_DEADLINE. The kernel refuses it to a thread that may not use every
  * CPU of its root domain, so this allows the thread every CPU. */
 int klat_deadline_set(const struct klat_policy *policy);
-/* Give the calling thread the highest priority instead, and pin it to this CPU. Nothing preempts
- * the thread in between, so it stays where it is. */
+/* Leave SCHED_DEADLINE: give the calling thread the highest SCHED_FIFO priority, and pin it to this
+ * CPU. Nothing preempts the thread in between, so it stays where it is. */
 void klat_deadline_leave(int cpu);
 #define KLAT_HIGHEST_PRIORITY 99
 /* Try the policy on the calling thread and undo it. */

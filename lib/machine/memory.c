@@ -2,7 +2,8 @@
 /* How much memory a run may use. */
 #include "machine/machine.h"
 
-/* The page cache of files can be reclaimed, so it counts as available. That of tmpfs cannot. */
+/* The page cache of files can be reclaimed, so it counts as available. The pages of tmpfs cannot.
+ */
 static void limit_by_cgroup(const char *directory, void *argument)
 {
 	const int64_t most = klat_read_count(klat_path("%s/memory.max", directory)),

@@ -49,7 +49,7 @@ static KLAT_PRINTF(3, 4) void add(json_t *object, const char *name, const char *
 	json_object_set_new(object, name, json_string(value) ?: json_string("not UTF-8"));
 }
 
-/* How many parts of the first line begin with this mark. */
+/* The number of marks in the first line that have text behind them. */
 static int parts_of(const char *text, char mark)
 {
 	int count = 0;

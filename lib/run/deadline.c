@@ -90,8 +90,8 @@ void klat_deadline_count(struct klat_worker *worker)
 	klat_account_read(worker, &cpu_ns, &waited_ns);
 	overran = account->last_cpu_ns && cpu_ns - account->last_cpu_ns > run->runtime_ns;
 	account->overruns += is_observed && overran;
-	/* The thread waits during the stop. If it slept before the stop, its next wakeup waits. A
-	 * shorter wait is that of any wakeup. */
+	/* A thread waits for its CPU during a stop. If it sleeps before the stop, the wait is in
+	 * the next iteration. A shorter wait is an ordinary wakeup. */
 	account->throttled += is_observed && (overran || account->overran) &&
 			      waited_ns - account->last_waited_ns > run->period_ns / 20;
 	account->last_cpu_ns = cpu_ns;

@@ -304,7 +304,8 @@ static void judge_pair(struct klat_run *pair)
 
 void klat_evidence_judge(struct klat_run *run)
 {
-	/* First: a stop for want of runtime is a preemption and a wait, too. */
+	/* First, so that the reason names the stop: the other tests see the stop as a preemption
+	 * and as a wait. */
 	klat_deadline_judge(run);
 	klat_judge_pairs(run, judge_pair);
 	klat_surplus_judge(run);

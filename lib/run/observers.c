@@ -81,7 +81,7 @@ static bool has_stacks(const char *directory, const char *event)
 	return found;
 }
 
-/* How many events the trace, or an instance, has had from the run's CPUs. */
+/* The number of events that this trace has recorded on the run's CPUs. */
 static int64_t events_of(const struct klat_run *run, const char *directory)
 {
 	static const char *const parts[] = { "entries", "\noverrun", "\nread events" };
@@ -96,8 +96,8 @@ static int64_t events_of(const struct klat_run *run, const char *directory)
 	return sum;
 }
 
-/* set_event lists the events that the kernel's trace, or one of its instances, contains. Events
- * with a trigger are in it, too. An event in every second sample has moved the median. */
+/* set_event lists the events that the kernel's trace, or one of its instances, contains, also those
+ * with a trigger. If every second sample contains an event, the median contains its time. */
 static void judge_events(struct klat_run *run, const char *directory)
 {
 	char *events = klat_read_file(klat_path("%s/set_event", directory)), *rest = events, *event,

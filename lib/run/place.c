@@ -100,7 +100,7 @@ int klat_place_possible(struct klat_run *run, klat_cpu_set *allowed)
 		run->distinct_cpus ? "" : "; --cpus with a number repeated puts roles on one CPU");
 }
 
-/* The CPUs of each pair, by the same rule, from those that the pairs before it left. */
+/* Choose the CPUs of each pair by the rule for one pair, from those that no earlier pair has. */
 static int choose(struct klat_run *run, klat_cpu_set *allowed)
 {
 	const int count = run->cpu_count / run->pairs, distinct = distinct_count(run);
@@ -134,10 +134,11 @@ static int find_placement(struct klat_run *run)
 
 		placement = klat_cpus_relation(cpus, count);
 		if (placement && strcmp(placement, first))
-			return klat_skip(run,
-					 "pair %d would be %s, from CPU %d on, and pair 1 is %s: "
-					 "give --cpus, or fewer --pairs",
-					 pair + 1, placement, *cpus, first);
+			return klat_skip(
+				run,
+				"all pairs need one placement: pair %d would be %s (first "
+				"CPU: %d), and pair 1 is %s; give --cpus, or fewer --pairs",
+				pair + 1, placement, *cpus, first);
 	}
 	run->library->placement = placement;
 	return placement ? 0 : klat_error(run, ENOMEM, "cannot place the run: %m");

@@ -424,7 +424,7 @@ struct klat_library {
 	bool is_event_traced;   /* by another program */
 	int worker_capacity;    /* of a pair */
 	struct klat_run *pairs; /* the run itself, if it is the only pair */
-	/* Pairs before the observed part; workers after the timed part, and all of them. */
+	/* Pairs at the observed part; workers that have ended the timed part; all workers. */
 	uint32_t arrived, finished, starting;
 	struct klat_snapshot before, after;
 	struct klat_busy busy_before, busy_after;

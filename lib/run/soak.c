@@ -28,8 +28,8 @@ enum {
 	HISTOGRAM_BYTES = 8 << 20, /* of all histograms */
 };
 
-/* The first worker of a pair to ask for a lap decides whether there is one. `decided` is twice the
- * number of laps, and one more if there are no others. */
+/* The first worker of a pair that asks for a lap decides for the whole pair. `decided` is twice the
+ * number of laps, plus one if no further lap follows. */
 static bool has_lap_of_tail(struct klat_worker *worker)
 {
 	struct klat_library *library = worker->run->library;

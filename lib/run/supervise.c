@@ -79,8 +79,8 @@ static int measure(struct klat_run *run)
 	return err;
 }
 
-/* A fork copies every open file, and select() has room for 1024. All files of klat close on exec,
- * so those that do not are of the program that started it. */
+/* klat opens its own files with O_CLOEXEC, so a file without this flag was inherited. Close it: a
+ * fork copies every open file, and select() has room for 1024. */
 static void close_inherited(void)
 {
 	DIR *directory = opendir("/proc/self/fd");

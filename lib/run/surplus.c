@@ -204,7 +204,7 @@ static int64_t time_of_others(const struct klat_run *run)
  *
  * - `alone` is the worker's waits, less the time of the CPU's other workers, and of the children;
  * - `shared` is the time in which a worker of this CPU waited, and none of them ran. The kernel
- *   counts no waits of children that have ended: theirs are as long as other tasks ran.
+ *   counts no waits of children that have ended: klat takes the time of other tasks instead.
  */
 struct waits {
 	int64_t alone, shared;

@@ -96,8 +96,9 @@ static void be_at_work(const struct klat_worker *worker)
 		klat_thread_self(&migrations, &wait_ns);
 }
 
-/* All pairs run before the first sample of any. The other workers of a pair wait for its first one.
- * The supervisor ends a run without progress. */
+/* No pair takes a sample before all pairs have arrived. The first worker of a pair waits for the
+ * other pairs, and the other workers of the pair wait for the first one. The supervisor ends a run
+ * without progress. */
 static void await_pairs(struct klat_worker *worker)
 {
 	const struct klat_run *run = worker->run;

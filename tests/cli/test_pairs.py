@@ -104,7 +104,7 @@ def test_the_rate_is_that_of_all_pairs(real_time, tmp_path):
         (("pipes", "--pairs", "2", "--cpus", "0,1,1,0"), USAGE, "names CPU 1 in two pairs"),
         (("pipes", "--pairs", "2", "--cpus", "0,0,1"), USAGE, "takes 4 CPUs; --cpus names 3"),
         (("pipes", "--pairs", "2", "--soak", "5", "--record", "x"), USAGE, "--soak"),
-        (("signal", "--pairs", "16"), USAGE, "are enough for 15"),
+        (("signal", "--pairs", "16"), USAGE, "at most 15"),
         (("messages", "--pairs", "2", "--mode", "star", "--threads", "2"), USAGE, "no --threads"),
         (("timer", "--pairs", "2"), USAGE, "--pairs"),
         (("pipes", "--pairs", "2", "--cpus", "one"), MEASURED, ""),

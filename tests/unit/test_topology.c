@@ -441,7 +441,7 @@ TEST(pairs_have_cpus_of_their_own_and_are_placed_alike)
 		{ &eight_on_two_nodes, 5, 2, "", "needs 10 CPUs and may use 8" },
 		{ &sixteen_threads, 4, 2, "2,3,4,5,6,7,1,0", "" },
 		{ &alder_lake, 4, 2, "2,4,6,0,3,5,7,1", "" },
-		{ &alder_lake, 5, 2, "", "pair 5 would be same-llc:atom, from CPU 8 on" },
+		{ &alder_lake, 5, 2, "", "pair 5 would be same-llc:atom (first CPU: 8)" },
 	};
 
 	for (size_t i = 0; i < KLAT_ARRAY_SIZE(rows); i++) {

@@ -57,15 +57,17 @@ class BootEntry:
         images = [word for word in words if word.startswith("BOOT_IMAGE=")]
         if self.image and images and path_on_partition(images[0].partition("=")[2]) != self.image:
             return f"it has {images[0]}, but that of the entry is {self.image}"
-        own, running = without_loader_words(self.words), without_loader_words(words)
-        patterns = (rf"((?!{OWN_WORD})\S+ )*" if "$" in w else f"{re.escape(w)} " for w in own)
-        if re.fullmatch("".join(patterns), "".join(f"{word} " for word in running)):
+        entry_words, running_words = without_loader_words(self.words), without_loader_words(words)
+        patterns = (
+            rf"((?!{OWN_WORD})\S+ )*" if "$" in w else f"{re.escape(w)} " for w in entry_words
+        )
+        if re.fullmatch("".join(patterns), "".join(f"{word} " for word in running_words)):
             return ""
-        line, wanted = Counter(running), Counter(own)
-        missing = [word for word in wanted - line if "$" not in word]
+        running_counts, entry_counts = Counter(running_words), Counter(entry_words)
+        missing = [word for word in entry_counts - running_counts if "$" not in word]
         parts = [
             f"{verb} {printable(' '.join(differing))[:_SHOWN]}"
-            for verb, differing in (("has", line - wanted), ("lacks", missing))
+            for verb, differing in (("has", running_counts - entry_counts), ("lacks", missing))
             if differing
         ]
         return f"the command line {' and '.join(parts) or 'has the same words in another order'}"

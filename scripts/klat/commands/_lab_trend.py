@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _OUTPUT = "results/trend"
 _BOOTS = 4  # at least
-_METRICS = 2  # about so many of a program have a number in counted mode
+_METRICS = 2  # metrics of a program that have a number in counted mode, on average
 _SIDES = ("base", "new")
 
 _TREND = """\
@@ -103,7 +103,7 @@ def _add(parser: argparse.ArgumentParser) -> None:
     add("--margin", type=margin, default=0.02, metavar="M", help="largest ratio still treated as equal (default: 2%%)")  # fmt: skip
     add("--alpha", type=share, default=0.05, metavar="A", help="chance of error (default: 5%%)")
     add("--no-explain", action="store_true", help="do not count the instructions of jumps by function")  # fmt: skip
-    place = f"what keeps boots and explanations (default: {_OUTPUT}, in the current directory)"
+    place = f"directory of the kept boots and explanations (default: {_OUTPUT}, in the current directory)"
     _session_options.add_measure(parser, "output", output={"help": place})
     fixed = {
         "seed": {"help": "seed of the boots (default: 0)"},

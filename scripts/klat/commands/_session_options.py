@@ -52,8 +52,8 @@ _MEASURE: dict[str, dict[str, Any]] = {
     },
     "policy": {
         "metavar": "POLICY",
-        "help": "fifo, rr, other or batch, the first two with :PRIORITY, for every program; for timer"
-        " alone, deadline:RUNTIME:PERIOD",
+        "help": "for every program: fifo, rr, other or batch; fifo and rr may have :PRIORITY. Only for"
+        " timer: deadline:RUNTIME:PERIOD",
     },
     "iterations": {
         "type": number(1, 10**9),

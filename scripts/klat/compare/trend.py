@@ -40,7 +40,7 @@ class Step:
 
 @dataclass
 class Course:
-    """One measurement over the kernels. The dictionaries are by the index of the kernel; a step is at its NEW."""
+    """One measurement over the kernels. The keys of the dictionaries are indices of kernels: a step has that of its NEW."""
 
     key: Key  # of the first kernel that has it
     keys: dict[int, Key] = field(default_factory=dict)  # of the kernels where it differs
@@ -130,7 +130,7 @@ def trend(
 def _course(
     courses: dict[tuple[int, Key], Course], step: tuple[int, int], pair: MatchedCell
 ) -> Course:
-    """The course of a matched pair, whose keys may differ in what the kernels bring."""
+    """The course of a matched pair. The two keys may differ in parameters that the kernels set."""
     places = list(zip(step, pair.keys))
     known = [courses[place] for place in places if place in courses]
     known += filter(None, (_of_other_kernel(courses, key) for key in pair.keys))
@@ -163,7 +163,7 @@ def _fill(courses: Sequence[Course], sides: Sequence[Dataset]) -> None:
 
 
 def _reasons(side: Dataset, key: Key) -> Iterator[str]:
-    """Why a kernel has no value: of the metric's runs, or of runs that ended before they had a metric."""
+    """Why a kernel has no value. The reason is from runs of the metric, or from runs that ended before they had one."""
     for cells in (side.cells, side.failed):
         for other, cell in cells.items():
             if other[:2] == key[:2] and not cell.units and cell.reasons:

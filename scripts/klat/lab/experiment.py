@@ -62,7 +62,7 @@ class Experiment:
     appends: tuple[str, ...] = ()  # to that of each kernel alone; empty in older records
     profile: str = ""
     arch: str = AMD64.name  # of the guests; older records lack it
-    # The name that experiments share whose kernels are compared with each other; empty for one that is alone.
+    # One name for all experiments whose kernels klat compares with each other; empty for a single experiment.
     study: str = ""
 
     @property

@@ -201,7 +201,7 @@ def choose(name: str, kernels: Iterable[Offered], architecture: Architecture) ->
     names = newest(complete, architecture)
     usual = _usual_name(name)
     lower = name.lower()
-    # Without its last part, or with another one: that of an architecture.
+    # The last part of a name may be an architecture, so the names also match without it.
     stems = (lower, lower.rpartition("-")[0])
     stem_of = {k.release: k.release.rpartition("-")[0] for k in complete}
     releases = [r for stem in stems for r in stem_of if stem and stem_of[r] == stem]

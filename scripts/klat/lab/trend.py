@@ -29,7 +29,7 @@ Say = Callable[[str], None]
 
 # The time of the first guest's clock. With a fixed seed and clock, a report is the same on every machine.
 CLOCK = "2026-01-01T00:00:00"
-STUDY = "trend"  # of all experiments here: words of one kernel's command line are under test
+STUDY = "trend"  # Experiment.study of all these experiments: the words added for one kernel are under test
 _EXPLAINED = "explained.json"
 _MOST_BYTES = 64 << 20
 
@@ -126,9 +126,9 @@ def _recorded_experiment(request: Request, image: str, output: Path) -> Begun | 
     for facts in sorted((output / request.specs[0].label).glob("*/run.json"), reverse=True):
         try:
             planned, boot = experiment.of_session(facts.parent)
-            amounts = (planned.boots, planned.runs) == (request.boots, request.runs)
+            same_size = (planned.boots, planned.runs) == (request.boots, request.runs)
             fixed = frozenset(("seed", "clock"))
-            if amounts and needed.fits(planned, boot, request, fixed, programs, image):
+            if same_size and needed.fits(planned, boot, request, fixed, programs, image):
                 replay.recorded(facts.parent, emulator)
                 return Begun(planned, output, experiment.recorded(planned, output))
         except KlatError:
