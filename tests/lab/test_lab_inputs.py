@@ -343,13 +343,16 @@ def test_the_newest_build_of_a_name_is_taken():
             "7.4-amd64",
             "10.2.3+deb19-amd64",
             "10.2.3+deb19+1-amd64",
+            # Built for stable; the later one by another compiler.
+            "7.2.12+deb13-amd64",
+            "7.2.13+deb14-amd64",
         )
     )
     chosen = {
         name: kernels.choose(name, held, AMD64).release
         for name in (
             *("stock", "rt", "6.12", "6.12-rt", "6.1.0-9-amd64", "6.1.0-0.deb11.52-amd64"),
-            *("7.4", "10.2", "newest", "newest-rt"),
+            *("7.2", "7.2.13+deb14-amd64", "7.4", "10.2", "newest", "newest-rt"),
         )
     }
     assert chosen == {
@@ -359,6 +362,8 @@ def test_the_newest_build_of_a_name_is_taken():
         "6.12-rt": "6.12.100+deb13-rt-amd64",
         "6.1.0-9-amd64": "6.1.0-9-amd64",
         "6.1.0-0.deb11.52-amd64": "6.1.0-0.deb11.52-amd64",
+        "7.2": "7.2.12+deb13-amd64",
+        "7.2.13+deb14-amd64": "7.2.13+deb14-amd64",
         "7.4": "7.4-amd64",
         "10.2": "10.2.3+deb19+1-amd64",
         "newest": "10.2.3+deb19+1-amd64",

@@ -326,6 +326,34 @@ def test_a_change_of_version_and_preemption_together_is_named_first(
     assert ("version and preemption model changed together" in words(first)) == warned
 
 
+@pytest.mark.parametrize(
+    ("base", "new", "said"),
+    [
+        (
+            "CONFIG_GCC_VERSION=140200",
+            "CONFIG_GCC_VERSION=160201",
+            "gcc 14.2 built the kernel of BASE and gcc 16.2",
+        ),
+        (
+            "CONFIG_GCC_VERSION=0\nCONFIG_CLANG_VERSION=190107",
+            "CONFIG_GCC_VERSION=140200",
+            "clang 19.1 built",
+        ),
+        ("CONFIG_GCC_VERSION=140200", "CONFIG_GCC_VERSION=140201", None),
+        ("CONFIG_GCC_VERSION=140200", "CONFIG_HZ=250", None),  # not known
+    ],
+)
+def test_kernels_of_two_compilers_are_named(side, klat, base, new, said):
+    sides = [
+        side(label, environment={"boot/config-6.12": f"{config}\n"})
+        for label, config in (("a", base), ("b", new))
+    ]
+    status, out, _ = klat("compare", *sides)
+    assert status == 0
+    assert ("built the kernel" in words(out)) == bool(said)
+    assert (said or "") in words(out)
+
+
 def test_the_scheduler_is_in_the_head_and_under_test_where_it_was_declared(side, klat):
     files = {
         "sched_ext/state": "enabled",

@@ -12,6 +12,7 @@ from test_page import HOSTILE, Page, browse
 from klat.explain.explanation import Side, differences
 from klat.report.document import Line
 from klat.report import explanation_page as pages
+from klat.report.icicles import MOST_BOXES, Shades, icicles
 from klat.report.renderers import html
 
 pytest.importorskip("jinja2")
@@ -73,7 +74,7 @@ def test_one_side_has_a_neutral_picture_and_no_difference():
 
 
 def test_a_box_is_coloured_by_the_sign_and_the_size_of_the_difference():
-    shades = pages.Shades(differences(BASE, NEW))
+    shades = Shades({f.name: f.difference for f in differences(BASE, NEW)})
     assert [shades.of(name) for name in ("migrate", "rt_lock", "read", "exit", "lock")] == [
         "more3", "more2", "more1", "equal", "less1",
     ]  # fmt: skip
@@ -84,8 +85,8 @@ def test_a_box_is_coloured_by_the_sign_and_the_size_of_the_difference():
 
 def test_a_large_sample_folds_the_narrowest_boxes_and_keeps_its_sums():
     many = side("many", {f"f{n % 50}_{'x' * 20};g{n}_{'y' * 20};h{n}": n for n in range(1, 1500)})
-    drawn = pages.icicles([many])[0]
-    assert len(drawn.boxes) <= pages.MOST_BOXES
+    drawn = icicles([many.sample])[0]
+    assert len(drawn.boxes) <= MOST_BOXES
     assert len(drawn.boxes) + drawn.folded == 1 + 50 + 2 * 1499
     kept = {box.chain: box.here.with_callees for box in drawn.boxes}
     assert kept == {

@@ -3,7 +3,8 @@
 import csv
 import io
 import json
-from dataclasses import replace
+import re
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -15,11 +16,12 @@ from klat.compare.dataset import read_dataset
 from klat.compare.estimands import MEDIAN
 from klat.compare.trend import Trend, trend
 from klat.compare.verdicts import Verdict
+from klat.explain.kept_sample import KeptSample
 from klat.lab import kernels
 from klat.lab import trend as lab_trend
-from klat.lab.trend import SampleFunctions
 from klat.report import trend as report
-from klat.report.renderers import markdown, terminal
+from klat.report.plot.trend_figures import course_figures, overview
+from klat.report.renderers import html, markdown, terminal
 from klat.report.trend import Change
 
 OPTIONS = Options(tested=(MEDIAN,))
@@ -89,12 +91,12 @@ def test_a_condition_that_somebody_set_refuses_its_step_alone(side):
 
 def explained(three: Trend) -> list[Change]:
     ((course, step),) = three.jumps
-    base = SampleFunctions(100, 1, 5, (("schedule", 60), ("gone", 35)))
-    new = SampleFunctions(130, 1, 4, (("schedule", 90), ("come", 36)))
-    functions = tuple(lab_trend.differences(base, new))
-    assert sum(count for _, count in functions) == 30
-    assert functions[0] == ("come", 36)
-    return [Change(course, step, (100, 130), 1, functions)]
+    base = KeptSample(100, 1, 5, ((1, "schedule", 60, 1), (2, "gone", 35, 2)))
+    new = KeptSample(130, 1, 4, ((1, "come", 30, 1), (2, "schedule", 90, 1), (2, "come", 6, 1)))
+    change = Change(course, step, base, new)
+    assert change.functions[0] == ("come", 36)
+    assert sum(count for _, count in change.functions) == change.difference == 30
+    return [change]
 
 
 def test_the_report_fits_a_terminal_and_names_the_functions_of_a_jump(three):
@@ -141,12 +143,15 @@ def test_a_kernel_that_was_not_measured_leaves_the_report_open(side):
 
 
 def test_an_explanation_is_kept_and_a_damaged_one_is_not_believed(tmp_path):
-    kept = {"x": SampleFunctions(3, 1, 0, (("f", 3),), "")}
-    text = '{"x": {"ticks": 3, "windows": 1, "idle": 0, "functions": [["f", 3]], "why": ""}}'
+    sample = KeptSample(5, 1, 1, ((1, "f", 3, 1), (2, "g", 1, 2)))
     file = tmp_path / "explained.json"
+    text = json.dumps({"x": asdict(sample)})
     file.write_text(text)
-    assert lab_trend._read_cache(tmp_path) == kept
-    for damaged in (text[:-1], text.replace("3,", "-3,", 1), text.replace('"f"', "7"), "[]"):
+    assert lab_trend._read_cache(tmp_path) == {"x": sample}
+    changes = (('"ticks": 5', '"ticks": 6'), ('"f"', "7"), ('[2, "g"', '[3, "g"'), ("}}", ""))
+    for before, after in changes:
+        damaged = text.replace(before, after)
+        assert damaged != text
         file.write_text(damaged)
         assert lab_trend._read_cache(tmp_path) == {}
 
@@ -156,3 +161,39 @@ def test_stock_and_rt_kernels_are_chains_by_default_and_a_given_order_is_kept():
     assert lab_trend.chains(specs, True) == [[0, 1], [2, 3]]
     assert lab_trend.chains(specs[:3], True) == [[0, 1], [2]]
     assert lab_trend.chains(specs, False) == [[0, 1, 2, 3]]
+
+
+def test_a_kept_sample_has_its_call_tree_again():
+    sample = KeptSample(10, 1, 0, ((1, "a", 1, 1), (2, "b", 2, 3), (2, "c", 3, 1), (1, "b", 4, 1)))
+    walked = [(chain, node.own, node.calls) for chain, node in sample.tree.walk()]
+    assert walked == [(("a",), 1, 1), (("a", "b"), 2, 3), (("a", "c"), 3, 1), (("b",), 4, 1)]
+    assert sample.functions == {"a": 1, "b": 6, "c": 3} and sample.tree.total == 10
+
+
+def page(result: Trend, changes: list[Change]) -> str:
+    drawn = [*course_figures(result, report.names(result.courses), report.short_labels(result))]
+    return html.page_of(html.require(), report.document(result, changes, figures=drawn))
+
+
+def test_a_page_shows_the_change_since_the_first_kernel_and_a_jump_opens_its_call_trees(three):
+    shown = page(three, explained(three))
+    cells = re.findall(r'<td class="number (\w+)">([^<]*)</td>', shown)
+    assert cells == [("equal", "20,031"), ("equal", "0"), ("more2", "+20")]
+    (opened,) = re.findall(r"<details>(.*?)</details>", shown, re.S)
+    assert opened.count('class="icicle"') == 2 and "come +36" not in opened
+    # A function that the newer kernel has more of, below each of its callers.
+    assert len(re.findall(r'class="more\d" .*?<title>come\n', opened)) == 2
+
+
+def test_a_jump_without_an_explanation_has_no_call_trees(three):
+    ((course, step),) = three.jumps
+    shown = page(three, [Change(course, step, KeptSample(why="no trace"), KeptSample())])
+    assert "<details>" not in shown and "no trace" in shown
+
+
+def test_the_figure_of_all_metrics_has_a_panel_for_each(three):
+    names, labels = report.names(three.courses), report.short_labels(three)
+    figure = overview(three, names, labels)
+    shown = [name for course, name in zip(three.courses, names) if len(course.values) > 1]
+    text = "\n".join(figure.commands)
+    assert text.count("\nplot ") == len(shown) and all(name in text for name in shown)

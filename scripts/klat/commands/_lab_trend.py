@@ -20,12 +20,15 @@ if TYPE_CHECKING:
     from klat.compare.dataset import Dataset
     from klat.compare.trend import Trend
     from klat.lab.kernels import Spec
+    from klat.lab.lock import Lock
     from klat.report.trend import Change
 
 _OUTPUT = "results/trend"
 _BOOTS = 4  # at least
 _METRICS = 2  # metrics of a program that have a number in counted mode, on average
 _SIDES = ("base", "new")
+# Options whose values a lock file has under the same name.
+_LOCKED = ("arch", "boots", "seed", "clock", "append")
 
 _TREND = """\
 Boots kernels in the lab and counts the instructions of every metric. Compares
@@ -75,13 +78,19 @@ def add_parser(actions: Any) -> None:
         "debian:NAME, or NAME=KERNEL[,modules=DIR][,append=WORDS]; repeatable, the oldest first"
         " (default: every release line of the archive, stock and RT)",
     )
+    parser.add_argument(
+        "--lock",
+        type=Path,
+        metavar="FILE",
+        help="make the report of the kernels and options in FILE; without such a file, write it",
+    )
     _add(parser)
     parser.set_defaults(func=_trend)
     summary = "show what changed between two kernels"
     epilog = _EPILOG.format(output=_OUTPUT, examples=_DIFF_EXAMPLES)
     parser = add_command(actions, "diff", summary, _DIFF, epilog)
     for side in _SIDES:
-        text = "debian:NAME, NAME=KERNEL[,modules=DIR][,append=WORDS], or the file of a kernel"
+        text = "debian:NAME, NAME=KERNEL[,modules=DIR][,append=WORDS], or a kernel's file or built tree"
         kind = checked(partial(_of_side, side))
         parser.add_argument(side, type=kind, metavar=side.upper(), help=text)
     _lab_options.add_architecture(parser)
@@ -120,61 +129,92 @@ def _add(parser: argparse.ArgumentParser) -> None:
         help="default: text; markdown has one line for each jump",
     )
     add("--html", type=Path, metavar="FILE", help="write a page too")
+    add("--plots", type=Path, metavar="DIR", help="draw all metrics, into trend.svg and trend.png")
 
 
 def _trend(arguments: argparse.Namespace) -> int:
     from klat.lab import apt, trend
 
+    lock = _lock(arguments)
     every = not arguments.kernel
     architecture = _lab_options.architecture(arguments)
     if every:
         arguments.kernel = trend.default_kernels(apt.Archive(say, architecture.name), architecture)
-    return _report(arguments, every)
+    return _report(arguments, every, lock)
+
+
+def _lock(arguments: argparse.Namespace) -> Lock | None:
+    """The lock file, whose values become the arguments; None if klat is to write it, or if there is none."""
+    if not arguments.lock or not arguments.lock.exists():
+        return None
+    from klat.lab import lock
+
+    locked = lock.read(arguments.lock)
+    names = ("kernel", "benchmarks", "option", "sweep", "policy", "iterations", "load", *_LOCKED)
+    if given := [n for n in names if getattr(arguments, n) not in (None, [])]:
+        name = given[0] if given[0] == "benchmarks" else f"--{given[0]}"
+        raise KlatError(
+            f"{locked.path} exists and has the values of this report: leave out {name}, or name a new file"
+        )
+    arguments.kernel = [*locked.specs]
+    arguments.benchmarks = list(dict.fromkeys(name for name, _ in locked.sets))
+    arguments.load = [locked.facts["load"]]
+    for name in _LOCKED:
+        setattr(arguments, name, None if locked.facts[name] == "" else locked.facts[name])
+    return locked
 
 
 def _diff(arguments: argparse.Namespace) -> int:
     arguments.kernel = [arguments.base, arguments.new]
-    return _report(arguments, False)
+    return _report(arguments, False, None)
 
 
 def _of_side(side: str, text: str) -> Spec:
-    """A kernel as typed; a file alone gets the name of its side."""
+    """A kernel as typed; a file or a tree alone gets the name of its side."""
     from klat.lab import kernels
 
-    return kernels.parse(f"{side}={text}" if Path(text).is_file() else text)
+    return kernels.parse(f"{side}={text}" if Path(text).exists() else text)
 
 
-def _report(arguments: argparse.Namespace, every: bool) -> int:
+def _report(arguments: argparse.Namespace, every: bool, lock: Lock | None) -> int:
     from klat.base.process import Stopped
+    from klat.report.plot import gnuplot
     from klat.report.renderers import html
 
     environment = html.require() if arguments.html else None
+    if arguments.plots:
+        gnuplot.require()
     try:
-        result, changes = _measure(arguments, every)
+        result, changes = _measure(arguments, every, lock)
     except Stopped as stopped:
         say(f"stopped: {stopped}")
         return stopped.status
     for problem in result.comparison.problems:
         say(problem)
     _print(arguments.format, result, changes)
-    if environment:
-        from klat.report.plot.trend_figures import course_figures
+    if environment or arguments.plots:
+        from klat.report.plot.trend_figures import course_figures, overview
         from klat.report.trend import document, names, short_labels
 
-        drawn = [*course_figures(result, names(result.courses), short_labels(result))]
-        filled = document(result, changes, figures=drawn)
+        texts = names(result.courses), short_labels(result)
+    if arguments.plots:
+        gnuplot.draw([overview(result, *texts)], arguments.plots)
+    if environment:
+        filled = document(result, changes, figures=[*course_figures(result, *texts)])
         html.write(arguments.html, html.page_of(environment, filled))
     return result.status
 
 
-def _measure(arguments: argparse.Namespace, every: bool) -> tuple[Trend, list[Change]]:
+def _measure(
+    arguments: argparse.Namespace, every: bool, lock: Lock | None
+) -> tuple[Trend, list[Change]]:
     from klat.compare.comparison import Options
     from klat.compare.estimands import MEDIAN
     from klat.compare.trend import steps_of
     from klat.compare.trend import trend as follow
     from klat.compare.verdicts import Rules
     from klat.lab import experiment, explaining, trend
-    from klat.report.text.numbers import plural
+    from klat.lab import lock as lock_files
     from klat.stats.power import fewest_of_tests
 
     architecture = _lab_options.architecture(arguments)
@@ -185,18 +225,22 @@ def _measure(arguments: argparse.Namespace, every: bool) -> tuple[Trend, list[Ch
     arguments.seed, arguments.clock = arguments.seed or 0, arguments.clock or trend.CLOCK
     shape = _lab_options.shape(1, None, None)
     request = _lab_options.request(arguments, mode="counted", shape=shape, boots=1, runs=1)
-    chains = trend.chains(request.specs, every)
+    chains = lock.series if lock else trend.chains(request.specs, every)
     if not steps_of(chains):
         raise KlatError(
             "a step needs at least two kernels: --kernel debian:6.1 --kernel debian:7.3"
         )
     tests = _METRICS * len(request.sets) * len(steps_of(chains))
     boots = arguments.boots or max(_BOOTS, fewest_of_tests(tests, arguments.alpha))
-    request = replace(request, boots=boots, study=trend.STUDY)
+    request = replace(
+        request, boots=boots, study=trend.STUDY, sets=lock.sets if lock else request.sets
+    )
     experiment.checked_labels([spec.label for spec in request.specs], request.loads)
     kernels, missing = trend.obtain_kernels(request, every, say)
-    counted = plural(len(request.specs) * boots, "boot")
-    say(f"{plural(len(request.specs), 'kernel')}, {plural(boots, 'boot')} of each: {counted}")
+    if lock:
+        lock.check(kernels)
+    elif arguments.lock:
+        lock_files.write(arguments.lock, request, kernels, chains)
     output = _session_options.output(arguments, _OUTPUT)
     sides, failed = trend.boots_of(request, kernels, output, arguments.jobs, sys.argv, say)
     failures = {request.specs[n].label: why for n, why in sorted((missing | failed).items())}
@@ -219,16 +263,12 @@ def _changes(result: Trend, sides: Sequence[Dataset], output: Path) -> list[Chan
         for kernel in (step.base, step.new):
             key = metric.key_of(kernel)
             measurements[id(metric), kernel] = (sides[kernel], key, metric.values[kernel])
-    explained = trend.functions_of([*measurements.values()], output, say)
+    explained = trend.samples_of([*measurements.values()], output, say)
     samples = dict(zip(measurements, explained))
-    changes = []
-    for metric, step in result.jumps:
-        base, new = samples[id(metric), step.base], samples[id(metric), step.new]
-        functions = tuple(trend.differences(base, new)) if base.ticks and new.ticks else ()
-        why = "; ".join(dict.fromkeys(filter(None, (base.why, new.why))))
-        sizes = (base.ticks, new.ticks)
-        changes.append(Change(metric, step, sizes, base.windows, functions, why))
-    return changes
+    return [
+        Change(metric, step, samples[id(metric), step.base], samples[id(metric), step.new])
+        for metric, step in result.jumps
+    ]
 
 
 def _print(form: str, result: Trend, changes: list[Change]) -> None:

@@ -13,7 +13,7 @@ from itertools import chain
 from os.path import commonprefix
 from typing import Any, NamedTuple
 
-from klat.record.environment import ABSENT, captured, short
+from klat.record.environment import ABSENT, CONFIG, captured, compiler_of, short
 from klat.compare.condition_meanings import Alike, meaning
 from klat.compare.environment_conditions import (
     BASIS,
@@ -50,6 +50,7 @@ COUNTER = "counter"
 # Whether the environment was captured.
 CAPTURE = ("environment", "the environment")
 NONE = "none"
+COMPILER = (KERNEL[0], "compiler")
 RUN = {
     "load": "the background load",
     "setup": "the set-up command",
@@ -171,6 +172,8 @@ def conditions(session: Session, facts: Mapping[str, Any]) -> Values:
         values[GUEST] = "yes"
     values[KERNEL] = f"{session.info.get('kernel_release')} {session.info.get('kernel_version')}"
     values |= dict(_inherited(session))
+    if compiler := compiler_of(files.get(CONFIG, {})):
+        values[COMPILER] = compiler
     experiment = facts.get("under_test") or {}
     if experiment.get("experiment"):
         values[WORDS, experiment["experiment"]] = experiment.get("append") or ""

@@ -11,6 +11,7 @@ from statistics import median
 from klat.base.errors import did_you_mean
 from klat.compare.session_problems import frequencies_differ
 from klat.compare.conditions import (
+    COMPILER,
     COUNTER,
     RECORDED,
     RUN,
@@ -205,6 +206,12 @@ def _kernels(base: Dataset, new: Dataset) -> Iterator[str]:
     infos = [side.info for side in (base, new)]
     if len({info.get("architecture") for info in infos}) > 1:
         return
+    compilers = [side[0].get(COMPILER) for side in values]
+    if compilers[0] != compilers[1] and all(compilers):
+        yield (
+            f"{compilers[0]} built the kernel of BASE and {compilers[1]} that of NEW, so a difference can come from the"
+            " compiler, too"
+        )
     names = ("kernel_release", "kernel_version", "preemption")
     of_base, of_new = ([printable(str(info.get(name))) for name in names] for info in infos)
     if of_base == of_new and not words:

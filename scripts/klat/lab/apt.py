@@ -309,6 +309,7 @@ def _paragraphs(text: str) -> Iterator[Package]:
 MIRROR_VARIABLE = "KLAT_DEBIAN_MIRROR"
 # Debian 11 has 5.10, Debian 12 has 6.1, and Debian 13 has 6.12. The security archive has the newest builds of them.
 _RELEASES = ("bullseye", "bookworm", "trixie")
+STABLE = "+deb13"  # in the releases of kernels that were built for the newest of these
 # Newer kernels.
 _NEWER = ("bookworm-backports", "trixie-backports", "testing", "unstable", "experimental")
 _SECURITY = "-security"

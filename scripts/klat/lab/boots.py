@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shutil
 import signal
-import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -284,6 +283,7 @@ class Boots:
         self._machine, self._jobs, self._boot_limit_s = machine, jobs, boot_limit_s
         self._command, self._work, self._progress = command, work, progress
         self._active: list[Booting] = []
+        self._before = 0  # runs of other experiments with the same progress
         self.sessions: dict[int, Path] = {}
         self.finished = FinishedBoots()
 
@@ -292,8 +292,7 @@ class Boots:
         succeeded: the next would fail in the same way."""
         self.sessions = dict(done)
         pending = deque(b for b in self._experiment.schedule() if b.number not in done)
-        begun = time.monotonic()
-        before = len(done) * self._experiment.runs_of_boot
+        self._before = self._progress.done - len(done) * self._experiment.runs_of_boot
         try:
             while pending or self._active:
                 while pending and len(self._active) < self._jobs:
@@ -303,21 +302,20 @@ class Boots:
                     self._active.remove(booting)
                     self._conclude(booting)
                     booting.clean()
-                self._show(before, time.monotonic() - begun)
+                self._show()
         finally:
             self._progress.clear()
+            self._progress.done = self._before + len(self.sessions) * self._experiment.runs_of_boot
             for booting in self._active:
                 booting.end()
 
-    def _show(self, before: int, elapsed: float) -> None:
-        runs = len(self.sessions) * self._experiment.runs_of_boot
+    def _show(self) -> None:
+        runs = self._before + len(self.sessions) * self._experiment.runs_of_boot
         runs += sum(booting.runs for booting in self._active)
-        total = self._progress.total
-        if runs >= total:
+        if runs >= self._progress.total:
             return
-        left = None
-        if self.finished.seconds and runs > before:
-            left = elapsed * (total - runs) / (runs - before)
+        # Until a boot has ended, the time before its first run would count as that of few runs.
+        left = self._progress.left_after(runs) if self.finished.seconds or self._before else None
         label = self._active[0].boot.label if self._active else ""
         self._progress.before(runs, label, left)
 
@@ -357,7 +355,7 @@ class Boots:
             self.sessions[boot.number] = place
             self.finished.seconds.append(booting.seconds)
             self.finished.fixed.append(booting.ready_s or 0.0)
-            self._progress.say(
+            self._progress.told(
                 f"{name}: {plural(booting.runs, 'run')} in {booting.seconds:.1f} s"
                 f" (boot: {booting.ready_s or 0:.1f} s)"
             )

@@ -67,12 +67,15 @@ class Attempt:
         architecture: Architecture,
         quiet: bool = False,
         resumable: bool = True,
+        progress: Progress | None = None,
     ) -> None:
         """`quiet` leaves out the paths and what to type next: the output is removed afterwards. `resumable`:
-        whether lab run --resume can complete the experiment."""
+        whether lab run --resume can complete the experiment. With the `progress` of several experiments, this one
+        says only what went wrong."""
         self._command = command
         self._quiet = quiet
         self._resumable = resumable
+        self._progress = progress
         self._archive = Archive(self.say, architecture.name)
         self._contents = Contents(self._archive, architecture, self.say)
         self._emulator = qemu.find(architecture)
@@ -104,7 +107,8 @@ class Attempt:
         except Stopped as stopped:
             self.say(f"stopped: {stopped}")
             return stopped.status
-        self.say("\n".join(wrapped(f"mode {mode}: {why}", "", "  ")))
+        if not self._progress:
+            self.say("\n".join(wrapped(f"mode {mode}: {why}", "", "  ")))
         if request.mode == "auto":
             self._check_options(request, mode)
         machine = Machine(self._emulator, mode, request.shape)
@@ -208,8 +212,10 @@ class Attempt:
         with Signals() as signals, cache.work(planned.identity) as work:
             # Read again: another lab may have been at work on it until now.
             recorded = experiment.recorded(planned, begun.output)
-            total = self._say_plan(begun, recorded, jobs)
-            progress = Progress(total, len(recorded) * planned.runs_of_boot, sys.stderr)
+            for boot in planned.schedule():
+                if boot.number in recorded:
+                    collect.check_whole(recorded[boot.number], planned.plan(boot))
+            progress = self._progress or self._alone(begun, recorded, jobs)
             boots = Boots(
                 *(planned, begun.output, ready, machine, min(jobs, _JOBS_MAX), limit),
                 *(self._command, work, progress),
@@ -223,14 +229,10 @@ class Attempt:
                 failure = error
             return self._say_result(begun, boots, time.monotonic() - started, failure)
 
-    def _say_plan(self, begun: Begun, recorded: Mapping[int, Path], jobs: int) -> int:
-        """Say what will be booted. `recorded` are the sessions of finished boots; KlatError if one is damaged. Returns the number
-        of all runs."""
+    def _alone(self, begun: Begun, recorded: Mapping[int, Path], jobs: int) -> Progress:
+        """Say what will be booted. `recorded` are the sessions of finished boots."""
         planned = begun.experiment
         schedule = planned.schedule()
-        for boot in schedule:
-            if boot.number in recorded:
-                collect.check_whole(recorded[boot.number], planned.plan(boot))
         self.say(
             f"{plural(len(schedule), 'boot')} of {plural(planned.runs_of_boot, 'run')}"
             f" ({', '.join(dict.fromkeys(name for name, _ in planned.sets))}), {jobs} at a time"
@@ -240,7 +242,8 @@ class Attempt:
         )
         for label, release in zip(planned.labels, planned.releases):
             self.say(f"  {label}: {release}")
-        return len(schedule) * planned.runs_of_boot
+        runs = planned.runs_of_boot
+        return Progress(len(schedule) * runs, len(recorded) * runs, sys.stderr)
 
     def _say_result(
         self, begun: Begun, boots: Boots, elapsed: float, failure: KlatError | Stopped | None
@@ -248,18 +251,10 @@ class Attempt:
         planned = begun.experiment
         schedule = planned.schedule()
         statuses, reasons = count_statuses(map(read_session, boots.sessions.values()))
-        for label in dict.fromkeys(boot.label for boot in schedule):
-            boots_of_label = [
-                b for b in schedule if b.label == label and b.number in boots.sessions
-            ]
-            self.say(f"{label}: {len(boots_of_label)} of {planned.boots} boots recorded")
-        missing = len(boots.sessions) * planned.runs_of_boot - sum(statuses.values())
-        counts = [f"{statuses[s]} {s}" for s in STATUSES if statuses[s]]
-        counts += [f"{missing} without a record"] if missing else []
-        ended = plural(sum(statuses.values()) + missing, "run")
-        self.say(f"{ended}: {', '.join(counts) or 'none'}")
+        if not self._progress or statuses["ok"] < len(schedule) * planned.runs_of_boot:
+            self._say_counts(planned, boots, statuses)
         say_reasons(reasons, self.say)
-        if boots.finished.seconds:
+        if boots.finished.seconds and not self._progress:
             self.say(
                 f"{plural(len(boots.finished.seconds), 'boot')} in {duration(elapsed)}; one takes"
                 f" {median(boots.finished.fixed):.1f} s until its first run, and"
@@ -282,6 +277,19 @@ class Attempt:
             word = "compare" if len(labels) == max(2, len(planned.labels)) else "summary"
             self.say(f"next: {command_line(word, *paths)}")
         return status_of([Outcome(statuses, reasons, len(schedule) * planned.runs_of_boot, ())])
+
+    def _say_counts(self, planned: Experiment, boots: Boots, statuses: Mapping[str, int]) -> None:
+        schedule = planned.schedule()
+        for label in dict.fromkeys(boot.label for boot in schedule):
+            boots_of_label = [
+                b for b in schedule if b.label == label and b.number in boots.sessions
+            ]
+            self.say(f"{label}: {len(boots_of_label)} of {planned.boots} boots recorded")
+        missing = len(boots.sessions) * planned.runs_of_boot - sum(statuses.values())
+        counts = [f"{statuses[s]} {s}" for s in STATUSES if statuses[s]]
+        counts += [f"{missing} without a record"] if missing else []
+        ended = plural(sum(statuses.values()) + missing, "run")
+        self.say(f"{ended}: {', '.join(counts) or 'none'}")
 
 
 def _check_output(output: Path, labels: Iterable[str]) -> None:

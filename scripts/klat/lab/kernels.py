@@ -13,7 +13,7 @@ from klat.record import session_directory
 from klat.base.bounded_read import read_named
 from klat.base.errors import KlatError, did_you_mean
 from klat.lab import image
-from klat.lab.apt import Archive, Gone, Package
+from klat.lab.apt import STABLE, Archive, Gone, Package
 from klat.lab.architectures import ARCHITECTURES, Architecture
 from klat.lab.image import Image
 from klat.lab.modules import Tree
@@ -32,7 +32,7 @@ _LARGEST_CONFIG = 16 << 20  # bytes; those of distributions have 300 KB
 
 @dataclass(frozen=True)
 class Spec:
-    """A kernel as typed: from Debian by `debian`, or from a file. `append` holds the words that its
+    """A kernel as typed: from Debian by `debian`, or from a file or a built tree. `append` holds the words that its
     command line alone gets."""
 
     text: str
@@ -41,6 +41,7 @@ class Spec:
     path: Path = Path()
     modules: Path | None = None
     append: str = ""
+    package: tuple[str, str] = ("", "")  # name and version of the only package that will do
 
 
 @dataclass(frozen=True)
@@ -169,7 +170,8 @@ def _options(text: str, rest: str) -> tuple[str, dict[str, str]]:
 
 
 def offered(packages: Mapping[str, Package]) -> list[Offered]:
-    """Every kernel of the archive, the newest of each name last."""
+    """Every kernel of the archive, by version. The last of each name is the newest that was built for Debian's stable
+    release, if there is one: builds for testing can have another compiler."""
     kernels = []
     for name, package in packages.items():
         match = _PACKAGE.fullmatch(name)
@@ -189,7 +191,7 @@ def offered(packages: Mapping[str, Package]) -> list[Offered]:
             kernels.append(
                 Offered(f"{line}{rt or ''}", release, order, package, (*parts.values(),), missing)
             )
-    return sorted(kernels, key=lambda kernel: (kernel.order, kernel.name))
+    return sorted(kernels, key=lambda k: (k.order[:2], STABLE in k.release, k.order, k.name))
 
 
 def choose(name: str, kernels: Iterable[Offered], architecture: Architecture) -> Offered:
@@ -248,10 +250,16 @@ def obtain(spec: Spec, archive: Archive, architecture: Architecture) -> Kernel:
     kept = {
         name: package
         for name, package in archive.kept().items()
-        if name not in packages or package.version == packages[name].version
+        if name not in packages
+        or package.version == packages[name].version
+        or spec.package == (name, package.version)
     }
     offers = offered({**packages, **kept})
+    if any(spec.package):
+        offers = [o for o in offers if (o.package.name, o.package.version) == spec.package]
     while True:
+        if any(spec.package) and not offers:
+            raise KlatError(f"Debian's archive no longer has {' '.join(spec.package)}")
         chosen = choose(spec.debian, offers, architecture)
         try:
             place = archive.unpacked(chosen.package, chosen.parts)
@@ -283,9 +291,16 @@ def _file_of(names: Sequence[str], modules: Path, package: Path, release: str) -
 
 
 def _from_file(spec: Spec, architecture: Architecture) -> Kernel:
-    boot_image = image.inspect(spec.path, architecture.format)
+    path = spec.path
+    if path.is_dir():
+        path /= architecture.format.target
+        if not path.exists():
+            raise KlatError(
+                f"{spec.path}: this tree has no kernel for {architecture.name}: there is no {path}"
+            )
+    boot_image = image.inspect(path, architecture.format)
     tree = Tree(spec.modules, boot_image.release) if spec.modules else None
-    config = _config_beside(spec.path, boot_image.release) or image.configuration(boot_image)
+    config = _config_beside(path, boot_image.release) or image.configuration(boot_image)
     return Kernel(spec, boot_image, tree, config, None)
 
 

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, replace
 from pathlib import Path
+from statistics import median
 
 from klat.base import files
 from klat.base.bounded_read import read_named
@@ -14,7 +18,7 @@ from klat.base.errors import KlatError
 from klat.base.fields import ListOf, Object, Text, Tuple, Whole
 from klat.compare.dataset import Dataset, Key
 from klat.compare.sources import read_sources
-from klat.explain.explanation import Side
+from klat.explain.kept_sample import KeptSample, kept_sample
 from klat.lab import experiment, explaining, kernels, needed, qemu, replay
 from klat.lab.apt import Archive
 from klat.lab.architectures import Architecture
@@ -23,7 +27,10 @@ from klat.lab.execution import Attempt, Request
 from klat.lab.experiment import Begun
 from klat.lab.guest import BootFailure, EmulatorFailed
 from klat.lab.kernels import Kernel, Spec
+from klat.record.json_files import read_machine_json
 from klat.record.session import parse_pairs
+from klat.report.text.numbers import plural
+from klat.running.progress import Progress, duration
 
 Say = Callable[[str], None]
 
@@ -32,6 +39,7 @@ CLOCK = "2026-01-01T00:00:00"
 STUDY = "trend"  # Experiment.study of all these experiments: the words added for one kernel are under test
 _EXPLAINED = "explained.json"
 _MOST_BYTES = 64 << 20
+_RECENT = 32  # kept boots whose time is read
 
 
 def default_kernels(archive: Archive, architecture: Architecture) -> list[Spec]:
@@ -56,7 +64,7 @@ def obtain_kernels(
     request: Request, every: bool, say: Say
 ) -> tuple[dict[int, Kernel], dict[int, str]]:
     """The kernels, by their index in request.specs. With `every`, the archive may lack some: the second value has the
-    reasons. Otherwise the user named them, so a KlatError says what is missing before the first boot.
+    reasons. Otherwise the user named them, so a KlatError says before the first boot which are missing.
     """
     archive = Archive(say, request.architecture.name)
     by_number: dict[int, Kernel] = {}
@@ -65,9 +73,9 @@ def obtain_kernels(
         try:
             by_number[number] = kernels.obtain(spec, archive, request.architecture)
         except KlatError as error:
-            if not every:
-                raise
             failures[number] = str(error)
+    if failures and not every:
+        raise KlatError("; ".join(dict.fromkeys(failures.values())))
     return by_number, failures
 
 
@@ -83,17 +91,30 @@ def boots_of(
     lacks. KlatError if klat was stopped, or QEMU does not work."""
     sides: dict[int, Dataset] = {}
     failures: dict[int, str] = {}
+    asked: dict[int, tuple[Request, Begun | None]] = {}
     for number, kernel in by_number.items():
         spec = request.specs[number]
         # Guests of one image with one seed would be one boot.
         digest = hashlib.sha256(f"{request.seed} {spec.label}".encode()).digest()
-        request_of_kernel = replace(request, specs=[spec], seed=int.from_bytes(digest[:4], "big"))
+        of_kernel = replace(request, specs=[spec], seed=int.from_bytes(digest[:4], "big"))
+        asked[number] = of_kernel, _recorded_experiment(of_kernel, kernel.image.sha256, output)
+    runs_of_boot = request.runs * len(request.sets)
+    runs = request.boots * runs_of_boot
+    kept = sum(len(begun.sessions) for _, begun in asked.values() if begun)
+    progress = Progress(runs * len(asked), kept * runs_of_boot, sys.stderr, detail=False)
+    missing = len(asked) * request.boots - kept
+    if missing:
+        say(_plan(request, missing, kept, output, jobs))
+    for number, (of_kernel, begun) in asked.items():
+        spec = request.specs[number]
+        attempt = Attempt(command, request.architecture, True, False, progress)
         try:
-            paths = _sessions(request_of_kernel, kernel, output, jobs, command, say)
+            paths = _sessions(attempt, of_kernel, begun, output, jobs)
         except EmulatorFailed:
             raise
         except BootFailure as failure:
             failures[number] = str(failure).splitlines()[0]
+            progress.total -= runs - len(begun.sessions if begun else ()) * runs_of_boot
             continue
         by_label, problems = read_sources(paths)
         (sources,) = by_label.values()
@@ -102,21 +123,33 @@ def boots_of(
 
 
 def _sessions(
-    request: Request,
-    kernel: Kernel,
-    output: Path,
-    jobs: int | None,
-    command: Sequence[str],
-    say: Say,
+    attempt: Attempt, request: Request, begun: Begun | None, output: Path, jobs: int | None
 ) -> list[Path]:
-    begun = _recorded_experiment(request, kernel.image.sha256, output)
     if begun and len(begun.sessions) == begun.experiment.number_of_boots:
         return [path for _, path in sorted(begun.sessions.items())]
-    attempt = Attempt(command, request.architecture, quiet=True)
     status = attempt.resume(begun, jobs) if begun else attempt.begin(request, output, jobs)
     if status > 128:
         raise KlatError("stopped", status=status)
     return attempt.recorded
+
+
+def _plan(request: Request, missing: int, kept: int, output: Path, jobs: int | None) -> str:
+    """What is to do. The time is that of kept boots with the same programs, of any kernel."""
+    of_programs = f"{plural(missing, 'boot')} of {plural(len(request.sets), 'program')}"
+    text = f"{of_programs}{f', {kept} are kept' if kept else ''}: "
+    at_once = jobs or len(os.sched_getaffinity(0))
+    seconds = [s for s in _seconds_of_boots(request, output) if s]
+    if not seconds:
+        return f"{text}the time shows after the first boot"
+    return f"{text}about {duration(median(seconds) * -(-missing // at_once))}"
+
+
+def _seconds_of_boots(request: Request, output: Path) -> Iterator[float | None]:
+    for facts in sorted(output.glob("*/*/run.json"), key=lambda path: path.parent.name)[-_RECENT:]:
+        with suppress(KlatError, OSError):
+            planned, _ = experiment.of_session(facts.parent)
+            if planned.sets == tuple(request.sets) and planned.shape == request.shape:
+                yield read_machine_json(facts.parent).get("seconds")
 
 
 def _recorded_experiment(request: Request, image: str, output: Path) -> Begun | None:
@@ -136,28 +169,18 @@ def _recorded_experiment(request: Request, image: str, output: Path) -> Begun | 
     return None
 
 
-@dataclass(frozen=True)
-class SampleFunctions:
-    """A sample by function. The instructions of all functions and `idle` add up to `ticks`, the sum of the sample's
-    `windows`. `why`: why the sample has no explanation, or why it may be that of another sample."""
-
-    ticks: int = 0
-    windows: int = 1
-    idle: int = 0
-    functions: tuple[tuple[str, int], ...] = ()
-    why: str = ""
-
-
 _CACHED = Object(
     others=Object(
         {
             "ticks": Whole(0, 2**63 - 1),
             "windows": Whole(1, 2),
             "idle": Whole(0, 2**63 - 1),
-            "functions": ListOf(Tuple((Text(4096), Whole(0, 2**63 - 1))), 1 << 16),
+            "chains": ListOf(
+                Tuple((Whole(1, 1024), Text(4096), *(Whole(0, 2**63 - 1),) * 2)), 1 << 16
+            ),
             "why": Text(4096),
         },
-        frozenset(("ticks", "windows", "idle", "functions", "why")),
+        frozenset(("ticks", "windows", "idle", "chains", "why")),
     ),
     most=1 << 16,
 )
@@ -165,10 +188,8 @@ _CACHED = Object(
 Measurement = tuple[Dataset, Key, float]
 
 
-def functions_of(
-    measurements: Sequence[Measurement], output: Path, say: Say
-) -> list[SampleFunctions]:
-    """The typical sample of each measurement (its kernel's boots, key and figure) by function. `output` keeps what was explained."""
+def samples_of(measurements: Sequence[Measurement], output: Path, say: Say) -> list[KeptSample]:
+    """The typical sample of each measurement (its kernel's boots, key and figure). `output` keeps what was explained."""
     cache = _read_cache(output)
     sessions = [_session(side, key, value) for side, key, value in measurements]
     names = [
@@ -180,7 +201,9 @@ def functions_of(
         asked = [(sessions[number], _metric(measurements[number][1])) for number in missing]
         sides, failures = explaining.explain_samples(asked, say)
         samples = {
-            names[number]: _functions(sides.get(place), failures.get(place))
+            names[number]: kept_sample(sides[place])
+            if place in sides
+            else KeptSample(why=str(failures[place])[:4000])
             for place, number in enumerate(missing)
         }
         # What failed may succeed the next time.
@@ -191,18 +214,18 @@ def functions_of(
     return [cache[name] for name in names]
 
 
-def _read_cache(output: Path) -> dict[str, SampleFunctions]:
+def _read_cache(output: Path) -> dict[str, KeptSample]:
     """Nothing if the file is missing or damaged: it is written again."""
     try:
         values = json.loads(read_named(output / _EXPLAINED, _MOST_BYTES))
         _CACHED.check("", values)
     except (OSError, KlatError, ValueError):
         return {}
-    pairs = {name: tuple(map(tuple, value["functions"])) for name, value in values.items()}
-    return {
-        name: SampleFunctions(**value | {"functions": pairs[name]})
+    samples = {
+        name: KeptSample(**value | {"chains": tuple(map(tuple, value["chains"]))})
         for name, value in values.items()
     }
+    return samples if all(sample.is_whole for sample in samples.values()) else {}
 
 
 def _session(side: Dataset, key: Key, value: float) -> Path:
@@ -215,29 +238,3 @@ def _session(side: Dataset, key: Key, value: float) -> Path:
 def _metric(key: Key) -> Wanted:
     benchmark, params, _, metric = key
     return Wanted(benchmark, metric, where=tuple(parse_pairs(params).items()))
-
-
-def _functions(side: Side | None, failure: KlatError | None) -> SampleFunctions:
-    if side is None:
-        return SampleFunctions(why=str(failure)[:4000])
-    sample = side.sample
-    why = (
-        f"{sample.residual:+,} instructions belong to no function"
-        if sample.residual
-        else sample.doubt
-    )
-    functions = sorted((item for item in sample.functions.own.items() if item[1]), key=_largest)
-    return SampleFunctions(sample.ticks, sample.windows, sample.idle, tuple(functions), why)
-
-
-def _largest(item: tuple[str, int]) -> tuple[int, str]:
-    return -item[1], item[0]
-
-
-def differences(base: SampleFunctions, new: SampleFunctions) -> list[tuple[str, int]]:
-    """The functions that differ, the largest difference first. The differences add up to that of the samples."""
-    before, after = dict(base.functions), dict(new.functions)
-    before["idle time"], after["idle time"] = base.idle, new.idle
-    names: Iterable[str] = {**before, **after}
-    changes = ((name, after.get(name, 0) - before.get(name, 0)) for name in names)
-    return sorted((c for c in changes if c[1]), key=lambda c: (-abs(c[1]), c[0]))

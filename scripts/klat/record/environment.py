@@ -211,6 +211,16 @@ def _config(data: str) -> dict[str, str]:
     return {name.removeprefix("CONFIG_"): value for name, _, value in lines}
 
 
+def compiler_of(config: Mapping[str, str]) -> str:
+    """`gcc 14.2`, from a kernel's configuration; empty if it has none."""
+    for name in ("gcc", "clang"):
+        # 140200 for 14.2.0 (scripts/cc-version.sh in Linux)
+        number = config.get(f"{name.upper()}_VERSION", "")
+        if number.isdecimal() and int(number):
+            return f"{name} {int(number) // 10000}.{int(number) // 100 % 100}"
+    return ""
+
+
 def _values(name: str, data: str) -> dict[str, str]:
     if name == "proc/cmdline":
         return command_line(data)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from klat.report.icicles import Picture
     from klat.report.plot.gnuplot import Figure
 
 
@@ -110,6 +111,13 @@ class Captioned:
     figure: Figure
     title: str
     note: str
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Figures beside each other."""
+
+    drawn: tuple[Captioned, ...]
 
 
 @dataclass(frozen=True)
@@ -227,8 +235,57 @@ class Differences:
         return Table("", sides, tuple(Row(name, (a, b)) for name, a, b in self.rows), "name")
 
 
-# A terminal and Markdown have no figures.
-Block = Facts | Notes | Paragraph | Line | Listing | Table | Verdicts | Differences | Captioned
+@dataclass(frozen=True)
+class HeatMap:
+    """Figures with colours. `rows` has the name and the cells of each row. The tone of a cell is equal, less1 to less3 or
+    more1 to more3; `legend` has the range of each tone."""
+
+    title: str
+    names: str  # title of the first column
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, tuple[Word, ...]], ...]
+    legend: tuple[Word, ...]
+
+
+@dataclass(frozen=True)
+class Icicles:
+    """Call trees of one sample, or of BASE and NEW."""
+
+    pictures: tuple[Picture, ...]
+
+
+@dataclass(frozen=True)
+class Folded:
+    """Blocks below a title. A page shows them after a click on the title."""
+
+    title: str
+    blocks: tuple[Block, ...]
+
+    def parts(self) -> Iterator[Block]:
+        yield from _parts(self.blocks)
+
+
+# A terminal and Markdown have no figures, heat maps or icicles: tables have their numbers.
+Block = (
+    Facts
+    | Notes
+    | Paragraph
+    | Line
+    | Listing
+    | Table
+    | Verdicts
+    | Differences
+    | Figures
+    | HeatMap
+    | Icicles
+    | Folded
+)
+
+
+def _parts(blocks: tuple[Block, ...]) -> Iterator[Block]:
+    """The blocks, for a form that has no text between the rows of a table."""
+    for block in blocks:
+        yield from block.parts() if isinstance(block, Table) else [block]
 
 
 @dataclass(frozen=True)
@@ -241,9 +298,7 @@ class Section:
     refused: bool = False
 
     def parts(self) -> Iterator[Block]:
-        """The blocks, for a form that has no text between the rows of a table."""
-        for block in self.blocks:
-            yield from block.parts() if isinstance(block, Table) else [block]
+        yield from _parts(self.blocks)
 
     def verdicts(self) -> Iterator[Verdicts]:
         yield from (block for block in self.blocks if isinstance(block, Verdicts))

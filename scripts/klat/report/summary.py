@@ -15,8 +15,8 @@ from klat.record.evidence import other_work
 from klat.record.rows import status_counts
 from klat.record.session import NOT_MEASURABLE, printable
 from klat.report import limits as limit_report
-from klat.report.document import Block, Column, Document, Facts, Line, Listing, Row, Section, Table
-from klat.report.document import Word
+from klat.report.document import Block, Column, Document, Facts, Figures, Line, Listing, Row
+from klat.report.document import Section, Table, Word
 from klat.report.soak import TAIL, is_soak, soak_rows, tail_table, together_lines
 from klat.report.standouts import standout_lines
 from klat.report.sweeps import matrix_figure, matrix_tables, merged, sweep_tables
@@ -79,7 +79,7 @@ def _label(label: Dataset, failed: Failed, figures: bool) -> Iterator[Block]:
     for matrix in mapped:
         yield from matrix_tables(label, matrix)
         if figures:
-            yield matrix_figure(label, matrix)
+            yield Figures((matrix_figure(label, matrix),))
 
 
 def _about(label: Dataset) -> Iterator[tuple[str, str]]:

@@ -7,10 +7,12 @@ import json
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import Any, TextIO
 
 from klat.compare.trend import Course, Step, Trend
 from klat.compare.verdicts import Verdict
+from klat.explain.kept_sample import KeptSample, differences
 from klat.report.comparison import TONES
 from klat.report.comparison_columns import values, word_of
 from klat.report.document import (
@@ -19,12 +21,16 @@ from klat.report.document import (
     Column,
     Differences,
     Document,
-    Line,
+    Figures,
+    Folded,
+    HeatMap,
+    Icicles,
     Listing,
     Note,
     Notes,
 )
 from klat.report.document import Paragraph, Row, Section, Table, Word
+from klat.report.icicles import pictures
 from klat.report.notes import side_notes
 from klat.report.text import wording
 from klat.report.text.columns import cells
@@ -33,21 +39,36 @@ from klat.report.text.parameters import parameters
 
 # Functions in the line of a jump, and in the table below.
 _BRIEF, _MOST = 3, 12
+_MOST_BOXES, _PIXELS = 200, 900  # of an icicle graph; a report can have a hundred
 _WIDEST = 34  # names in a table; CSV and JSON have every parameter
 
 
 @dataclass(frozen=True)
 class Change:
-    """Why a metric jumped. `sizes` has the explained samples of both kernels, each the sum of its `windows`, and `functions` the
-    differences, which add up to theirs. `why`: why klat cannot explain the jump, or doubts the explanation.
-    """
+    """Why a metric jumped: the explained samples of both kernels."""
 
     course: Course
     step: Step
-    sizes: tuple[int, int] = (0, 0)
-    windows: int = 1
-    functions: tuple[tuple[str, int], ...] = ()
-    why: str = ""
+    base: KeptSample = KeptSample()
+    new: KeptSample = KeptSample()
+
+    @property
+    def is_explained(self) -> bool:
+        return bool(self.base.ticks and self.new.ticks)
+
+    @cached_property
+    def functions(self) -> list[tuple[str, int]]:
+        """The functions that differ. The differences add up to that of the samples."""
+        return differences(self.base, self.new) if self.is_explained else []
+
+    @property
+    def difference(self) -> int:
+        return self.new.ticks - self.base.ticks
+
+    @property
+    def why(self) -> str:
+        """Why klat cannot explain the jump, or doubts the explanation."""
+        return "; ".join(dict.fromkeys(filter(None, (self.base.why, self.new.why))))
 
     @property
     def size(self) -> float:
@@ -60,20 +81,19 @@ def document(
     brief: bool = False,
     figures: Sequence[Captioned] = (),
 ) -> Document:
-    """`brief`: each jump has one line, for a mail."""
-    blocks: list[Block] = [
-        _kernels(trend),
-        Notes(tuple(_notes(trend))),
-        *_medians(trend),
-        *figures,
-    ]
+    """`brief`: each jump has one line, for a mail. With `figures`, the document is for a page."""
+    maps = _heat_maps(trend) if figures else ()
+    blocks: list[Block] = [_kernels(trend), Notes(tuple(_notes(trend))), *maps, *_medians(trend)]
+    blocks += [Figures(tuple(figures))] if figures else []
     sections = [Section("Medians", tuple(blocks))]
     ordered = sorted(changes, key=lambda change: -change.size)
     if ordered:
         sections.append(Section("Jumps", tuple(_jumps(trend, ordered))))
     if not brief:
         if ordered:
-            sections.append(Section("Functions of each jump", tuple(_explained(trend, ordered))))
+            how_to_read = [Paragraph(_GRAPHS)] if figures else []
+            functions = (*how_to_read, *_explained(trend, ordered, bool(figures)))
+            sections.append(Section("Functions of each jump", functions))
         brought = tuple(_brought(trend))
         sections.append(Section("What the kernels bring", brought, detail=True))
     ends = ((trend.labels[chain[0]], trend.labels[chain[-1]]) for chain in trend.chains)
@@ -148,6 +168,44 @@ def _medians(trend: Trend) -> Iterator[Block]:
         yield Listing(tuple(missing), "not measured")
 
 
+_GRAPHS = (
+    "A click on a jump opens its functions. In the graphs, a box is as wide as its instructions with callees. Its colour is"
+    " the change of the function's own instructions: orange more, blue fewer."
+)
+# Ratios to the first kernel. A cell beyond each has the next shade.
+_SHADES = (1.02, 1.1, 1.3)
+
+
+def _heat_maps(trend: Trend) -> Iterator[HeatMap]:
+    """One for each chain: each kernel by the first."""
+    called = names(trend.courses)
+    starts = [f"{100 * (start - 1):.0f}" for start in _SHADES]
+    ranges = [f"{a} to {b} %" for a, b in zip(starts, starts[1:])] + [f"above {starts[-1]} %"]
+    more = [Word(f"+{text}", f"more{n}") for n, text in enumerate(ranges, 1)]
+    less = [Word(f"-{text}", f"less{n}") for n, text in enumerate(ranges, 1)]
+    legend = (*reversed(less), Word(f"within {starts[0]} %", "equal"), *more)
+    for chain in trend.chains:
+        if len(chain) < 2:
+            continue
+        rows = [
+            (name, tuple(_shaded(course, chain[0], kernel) for kernel in chain))
+            for course, name in zip(trend.courses, called)
+            if course.values.get(chain[0])
+        ]
+        title = f"change since {_short(trend, chain[0])}, in percent"
+        yield HeatMap(title, "metric", tuple(_short(trend, k) for k in chain), tuple(rows), legend)
+
+
+def _shaded(course: Course, first: int, kernel: int) -> Word:
+    if kernel not in course.values:
+        return Word("")
+    ratio = course.values[kernel] / course.values[first]
+    percent = round(100 * (ratio - 1))
+    text = (f"{percent:+}" if percent else "0") if kernel != first else whole(course.values[first])
+    number = sum(max(ratio, 1 / ratio) > start for start in _SHADES) if ratio else len(_SHADES)
+    return Word(text, f"{'more' if ratio > 1 else 'less'}{number}" if number else "equal")
+
+
 def _to_first(course: Course, first: int, kernel: int) -> str:
     if course.values.get(first) and kernel in course.values:
         return f"{course.values[kernel] / course.values[first]:.3f}"
@@ -213,7 +271,7 @@ def _jumps(trend: Trend, changes: Sequence[Change]) -> Iterator[Block]:
 def _in_short(change: Change, difference: int) -> str:
     if not change.functions:
         return change.why or "not explained"
-    total = change.sizes[1] - change.sizes[0]
+    total = change.difference
     shown = ", ".join(f"{name} {count:+,}" for name, count in change.functions[:_BRIEF])
     rest = change.functions[_BRIEF:]
     others = f", {len(rest)} more {sum(count for _, count in rest):+,}" if rest else ""
@@ -222,27 +280,29 @@ def _in_short(change: Change, difference: int) -> str:
     return shown + others + of_samples + (f" (doubtful: {change.why})" if change.why else "")
 
 
-def _explained(trend: Trend, changes: Sequence[Change]) -> Iterator[Block]:
+def _explained(trend: Trend, changes: Sequence[Change], graphs: bool) -> Iterator[Block]:
     called = dict(zip(map(id, trend.courses), names(trend.courses)))
     for change in changes:
         if not change.functions:
             continue
         step = change.step
-        steps = f"{_short(trend, step.base)} to {_short(trend, step.new)}"
-        yield Line(f"{called[id(change.course)]}, {steps}: {_sizes(change)}")
+        labels = _short(trend, step.base), _short(trend, step.new)
+        title = f"{called[id(change.course)]}, {' to '.join(labels)}: {_sizes(change)}"
         shown, rest = change.functions[:_MOST], change.functions[_MOST:]
         rows = [Row(f"{count:+,}", (name,)) for name, count in shown]
         if rest:
             total = sum(count for _, count in rest)
             rows.append(Row(f"{total:+,}", (f"{len(rest)} others",)))
-        rows.append(Row(f"{change.sizes[1] - change.sizes[0]:+,}", ("sum",)))
-        yield Table("", (Column("", left=True),), tuple(rows), "", 1, right=True)
+        rows.append(Row(f"{change.difference:+,}", ("sum",)))
+        table = Table("", (Column("", left=True),), tuple(rows), "", 1, right=True)
+        drawn = pictures((change.base, change.new), labels, _MOST_BOXES, _PIXELS) if graphs else ()
+        yield Folded(title, (table, *([Icicles(tuple(drawn))] if drawn else [])))
 
 
 def _sizes(change: Change) -> str:
-    base, new = change.sizes
-    both = f", both {change.windows} parts of the sample" if change.windows > 1 else ""
-    return f"typical samples of {base:,} and {new:,}{both}"
+    windows = change.base.windows
+    both = f", both {windows} parts of the sample" if windows > 1 else ""
+    return f"typical samples of {change.base.ticks:,} and {change.new.ticks:,}{both}"
 
 
 def _brought(trend: Trend) -> Iterator[Block]:
@@ -284,8 +344,8 @@ def rows(trend: Trend, changes: Sequence[Change]) -> Iterator[dict[str, Any]]:
                 "reason": judged.get("reason") or refused or course.reasons.get(kernel, ""),
             }
             if change := by_step.get((id(course), kernel)):
-                row["explained_before"], row["explained"] = change.sizes
-                row["windows"] = change.windows
+                row["explained_before"], row["explained"] = change.base.ticks, change.new.ticks
+                row["windows"] = change.base.windows
                 row["functions"] = dict(change.functions)
                 row["explanation"] = change.why
             yield row

@@ -58,7 +58,8 @@ class TimeLeft:
 
 
 class Progress:
-    """Draws on `stream`. Call before() before each run. say() prints a line above the bar."""
+    """Draws on `stream`. Call before() before each run. say() prints a line above the bar; told(), too, if `detail`.
+    `done` has the runs so far."""
 
     def __init__(
         self,
@@ -67,10 +68,12 @@ class Progress:
         stream: TextIO,
         environment: Mapping[str, str] | None = None,
         clock: Callable[[], float] = time.monotonic,
+        detail: bool = True,
     ) -> None:
         environment = os.environ if environment is None else environment
         self.total = total
-        self._first = done
+        self.done = self._first = done
+        self._detail = detail
         self._stream = stream
         self._clock = clock
         self._bar = stream.isatty() and environment.get("TERM") != "dumb"
@@ -79,7 +82,7 @@ class Progress:
         self._drawn = False
         self._announced = False
         self._line_after = done + self._step()
-        self._line_at = clock()
+        self._begun = self._line_at = clock()
 
     def _step(self) -> int:
         return max(1, -(-(self.total - self._first) // _LINES))
@@ -97,6 +100,7 @@ class Progress:
 
     def before(self, done: int, benchmark: str, left: float | None) -> None:
         """A run of `benchmark` is next, after `done` runs; `left` seconds are to come."""
+        self.done = done
         if left is not None and not self._announced:
             self._announced = True
             self.say(f"about {duration(left)} to go")
@@ -128,9 +132,18 @@ class Progress:
         self._write(f"\r{bar}{text[:width]}\x1b[K")
         self._drawn = True
 
+    def left_after(self, done: int) -> float | None:
+        """The seconds that are to come if further runs take as long as those so far."""
+        so_far = done - self._first
+        return (self._clock() - self._begun) * (self.total - done) / so_far if so_far else None
+
     def say(self, line: str) -> None:
         self.clear()
         self._write(f"{line}\n")
+
+    def told(self, line: str) -> None:
+        if self._detail:
+            self.say(line)
 
     def clear(self) -> None:
         """Remove the bar, before other output."""

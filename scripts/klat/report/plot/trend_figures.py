@@ -9,11 +9,12 @@ import numpy as np
 from klat.compare.trend import Course, Trend
 from klat.report.document import Captioned
 from klat.report.plot.axis import padded_axis
-from klat.report.plot.gnuplot import BLUE, CIRCLE, DASHES, SQUARE, VERMILLION, Figure
+from klat.report.plot.gnuplot import BLUE, CIRCLE, DASHES, EDGE, SQUARE, VERMILLION, Figure
 from klat.report.plot.gnuplot import line, points, tics
 from klat.report.plot.page_figures import WIDTH
 
-_HEIGHT, _LEFT, _RIGHT, _TOP, _BELOW = 250, 70.0, 428.0, 12.0, 62
+_HEIGHT, _BELOW = 250, 62
+_PANEL = (70.0, 428.0, 12.0, float(_HEIGHT - _BELOW))  # left, right, top, bottom
 _CHAINS = ((BLUE, CIRCLE, DASHES[0]), (VERMILLION, SQUARE, DASHES[1]))
 _MOST_NAMES = 12
 
@@ -23,8 +24,28 @@ def course_figures(trend: Trend, names: list[str], labels: list[str]) -> Iterato
     for number, (course, name) in enumerate(zip(trend.courses, names)):
         if len(course.values) > 1:
             figure = Figure(f"course-{number}", WIDTH, _HEIGHT, font=9.5)
-            _draw(figure, trend, course, labels)
+            _draw(figure, trend, course, labels, _PANEL)
             yield Captioned(figure, name, _note(trend, labels))
+
+
+# Of the figure with all courses.
+_COLUMNS, _PITCH, _HIGH = 3, 325, 160
+
+
+def overview(trend: Trend, names: list[str], labels: list[str]) -> Figure:
+    """All courses in one figure, which stands alone."""
+    shown = [(c, name) for c, name in zip(trend.courses, names) if len(c.values) > 1]
+    figure = Figure("trend", font=9)
+    ends = (f"{labels[chain[0]]} to {labels[chain[-1]]}" for chain in trend.chains)
+    top = figure.head(f"Linux, {'; '.join(ends)}", _note(trend, labels)) + 24
+    for number, (course, name) in enumerate(shown):
+        row, column = divmod(number, _COLUMNS)
+        left = EDGE + column * _PITCH
+        above = top + row * (_HIGH + 80)
+        figure.text(name, left, above - 10)
+        _draw(figure, trend, course, labels, (left + 46, left + _PITCH - 22, above, above + _HIGH))
+    figure.height = round(top + -(-len(shown) // _COLUMNS) * (_HIGH + 80))
+    return figure
 
 
 def _note(trend: Trend, labels: list[str]) -> str:
@@ -36,7 +57,13 @@ def _note(trend: Trend, labels: list[str]) -> str:
     return f"median, {unit}; " + ", ".join(f"{k}: {e}" for k, e in zip(kinds, ends))
 
 
-def _draw(figure: Figure, trend: Trend, course: Course, labels: list[str]) -> None:
+def _draw(
+    figure: Figure,
+    trend: Trend,
+    course: Course,
+    labels: list[str],
+    panel: tuple[float, float, float, float],
+) -> None:
     values = [*course.values.values()]
     padded_axis(figure, "y", min(values), max(values), 0.1, False, 5)
     longest = max(trend.chains, key=len)
@@ -53,5 +80,5 @@ def _draw(figure: Figure, trend: Trend, course: Course, labels: list[str]) -> No
         y = np.array([course.values.get(kernel, np.nan) for kernel in chain])
         figure.lines(x, y, line(colour, 1.5, dash))
         figure.points(x, y, points(shape, 0.8, colour))
-    figure.panel(_LEFT, _RIGHT, _TOP, float(_HEIGHT - _BELOW))
+    figure.panel(*panel)
     figure.add("set xtics norotate")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from klat.record.session import printable
-from klat.report.document import Block, Differences, Document, Facts, Item, Line, Listing, Notes
-from klat.report.document import Paragraph, Row, Table, Verdicts
+from klat.report.document import Block, Differences, Document, Facts, Folded, Item, Line
+from klat.report.document import Listing, Notes, Paragraph, Row, Table, Verdicts
 
 
 def lines(document: Document) -> Iterator[str]:
@@ -54,6 +54,10 @@ def _block(block: Block) -> Iterator[str]:
             yield from [f"{block.title} (BASE / NEW):", ""]
             for name, base, new in block.rows:
                 yield f"- {_escaped(name)}: {_escaped(base)} / {_escaped(new)}"
+        case Folded():
+            yield f"**{_escaped(block.title)}**"
+            for inner in block.parts():
+                yield from ["", *_block(inner)]
         case Verdicts() if block.items:
             yield from _table(block)
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from klat.record.session import printable
-from klat.report.document import Block, Column, Differences, Document, Facts, Line, Listing, Notes
-from klat.report.document import Paragraph, Row, Table, Verdicts, Word
+from klat.report.document import Block, Column, Differences, Document, Facts, Folded, Line
+from klat.report.document import Listing, Notes, Paragraph, Row, Table, Verdicts, Word
 from klat.report.text.columns import WIDTH, column_widths, wrapped
 
 _COLOURS = {"same": "36", "faster": "32", "slower": "31", "open": "33", "refused": "35"}
@@ -57,6 +57,10 @@ def block_lines(block: Block, colour: bool = False) -> Iterator[str]:
             for name, base, new in block.rows:
                 yield from wrapped(f"{name}: {base} | {new}", "  ", "    ")
             yield ""
+        case Folded():
+            yield from wrapped(block.title)
+            for inner in block.blocks:
+                yield from block_lines(inner, colour)
         case Verdicts():
             yield from _overview(block, colour)
             yield from _items(block, colour)

@@ -1,0 +1,66 @@
+"""An explained sample in a form that can be kept in a file."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from klat.explain.calls import Node
+from klat.explain.explanation import Side
+from klat.explain.symbols import Function
+
+
+@dataclass(frozen=True)
+class KeptSample:
+    """A sample by chain of callers. The instructions of all chains and `idle` add up to `ticks`, the sum of the sample's
+    `windows`. `chains` has depth, function, own instructions and calls, callers before their callees. `why`: why the
+    sample has no explanation, or why it may be that of another sample."""
+
+    ticks: int = 0
+    windows: int = 1
+    idle: int = 0
+    chains: tuple[tuple[int, str, int, int], ...] = ()
+    why: str = ""
+
+    @property
+    def functions(self) -> Counter[str]:
+        """The own instructions of each function."""
+        own: Counter[str] = Counter()
+        for _, name, instructions, _ in self.chains:
+            own[name] += instructions
+        return own
+
+    @property
+    def tree(self) -> Node:
+        root = Node(Function("", "", 0))
+        callers = [root]
+        for depth, name, own, calls in self.chains:
+            node = callers[depth - 1].callees[name] = Node(Function(name, "", 0), calls, own)
+            callers[depth:] = [node]
+        return root
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether each chain follows its caller, and the instructions add up."""
+        depths = [0, *(depth for depth, *_ in self.chains)]
+        follows = all(1 <= after <= before + 1 for before, after in zip(depths, depths[1:]))
+        return follows and self.idle + self.functions.total() == self.ticks
+
+
+def kept_sample(side: Side) -> KeptSample:
+    sample = side.sample
+    chains = [(len(chain), chain[-1], n.own, n.calls) for chain, n in sample.tree.walk()]
+    if sample.residual:
+        why = f"{sample.residual:+,} instructions belong to no function"
+    else:
+        why = sample.doubt
+    return KeptSample(sample.ticks, sample.windows, sample.idle, tuple(chains), why)
+
+
+def differences(base: KeptSample, new: KeptSample) -> list[tuple[str, int]]:
+    """The functions that differ, the largest difference first. The differences add up to that of the samples."""
+    before, after = base.functions, new.functions
+    before["idle time"], after["idle time"] = base.idle, new.idle
+    after.subtract(before)
+    return sorted((c for c in after.items() if c[1]), key=lambda c: (-abs(c[1]), c[0]))

@@ -1,0 +1,115 @@
+"""A lock file: the exact kernels and options of a report, from which `klat lab trend --lock` makes it again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from klat.base import files
+from klat.base.bounded_read import read_json
+from klat.base.errors import KlatError
+from klat.base.fields import Kind, ListOf, Object, OneOf, Text, Tuple, Whole
+from klat.lab import experiment, kernels
+from klat.lab.architectures import ARCHITECTURES
+from klat.lab.execution import Request
+from klat.lab.kernels import Kernel, Spec
+from klat.record.json_files import LARGEST_INTEGER, MOST_BOOTS
+
+_LARGEST = 1 << 20
+_MOST = 1024  # kernels
+_TEXT = Text()
+_KERNEL: dict[str, Kind] = {
+    **dict.fromkeys(("kernel", "label", "release", "package", "version"), _TEXT),
+    "sha256": Text(64, "[0-9a-f]{64}", "a SHA-256 in hexadecimal digits"),
+}
+_FIELDS: dict[str, Kind] = {
+    "schema": Whole(1, 1),
+    "arch": OneOf(tuple(ARCHITECTURES)),
+    "kernels": ListOf(Object(_KERNEL, frozenset(_KERNEL)), _MOST, 2),
+    "series": ListOf(ListOf(Whole(0, _MOST), _MOST, 1), _MOST, 1),
+    "programs": ListOf(Tuple((_TEXT, ListOf(_TEXT, 1024))), 1024, 1),
+    "boots": Whole(2, MOST_BOOTS),
+    "seed": Whole(0, LARGEST_INTEGER),
+    **dict.fromkeys(("clock", "append", "load"), _TEXT),
+}
+_LOCK = Object(_FIELDS, frozenset(_FIELDS))
+
+
+@dataclass(frozen=True)
+class Lock:
+    """`hashes` are those of the kernels' images; `series` has the indices of the kernels that follow each other."""
+
+    path: Path
+    specs: tuple[Spec, ...]
+    hashes: tuple[str, ...]
+    series: list[list[int]]
+    sets: tuple[tuple[str, tuple[str, ...]], ...]
+    facts: Mapping[str, Any]
+
+    def check(self, obtained: Mapping[int, Kernel]) -> None:
+        """KlatError if a kernel is not the one of the lock file."""
+        for number, kernel in obtained.items():
+            if kernel.image.sha256 != self.hashes[number]:
+                raise KlatError(
+                    f"{kernel.image.path}: is not the kernel {kernel.label} of {self.path}"
+                )
+
+
+def write(
+    path: Path, request: Request, obtained: Mapping[int, Kernel], series: list[list[int]]
+) -> None:
+    """KlatError if the file exists, or cannot be written. `obtained` has the index of each kernel among request.specs."""
+    place = {number: index for index, number in enumerate(obtained)}
+    series = [[place[number] for number in chain if number in place] for chain in series]
+    facts = {
+        "schema": 1,
+        "arch": request.architecture.name,
+        "kernels": [_facts(kernel) for kernel in obtained.values()],
+        "series": [chain for chain in series if chain],
+        "programs": request.sets,
+        "boots": request.boots,
+        "seed": request.seed,
+        "clock": request.clock,
+        "append": request.append,
+        "load": request.loads[0],
+    }
+    files.write_whole(path, f"{json.dumps(facts, indent=1)}\n".encode())
+
+
+def _facts(kernel: Kernel) -> dict[str, str]:
+    package = kernel.package
+    return {
+        "kernel": kernel.spec.text,
+        "label": kernel.label,
+        "release": kernel.image.release,
+        "package": package.name if package else "",
+        "version": package.version if package else "",
+        "sha256": kernel.image.sha256,
+    }
+
+
+def read(path: Path) -> Lock:
+    """KlatError if the file is no lock file."""
+    facts = read_json(path, _LOCK, _LARGEST)
+    try:
+        specs = tuple(map(_spec, facts["kernels"]))
+        experiment.parse_clock(facts["clock"])
+        experiment.checked_labels([spec.label for spec in specs], [facts["load"]])
+    except (ValueError, KlatError) as error:
+        raise KlatError(f"{path}: {error}") from None
+    places = sorted(number for chain in facts["series"] for number in chain)
+    if places != list(range(len(specs))):
+        raise KlatError(f"{path}: series does not have each kernel once")
+    sets = tuple((name, tuple(words)) for name, words in facts["programs"])
+    hashes = tuple(kernel["sha256"] for kernel in facts["kernels"])
+    return Lock(path, specs, hashes, facts["series"], sets, facts)
+
+
+def _spec(kernel: Mapping[str, str]) -> Spec:
+    spec = replace(kernels.parse(kernel["kernel"]), label=kernel["label"])
+    if not spec.debian:
+        return spec
+    return replace(spec, debian=kernel["release"], package=(kernel["package"], kernel["version"]))
