@@ -65,7 +65,8 @@ _TREND_EXAMPLES = """\
       --kernel mine=arch/x86/boot/bzImage pipes cv switch"""
 
 _DIFF_EXAMPLES = """\
-  klat lab diff ../before/arch/x86/boot/bzImage arch/x86/boot/bzImage
+  klat lab diff ../before .
+      the kernels of two built trees
   klat lab diff --format markdown debian:7.3 arch/x86/boot/bzImage pipes cv"""
 
 
