@@ -33,6 +33,18 @@ def test_a_kernel_tells_its_release(tmp_path):
     assert found.release == RELEASE
 
 
+def test_a_built_tree_stands_for_its_image_and_configuration(tmp_path):
+    built = tmp_path / "linux/arch/x86/boot/bzImage"
+    built.parent.mkdir(parents=True)
+    spec = kernels.parse(f"mine={tmp_path / 'linux'}")
+    with pytest.raises(KlatError, match=f"no kernel for amd64: there is no {built}"):
+        kernels.obtain(spec, None, AMD64)
+    planted.kernel(built)
+    (tmp_path / "linux/.config").write_text("CONFIG_HZ=250\n")
+    kernel = kernels.obtain(spec, None, AMD64)
+    assert (kernel.image.path, kernel.config) == (built, b"CONFIG_HZ=250\n")
+
+
 def zstd(data: bytes) -> bytes:
     return subprocess.run(["zstd", "-qc"], input=data, capture_output=True, check=True).stdout
 

@@ -102,7 +102,7 @@ def add_parser(actions: Any) -> None:
 
 def _add(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    programs = "programs that count on one CPU (default: the usual ones of klat lab run)"
+    programs = "programs that count on one CPU, or all (default: the usual ones of klat lab run)"
     add("benchmarks", nargs="*", metavar="benchmark", help=programs)
     add(
         "--boots",

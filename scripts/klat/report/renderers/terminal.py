@@ -10,6 +10,7 @@ from klat.report.document import Block, Column, Differences, Document, Facts, Fo
 from klat.report.document import Listing, Notes, Paragraph, Row, Table, Verdicts, Word
 from klat.report.text.columns import WIDTH, column_widths, wrapped
 
+_ROOM = 32  # columns for the text that wraps
 _COLOURS = {"same": "36", "faster": "32", "slower": "31", "open": "33", "refused": "35"}
 
 
@@ -206,8 +207,11 @@ def _table_lines(table: Table, widths: Sequence[int], colour: bool) -> Iterator[
     unwrapped = widths[:-1] if columns[-1].wraps else widths
     gap = "  " if len(indent) + sum(unwrapped) + 2 * (len(widths) - 1) <= WIDTH else " "
     titles, *cells = _cells(table)
+    # Where little room is left for the text that wraps, it stands below its row.
+    below = columns[-1].wraps and WIDTH - len(indent) - sum(w + len(gap) for w in unwrapped) < _ROOM
     if any(titles):
-        yield indent + gap.join(map(_placed, titles, widths, columns)).rstrip()
+        shown = titles[:-1] if below else titles
+        yield indent + gap.join(map(_placed, shown, widths, columns)).rstrip()
     texts = iter(cells)
     for row in table.rows:
         if isinstance(row, Line):
@@ -219,7 +223,10 @@ def _table_lines(table: Table, widths: Sequence[int], colour: bool) -> Iterator[
             for i, cell in enumerate(row.cells, 1):
                 if isinstance(cell, Word):
                     placed[i] = placed[i].replace(cell.text, _painted(cell, colour))
-            if columns[-1].wraps:
+            if below:
+                yield f"{indent}{gap.join(placed[:-1])}".rstrip()
+                yield from wrapped(placed[-1], f"{indent}    ", f"{indent}    ")
+            elif columns[-1].wraps:
                 first = indent + gap.join([*placed[:-1], ""])
                 yield from wrapped(placed[-1], first, " " * len(first))
             else:
