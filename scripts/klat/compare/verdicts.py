@@ -211,7 +211,7 @@ def describe(base: Observed, new: Observed, rules: Rules, obstacle: str = "") ->
 def spread(side: Observed) -> Spread:
     if not (units := [unit.logs for unit in side.units if unit.logs]):
         return Spread(0, 0, None, None, None)
-    run, unit = variance_components(units, 2)
+    run, unit = variance_components(units)
     return Spread(len(units), side.runs, math.exp(mean(side.means)), run, unit)
 
 

@@ -1,7 +1,4 @@
-"""Measurements in levels: samples in runs, runs in boots, boots of a kernel.
-
-A *tree* of depth 1 is a sequence of numbers. A tree of depth k is a sequence of trees of depth k -
-1. For a kernel: a list of boots, each the list of its runs' logs. Branches may differ in size.
+"""Measurements in two levels: the runs of a kernel in its boots. A boot is a branch, and branches may differ in size.
 
 The effects of several groups, each an estimate with an error, are a model of random effects: the true effect of a
 group is drawn from a population. Each group has the same weight. Then the error of the mean is that of Hartung and
@@ -17,10 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
-
-Tree = Sequence[Any]
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
@@ -36,15 +30,6 @@ class Level:
     own: float | None
 
 
-@dataclass
-class _Sums:
-    squares: float = 0.0
-    freedom: int = 0
-    members: int = 0
-    # The factor of each lower level's T^2 in `squares`.
-    lower: list[float] | None = None
-
-
 def branch_means(branches: Sequence[Sequence[float]]) -> list[float]:
     return [mean(values) for values in branches]
 
@@ -57,60 +42,38 @@ def mean(values: Sequence[float]) -> float:
 
 def variance(values: Sequence[float]) -> float:
     """The variance with n - 1; exactly 0 for equal values. At least two values."""
-    return _variance(values, mean(values))
-
-
-def _variance(values: Sequence[float], centre: float) -> float:
+    centre = mean(values)
     return math.fsum([(value - centre) ** 2 for value in values]) / (len(values) - 1)
 
 
-def variance_components(tree: Tree, depth: int) -> list[Level]:
-    """S^2 and T^2 of each level, the lowest first.
+def variance_components(branches: Sequence[Sequence[float]]) -> tuple[Level, Level]:
+    """S^2 and T^2 of the members of the branches, and of the branches.
 
     Kalibera and Jones, "Rigorous Benchmarking in Reasonable Time" (ISMM 2013), section 6: T_1^2 =
-    S_1^2 and T_i^2 = S_i^2 - S_{i-1}^2 / r_{i-1}. If branches differ in size, the same unweighted
-    means are used, and the expected contribution of the lower levels is subtracted (the principle
-    is in Searle, Casella and McCulloch, Variance Components, 1992, section 3.6). With equal sizes
-    both give the same number. Both are unbiased.
+    S_1^2 and T_2^2 = S_2^2 - S_1^2 / r_1. If branches differ in size, the same unweighted means are
+    used, and the expected contribution of the members is subtracted (the principle is in Searle,
+    Casella and McCulloch, Variance Components, 1992, section 3.6). With equal sizes both give the
+    same number. Both are unbiased.
     """
-    sums = [_Sums(lower=[0.0] * level) for level in range(depth)]
-    _descend(tree, depth, sums)
-    levels: list[Level] = []
-    for level in sums:
-        if not level.freedom:
-            levels.append(Level(level.members, 0, None, None))
-            continue
-        observed = level.squares / level.freedom
-        own: float | None = observed
-        for below, times in zip(levels, level.lower or ()):
-            if times and below.own is None:
-                own = None
-                break
-            assert own is not None
-            own -= times / level.freedom * (below.own or 0.0)
-        levels.append(Level(level.members, level.freedom, observed, own))
-    return levels
+    lower = _level(branches)
+    upper = _level([branch_means(branches)])
+    if upper.observed is None:
+        return lower, upper
+    if lower.own is None:
+        return lower, replace(upper, own=None)
+    # How often the squares of the upper level contain the variance of a member.
+    times = upper.freedom * (math.fsum([1 / len(values) for values in branches]) / len(branches))
+    return lower, replace(upper, own=upper.observed - times / upper.freedom * lower.own)
 
 
-def _descend(tree: Tree, depth: int, sums: list[_Sums]) -> tuple[float, list[float]]:
-    """The mean of the tree, and the factor of each lower level's T^2 in the variance of that mean."""
-    size = len(tree)
-    if depth == 1:
-        means: Sequence[float] = list(map(float, tree))
-        lower: list[float] = []
-    else:
-        means, factors = zip(*(_descend(branch, depth - 1, sums) for branch in tree))
-        lower = [math.fsum(of_level) / size for of_level in zip(*factors)]
-    centre = mean(means)
-    level = sums[depth - 1]
-    level.members += size
-    if size > 1:
-        level.squares += (size - 1) * _variance(means, centre)
-        level.freedom += size - 1
-        assert level.lower is not None
-        for k in range(depth - 1):
-            level.lower[k] += (size - 1) * lower[k]
-    return centre, [share / size for share in lower] + [1 / size]
+def _level(branches: Sequence[Sequence[float]]) -> Level:
+    """The members of these branches, as the lowest level."""
+    members = sum(map(len, branches))
+    freedom = members - len(branches)
+    if not freedom:
+        return Level(members, 0, None, None)
+    squares = sum([(len(values) - 1) * variance(values) for values in branches if len(values) > 1])
+    return Level(members, freedom, squares / freedom, squares / freedom)
 
 
 def between_variance(effects: Sequence[float], errors: Sequence[float]) -> float:
