@@ -12,14 +12,16 @@ from klat.record.samples import SampleFiles
 from klat.record.session import SessionError, read_session
 from klat.stats.distribution import Distribution
 from klat.stats.granularity import rounded_alike, rounding_of_slope, short_runs_rounded_alike
-from klat.stats.descriptive import P50, P99, effective_size, exact_row, lag1_autocorrelation
-from klat.stats.descriptive import linear_fit, median_interval, quantiles, supports, thousandths
+from klat.record.rows import FIGURES
+from klat.stats.descriptive import P50, P99, effective_size, lag1_autocorrelation
+from klat.stats.descriptive import linear_fit, median_interval, row_figures, supports, thousandths
 
 
 def as_text(samples: list[int]) -> dict[str, str]:
-    row = exact_row(np.array(samples, dtype=np.uint64))
-    names = ("n", "mean", "stddev", "min", "p50", "p90", "p99", "max")
-    return {name: "" if getattr(row, name) is None else str(getattr(row, name)) for name in names}
+    ((mean, deviation, *others),) = row_figures(np.array([samples], dtype=np.uint64))
+    texts = ["" if figure is None else str(figure) for figure in others]
+    figures = dict(zip(FIGURES, (thousandths(mean), thousandths(deviation), *texts)))
+    return {"n": str(len(samples)), **figures}
 
 
 TOP = 2**64 - 1
@@ -54,7 +56,7 @@ def test_a_row_equals_the_formulas_digit_for_digit_on_random_samples(bits):
 
 
 def test_thousandths_keep_their_zeros_and_every_digit():
-    assert [str(thousandths(v)) for v in (0, 5, 1200, 2**64 * 1000 + 1)] == [
+    assert [thousandths(v) for v in (0, 5, 1200, 2**64 * 1000 + 1)] == [
         "0.000",
         "0.005",
         "1.200",
@@ -67,12 +69,14 @@ def test_thousandths_keep_their_zeros_and_every_digit():
 )
 def test_a_quantile_needs_five_samples_beyond_it(n, q, answer):
     assert supports(n, q) is answer
-    assert (quantiles(np.arange(n, dtype=np.uint64), [q])[0] is not None) is answer
+    samples = np.arange(n, dtype=np.uint64)
+    assert (Distribution.of(samples).quantile(q) is not None) is answer
 
 
 def test_a_quantile_is_a_sample_at_the_inverse_of_the_distribution():
     samples = np.arange(1000, 0, -1, dtype=np.uint64)
-    assert quantiles(samples, [P50, P99]) == [500, 990]
+    (figures,) = row_figures(samples[np.newaxis])
+    assert figures[FIGURES.index("p50")] == 500 and figures[FIGURES.index("p99")] == 990
     assert samples[0] == 1000, "the caller's samples keep their order"
 
 

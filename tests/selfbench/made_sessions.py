@@ -15,8 +15,8 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
 
-from klat.record.session import COLUMNS  # noqa: E402
-from klat.stats.descriptive import Samples, exact_row  # noqa: E402
+from klat.record.session import COLUMNS, FIGURES  # noqa: E402
+from klat.stats.descriptive import Samples, row_figures, thousandths  # noqa: E402
 
 QUANTUM = 26
 PARAMS = "bytes=1;peer=thread;wait=read;mode=round-trip;iterations=1000;warmup=100"
@@ -85,7 +85,9 @@ def session(directory: Path, label: str, boot: int, asked: argparse.Namespace) -
                 values = FIXED | {"boot": boot_id, "order": order, "benchmark": name, "run": run}
                 values |= {"params": PARAMS, "metric": "round_trip", "first_sample": ends[name]}
                 values |= {"start_ns": 1_700_000_000_000_000_000 + 30_000_000 * order}
-                csv.write(row(values | vars(exact_row(samples))))
+                ((mean, deviation, *others),) = row_figures(samples[np.newaxis])
+                figures = (thousandths(mean), thousandths(deviation), *others)
+                csv.write(row(values | {"n": len(samples)} | dict(zip(FIGURES, figures))))
                 ends[name] += asked.samples
 
 

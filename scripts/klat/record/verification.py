@@ -8,33 +8,19 @@ SampleFiles keeps them.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from itertools import repeat
 from operator import attrgetter, mul
 from typing import Any
 
-import numpy as np
-
-from klat.record.samples import DamagedPairs, SampleFiles, Samples, adjacent, is_counted
+from klat.record.samples import DamagedPairs, SampleFiles, adjacent, is_counted
 from klat.record.rows import batch_of, is_soak
 from klat.record.session import FIGURES, Row, Session, SessionError, printable
 from klat.stats.distribution import Distribution
-from klat.stats.descriptive import (
-    P50,
-    P90,
-    P99,
-    ExactRow,
-    exact_moments,
-    exact_row,
-    exact_sums,
-    rank,
-    supports,
-)
+from klat.stats.descriptive import RowFigures, row_figures, thousandths
 
-_recorded_of = attrgetter("min", "max", "p50", "p90", "p99", "mean", "stddev")
+_recorded_of = attrgetter(*FIGURES)
 _place_of = attrgetter("first_sample", "line")
 
 
@@ -54,7 +40,7 @@ def verify(session: Session, files: SampleFiles | None = None) -> Verification:
     files = files or SampleFiles(session)
     by_file: dict[tuple[str, bool], list[Row]] = {}
     short: list[Row] = []
-    figures: list[tuple[int | None, ...]] = []
+    figures: list[RowFigures] = []
     for row in session.rows:
         if row.n:
             by_file.setdefault((row.benchmark, is_soak(row.params)), []).append(row)
@@ -72,12 +58,11 @@ def verify(session: Session, files: SampleFiles | None = None) -> Verification:
                     result.unread[part[0].line] = str(samples)
                     continue
                 short += part
-                figures += _figures(samples)
+                figures += row_figures(samples)
     result.rows += len(short)
     for row, recorded, computed in zip(short, _recorded(short), figures):
         if recorded != computed:
-            differences = list(_differing(row, exact_row(files.read(row))))
-            result.refuted[row.line] = differences or ["its samples changed while they were read"]
+            result.refuted[row.line] = _differing(recorded, computed)
     return result
 
 
@@ -126,7 +111,8 @@ def _check_counted(files: SampleFiles, row: Row, result: Verification) -> Distri
         result.unread[row.line] = str(error)
         return None
     result.rows += 1
-    if differences := list(_differing(row, counted.exact_row())):
+    (recorded,) = _recorded([row])
+    if differences := _differing(recorded, counted.row_figures()):
         result.refuted[row.line] = differences
     return counted
 
@@ -171,38 +157,21 @@ def failures(session: Session) -> tuple[int, list[str]]:
     return result.rows, sentences
 
 
-def _figures(samples: Samples) -> Iterator[tuple[int | None, ...]]:
-    """The figures of each line of samples, as _recorded() has them."""
-    n = samples.shape[1]
-    low, high = samples.min(axis=1), samples.max(axis=1)
-    ranks = _ranks(n)
-    if places := [rank - 1 for rank in ranks if rank]:
-        ordered = np.partition(samples, places, axis=1)
-    quantiles = (ordered[:, rank - 1].tolist() if rank else repeat(None) for rank in ranks)
-    if int(high.max()) <= math.isqrt((2**64 - 1) // n):  # each sum fits 64 bits
-        totals = samples.sum(axis=1, dtype=np.uint64).tolist()
-        squares = np.einsum("ij,ij->i", samples, samples).tolist()
-    else:
-        totals, squares = zip(*map(exact_sums, samples))
-    moments = zip(*map(exact_moments, repeat(n), totals, squares))
-    return zip(low.tolist(), high.tolist(), *quantiles, *moments)
-
-
 def _recorded(rows: Sequence[Row]) -> Iterator[tuple[Any, ...]]:
     """The figures in the rows: integers, with the mean and the deviation in thousandths."""
-    *whole, means, deviations = zip(*map(_recorded_of, rows)) if rows else [()] * 7
-    return zip(*whole, map(mul, means, repeat(1000)), map(mul, deviations, repeat(1000)))
+    means, deviations, *whole = zip(*map(_recorded_of, rows)) if rows else [()] * 7
+    return zip(map(mul, means, repeat(1000)), map(mul, deviations, repeat(1000)), *whole)
 
 
-@lru_cache(maxsize=64)
-def _ranks(n: int) -> list[int]:
-    """The rank, from 1, of each quantile that a row can hold; 0 if n does not support it."""
-    return [rank(n, q) if supports(n, q) else 0 for q in (P50, P90, P99)]
+def _differing(recorded: Sequence[Any], computed: RowFigures) -> list[str]:
+    return [
+        f"{column} is {_shown(column, a)} in the row and {_shown(column, b)} from the samples"
+        for column, a, b in zip(FIGURES, recorded, computed)
+        if a != b
+    ]
 
 
-def _differing(row: Row, exact: ExactRow) -> Iterator[str]:
-    for column in FIGURES:
-        recorded, computed = getattr(row, column), getattr(exact, column)
-        if recorded != computed:
-            shown = ["empty" if value is None else value for value in (recorded, computed)]
-            yield f"{column} is {shown[0]} in the row and {shown[1]} from the samples"
+def _shown(column: str, figure: Any) -> object:
+    if figure is None:
+        return "empty"
+    return thousandths(int(figure)) if column in ("mean", "stddev") else figure

@@ -8,10 +8,11 @@ run within a boot: samples of one run are not independent.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from decimal import Decimal
 from fractions import Fraction
+from functools import lru_cache
+from itertools import repeat
 
 import numpy as np
 import numpy.typing as npt
@@ -23,20 +24,6 @@ P50, P90, P99 = Fraction(1, 2), Fraction(9, 10), Fraction(99, 100)
 P999 = Fraction(999, 1000)
 _LOW_HALF = np.uint64(0xFFFFFFFF)
 _HALF = np.uint64(32)
-
-
-@dataclass(frozen=True)
-class ExactRow:
-    """The statistics columns of one row of runs.csv, for n >= 1 samples."""
-
-    n: int
-    mean: Decimal
-    stddev: Decimal
-    min: int
-    p50: int | None
-    p90: int | None
-    p99: int | None
-    max: int
 
 
 def supports(n: int, q: Fraction) -> bool:
@@ -54,16 +41,6 @@ def rank(n: int, q: Fraction) -> int:
     """Rank from 1 of quantile q among n samples: Hyndman and Fan's type 1 (The American
     Statistician, 1996)."""
     return math.ceil(q * n)
-
-
-def quantiles(samples: Samples, qs: Sequence[Fraction]) -> list[int | None]:
-    """Each quantile as one of the samples, or None where n does not support it."""
-    n = len(samples)
-    wanted = sorted({rank(n, q) - 1 for q in qs if supports(n, q)})
-    if not wanted:
-        return [None for _ in qs]
-    ordered = np.partition(samples, wanted)
-    return [int(ordered[rank(n, q) - 1]) if supports(n, q) else None for q in qs]
 
 
 def _sum(values: Samples) -> int:
@@ -87,9 +64,9 @@ def exact_sums(samples: Samples) -> tuple[int, int]:
     return _sum(samples), _sum_of_squares(samples)
 
 
-def thousandths(value: int) -> Decimal:
+def thousandths(value: int) -> str:
     """value / 1000 with exactly three decimals."""
-    return Decimal((0, tuple(int(digit) for digit in str(value)), -3))
+    return f"{value // 1000}.{value % 1000:03d}"
 
 
 def exact_moments(n: int, total: int, squares: int) -> tuple[int, int]:
@@ -98,34 +75,32 @@ def exact_moments(n: int, total: int, squares: int) -> tuple[int, int]:
     return 1000 * total // n, math.isqrt(spread)
 
 
-def exact_statistics(
-    n: int,
-    total: int,
-    squares: int,
-    quantile: Callable[[Fraction], int | None],
-    ends: tuple[int, int],
-) -> ExactRow:
-    """From the sum, the sum of squares, and the smallest and the largest sample."""
-    mean, deviation = exact_moments(n, total, squares)
-    return ExactRow(
-        n=n,
-        mean=thousandths(mean),
-        stddev=thousandths(deviation),
-        min=ends[0],
-        p50=quantile(P50),
-        p90=quantile(P90),
-        p99=quantile(P99),
-        max=ends[1],
-    )
+# The figures of a row of runs.csv, in the order of klat.record.rows.FIGURES: integers, with the mean and the
+# deviation in thousandths. None for a quantile that the samples do not support.
+RowFigures = tuple[int | None, ...]
 
 
-def exact_row(samples: Samples) -> ExactRow:
-    """The statistics that the record's row must have for these samples. At least one sample, at
-    most 2^32."""
-    qs = (P50, P90, P99)
-    values = dict(zip(qs, quantiles(samples, qs)))
-    ends = int(samples.min()), int(samples.max())
-    return exact_statistics(len(samples), *exact_sums(samples), values.__getitem__, ends)
+def row_figures(rows: Samples) -> Iterator[RowFigures]:
+    """The figures of each line of samples, which has at least one sample and at most 2^32."""
+    n = rows.shape[1]
+    low, high = rows.min(axis=1), rows.max(axis=1)
+    ranks = _ranks(n)
+    if places := [rank - 1 for rank in ranks if rank]:
+        ordered = np.partition(rows, places, axis=1)
+    quantiles = (ordered[:, rank - 1].tolist() if rank else repeat(None) for rank in ranks)
+    if int(high.max()) <= math.isqrt((2**64 - 1) // n):  # each sum fits 64 bits
+        totals = rows.sum(axis=1, dtype=np.uint64).tolist()
+        squares = np.einsum("ij,ij->i", rows, rows).tolist()
+    else:
+        totals, squares = zip(*map(exact_sums, rows))
+    moments = zip(*map(exact_moments, repeat(n), totals, squares))
+    return zip(*moments, low.tolist(), *quantiles, high.tolist())
+
+
+@lru_cache(maxsize=64)
+def _ranks(n: int) -> list[int]:
+    """The rank, from 1, of each quantile that a row can hold; 0 if n does not support it."""
+    return [rank(n, q) if supports(n, q) else 0 for q in (P50, P90, P99)]
 
 
 def lag1_autocorrelation(values: Values) -> float:

@@ -14,10 +14,13 @@ import numpy as np
 import numpy.typing as npt
 
 from klat.stats.descriptive import (
-    ExactRow,
+    P50,
+    P90,
+    P99,
+    RowFigures,
     Samples,
     Values,
-    exact_statistics,
+    exact_moments,
     rank,
     supports,
 )
@@ -173,9 +176,8 @@ class Distribution:
         centred: Values = self.values.astype(np.float64) - self.mean()
         return float(np.sqrt(np.sum(centred**2 * self.counts) / self.n))
 
-    def exact_row(self) -> ExactRow:
-        """The statistics that the record's row must have for these samples, of np.uint64. At least
-        one sample, at most 2^32."""
+    def row_figures(self) -> RowFigures:
+        """The same as klat.stats.descriptive.row_figures() of these samples, of np.uint64."""
         n = self.n
         small = int(
             np.searchsorted(self.values, np.uint64(math.isqrt((2**64 - 1) // n)), "right")
@@ -187,7 +189,8 @@ class Distribution:
         for value, count in zip(self.values[small:].tolist(), self.counts[small:].tolist()):
             total += value * count
             squares += value * value * count
-        return exact_statistics(n, total, squares, self.quantile, (self.min, self.max))
+        quantiles = map(self.quantile, (P50, P90, P99))
+        return (*exact_moments(n, total, squares), self.min, *quantiles, self.max)
 
 
 def log_quantile_places(n: int, q: Fraction) -> tuple[list[int], float]:
