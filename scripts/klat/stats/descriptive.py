@@ -17,6 +17,8 @@ from itertools import repeat
 import numpy as np
 import numpy.typing as npt
 
+from klat.stats.power import smallest
+
 Samples = npt.NDArray[np.uint64]
 Values = npt.NDArray[np.float64]
 
@@ -150,12 +152,9 @@ def median_interval(values: Values) -> tuple[float, float] | None:
     smallest value to the l-th largest. Drift makes it wider: the ranks are those of the effective
     sample size. None when even the extremes do not reach the confidence (n < 6).
     """
-    from scipy.special import bdtr
-
     n = len(values)
     m = math.floor(effective_size(values))
-    # bdtr is the binomial distribution: P(X <= k). The count of k that pass is the rank l.
-    low_rank = int(np.sum(bdtr(np.arange(m), m, 0.5) <= _TAIL)) if m else 0
+    low_rank = _low_rank(m, 0.5)
     if low_rank < 1:
         return None
     below = (low_rank - 1) * n // m
@@ -296,11 +295,5 @@ def _low_rank(m: int, q: float) -> int:
     """The largest l with P(Binomial(m, q) < l) <= 2.5 %; 0 where there is none."""
     from scipy.special import bdtr
 
-    low, high = 0, m
-    while low < high:  # the largest l in [0, m] for which the statement holds
-        middle = (low + high + 1) // 2
-        if float(bdtr(middle - 1, m, q)) <= _TAIL:
-            low = middle
-        else:
-            high = middle - 1
-    return low
+    # bdtr(k, m, q) is P(Binomial(m, q) <= k).
+    return smallest(lambda k: float(bdtr(k, m, q)) > _TAIL, 0, m) or 0

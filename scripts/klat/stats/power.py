@@ -103,7 +103,7 @@ def smallest(likely: Callable[[int], bool], low: int, high: int) -> int | None:
         return None
     reach = low
     while reach < high and not likely(reach):
-        low, reach = reach + 1, min(high, reach * 2)
+        low, reach = reach + 1, min(high, max(1, reach * 2))
     while low < reach:
         middle = (low + reach) // 2
         if likely(middle):
