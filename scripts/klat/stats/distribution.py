@@ -139,14 +139,6 @@ class Distribution:
             share /= 10
         return tuple(quantiles)
 
-    def log_quantile(self, q: Fraction) -> float:
-        """The logarithm of quantile q of values above 0: interpolated between the logarithms of two
-        samples by Hyndman and Fan's type 5 (The American Statistician, 1996). If the tail of the
-        logarithms is exponential, its bias depends little on the number of samples, unlike that of
-        quantile()."""
-        places, share = log_quantile_places(self.n, q)
-        return between_logs(self.take(np.array(places)), share)
-
     def below(self, values: npt.ArrayLike) -> npt.NDArray[np.int64]:
         """How many samples are less than each of these."""
         places = np.searchsorted(self.values, np.asarray(values, dtype=self.values.dtype))
@@ -194,8 +186,10 @@ class Distribution:
 
 
 def log_quantile_places(n: int, q: Fraction) -> tuple[list[int], float]:
-    """The ranks, from 0, of the two samples between which Distribution.log_quantile() interpolates, and the
-    share of the second."""
+    """The ranks, from 0, of the two samples between whose logarithms quantile q of n samples is interpolated, and the
+    share of the second: Hyndman and Fan's type 5 (The American Statistician, 1996). If the tail of the logarithms is
+    exponential, its bias depends little on the number of samples, unlike that of Distribution.quantile().
+    """
     # n q - 1/2, in units of 1 / (2 denominator).
     place, rest = divmod(max(0, 2 * n * q.numerator - q.denominator), 2 * q.denominator)
     return [place, min(place + 1, n - 1)], rest / (2 * q.denominator)
