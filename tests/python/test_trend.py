@@ -20,7 +20,7 @@ from klat.explain.kept_sample import KeptSample
 from klat.lab import kernels
 from klat.lab import trend as lab_trend
 from klat.report import trend as report
-from klat.report.plot.trend_figures import course_figures, overview
+from klat.report.plot.trend_figures import metric_figures, overview
 from klat.report.renderers import html, markdown, terminal
 from klat.report.trend import Change
 
@@ -44,20 +44,20 @@ def three(side) -> Trend:
     return follow(*paths)
 
 
-def verdicts(course) -> dict[int, Verdict]:
-    return {kernel: step.result.verdict for kernel, step in course.steps.items()}
+def verdicts(metric) -> dict[int, Verdict]:
+    return {kernel: step.result.verdict for kernel, step in metric.steps.items()}
 
 
 def test_each_kernel_is_compared_with_the_one_before(three):
-    course = three.courses[0]
-    assert verdicts(course) == {1: Verdict.SAME, 2: Verdict.SLOWER}
+    metric = three.series[0]
+    assert verdicts(metric) == {1: Verdict.SAME, 2: Verdict.SLOWER}
     assert [(step.base, step.new) for _, step in three.jumps] == [(1, 2)]
-    assert course.values[2] / course.values[1] == pytest.approx(course.steps[2].ratio)
+    assert metric.values[2] / metric.values[1] == pytest.approx(metric.steps[2].ratio)
     assert three.comparison.family == 2 and three.comparison.status == 1
 
 
 def test_a_metric_of_one_kernel_has_a_value_there_and_a_reason_elsewhere(three):
-    (woken,) = [course for course in three.courses if course.key[3] == "woken"]
+    (woken,) = [metric for metric in three.series if metric.key[3] == "woken"]
     assert [*woken.values] == [2] and not woken.steps
     assert woken.reasons == {0: "not measured", 1: "not measured"}
 
@@ -68,15 +68,15 @@ def test_a_skipped_run_is_the_reason_of_its_cell(side):
         side.add(path.name, "mseal", 9_000, boots=0 if skipped else 5, params="call=mseal")
     row = {"params": "call=mseal", "status": "skipped", "reason": "no such call"}
     again(paths[0] / "0").run({}, **row)
-    (course,) = [c for c in follow(*paths).courses if c.key[1] == "call=mseal"]
-    assert course.reasons == {0: "1 skipped (no such call)"} and 1 in course.values
+    (metric,) = [c for c in follow(*paths).series if c.key[1] == "call=mseal"]
+    assert metric.reasons == {0: "1 skipped (no such call)"} and 1 in metric.values
 
 
 def test_chains_share_their_rows_and_one_correction(side):
     paths = [side(label) for label in ("a", "b", "a-rt", "b-rt")]
     both = follow(*paths, chains=[[0, 1], [2, 3]])
-    (course,) = both.courses
-    assert set(course.values) == {0, 1, 2, 3} and set(course.steps) == {1, 3}
+    (metric,) = both.series
+    assert set(metric.values) == {0, 1, 2, 3} and set(metric.steps) == {1, 3}
     assert both.comparison.family == 2
     assert both.first_of(3) == 2
 
@@ -84,16 +84,16 @@ def test_chains_share_their_rows_and_one_correction(side):
 def test_a_condition_that_somebody_set_refuses_its_step_alone(side):
     set_here = {"proc/sys/kernel/timer_migration": "0"}
     changed = side("b", environment=set_here)
-    course = follow(side("a", environment={next(iter(set_here)): "1"}), changed).courses[0]
-    assert course.steps[1].cell.refused and course.steps[1].result is None
-    assert set(course.values) == {0, 1}
+    metric = follow(side("a", environment={next(iter(set_here)): "1"}), changed).series[0]
+    assert metric.steps[1].cell.refused and metric.steps[1].result is None
+    assert set(metric.values) == {0, 1}
 
 
 def explained(three: Trend) -> list[Change]:
-    ((course, step),) = three.jumps
+    ((metric, step),) = three.jumps
     base = KeptSample(100, 1, 5, ((1, "schedule", 60, 1), (2, "gone", 35, 2)))
     new = KeptSample(130, 1, 4, ((1, "come", 30, 1), (2, "schedule", 90, 1), (2, "come", 6, 1)))
-    change = Change(course, step, base, new)
+    change = Change(metric, step, base, new)
     assert change.functions[0] == ("come", 36)
     assert sum(count for _, count in change.functions) == change.difference == 30
     return [change]
@@ -122,7 +122,7 @@ def test_csv_and_json_have_a_row_for_each_kernel_and_the_whole_explanation(three
     report.write_csv(three, changes, outs[0])
     report.write_json(replace(three, failures={"lab-7.3": "panics"}), changes, outs[1])
     rows = [*csv.DictReader(io.StringIO(outs[0].getvalue()))]
-    assert len(rows) == 3 * len(three.courses)
+    assert len(rows) == 3 * len(three.series)
     (jump,) = [row for row in rows if row["functions"]]
     assert (jump["kernel"], jump["before"], jump["verdict"]) == ("lab-6.18", "lab-6.12", "slower")
     assert sum(int(item.rpartition("=")[2]) for item in jump["functions"].split(";")) == 30
@@ -171,7 +171,7 @@ def test_a_kept_sample_has_its_call_tree_again():
 
 
 def page(result: Trend, changes: list[Change]) -> str:
-    drawn = [*course_figures(result, report.names(result.courses), report.short_labels(result))]
+    drawn = [*metric_figures(result, report.names(result.series), report.short_labels(result))]
     return html.page_of(html.require(), report.document(result, changes, figures=drawn))
 
 
@@ -186,14 +186,14 @@ def test_a_page_shows_the_change_since_the_first_kernel_and_a_jump_opens_its_cal
 
 
 def test_a_jump_without_an_explanation_has_no_call_trees(three):
-    ((course, step),) = three.jumps
-    shown = page(three, [Change(course, step, KeptSample(why="no trace"), KeptSample())])
+    ((metric, step),) = three.jumps
+    shown = page(three, [Change(metric, step, KeptSample(why="no trace"), KeptSample())])
     assert "<details>" not in shown and "no trace" in shown
 
 
 def test_the_figure_of_all_metrics_has_a_panel_for_each(three):
-    names, labels = report.names(three.courses), report.short_labels(three)
+    names, labels = report.names(three.series), report.short_labels(three)
     figure = overview(three, names, labels)
-    shown = [name for course, name in zip(three.courses, names) if len(course.values) > 1]
+    shown = [name for metric, name in zip(three.series, names) if len(metric.values) > 1]
     text = "\n".join(figure.commands)
     assert text.count("\nplot ") == len(shown) and all(name in text for name in shown)

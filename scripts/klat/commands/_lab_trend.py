@@ -17,7 +17,7 @@ from klat.commands import _lab_options, _session_options, add_command
 from klat.commands._types import checked, margin, number, share
 
 if TYPE_CHECKING:
-    from klat.compare.dataset import Dataset
+    from klat.compare.dataset import Dataset, Key
     from klat.compare.trend import Trend
     from klat.lab.kernels import Spec
     from klat.lab.lock import Lock
@@ -194,14 +194,14 @@ def _report(arguments: argparse.Namespace, every: bool, lock: Lock | None) -> in
         say(problem)
     _print(arguments.format, result, changes)
     if environment or arguments.plots:
-        from klat.report.plot.trend_figures import course_figures, overview
+        from klat.report.plot.trend_figures import metric_figures, overview
         from klat.report.trend import document, names, short_labels
 
-        texts = names(result.courses), short_labels(result)
+        texts = names(result.series), short_labels(result)
     if arguments.plots:
         gnuplot.draw([overview(result, *texts)], arguments.plots)
     if environment:
-        filled = document(result, changes, figures=[*course_figures(result, *texts)])
+        filled = document(result, changes, figures=[*metric_figures(result, *texts)])
         html.write(arguments.html, html.page_of(environment, filled))
     return result.status
 
@@ -259,15 +259,15 @@ def _changes(result: Trend, sides: Sequence[Dataset], output: Path) -> list[Chan
     from klat.lab import trend
     from klat.report.trend import Change
 
-    measurements: dict[tuple[int, int], trend.Measurement] = {}
+    measurements: dict[tuple[Key, int], trend.Measurement] = {}
     for metric, step in result.jumps:
         for kernel in (step.base, step.new):
             key = metric.key_of(kernel)
-            measurements[id(metric), kernel] = (sides[kernel], key, metric.values[kernel])
+            measurements[metric.key, kernel] = (sides[kernel], key, metric.values[kernel])
     explained = trend.samples_of([*measurements.values()], output, say)
     samples = dict(zip(measurements, explained))
     return [
-        Change(metric, step, samples[id(metric), step.base], samples[id(metric), step.new])
+        Change(metric, step, samples[metric.key, step.base], samples[metric.key, step.new])
         for metric, step in result.jumps
     ]
 

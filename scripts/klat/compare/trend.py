@@ -39,7 +39,7 @@ class Step:
 
 
 @dataclass
-class Course:
+class MetricSeries:
     """One measurement over the kernels. The keys of the dictionaries are indices of kernels: a step has that of its NEW."""
 
     key: Key  # of the first kernel that has it
@@ -61,7 +61,7 @@ class Trend:
     labels: tuple[str, ...]
     releases: tuple[str, ...]
     chains: tuple[tuple[int, ...], ...]
-    courses: tuple[Course, ...]
+    series: tuple[MetricSeries, ...]
     failures: Mapping[str, str]  # by label: why a kernel was not measured
 
     @property
@@ -75,9 +75,9 @@ class Trend:
         return steps_of(self.chains)
 
     @property
-    def jumps(self) -> list[tuple[Course, Step]]:
-        """The steps beyond the margin, in the order of courses and kernels."""
-        return [(c, step) for c in self.courses for step in c.steps.values() if step.is_jump]
+    def jumps(self) -> list[tuple[MetricSeries, Step]]:
+        """The steps beyond the margin, in the order of series and kernels."""
+        return [(c, step) for c in self.series for step in c.steps.values() if step.is_jump]
 
     def first_of(self, kernel: int) -> int:
         """The first kernel of its chain."""
@@ -105,17 +105,17 @@ def trend(
         raise KlatError(
             "the kernels were measured by several QEMUs or machines; measure them again"
         )
-    courses: dict[tuple[int, Key], Course] = {}
+    series: dict[tuple[int, Key], MetricSeries] = {}
     for (base, new), against, sides_matched in zip(steps, comparison.against, matched):
         for cell, pair in zip(against.cells, sides_matched.pairs):
-            course = _course(courses, (base, new), pair)
+            metric = _series_of(series, (base, new), pair)
             tested = (r for r in cell.results if r.estimand == MEDIAN.name)
-            course.steps[new] = Step(base, new, cell, next(tested, None))
+            metric.steps[new] = Step(base, new, cell, next(tested, None))
     for kernel, side in enumerate(sides):
         for key in side.cells:
-            if (kernel, key) not in courses:
-                courses[kernel, key] = _of_other_kernel(courses, key) or Course(key)
-    unique = list({id(course): course for course in courses.values()}.values())
+            if (kernel, key) not in series:
+                series[kernel, key] = _of_other_kernel(series, key) or MetricSeries(key)
+    unique = list({metric.key: metric for metric in series.values()}.values())
     _fill(unique, sides)
     return Trend(
         comparison,
@@ -127,29 +127,29 @@ def trend(
     )
 
 
-def _course(
-    courses: dict[tuple[int, Key], Course], step: tuple[int, int], pair: MatchedCell
-) -> Course:
-    """The course of a matched pair. The two keys may differ in parameters that the kernels set."""
+def _series_of(
+    series: dict[tuple[int, Key], MetricSeries], step: tuple[int, int], pair: MatchedCell
+) -> MetricSeries:
+    """The metric of a matched pair. The two keys may differ in parameters that the kernels set."""
     places = list(zip(step, pair.keys))
-    known = [courses[place] for place in places if place in courses]
-    known += filter(None, (_of_other_kernel(courses, key) for key in pair.keys))
-    course = known[0] if known else Course(pair.keys[0])
+    known = [series[place] for place in places if place in series]
+    known += filter(None, (_of_other_kernel(series, key) for key in pair.keys))
+    metric = known[0] if known else MetricSeries(pair.keys[0])
     for kernel, key in places:
-        courses.setdefault((kernel, key), course)
-        if key != course.key:
-            course.keys[kernel] = key
-    return course
+        series.setdefault((kernel, key), metric)
+        if key != metric.key:
+            metric.keys[kernel] = key
+    return metric
 
 
-def _of_other_kernel(courses: dict[tuple[int, Key], Course], key: Key) -> Course | None:
-    return next((course for (_, other), course in courses.items() if other == key), None)
+def _of_other_kernel(series: dict[tuple[int, Key], MetricSeries], key: Key) -> MetricSeries | None:
+    return next((metric for (_, other), metric in series.items() if other == key), None)
 
 
-def _fill(courses: Sequence[Course], sides: Sequence[Dataset]) -> None:
-    for course in courses:
+def _fill(series: Sequence[MetricSeries], sides: Sequence[Dataset]) -> None:
+    for metric in series:
         for kernel, side in enumerate(sides):
-            key = course.key_of(kernel)
+            key = metric.key_of(kernel)
             cell = side.cells.get(key)
             value, reason = None, next(_reasons(side, key), "not measured")
             try:
@@ -157,9 +157,9 @@ def _fill(courses: Sequence[Course], sides: Sequence[Dataset]) -> None:
             except NoLogarithm as error:
                 reason = f"the median of a run {error}, so there is no geometric mean"
             if value is not None:
-                course.values[kernel] = value
+                metric.values[kernel] = value
             else:
-                course.reasons[kernel] = reason
+                metric.reasons[kernel] = reason
 
 
 def _reasons(side: Dataset, key: Key) -> Iterator[str]:

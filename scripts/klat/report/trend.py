@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any, TextIO
 
-from klat.compare.trend import Course, Step, Trend
+from klat.compare.trend import MetricSeries, Step, Trend
 from klat.compare.verdicts import Verdict
 from klat.explain.kept_sample import KeptSample, differences
 from klat.report.comparison import TONES
@@ -47,7 +47,7 @@ _WIDEST = 34  # names in a table; CSV and JSON have every parameter
 class Change:
     """Why a metric jumped: the explained samples of both kernels."""
 
-    course: Course
+    metric: MetricSeries
     step: Step
     base: KeptSample = KeptSample()
     new: KeptSample = KeptSample()
@@ -147,12 +147,12 @@ def _medians(trend: Trend) -> Iterator[Block]:
     unit = trend.comparison.against[0].base.unit
     for chain in trend.chains:
         rows: list[Row] = []
-        for course, name in zip(trend.courses, names(trend.courses)):
-            if not any(kernel in course.values for kernel in chain):
+        for metric, name in zip(trend.series, names(trend.series)):
+            if not any(kernel in metric.values for kernel in chain):
                 continue
-            figures = [whole(course.values.get(kernel)) for kernel in chain]
-            steps = [course.steps.get(kernel) for kernel in chain]
-            to_first = [_to_first(course, chain[0], kernel) for kernel in chain]
+            figures = [whole(metric.values.get(kernel)) for kernel in chain]
+            steps = [metric.steps.get(kernel) for kernel in chain]
+            to_first = [_to_first(metric, chain[0], kernel) for kernel in chain]
             rows.append(Row(name, tuple(figures)))
             rows.append(Row("  to the one before", tuple(map(_ratio, steps))))
             rows.append(Row("  to the first", ("", *to_first[1:])))
@@ -160,8 +160,8 @@ def _medians(trend: Trend) -> Iterator[Block]:
         yield Table(unit, columns, tuple(rows), f"median, {unit}", 0)
     missing = [
         f"{name} of {trend.labels[kernel]}: {why}"
-        for course, name in zip(trend.courses, names(trend.courses))
-        for kernel, why in course.reasons.items()
+        for metric, name in zip(trend.series, names(trend.series))
+        for kernel, why in metric.reasons.items()
         if any(kernel in chain for chain in trend.chains)
     ]
     if missing:
@@ -178,7 +178,7 @@ _SHADES = (1.02, 1.1, 1.3)
 
 def _heat_maps(trend: Trend) -> Iterator[HeatMap]:
     """One for each chain: each kernel by the first."""
-    called = names(trend.courses)
+    called = names(trend.series)
     starts = [f"{100 * (start - 1):.0f}" for start in _SHADES]
     ranges = [f"{a} to {b} %" for a, b in zip(starts, starts[1:])] + [f"above {starts[-1]} %"]
     more = [Word(f"+{text}", f"more{n}") for n, text in enumerate(ranges, 1)]
@@ -188,27 +188,27 @@ def _heat_maps(trend: Trend) -> Iterator[HeatMap]:
         if len(chain) < 2:
             continue
         rows = [
-            (name, tuple(_shaded(course, chain[0], kernel) for kernel in chain))
-            for course, name in zip(trend.courses, called)
-            if course.values.get(chain[0])
+            (name, tuple(_shaded(metric, chain[0], kernel) for kernel in chain))
+            for metric, name in zip(trend.series, called)
+            if metric.values.get(chain[0])
         ]
         title = f"change since {_short(trend, chain[0])}, in percent"
         yield HeatMap(title, "metric", tuple(_short(trend, k) for k in chain), tuple(rows), legend)
 
 
-def _shaded(course: Course, first: int, kernel: int) -> Word:
-    if kernel not in course.values:
+def _shaded(metric: MetricSeries, first: int, kernel: int) -> Word:
+    if kernel not in metric.values:
         return Word("")
-    ratio = course.values[kernel] / course.values[first]
+    ratio = metric.values[kernel] / metric.values[first]
     percent = round(100 * (ratio - 1))
-    text = (f"{percent:+}" if percent else "0") if kernel != first else whole(course.values[first])
+    text = (f"{percent:+}" if percent else "0") if kernel != first else whole(metric.values[first])
     number = sum(max(ratio, 1 / ratio) > start for start in _SHADES) if ratio else len(_SHADES)
     return Word(text, f"{'more' if ratio > 1 else 'less'}{number}" if number else "equal")
 
 
-def _to_first(course: Course, first: int, kernel: int) -> str:
-    if course.values.get(first) and kernel in course.values:
-        return f"{course.values[kernel] / course.values[first]:.3f}"
+def _to_first(metric: MetricSeries, first: int, kernel: int) -> str:
+    if metric.values.get(first) and kernel in metric.values:
+        return f"{metric.values[kernel] / metric.values[first]:.3f}"
     return ""
 
 
@@ -231,37 +231,37 @@ def _short(trend: Trend, kernel: int) -> str:
     return trend.labels[kernel].removeprefix(start)
 
 
-def names(courses: Sequence[Course]) -> list[str]:
-    """Benchmark and metric, and the parameters in which courses of one benchmark differ."""
+def names(series: Sequence[MetricSeries]) -> list[str]:
+    """Benchmark and metric, and the parameters in which series of one benchmark differ."""
     texts = []
-    for course in courses:
-        benchmark, params, _, metric = course.key
-        others = {c.key[1] for c in courses if c.key[0] == benchmark}
+    for metric in series:
+        benchmark, params, _, name = metric.key
+        others = {c.key[1] for c in series if c.key[0] == benchmark}
         shown = parameters(benchmark, params, others)
         differing = [
             f"{name}={value}"
             for name, value in shown.items()
             if any(f"{name}={value}" not in other.split(";") for other in others)
         ]
-        what = benchmark if metric == benchmark else f"{benchmark} {metric}"
+        what = benchmark if name == benchmark else f"{benchmark} {name}"
         text = " ".join([what, *differing])
         texts.append(text if len(text) <= _WIDEST else f"{text[: _WIDEST - 1]}…")
     return texts
 
 
 def _jumps(trend: Trend, changes: Sequence[Change]) -> Iterator[Block]:
-    called = dict(zip(map(id, trend.courses), names(trend.courses)))
+    called = dict(zip((m.key for m in trend.series), names(trend.series)))
     rows = []
     for change in changes:
         step = change.step
-        base, new = change.course.values[step.base], change.course.values[step.new]
+        base, new = change.metric.values[step.base], change.metric.values[step.new]
         cells = (
             f"{_short(trend, step.base)} to {_short(trend, step.new)}",
             _ratio(step),
             f"{new - base:+,.0f}",
             _in_short(change, round(new - base)),
         )
-        rows.append(Row(called[id(change.course)], cells))
+        rows.append(Row(called[change.metric.key], cells))
     columns = (Column("step", left=True), Column("ratio"), Column("change"))
     because = Column("functions", left=True, wraps=True)
     yield Paragraph(f"{plural(len(changes), 'jump')}, the largest first")
@@ -281,13 +281,13 @@ def _in_short(change: Change, difference: int) -> str:
 
 
 def _explained(trend: Trend, changes: Sequence[Change], graphs: bool) -> Iterator[Block]:
-    called = dict(zip(map(id, trend.courses), names(trend.courses)))
+    called = dict(zip((m.key for m in trend.series), names(trend.series)))
     for change in changes:
         if not change.functions:
             continue
         step = change.step
         labels = _short(trend, step.base), _short(trend, step.new)
-        title = f"{called[id(change.course)]}, {' to '.join(labels)}: {_sizes(change)}"
+        title = f"{called[change.metric.key]}, {' to '.join(labels)}: {_sizes(change)}"
         shown, rest = change.functions[:_MOST], change.functions[_MOST:]
         rows = [Row(f"{count:+,}", (name,)) for name, count in shown]
         if rest:
@@ -320,20 +320,20 @@ _FIELDS = (
 
 def rows(trend: Trend, changes: Sequence[Change]) -> Iterator[dict[str, Any]]:
     """One for each measurement and kernel."""
-    by_step = {(id(c.course), c.step.new): c for c in changes}
-    for course in trend.courses:
-        benchmark, params, placement, metric = course.key
+    by_step = {(c.metric.key, c.step.new): c for c in changes}
+    for metric in trend.series:
+        benchmark, params, placement, name = metric.key
         for kernel, (label, release) in enumerate(zip(trend.labels, trend.releases)):
-            step = course.steps.get(kernel)
+            step = metric.steps.get(kernel)
             judged = values(step.result.judgement) if step and step.result else {}
-            first = course.values.get(trend.first_of(kernel))
-            value = course.values.get(kernel)
+            first = metric.values.get(trend.first_of(kernel))
+            value = metric.values.get(kernel)
             refused = "; ".join(c.refusal() for c in step.cell.refused) if step else ""
             row = {
                 "benchmark": benchmark,
                 "params": params,
                 "placement": placement,
-                "metric": metric,
+                "metric": name,
                 "unit": trend.comparison.against[0].base.unit,
                 "kernel": label,
                 "release": release,
@@ -341,9 +341,9 @@ def rows(trend: Trend, changes: Sequence[Change]) -> Iterator[dict[str, Any]]:
                 "ratio_to_first": value / first if value and first else None,
                 "before": trend.labels[step.base] if step else "",
                 **{n: judged.get(n) for n in ("verdict", "ratio", "low", "high", "p_adjusted")},
-                "reason": judged.get("reason") or refused or course.reasons.get(kernel, ""),
+                "reason": judged.get("reason") or refused or metric.reasons.get(kernel, ""),
             }
-            if change := by_step.get((id(course), kernel)):
+            if change := by_step.get((metric.key, kernel)):
                 row["explained_before"], row["explained"] = change.base.ticks, change.new.ticks
                 row["windows"] = change.base.windows
                 row["functions"] = dict(change.functions)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from klat.compare.trend import Course, Trend
+from klat.compare.trend import MetricSeries, Trend
 from klat.report.document import Captioned
 from klat.report.plot.axis import padded_axis
 from klat.report.plot.gnuplot import BLUE, CIRCLE, DASHES, EDGE, SQUARE, VERMILLION, Figure
@@ -19,31 +19,31 @@ _CHAINS = ((BLUE, CIRCLE, DASHES[0]), (VERMILLION, SQUARE, DASHES[1]))
 _MOST_NAMES = 12
 
 
-def course_figures(trend: Trend, names: list[str], labels: list[str]) -> Iterator[Captioned]:
-    """One for each course of at least two kernels. `labels` are the kernels' short names."""
-    for number, (course, name) in enumerate(zip(trend.courses, names)):
-        if len(course.values) > 1:
-            figure = Figure(f"course-{number}", WIDTH, _HEIGHT, font=9.5)
-            _draw(figure, trend, course, labels, _PANEL)
+def metric_figures(trend: Trend, names: list[str], labels: list[str]) -> Iterator[Captioned]:
+    """One for each metric of at least two kernels. `labels` are the kernels' short names."""
+    for number, (metric, name) in enumerate(zip(trend.series, names)):
+        if len(metric.values) > 1:
+            figure = Figure(f"metric-{number}", WIDTH, _HEIGHT, font=9.5)
+            _draw(figure, trend, metric, labels, _PANEL)
             yield Captioned(figure, name, _note(trend, labels))
 
 
-# Of the figure with all courses.
+# Of the figure with all series.
 _COLUMNS, _PITCH, _HIGH = 3, 325, 160
 
 
 def overview(trend: Trend, names: list[str], labels: list[str]) -> Figure:
-    """All courses in one figure, which stands alone."""
-    shown = [(c, name) for c, name in zip(trend.courses, names) if len(c.values) > 1]
+    """All series in one figure, which stands alone."""
+    shown = [(c, name) for c, name in zip(trend.series, names) if len(c.values) > 1]
     figure = Figure("trend", font=9)
     ends = (f"{labels[chain[0]]} to {labels[chain[-1]]}" for chain in trend.chains)
     top = figure.head(f"Linux, {'; '.join(ends)}", _note(trend, labels)) + 24
-    for number, (course, name) in enumerate(shown):
+    for number, (metric, name) in enumerate(shown):
         row, column = divmod(number, _COLUMNS)
         left = EDGE + column * _PITCH
         above = top + row * (_HIGH + 80)
         figure.text(name, left, above - 10)
-        _draw(figure, trend, course, labels, (left + 46, left + _PITCH - 22, above, above + _HIGH))
+        _draw(figure, trend, metric, labels, (left + 46, left + _PITCH - 22, above, above + _HIGH))
     figure.height = round(top + -(-len(shown) // _COLUMNS) * (_HIGH + 80))
     return figure
 
@@ -60,11 +60,11 @@ def _note(trend: Trend, labels: list[str]) -> str:
 def _draw(
     figure: Figure,
     trend: Trend,
-    course: Course,
+    metric: MetricSeries,
     labels: list[str],
     panel: tuple[float, float, float, float],
 ) -> None:
-    values = [*course.values.values()]
+    values = [*metric.values.values()]
     padded_axis(figure, "y", min(values), max(values), 0.1, False, 5)
     longest = max(trend.chains, key=len)
     every = -(-len(longest) // _MOST_NAMES)
@@ -77,7 +77,7 @@ def _draw(
         plain = [labels[kernel].removesuffix("-rt") for kernel in chain]
         at = [names.index(name) if name in names else i for i, name in enumerate(plain)]
         x = np.array(at, dtype=np.float64)
-        y = np.array([course.values.get(kernel, np.nan) for kernel in chain])
+        y = np.array([metric.values.get(kernel, np.nan) for kernel in chain])
         figure.lines(x, y, line(colour, 1.5, dash))
         figure.points(x, y, points(shape, 0.8, colour))
     figure.panel(*panel)
