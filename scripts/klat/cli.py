@@ -91,7 +91,10 @@ def _dispatch(arguments: Sequence[str]) -> int:
     else:
         raise KlatError(f"there is no command or program {word!r}{_like(word, names)}")
     parsed, rest = parser.parse_known_args(arguments)
-    if rest:
+    # argparse takes no more names after an option that follows others.
+    if hasattr(parsed, "benchmarks") and not any(word.startswith("-") for word in rest):
+        parsed.benchmarks = [*parsed.benchmarks, *rest]
+    elif rest:
         parser.prog += f" {word}" if word in names else ""
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
     status: int = parsed.func(parsed)

@@ -78,8 +78,8 @@ def test_a_boot_with_other_samples_is_repeated(session, monkeypatch):
 
 
 def test_a_boot_that_never_gives_the_samples_is_refused(session, monkeypatch):
-    with pytest.raises(replay.OtherSamples, match="other samples of pipes"):
-        replayed(session, monkeypatch, [b"other"] * 100)
+    (refused,), _ = replayed(session, monkeypatch, [b"other"] * 100)
+    assert isinstance(refused, replay.OtherSamples) and "other samples of pipes" in str(refused)
 
 
 def test_a_boot_is_asked_for_its_symbols_once(session, monkeypatch):

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+from pathlib import Path
 
 import planted
 import pytest
@@ -25,6 +26,15 @@ def measured(where):
     done = klat("lab", "trend", *WORDS, *SMALL, "--format", "csv", cwd=where)
     assert done.returncode == 1, done.stderr
     return done
+
+
+@pytest.fixture(scope="module")
+def bare_kernels(where) -> list[str]:
+    """Two kernels of Debian as files, without their modules: 6.1 with pti=on, and without."""
+    release = "6.1.0-*-amd64"
+    cached = sorted(Path.home().glob(f".cache/klat/lab/packages/linux-image-{release}_*/boot/vmlinuz-*"))
+    image = cached[-1]
+    return [f"slow={image},append=pti=on", f"quick={image}"]
 
 
 def rows(text: str) -> dict[str, dict[str, str]]:
@@ -83,3 +93,21 @@ def test_bad_input_is_one_line_before_a_boot(where, words, said):
     done = klat("lab", *words, SMALL[-1], *SMALL[:-1], cwd=where)
     assert done.returncode == 2 and said in done.stderr
     assert "mode counted" not in done.stderr and "Traceback" not in done.stderr
+
+
+def test_a_report_has_its_verdicts_where_a_jump_cannot_be_explained(measured, where, bare_kernels):
+    words = ("--format", "json", *bare_kernels, *SMALL[2:])
+    done = klat("lab", "diff", "--boots", "4", *words, cwd=where)
+    assert done.returncode == 0, done.stderr
+    (row,) = [row for row in json.loads(done.stdout)["rows"] if row["verdict"]]
+    assert row["verdict"] == "faster"
+    assert "needs CONFIG_KALLSYMS_ALL and virtio_blk" in row["explanation"]
+
+
+def test_a_damaged_boot_is_booted_again(measured, where):
+    (damaged,) = sorted(where.glob("results/trend/again/*/samples/*.u64"))[:1]
+    damaged.write_bytes(damaged.read_bytes()[:-8])
+    before = len([*where.glob("results/trend/again/*")])
+    again = klat("lab", "trend", *WORDS, *SMALL, "--format", "csv", cwd=where)
+    assert (again.returncode, again.stdout) == (1, measured.stdout), again.stderr
+    assert len([*where.glob("results/trend/again/*")]) == before + 4

@@ -42,6 +42,13 @@ def test_the_help_of_a_command_lists_its_exit_statuses(klat, command):
     assert max(map(len, out.splitlines())) <= 80
 
 
+def test_names_of_benchmarks_may_follow_options(fake):
+    fake("run", "pipes", "--runs", "1", "cv", "--label", "x", "timer", status=0)
+    assert {start[0] for start in fake.starts()} == {"pipes", "cv", "timer"}
+    said = fake.refused("run", "pipes", "--runs", "1", "cv", "--unknown", "timer")
+    assert "unrecognized arguments: cv --unknown timer" in said
+
+
 def test_without_a_command_the_help_goes_to_standard_error(klat):
     status, out, err = klat()
     assert (status, out) == (2, "") and "usage: klat" in err

@@ -97,7 +97,7 @@ def add_parser(actions: Any) -> None:
     _lab_options.add_architecture(parser)
     _lab_options.add_time_limit(parser)
     _add(parser)
-    parser.set_defaults(func=_diff)
+    parser.set_defaults(func=_diff, lock=None)
 
 
 def _add(parser: argparse.ArgumentParser) -> None:

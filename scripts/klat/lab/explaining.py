@@ -242,6 +242,8 @@ class _Replays:
             missing = [number for number, side in enumerate(explained) if side is None]
             readings = self._read([[current[n]] for n in missing], [ranges[n] for n in missing])
             for number, reading in zip(missing, readings):
+                if isinstance(reading, KlatError):
+                    raise reading
                 explained[number], ranges[number] = _explained(current[number], reading)
                 current[number] = replace(current[number], whole=False)
             sides = [side for side in explained if side is not None]
@@ -258,10 +260,14 @@ class _Replays:
         """The side or the error of each subject, by index. Subjects of one session share a boot. If klat
         cannot find a subject's windows among the other stamps, the subject gets its own boot."""
         sides: dict[int, Side] = {}
+        failures: dict[int, KlatError] = {}
         subjects = list(subjects)
         groups = grouped([number for number, s in enumerate(subjects) if s.whole], subjects)
         readings = self._read([[subjects[n] for n in group] for group in groups])
         for group, reading in zip(groups, readings):
+            if isinstance(reading, KlatError):
+                failures |= dict.fromkeys(group, reading)
+                continue
             for number in group:
                 try:
                     side, _ = _explained(subjects[number], reading)
@@ -271,9 +277,8 @@ class _Replays:
                     sides[number] = side
                 else:
                     subjects[number] = replace(subjects[number], whole=False)
-        failures: dict[int, KlatError] = {}
         for number, subject in enumerate(subjects):
-            if number in sides:
+            if number in sides or number in failures:
                 continue
             if subject.whole:
                 self.say(
@@ -288,8 +293,8 @@ class _Replays:
 
     def _read(
         self, groups: Sequence[Sequence[Subject]], ranges: Sequence[Range] = ()
-    ) -> list[Reading]:
-        """One boot for each group."""
+    ) -> list[Reading | KlatError]:
+        """One boot for each group, or why it could not be repeated."""
         for group in groups:
             self.say(f"repeating the boot of {group[0].chosen.session.path}")
         arguments = [plugin_arguments(group, kept) for group, kept in zip_longest(groups, ranges)]
@@ -304,7 +309,7 @@ class _Replays:
             self.say,
         )
         return [
-            _reading(boot, group[0].guest, sites)
+            boot if isinstance(boot, KlatError) else _reading(boot, group[0].guest, sites)
             for boot, group, (_, sites) in zip(replayed, groups, arguments)
         ]
 

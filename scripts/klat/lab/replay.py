@@ -8,6 +8,7 @@ import json
 import os
 import re
 import subprocess
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -206,27 +207,22 @@ def replay(
     work: Path,
     signals: Signals,
     say: Callable[[str], None],
-) -> list[Replayed]:
-    """Repeats the boots in parallel, each with its own plugin `arguments`. If the samples of a boot differ
-    from the record, repeats it once more. KlatError if they differ again."""
-    replays: dict[int, Replayed] = {}
+) -> list[Replayed | KlatError]:
+    """Repeats the boots, each with its own plugin `arguments`, as many at once as klat may use CPUs. If the samples of a
+    boot differ from the record, repeats it once more. A boot that cannot be repeated has an error.
+    """
+    results: dict[int, Replayed | KlatError] = {}
+    missing = list(range(len(boots)))
     for left in reversed(range(_BOOTS)):
-        missing = [number for number in range(len(boots)) if number not in replays]
         numbered = [(number, boots[number], arguments[number]) for number in missing]
-        results = _replay_once(numbered, plugin, emulator, work, signals)
-        for number, result in zip(missing, results):
-            if isinstance(result, Replayed):
-                replays[number] = result
-            elif not left:
-                raise result
-            else:
-                say(
-                    f"{boots[number].session}: the samples of the repeated boot differ from the record;"
-                    " trying again"
-                )
-        if len(replays) == len(boots):
-            break
-    return [replays[number] for number in range(len(boots))]
+        results |= _replay_once(numbered, plugin, emulator, work, signals)
+        missing = [number for number in missing if isinstance(results[number], OtherSamples)]
+        for number in missing if left else ():
+            say(
+                f"{boots[number].session}: the samples of the repeated boot differ from the record;"
+                " trying again"
+            )
+    return [results[number] for number in range(len(boots))]
 
 
 def _replay_once(
@@ -235,36 +231,56 @@ def _replay_once(
     emulator: qemu.Emulator,
     work: Path,
     signals: Signals,
-) -> list[Replayed | OtherSamples]:
-    running: list[tuple[Recorded, Booting, Path]] = []
+) -> dict[int, Replayed | KlatError]:
+    results: dict[int, Replayed | KlatError] = {}
+    pending = deque(boots)
+    running: dict[int, tuple[Recorded, Booting, Path]] = {}
+    at_once = len(os.sched_getaffinity(0))
     try:
-        for number, boot, words in boots:
-            trace = work / f"trace-{number}"
-            option = plugin.load(f"out={qemu.quoted(trace)},{words}")
-            machine = Machine(emulator, boot.planned.mode, boot.planned.shape)
-            limit = boot.planned.time_limit_s
-            place = work / f"replay-{number}"
-            again = Booting(
-                boot.planned,
-                boot.boot,
-                boot.ready,
-                machine,
-                place,
-                limit,
-                option,
-                wants_symbols=kept_symbols(boot.symbols) is None,
-            )
-            running.append((boot, again, trace))
-        while not all([booting.poll() for _, booting, _ in running]):
-            signals.wait(_POLL_SECONDS)
-        return [_result(boot, booting, trace, work) for boot, booting, trace in running]
+        while pending or running:
+            while pending and len(running) < at_once:
+                number, boot, words = pending.popleft()
+                trace = work / f"trace-{number}"
+                option = plugin.load(f"out={qemu.quoted(trace)},{words}")
+                running[number] = (
+                    boot,
+                    _booting(boot, option, emulator, work / f"replay-{number}"),
+                    trace,
+                )
+            ended = [number for number, (_, booting, _) in running.items() if booting.poll()]
+            if not ended:
+                signals.wait(_POLL_SECONDS)
+            for number in ended:
+                boot, booting, trace = running[number]
+                try:
+                    results[number] = _result(boot, booting, trace, work)
+                except KlatError as error:
+                    results[number] = error
+                booting.clean()
+                del running[number]
     finally:
-        for _, booting, _ in running:
+        for _, booting, _ in running.values():
             booting.end()
             booting.clean()
+    return results
 
 
-def _result(boot: Recorded, booting: Booting, trace: Path, work: Path) -> Replayed | OtherSamples:
+def _booting(
+    boot: Recorded, option: qemu.PluginOption, emulator: qemu.Emulator, place: Path
+) -> Booting:
+    return Booting(
+        boot.planned,
+        boot.boot,
+        boot.ready,
+        Machine(emulator, boot.planned.mode, boot.planned.shape),
+        place,
+        boot.planned.time_limit_s,
+        option,
+        wants_symbols=kept_symbols(boot.symbols) is None,
+    )
+
+
+def _result(boot: Recorded, booting: Booting, trace: Path, work: Path) -> Replayed:
     delivery, failure = booting.conclude()
     if failure or delivery is None:
         raise KlatError(f"{boot.session}: its boot could not be repeated: {failure}", status=1)
@@ -277,7 +293,7 @@ def _result(boot: Recorded, booting: Booting, trace: Path, work: Path) -> Replay
         with open_below(path) as file:
             same = again.is_file() and again.read_bytes() == file.readall()
         if not same:
-            return OtherSamples(
+            raise OtherSamples(
                 f"{boot.session}: {_BOOTS} repeated boots gave other samples of {path.stem} than the"
                 " record, so klat cannot explain the recorded samples; record the session again",
                 status=1,

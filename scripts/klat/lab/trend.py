@@ -18,8 +18,9 @@ from klat.base.errors import KlatError
 from klat.base.fields import ListOf, Object, Text, Tuple, Whole
 from klat.compare.dataset import Dataset, Key
 from klat.compare.sources import read_sources
+from klat.explain.explanation import Side
 from klat.explain.kept_sample import KeptSample, kept_sample
-from klat.lab import experiment, explaining, kernels, needed, qemu, replay
+from klat.lab import collect, experiment, explaining, kernels, needed, qemu, replay
 from klat.lab.apt import Archive
 from klat.lab.architectures import Architecture
 from klat.lab.choosing import Wanted
@@ -163,7 +164,11 @@ def _recorded_experiment(request: Request, image: str, output: Path) -> Begun | 
             fixed = frozenset(("seed", "clock"))
             if same_size and needed.fits(planned, boot, request, fixed, programs, image):
                 replay.recorded(facts.parent, emulator)
-                return Begun(planned, output, experiment.recorded(planned, output))
+                sessions = experiment.recorded(planned, output)
+                for other in planned.schedule():
+                    if other.number in sessions:
+                        collect.check_whole(sessions[other.number], planned.plan(other))
+                return Begun(planned, output, sessions)
         except KlatError:
             continue  # it cannot be repeated
     return None
@@ -199,7 +204,11 @@ def samples_of(measurements: Sequence[Measurement], output: Path, say: Say) -> l
     missing = [number for number, name in enumerate(names) if name not in cache]
     if missing:
         asked = [(sessions[number], _metric(measurements[number][1])) for number in missing]
-        sides, failures = explaining.explain_samples(asked, say)
+        sides: dict[int, Side] = {}
+        try:
+            sides, failures = explaining.explain_samples(asked, say)
+        except KlatError as error:  # nothing can be explained here; the verdicts stand
+            failures = dict.fromkeys(range(len(asked)), error)
         samples = {
             names[number]: kept_sample(sides[place])
             if place in sides
@@ -209,7 +218,10 @@ def samples_of(measurements: Sequence[Measurement], output: Path, say: Say) -> l
         # What failed may succeed the next time.
         cache |= {name: sample for name, sample in samples.items() if sample.ticks}
         text = json.dumps({name: asdict(sample) for name, sample in sorted(cache.items())})
-        files.write_whole(output / _EXPLAINED, text.encode())
+        try:
+            files.write_whole(output / _EXPLAINED, text.encode())
+        except KlatError as error:
+            say(f"the explanations are not kept: {error}")
         cache = samples | cache
     return [cache[name] for name in names]
 
