@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +19,7 @@ from klat.lab.experiment import Experiment, PlannedBoot
 from klat.lab.guest import BootFailure, Delivery, ProgramsFailed, ResultsIncomplete
 from klat.record import json_files, plan_csv, session_directory
 from klat.record.json_files import read_machine_json, read_session_json
-from klat.record.session import SessionError, read_session
+from klat.record.session import Row, SessionError, read_session
 from klat.record.session_directory import SET_ASIDE
 from klat.running import recording
 from klat.running.loads import IDLE
@@ -151,10 +152,25 @@ def check_whole(session: Path, schedule: Sequence[plan_csv.PlannedRun]) -> None:
             why = record.problems[0]
         elif missing:
             why = f"{missing} of {len(schedule)} runs are missing"
+        why = why or _cut_off(session, record.rows)
     except SessionError as error:
         why = str(error)
     if why:
         raise KlatError(f"{session} was damaged since: {why}; remove it, and klat boots it again")
+
+
+def _cut_off(session: Path, rows: Iterable[Row]) -> str:
+    """Which file of samples is too short for the rows; empty if none is."""
+    ends: Counter[str] = Counter()
+    for row in rows:
+        if row.first_sample is not None and not row.soak:
+            ends[row.benchmark] = max(ends[row.benchmark], row.first_sample + (row.n or 0))
+    for benchmark, end in ends.items():
+        file = session / "samples" / f"{benchmark}.u64"
+        size = file.stat().st_size if file.is_file() else 0
+        if size < 8 * end:
+            return f"{file.name} has {size:,} bytes, not {8 * end:,}"
+    return ""
 
 
 def made_of(session: Path) -> tuple[str, str]:
