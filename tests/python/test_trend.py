@@ -109,6 +109,12 @@ def test_the_report_fits_a_terminal_and_names_the_functions_of_a_jump(three):
     assert "of lab-6.1: not measured" in text
 
 
+def test_the_report_says_why_a_step_is_open(side):
+    few = [side(label, ratio, boots=2) for label, ratio in (("a", 1.0), ("b", 1.3))]
+    shown = " ".join(" ".join(terminal.lines(report.document(follow(*few), []), False)).split())
+    assert "inconclusive: 1 step: " in shown and "boots a side are needed" in shown
+
+
 def test_a_mail_has_one_line_for_each_jump(three):
     changes = explained(three)
     brief = [*markdown.lines(report.document(three, changes, brief=True))]

@@ -232,7 +232,12 @@ def _measure(
             "a step needs at least two kernels: --kernel debian:6.1 --kernel debian:7.3"
         )
     tests = _METRICS * len(request.sets) * len(steps_of(chains))
-    boots = arguments.boots or max(_BOOTS, fewest_of_tests(tests, arguments.alpha))
+    enough = max(_BOOTS, fewest_of_tests(tests, arguments.alpha))
+    boots = arguments.boots or enough
+    if boots < enough:
+        say(
+            f"note: with --boots {boots}, about {tests} tests can call nothing slower or faster: they need --boots {enough}"
+        )
     request = replace(
         request, boots=boots, study=trend.STUDY, sets=lock.sets if lock else request.sets
     )

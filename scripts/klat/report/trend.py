@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -166,6 +167,11 @@ def _medians(trend: Trend) -> Iterator[Block]:
     ]
     if missing:
         yield Listing(tuple(missing), "not measured")
+    judged = (s.result.judgement for m in trend.series for s in m.steps.values() if s.result)
+    reasons = Counter(j.reason for j in judged if j.verdict is Verdict.INCONCLUSIVE and j.reason)
+    if reasons:
+        lines = (f"{plural(count, 'step')}: {reason}" for reason, count in reasons.items())
+        yield Listing(tuple(lines), "inconclusive")
 
 
 _GRAPHS = (
@@ -337,8 +343,8 @@ def rows(trend: Trend, changes: Sequence[Change]) -> Iterator[dict[str, Any]]:
                 "unit": trend.comparison.against[0].base.unit,
                 "kernel": label,
                 "release": release,
-                "median": value,
-                "ratio_to_first": value / first if value and first else None,
+                "median": _rounded(value),
+                "ratio_to_first": _rounded(value / first if value and first else None),
                 "before": trend.labels[step.base] if step else "",
                 **{n: judged.get(n) for n in ("verdict", "ratio", "low", "high", "p_adjusted")},
                 "reason": judged.get("reason") or refused or metric.reasons.get(kernel, ""),
@@ -349,6 +355,11 @@ def rows(trend: Trend, changes: Sequence[Change]) -> Iterator[dict[str, Any]]:
                 row["functions"] = dict(change.functions)
                 row["explanation"] = change.why
             yield row
+
+
+def _rounded(value: float | None) -> float | None:
+    """Without the error of the logarithms, whose mean the value is from."""
+    return float(f"{value:.12g}") if value is not None else None
 
 
 def write_csv(trend: Trend, changes: Sequence[Change], out: TextIO) -> None:
