@@ -406,7 +406,7 @@ reference: all
 
 # Every installed file, as FROM:TO. uninstall removes exactly these.
 PACKAGE := $(shell find scripts/klat ansible -type f ! -path '*/__pycache__/*' 2>/dev/null | sort)
-DOCUMENTS := $(wildcard README.md LICENSE docs/*.md docs/*.config docs/images/*)
+DOCUMENTS := $(wildcard README.md LICENSE docs/*.md docs/*.config docs/*.json docs/images/*)
 INSTALLED_PROGRAMS = klat:$(bindir)/klat \
 	$(foreach f,$(FOLDERS),$(OUT:%=%/)$(call binary_of,$(f)):$(libexecdir)/$(notdir $(f))) \
 	$(foreach h,$(HELPERS),$(OUT:%=%/)$(h):$(libexecdir)/$(subst /,-,$(h))) \

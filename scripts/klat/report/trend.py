@@ -40,7 +40,7 @@ from klat.report.text.parameters import parameters
 
 # Functions in the line of a jump, and in the table below.
 _BRIEF, _MOST = 3, 12
-_MOST_BOXES, _PIXELS = 200, 900  # of an icicle graph; a report can have a hundred
+_MOST_BOXES, _PIXELS = 120, 900  # of an icicle graph; a report can have a hundred
 _WIDEST = 34  # names in a table; CSV and JSON have every parameter
 
 

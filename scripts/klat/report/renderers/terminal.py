@@ -208,7 +208,8 @@ def _table_lines(table: Table, widths: Sequence[int], colour: bool) -> Iterator[
     gap = "  " if len(indent) + sum(unwrapped) + 2 * (len(widths) - 1) <= WIDTH else " "
     titles, *cells = _cells(table)
     # Where little room is left for the text that wraps, it stands below its row.
-    below = columns[-1].wraps and WIDTH - len(indent) - sum(w + len(gap) for w in unwrapped) < _ROOM
+    room = WIDTH - len(indent) - sum(width + len(gap) for width in unwrapped)
+    below = columns[-1].wraps and room < min(_ROOM, widths[-1])
     if any(titles):
         shown = titles[:-1] if below else titles
         yield indent + gap.join(map(_placed, shown, widths, columns)).rstrip()
