@@ -93,12 +93,14 @@ def boots_of(
     sides: dict[int, Dataset] = {}
     failures: dict[int, str] = {}
     asked: dict[int, tuple[Request, Begun | None]] = {}
+    emulator, programs = qemu.find(request.architecture), needed.hashes(request)
     for number, kernel in by_number.items():
         spec = request.specs[number]
         # Guests of one image with one seed would be one boot.
         digest = hashlib.sha256(f"{request.seed} {spec.label}".encode()).digest()
         of_kernel = replace(request, specs=[spec], seed=int.from_bytes(digest[:4], "big"))
-        asked[number] = of_kernel, _recorded_experiment(of_kernel, kernel.image.sha256, output)
+        begun = _recorded_experiment(of_kernel, kernel.image.sha256, output, emulator, programs)
+        asked[number] = of_kernel, begun
     runs_of_boot = request.runs * len(request.sets)
     runs = request.boots * runs_of_boot
     kept = sum(len(begun.sessions) for _, begun in asked.values() if begun)
@@ -153,10 +155,10 @@ def _seconds_of_boots(request: Request, output: Path) -> Iterator[float | None]:
                 yield read_machine_json(facts.parent).get("seconds")
 
 
-def _recorded_experiment(request: Request, image: str, output: Path) -> Begun | None:
+def _recorded_experiment(
+    request: Request, image: str, output: Path, emulator: qemu.Emulator, programs: dict[str, str]
+) -> Begun | None:
     """The newest experiment in `output` that asked for the same boots of the same kernel."""
-    emulator = qemu.find(request.architecture)
-    programs = needed.hashes(request)
     for facts in sorted((output / request.specs[0].label).glob("*/run.json"), reverse=True):
         try:
             planned, boot = experiment.of_session(facts.parent)
