@@ -32,7 +32,9 @@ def measured(where):
 def bare_kernels(where) -> list[str]:
     """Two kernels of Debian as files, without their modules: 6.1 with pti=on, and without."""
     release = "6.1.0-*-amd64"
-    cached = sorted(Path.home().glob(f".cache/klat/lab/packages/linux-image-{release}_*/boot/vmlinuz-*"))
+    cached = sorted(
+        Path.home().glob(f".cache/klat/lab/packages/linux-image-{release}_*/boot/vmlinuz-*")
+    )
     image = cached[-1]
     return [f"slow={image},append=pti=on", f"quick={image}"]
 
