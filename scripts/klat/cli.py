@@ -92,7 +92,7 @@ def _dispatch(arguments: Sequence[str]) -> int:
         raise KlatError(f"there is no command or program {word!r}{_like(word, names)}")
     parsed, rest = parser.parse_known_args(arguments)
     # argparse takes no more names after an option that follows others.
-    if hasattr(parsed, "benchmarks") and not any(word.startswith("-") for word in rest):
+    if rest and hasattr(parsed, "benchmarks") and not any(w.startswith("-") for w in rest):
         parsed.benchmarks = [*parsed.benchmarks, *rest]
     elif rest:
         parser.prog += f" {word}" if word in names else ""

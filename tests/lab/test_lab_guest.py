@@ -131,9 +131,9 @@ def follow(
         (guest_root / f"status.{name}").write_text(f"{status}\n")
     # Functions, for busybox's shell asks no file for what it has built in.
     stubs = [
-        f"{name}() {{ :; }}" for name in ("mount", "insmod", "stty", "sync", "mknod", "reboot")
+        f"{name}() {{ :; }}" for name in ("mount", "insmod", "stty", "sync", "mknod", "poweroff")
     ]
-    lines = ["#!/bin/sh", *stubs, "poweroff() { exit 0; }", (ROOT / "lab/init").read_text()]
+    lines = ["#!/bin/sh", *stubs, "reboot() { exit 0; }", (ROOT / "lab/init").read_text()]
     made_tools.script(guest_root / "init", "\n".join(lines))
     (guest_root / "klat/modules").write_text("")
     (guest_root / "klat/modules.last").write_text("")

@@ -66,7 +66,7 @@ def replayed(
     said: list[str] = []
     work = session.parent
     plugin = replay.Plugin(work / "plugin.so", 1)
-    return replay.replay([boot], [""], plugin, EMULATOR, work, signals, said.append), said
+    return replay.replay([boot], [""], plugin, EMULATOR, work, signals, 1, said.append), said
 
 
 def test_a_boot_with_other_samples_is_repeated(session, monkeypatch):

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from klat.base.errors import KlatError, SessionError
+from klat.compare.verdicts import Rules
 from klat.lab import kernels, lock
 from klat.lab.apt import Package
 from klat.lab.architectures import AMD64
@@ -47,7 +48,7 @@ def written(tmp_path):
     )
     path = tmp_path / "lock.json"
     # The second kernel was not to be had.
-    lock.write(path, request, obtained, [[0, 1, 2], [3]])
+    lock.write(path, request, Rules(0.03, 0.01), obtained, [[0, 1, 2], [3]])
     return path, obtained
 
 
@@ -58,7 +59,8 @@ def test_a_report_can_be_made_again_from_its_lock_file(written):
     assert locked.specs[0].package == (NAME, "6.1.192-2") and locked.specs[1].path.name == "two"
     assert locked.series == [[0, 1], [2]]
     assert locked.sets == (("pipes", ()), ("timer", ("--method=nanosleep",)))
-    assert (locked.facts["boots"], locked.facts["seed"]) == (7, 3)
+    facts = [locked.facts[name] for name in ("boots", "seed", "margin", "alpha")]
+    assert facts == [7, 3, 0.03, 0.01]
     locked.check(dict(enumerate(obtained.values())))
 
 

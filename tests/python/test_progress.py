@@ -130,9 +130,9 @@ def test_nothing_is_drawn_while_a_program_runs(klat):
 def test_several_experiments_share_a_progress_and_its_time():
     clock, stream = Clock(), Terminal(False)
     shown = progress.Progress(100, 20, stream, {}, clock, detail=False)
-    assert shown.left_after(20) is None
     clock.now += 30
+    assert shown.left_after(20) is None
     assert shown.left_after(30) == pytest.approx(30 / 10 * 70)
-    shown.told("one boot")
+    shown.say_detail("one boot")
     shown.say("a failure")
     assert stream.getvalue() == "a failure\n"

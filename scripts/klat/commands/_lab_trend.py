@@ -28,7 +28,8 @@ _BOOTS = 4  # at least
 _METRICS = 2  # metrics of a program that have a number in counted mode, on average
 _SIDES = ("base", "new")
 # Options whose values a lock file has under the same name.
-_LOCKED = ("arch", "boots", "seed", "clock", "append")
+_LOCKED = ("arch", "boots", "seed", "clock", "append", "margin", "alpha")
+_MARGIN, _ALPHA = 0.02, 0.05
 
 _TREND = """\
 Boots kernels in the lab and counts the instructions of every metric. Compares
@@ -83,7 +84,7 @@ def add_parser(actions: Any) -> None:
         "--lock",
         type=Path,
         metavar="FILE",
-        help="make the report of the kernels and options in FILE; without such a file, write it",
+        help="if FILE exists, repeat its report; otherwise write the kernels and options to FILE",
     )
     _add(parser)
     parser.set_defaults(func=_trend)
@@ -110,8 +111,8 @@ def _add(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="boots of each kernel (default: as many as the number of tests needs)",
     )
-    add("--margin", type=margin, default=0.02, metavar="M", help="largest ratio still treated as equal (default: 2%%)")  # fmt: skip
-    add("--alpha", type=share, default=0.05, metavar="A", help="chance of error (default: 5%%)")
+    add("--margin", type=margin, metavar="M", help="largest ratio still treated as equal (default: 2%%)")  # fmt: skip
+    add("--alpha", type=share, metavar="A", help="chance of error (default: 5%%)")
     add("--no-explain", action="store_true", help="do not count the instructions of jumps by function")  # fmt: skip
     place = f"directory of the kept boots and explanations (default: {_OUTPUT}, in the current directory)"
     _session_options.add_measure(parser, "output", output={"help": place})
@@ -145,7 +146,7 @@ def _trend(arguments: argparse.Namespace) -> int:
 
 
 def _lock(arguments: argparse.Namespace) -> Lock | None:
-    """The lock file, whose values become the arguments; None if klat is to write it, or if there is none."""
+    """The existing lock file. Its values become the arguments."""
     if not arguments.lock or not arguments.lock.exists():
         return None
     from klat.lab import lock
@@ -155,7 +156,7 @@ def _lock(arguments: argparse.Namespace) -> Lock | None:
     if given := [n for n in names if getattr(arguments, n) not in (None, [])]:
         name = given[0] if given[0] == "benchmarks" else f"--{given[0]}"
         raise KlatError(
-            f"{locked.path} exists and has the values of this report: leave out {name}, or name a new file"
+            f"{locked.path} is an existing lock file, which decides {name}: leave out {name}, or name a new file"
         )
     arguments.kernel = [*locked.specs]
     arguments.benchmarks = list(dict.fromkeys(name for name, _ in locked.sets))
@@ -231,35 +232,38 @@ def _measure(
         raise KlatError(
             "a step needs at least two kernels: --kernel debian:6.1 --kernel debian:7.3"
         )
-    tests = _METRICS * len(request.sets) * len(steps_of(chains))
-    enough = max(_BOOTS, fewest_of_tests(tests, arguments.alpha))
-    boots = arguments.boots or enough
-    if boots < enough:
+    sets = lock.sets if lock else request.sets
+    rules = Rules(arguments.margin or _MARGIN, arguments.alpha or _ALPHA)
+    tests = _METRICS * len(sets) * len(steps_of(chains))
+    fewest = max(_BOOTS, fewest_of_tests(tests, rules.alpha))
+    boots = arguments.boots or fewest
+    if boots < fewest and not lock:
         say(
-            f"note: with --boots {boots}, about {tests} tests can call nothing slower or faster: they need --boots {enough}"
+            f"note: with --boots {boots}, no step can be called slower or faster after the correction for about"
+            f" {tests} tests: use --boots {fewest}"
         )
-    request = replace(
-        request, boots=boots, study=trend.STUDY, sets=lock.sets if lock else request.sets
-    )
+    request = replace(request, boots=boots, study=trend.STUDY, sets=sets)
     experiment.checked_labels([spec.label for spec in request.specs], request.loads)
     kernels, missing = trend.obtain_kernels(request, every, say)
     if lock:
         lock.check(kernels)
     elif arguments.lock:
-        lock_files.write(arguments.lock, request, kernels, chains)
+        lock_files.write(arguments.lock, request, rules, kernels, chains)
     output = _session_options.output(arguments, _OUTPUT)
     sides, failed = trend.boots_of(request, kernels, output, arguments.jobs, sys.argv, say)
     failures = {request.specs[n].label: why for n, why in sorted((missing | failed).items())}
     place = {number: index for index, number in enumerate(sides)}
     chains = [[place[number] for number in chain if number in place] for chain in chains]
     chains = [chain for chain in chains if chain]
-    rules = Rules(arguments.margin, arguments.alpha)
     result = follow([*sides.values()], chains, Options(rules, tested=(MEDIAN,)), failures)
-    changes = [] if arguments.no_explain else _changes(result, [*sides.values()], output)
-    return result, changes
+    if arguments.no_explain:
+        return result, []
+    return result, _changes(result, [*sides.values()], output, arguments.jobs)
 
 
-def _changes(result: Trend, sides: Sequence[Dataset], output: Path) -> list[Change]:
+def _changes(
+    result: Trend, sides: Sequence[Dataset], output: Path, jobs: int | None
+) -> list[Change]:
     """The jumps, with their functions."""
     from klat.lab import trend
     from klat.report.trend import Change
@@ -269,7 +273,7 @@ def _changes(result: Trend, sides: Sequence[Dataset], output: Path) -> list[Chan
         for kernel in (step.base, step.new):
             key = metric.key_of(kernel)
             measurements[metric.key, kernel] = (sides[kernel], key, metric.values[kernel])
-    explained = trend.samples_of([*measurements.values()], output, say)
+    explained = trend.samples_of([*measurements.values()], output, jobs, say)
     samples = dict(zip(measurements, explained))
     return [
         Change(metric, step, samples[metric.key, step.base], samples[metric.key, step.new])
@@ -278,11 +282,12 @@ def _changes(result: Trend, sides: Sequence[Dataset], output: Path) -> list[Chan
 
 
 def _print(form: str, result: Trend, changes: list[Change]) -> None:
-    from klat.report import trend
+    from klat.report import trend, trend_rows
     from klat.report.renderers import markdown, terminal
 
     if form in ("csv", "json"):
-        (trend.write_csv if form == "csv" else trend.write_json)(result, changes, sys.stdout)
+        write = trend_rows.write_csv if form == "csv" else trend_rows.write_json
+        write(result, changes, sys.stdout)
     else:
         colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
         text = form == "text"

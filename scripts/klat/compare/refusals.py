@@ -209,8 +209,8 @@ def _kernels(base: Dataset, new: Dataset) -> Iterator[str]:
     compilers = [side[0].get(COMPILER) for side in values]
     if compilers[0] != compilers[1] and all(compilers):
         yield (
-            f"{compilers[0]} built the kernel of BASE and {compilers[1]} that of NEW, so a difference can come from the"
-            " compiler, too"
+            f"the compilers of the kernels differ: {compilers[0]} (BASE), {compilers[1]} (NEW). This alone can cause a"
+            " difference"
         )
     names = ("kernel_release", "kernel_version", "preemption")
     of_base, of_new = ([printable(str(info.get(name))) for name in names] for info in infos)

@@ -13,9 +13,9 @@ from klat.explain.symbols import Function
 
 @dataclass(frozen=True)
 class KeptSample:
-    """A sample by chain of callers. The instructions of all chains and `idle` add up to `ticks`, the sum of the sample's
-    `windows`. `chains` has depth, function, own instructions and calls, callers before their callees. `why`: why the
-    sample has no explanation, or why it may be that of another sample."""
+    """A sample by chain of callers. `ticks` are the instructions of the sample, the sum of its `windows`. `chains` has
+    depth, function, own instructions and calls, callers before their callees. `why`: why the sample has no explanation,
+    or why it may be that of another sample."""
 
     ticks: int = 0
     windows: int = 1
@@ -41,11 +41,11 @@ class KeptSample:
         return root
 
     @property
-    def is_whole(self) -> bool:
-        """Whether each chain follows its caller, and the instructions add up."""
+    def can_be_kept(self) -> bool:
+        """Whether each chain follows its caller, and the instructions of all chains and `idle` add up to `ticks`."""
         depths = [0, *(depth for depth, *_ in self.chains)]
         follows = all(1 <= after <= before + 1 for before, after in zip(depths, depths[1:]))
-        return follows and self.idle + self.functions.total() == self.ticks
+        return follows and 0 < self.ticks == self.idle + self.functions.total()
 
 
 def kept_sample(side: Side) -> KeptSample:
@@ -59,7 +59,8 @@ def kept_sample(side: Side) -> KeptSample:
 
 
 def differences(base: KeptSample, new: KeptSample) -> list[tuple[str, int]]:
-    """The functions that differ, the largest difference first. The differences add up to that of the samples."""
+    """The functions that differ, the largest difference first. They add up to the difference of the samples, unless a
+    sample has instructions that belong to no function."""
     before, after = base.functions, new.functions
     before["idle time"], after["idle time"] = base.idle, new.idle
     after.subtract(before)

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from klat.base.errors import KlatError
@@ -283,7 +284,7 @@ class Boots:
         self._machine, self._jobs, self._boot_limit_s = machine, jobs, boot_limit_s
         self._command, self._work, self._progress = command, work, progress
         self._active: list[Booting] = []
-        self._before = 0  # runs of other experiments with the same progress
+        self._runs_of_others = 0  # experiments with the same progress
         self.sessions: dict[int, Path] = {}
         self.finished = FinishedBoots()
 
@@ -292,7 +293,7 @@ class Boots:
         succeeded: the next would fail in the same way."""
         self.sessions = dict(done)
         pending = deque(b for b in self._experiment.schedule() if b.number not in done)
-        self._before = self._progress.done - len(done) * self._experiment.runs_of_boot
+        self._runs_of_others = self._progress.done - len(done) * self._experiment.runs_of_boot
         try:
             while pending or self._active:
                 while pending and len(self._active) < self._jobs:
@@ -305,19 +306,29 @@ class Boots:
                 self._show()
         finally:
             self._progress.clear()
-            self._progress.done = self._before + len(self.sessions) * self._experiment.runs_of_boot
+            self._progress.done = (
+                self._runs_of_others + len(self.sessions) * self._experiment.runs_of_boot
+            )
             for booting in self._active:
                 booting.end()
 
     def _show(self) -> None:
-        runs = self._before + len(self.sessions) * self._experiment.runs_of_boot
+        runs = self._runs_of_others + len(self.sessions) * self._experiment.runs_of_boot
         runs += sum(booting.runs for booting in self._active)
         if runs >= self._progress.total:
             return
-        # Until a boot has ended, the time before its first run would count as that of few runs.
-        left = self._progress.left_after(runs) if self.finished.seconds or self._before else None
         label = self._active[0].boot.label if self._active else ""
-        self._progress.before(runs, label, left)
+        self._progress.before(runs, label, self._seconds_left())
+
+    def _seconds_left(self) -> float | None:
+        """None until a boot has ended: most of a boot's time is before its first run."""
+        if self.finished.seconds:
+            self._progress.part_seconds = median(self.finished.seconds)
+        if not self._progress.part_seconds:
+            return None
+        parts = [min(1.0, b.seconds / self._progress.part_seconds) for b in self._active]
+        done = (len(self.sessions) + sum(parts)) * self._experiment.runs_of_boot
+        return self._progress.left_after(self._runs_of_others + done)
 
     def _start(self, boot: PlannedBoot) -> Booting:
         return Booting(
@@ -355,7 +366,7 @@ class Boots:
             self.sessions[boot.number] = place
             self.finished.seconds.append(booting.seconds)
             self.finished.fixed.append(booting.ready_s or 0.0)
-            self._progress.told(
+            self._progress.say_detail(
                 f"{name}: {plural(booting.runs, 'run')} in {booting.seconds:.1f} s"
                 f" (boot: {booting.ready_s or 0:.1f} s)"
             )

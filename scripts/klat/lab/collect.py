@@ -159,6 +159,13 @@ def check_whole(session: Path, schedule: Sequence[plan_csv.PlannedRun]) -> None:
         raise KlatError(f"{session} was damaged since: {why}; remove it, and klat boots it again")
 
 
+def check_all(experiment: Experiment, sessions: Mapping[int, Path]) -> None:
+    """check_whole() for the sessions of an experiment, by the number of the boot."""
+    for boot in experiment.schedule():
+        if boot.number in sessions:
+            check_whole(sessions[boot.number], experiment.plan(boot))
+
+
 def _cut_off(session: Path, rows: Iterable[Row]) -> str:
     """Which file of samples is too short for the rows; empty if none is."""
     ends: Counter[str] = Counter()

@@ -212,10 +212,8 @@ class Attempt:
         with Signals() as signals, cache.work(planned.identity) as work:
             # Read again: another lab may have been at work on it until now.
             recorded = experiment.recorded(planned, begun.output)
-            for boot in planned.schedule():
-                if boot.number in recorded:
-                    collect.check_whole(recorded[boot.number], planned.plan(boot))
-            progress = self._progress or self._alone(begun, recorded, jobs)
+            collect.check_all(planned, recorded)
+            progress = self._progress or self._announced_progress(begun, recorded, jobs)
             boots = Boots(
                 *(planned, begun.output, ready, machine, min(jobs, _JOBS_MAX), limit),
                 *(self._command, work, progress),
@@ -229,7 +227,9 @@ class Attempt:
                 failure = error
             return self._say_result(begun, boots, time.monotonic() - started, failure)
 
-    def _alone(self, begun: Begun, recorded: Mapping[int, Path], jobs: int) -> Progress:
+    def _announced_progress(
+        self, begun: Begun, recorded: Mapping[int, Path], jobs: int
+    ) -> Progress:
         """Say what will be booted. `recorded` are the sessions of finished boots."""
         planned = begun.experiment
         schedule = planned.schedule()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -86,11 +87,11 @@ def explain(
 
 
 def explain_samples(
-    wanted: Sequence[tuple[Path, Wanted]], say: Say
+    wanted: Sequence[tuple[Path, Wanted]], say: Say, jobs: int | None = None
 ) -> tuple[dict[int, Side], dict[int, KlatError]]:
     """Explains the typical sample of a metric of each session. The side or the error of each, by index. Metrics of one
-    session share a boot."""
-    with _replays([path for path, _ in wanted], say) as replays:
+    session share a boot. `jobs` boots run at once (default: as many as klat may use CPUs)."""
+    with _replays([path for path, _ in wanted], say, jobs) as replays:
         subjects: dict[int, Subject] = {}
         failures: dict[int, KlatError] = {}
         for number, (path, metric) in enumerate(wanted):
@@ -131,7 +132,7 @@ def _explanation(subject: Subject, sides: list[Side]) -> Explanation:
 
 
 @contextmanager
-def _replays(paths: Sequence[Path], say: Say) -> Iterator[_Replays]:
+def _replays(paths: Sequence[Path], say: Say, jobs: int | None = None) -> Iterator[_Replays]:
     """Repeats boots of guests that have the architecture of the sessions of `paths`. KlatError if these have
     several."""
     architectures = [
@@ -147,7 +148,8 @@ def _replays(paths: Sequence[Path], say: Say) -> Iterator[_Replays]:
     emulator = qemu.find(architectures[0])
     plugin = replay.find_plugin(emulator)
     with Signals() as signals, cache.work() as work:
-        yield _Replays(emulator, plugin, work, signals, say, {})
+        at_once = jobs or len(os.sched_getaffinity(0))
+        yield _Replays(emulator, plugin, work, signals, say, at_once, {})
 
 
 @dataclass(frozen=True)
@@ -157,6 +159,7 @@ class _Replays:
     work: Path
     signals: Signals
     say: Say
+    at_once: int
     guests: dict[Path, GuestFiles]  # by session
 
     def guest(self, session: Path) -> GuestFiles:
@@ -306,6 +309,7 @@ class _Replays:
             self.emulator,
             self.work,
             self.signals,
+            self.at_once,
             self.say,
         )
         return [

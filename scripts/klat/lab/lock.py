@@ -11,7 +11,8 @@ from typing import Any
 from klat.base import files
 from klat.base.bounded_read import read_json
 from klat.base.errors import KlatError
-from klat.base.fields import Kind, ListOf, Object, OneOf, Text, Tuple, Whole
+from klat.base.fields import Kind, ListOf, Number, Object, OneOf, Text, Tuple, Whole
+from klat.compare.verdicts import Rules
 from klat.lab import experiment, kernels
 from klat.lab.architectures import ARCHITECTURES
 from klat.lab.execution import Request
@@ -34,6 +35,7 @@ _FIELDS: dict[str, Kind] = {
     "boots": Whole(2, MOST_BOOTS),
     "seed": Whole(0, LARGEST_INTEGER),
     **dict.fromkeys(("clock", "append", "load"), _TEXT),
+    **dict.fromkeys(("margin", "alpha"), Number(1e-9, 0.999)),
 }
 _LOCK = Object(_FIELDS, frozenset(_FIELDS))
 
@@ -59,9 +61,16 @@ class Lock:
 
 
 def write(
-    path: Path, request: Request, obtained: Mapping[int, Kernel], series: list[list[int]]
+    path: Path,
+    request: Request,
+    rules: Rules,
+    obtained: Mapping[int, Kernel],
+    series: list[list[int]],
 ) -> None:
-    """KlatError if the file exists, or cannot be written. `obtained` has the index of each kernel among request.specs."""
+    """KlatError if the file cannot be written, or if it would have less than two kernels. `obtained` has the index of
+    each kernel among request.specs."""
+    if len(obtained) < 2:
+        raise KlatError(f"{path}: not written, because there are less than two kernels")
     place = {number: index for index, number in enumerate(obtained)}
     series = [[place[number] for number in chain if number in place] for chain in series]
     facts = {
@@ -75,6 +84,8 @@ def write(
         "clock": request.clock,
         "append": request.append,
         "load": request.loads[0],
+        "margin": rules.margin,
+        "alpha": rules.alpha,
     }
     files.write_whole(path, f"{json.dumps(facts, indent=1)}\n".encode())
 
@@ -82,7 +93,7 @@ def write(
 def _facts(kernel: Kernel) -> dict[str, str]:
     package = kernel.package
     return {
-        "kernel": kernel.spec.text,
+        "kernel": _absolute(kernel.spec),
         "label": kernel.label,
         "release": kernel.image.release,
         "package": package.name if package else "",
@@ -91,8 +102,17 @@ def _facts(kernel: Kernel) -> dict[str, str]:
     }
 
 
+def _absolute(spec: Spec) -> str:
+    """The kernel as typed, with the whole paths of its files."""
+    if spec.debian:
+        return spec.text
+    modules = f",modules={spec.modules.absolute()}" if spec.modules else ""
+    append = f",append={spec.append}" if spec.append else ""
+    return f"{spec.label}={spec.path.absolute()}{modules}{append}"
+
+
 def read(path: Path) -> Lock:
-    """KlatError if the file is no lock file."""
+    """KlatError or SessionError if the file is no lock file."""
     facts = read_json(path, _LOCK, _LARGEST)
     try:
         specs = tuple(map(_spec, facts["kernels"]))

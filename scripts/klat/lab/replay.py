@@ -206,16 +206,17 @@ def replay(
     emulator: qemu.Emulator,
     work: Path,
     signals: Signals,
+    at_once: int,
     say: Callable[[str], None],
 ) -> list[Replayed | KlatError]:
-    """Repeats the boots, each with its own plugin `arguments`, as many at once as klat may use CPUs. If the samples of a
+    """Repeats the boots, each with its own plugin `arguments`, `at_once` of them in parallel. If the samples of a
     boot differ from the record, repeats it once more. A boot that cannot be repeated has an error.
     """
     results: dict[int, Replayed | KlatError] = {}
     missing = list(range(len(boots)))
     for left in reversed(range(_BOOTS)):
         numbered = [(number, boots[number], arguments[number]) for number in missing]
-        results |= _replay_once(numbered, plugin, emulator, work, signals)
+        results |= _replay_once(numbered, plugin, emulator, work, signals, at_once)
         missing = [number for number in missing if isinstance(results[number], OtherSamples)]
         for number in missing if left else ():
             say(
@@ -231,11 +232,11 @@ def _replay_once(
     emulator: qemu.Emulator,
     work: Path,
     signals: Signals,
+    at_once: int,
 ) -> dict[int, Replayed | KlatError]:
     results: dict[int, Replayed | KlatError] = {}
     pending = deque(boots)
     running: dict[int, tuple[Recorded, Booting, Path]] = {}
-    at_once = len(os.sched_getaffinity(0))
     try:
         while pending or running:
             while pending and len(running) < at_once:

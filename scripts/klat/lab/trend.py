@@ -14,7 +14,7 @@ from statistics import median
 
 from klat.base import files
 from klat.base.bounded_read import read_named
-from klat.base.errors import KlatError
+from klat.base.errors import KlatError, SessionError
 from klat.base.fields import ListOf, Object, Text, Tuple, Whole
 from klat.compare.dataset import Dataset, Key
 from klat.compare.sources import read_sources
@@ -65,7 +65,7 @@ def obtain_kernels(
     request: Request, every: bool, say: Say
 ) -> tuple[dict[int, Kernel], dict[int, str]]:
     """The kernels, by their index in request.specs. With `every`, the archive may lack some: the second value has the
-    reasons. Otherwise the user named them, so a KlatError says before the first boot which are missing.
+    reasons. Otherwise the user named them, so a KlatError names those that are missing, before the first boot.
     """
     archive = Archive(say, request.architecture.name)
     by_number: dict[int, Kernel] = {}
@@ -92,32 +92,40 @@ def boots_of(
     lacks. KlatError if klat was stopped, or QEMU does not work."""
     sides: dict[int, Dataset] = {}
     failures: dict[int, str] = {}
-    asked: dict[int, tuple[Request, Begun | None]] = {}
+    experiments: dict[int, tuple[Request, Begun | None]] = {}
     emulator, programs = qemu.find(request.architecture), needed.hashes(request)
     for number, kernel in by_number.items():
         spec = request.specs[number]
         # Guests of one image with one seed would be one boot.
         digest = hashlib.sha256(f"{request.seed} {spec.label}".encode()).digest()
-        of_kernel = replace(request, specs=[spec], seed=int.from_bytes(digest[:4], "big"))
-        begun = _recorded_experiment(of_kernel, kernel.image.sha256, output, emulator, programs)
-        asked[number] = of_kernel, begun
+        kernel_request = replace(request, specs=[spec], seed=int.from_bytes(digest[:4], "big"))
+        begun = _recorded_experiment(
+            kernel_request, kernel.image.sha256, output, emulator, programs
+        )
+        experiments[number] = kernel_request, begun
     runs_of_boot = request.runs * len(request.sets)
     runs = request.boots * runs_of_boot
-    kept = sum(len(begun.sessions) for _, begun in asked.values() if begun)
-    progress = Progress(runs * len(asked), kept * runs_of_boot, sys.stderr, detail=False)
-    missing = len(asked) * request.boots - kept
-    if missing:
-        say(_plan(request, missing, kept, output, jobs))
-    for number, (of_kernel, begun) in asked.items():
+    kept = sum(len(begun.sessions) for _, begun in experiments.values() if begun)
+    progress = Progress(runs * len(experiments), kept * runs_of_boot, sys.stderr, detail=False)
+    missing = [
+        request.boots - (len(begun.sessions) if begun else 0) for _, begun in experiments.values()
+    ]
+    if any(missing):
+        say(_announcement(request, missing, kept, output, jobs))
+    for number, (kernel_request, begun) in experiments.items():
         spec = request.specs[number]
         attempt = Attempt(command, request.architecture, True, False, progress)
         try:
-            paths = _sessions(attempt, of_kernel, begun, output, jobs)
+            paths = _sessions(attempt, kernel_request, begun, output, jobs)
         except EmulatorFailed:
             raise
         except BootFailure as failure:
             failures[number] = str(failure).splitlines()[0]
-            progress.total -= runs - len(begun.sessions if begun else ()) * runs_of_boot
+            paths = []
+        # Without those that failed.
+        kept_before = len(begun.sessions) if begun and not paths else 0
+        progress.total -= (request.boots - max(len(paths), kept_before)) * runs_of_boot
+        if not paths:
             continue
         by_label, problems = read_sources(paths)
         (sources,) = by_label.values()
@@ -136,22 +144,27 @@ def _sessions(
     return attempt.recorded
 
 
-def _plan(request: Request, missing: int, kept: int, output: Path, jobs: int | None) -> str:
-    """What is to do. The time is that of kept boots with the same programs, of any kernel."""
-    of_programs = f"{plural(missing, 'boot')} of {plural(len(request.sets), 'program')}"
-    text = f"{of_programs}{f', {kept} are kept' if kept else ''}: "
+def _announcement(
+    request: Request, missing: Sequence[int], kept: int, output: Path, jobs: int | None
+) -> str:
+    """`missing` has the number of boots of each kernel. The time is that of kept boots with the same programs, of any
+    kernel."""
+    of_programs = f"{plural(sum(missing), 'boot')} of {plural(len(request.sets), 'program')}"
+    text = f"{of_programs}{f', {kept} are kept' if kept else ''}; "
     at_once = jobs or len(os.sched_getaffinity(0))
     seconds = [s for s in _seconds_of_boots(request, output) if s]
     if not seconds:
-        return f"{text}the time shows after the first boot"
-    return f"{text}about {duration(median(seconds) * -(-missing // at_once))}"
+        return f"{text}the time is shown after the first boot"
+    rounds = sum(-(-boots // at_once) for boots in missing)
+    return f"{text}about {duration(median(seconds) * rounds)}"
 
 
 def _seconds_of_boots(request: Request, output: Path) -> Iterator[float | None]:
     for facts in sorted(output.glob("*/*/run.json"), key=lambda path: path.parent.name)[-_RECENT:]:
-        with suppress(KlatError, OSError):
+        with suppress(KlatError, SessionError, OSError):
             planned, _ = experiment.of_session(facts.parent)
-            if planned.sets == tuple(request.sets) and planned.shape == request.shape:
+            wanted = (tuple(request.sets), request.shape, request.architecture)
+            if (planned.sets, planned.shape, planned.architecture) == wanted:
                 yield read_machine_json(facts.parent).get("seconds")
 
 
@@ -167,9 +180,7 @@ def _recorded_experiment(
             if same_size and needed.fits(planned, boot, request, fixed, programs, image):
                 replay.recorded(facts.parent, emulator)
                 sessions = experiment.recorded(planned, output)
-                for other in planned.schedule():
-                    if other.number in sessions:
-                        collect.check_whole(sessions[other.number], planned.plan(other))
+                collect.check_all(planned, sessions)
                 return Begun(planned, output, sessions)
         except KlatError:
             continue  # it cannot be repeated
@@ -195,7 +206,9 @@ _CACHED = Object(
 Measurement = tuple[Dataset, Key, float]
 
 
-def samples_of(measurements: Sequence[Measurement], output: Path, say: Say) -> list[KeptSample]:
+def samples_of(
+    measurements: Sequence[Measurement], output: Path, jobs: int | None, say: Say
+) -> list[KeptSample]:
     """The typical sample of each measurement (its kernel's boots, key and figure). `output` keeps what was explained."""
     cache = _read_cache(output)
     sessions = [_session(side, key, value) for side, key, value in measurements]
@@ -208,7 +221,7 @@ def samples_of(measurements: Sequence[Measurement], output: Path, say: Say) -> l
         asked = [(sessions[number], _metric(measurements[number][1])) for number in missing]
         sides: dict[int, Side] = {}
         try:
-            sides, failures = explaining.explain_samples(asked, say)
+            sides, failures = explaining.explain_samples(asked, say, jobs)
         except KlatError as error:  # nothing can be explained here; the verdicts stand
             failures = dict.fromkeys(range(len(asked)), error)
         samples = {
@@ -218,7 +231,7 @@ def samples_of(measurements: Sequence[Measurement], output: Path, say: Say) -> l
             for place, number in enumerate(missing)
         }
         # What failed may succeed the next time.
-        cache |= {name: sample for name, sample in samples.items() if sample.ticks}
+        cache |= {name: sample for name, sample in samples.items() if sample.can_be_kept}
         text = json.dumps({name: asdict(sample) for name, sample in sorted(cache.items())})
         try:
             files.write_whole(output / _EXPLAINED, text.encode())
@@ -229,7 +242,7 @@ def samples_of(measurements: Sequence[Measurement], output: Path, say: Say) -> l
 
 
 def _read_cache(output: Path) -> dict[str, KeptSample]:
-    """Nothing if the file is missing or damaged: it is written again."""
+    """Without what is missing or damaged: it is explained again."""
     try:
         values = json.loads(read_named(output / _EXPLAINED, _MOST_BYTES))
         _CACHED.check("", values)
@@ -239,7 +252,7 @@ def _read_cache(output: Path) -> dict[str, KeptSample]:
         name: KeptSample(**value | {"chains": tuple(map(tuple, value["chains"]))})
         for name, value in values.items()
     }
-    return samples if all(sample.is_whole for sample in samples.values()) else {}
+    return {name: sample for name, sample in samples.items() if sample.can_be_kept}
 
 
 def _session(side: Dataset, key: Key, value: float) -> Path:

@@ -1,21 +1,16 @@
-"""A trend of kernels as a Document, as CSV and as JSON."""
+"""A trend of kernels as a Document."""
 
 from __future__ import annotations
 
-import csv
-import json
 import math
-from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TextIO
-
 from klat.compare.trend import MetricSeries, Step, Trend
 from klat.compare.verdicts import Verdict
 from klat.explain.kept_sample import KeptSample, differences
 from klat.report.comparison import TONES
-from klat.report.comparison_columns import values, word_of
+from klat.report.comparison_columns import word_of
 from klat.report.document import (
     Block,
     Captioned,
@@ -34,7 +29,6 @@ from klat.report.document import Paragraph, Row, Section, Table, Word
 from klat.report.icicles import pictures
 from klat.report.notes import side_notes
 from klat.report.text import wording
-from klat.report.text.columns import cells
 from klat.report.text.numbers import MISSING, plural, whole
 from klat.report.text.parameters import parameters
 
@@ -155,7 +149,7 @@ def _medians(trend: Trend) -> Iterator[Block]:
             steps = [metric.steps.get(kernel) for kernel in chain]
             to_first = [_to_first(metric, chain[0], kernel) for kernel in chain]
             rows.append(Row(name, tuple(figures)))
-            rows.append(Row("  to the one before", tuple(map(_ratio, steps))))
+            rows.append(Row("  to the previous", tuple(map(_ratio, steps))))
             rows.append(Row("  to the first", ("", *to_first[1:])))
         columns = tuple(Column(_short(trend, kernel)) for kernel in chain)
         yield Table(unit, columns, tuple(rows), f"median, {unit}", 0)
@@ -167,11 +161,16 @@ def _medians(trend: Trend) -> Iterator[Block]:
     ]
     if missing:
         yield Listing(tuple(missing), "not measured")
-    judged = (s.result.judgement for m in trend.series for s in m.steps.values() if s.result)
-    reasons = Counter(j.reason for j in judged if j.verdict is Verdict.INCONCLUSIVE and j.reason)
+    reasons: dict[str, list[str]] = {}
+    for metric, name in zip(trend.series, names(trend.series)):
+        for step in metric.steps.values():
+            judgement = step.result.judgement if step.result else None
+            if judgement and judgement.verdict is Verdict.INCONCLUSIVE:
+                reasons.setdefault(judgement.reason, []).append(f"{name}, {_labels(trend, step)}")
     if reasons:
-        lines = (f"{plural(count, 'step')}: {reason}" for reason, count in reasons.items())
-        yield Listing(tuple(lines), "inconclusive")
+        yield Listing(
+            tuple(_in_brief(steps, why) for why, steps in reasons.items()), "inconclusive"
+        )
 
 
 _GRAPHS = (
@@ -185,11 +184,9 @@ _SHADES = (1.02, 1.1, 1.3)
 def _heat_maps(trend: Trend) -> Iterator[HeatMap]:
     """One for each chain: each kernel by the first."""
     called = names(trend.series)
-    starts = [f"{100 * (start - 1):.0f}" for start in _SHADES]
-    ranges = [f"{a} to {b} %" for a, b in zip(starts, starts[1:])] + [f"above {starts[-1]} %"]
-    more = [Word(f"+{text}", f"more{n}") for n, text in enumerate(ranges, 1)]
-    less = [Word(f"-{text}", f"less{n}") for n, text in enumerate(ranges, 1)]
-    legend = (*reversed(less), Word(f"within {starts[0]} %", "equal"), *more)
+    more = _ranges([f"{100 * (start - 1):+.0f}" for start in _SHADES], "more")
+    less = _ranges([f"{100 * (1 / start - 1):+.0f}" for start in _SHADES], "less")
+    legend = (*reversed(less), Word("between", "equal"), *more)
     for chain in trend.chains:
         if len(chain) < 2:
             continue
@@ -198,8 +195,14 @@ def _heat_maps(trend: Trend) -> Iterator[HeatMap]:
             for metric, name in zip(trend.series, called)
             if metric.values.get(chain[0])
         ]
-        title = f"change since {_short(trend, chain[0])}, in percent"
+        first = _short(trend, chain[0])
+        title = f"{first}: instructions; other kernels: change since {first}, in percent"
         yield HeatMap(title, "metric", tuple(_short(trend, k) for k in chain), tuple(rows), legend)
+
+
+def _ranges(starts: list[str], tone: str) -> list[Word]:
+    texts = [f"{a} to {b} %" for a, b in zip(starts, starts[1:])] + [f"beyond {starts[-1]} %"]
+    return [Word(text, f"{tone}{number}") for number, text in enumerate(texts, 1)]
 
 
 def _shaded(metric: MetricSeries, first: int, kernel: int) -> Word:
@@ -210,6 +213,15 @@ def _shaded(metric: MetricSeries, first: int, kernel: int) -> Word:
     text = (f"{percent:+}" if percent else "0") if kernel != first else whole(metric.values[first])
     number = sum(max(ratio, 1 / ratio) > start for start in _SHADES) if ratio else len(_SHADES)
     return Word(text, f"{'more' if ratio > 1 else 'less'}{number}" if number else "equal")
+
+
+def _in_brief(steps: Sequence[str], why: str) -> str:
+    where = "; ".join(steps) if len(steps) <= _BRIEF else f"{len(steps)} steps"
+    return f"{where}: {why}" if why else where
+
+
+def _labels(trend: Trend, step: Step) -> str:
+    return f"{_short(trend, step.base)} to {_short(trend, step.new)}"
 
 
 def _to_first(metric: MetricSeries, first: int, kernel: int) -> str:
@@ -262,7 +274,7 @@ def _jumps(trend: Trend, changes: Sequence[Change]) -> Iterator[Block]:
         step = change.step
         base, new = change.metric.values[step.base], change.metric.values[step.new]
         cells = (
-            f"{_short(trend, step.base)} to {_short(trend, step.new)}",
+            _labels(trend, step),
             _ratio(step),
             f"{new - base:+,.0f}",
             _in_short(change, round(new - base)),
@@ -293,7 +305,8 @@ def _explained(trend: Trend, changes: Sequence[Change], graphs: bool) -> Iterato
             continue
         step = change.step
         labels = _short(trend, step.base), _short(trend, step.new)
-        title = f"{called[change.metric.key]}, {' to '.join(labels)}: {_sizes(change)}"
+        doubt = f" (doubtful: {change.why})" if change.why else ""
+        title = f"{called[change.metric.key]}, {' to '.join(labels)}: {_sizes(change)}{doubt}"
         shown, rest = change.functions[:_MOST], change.functions[_MOST:]
         rows = [Row(f"{count:+,}", (name,)) for name, count in shown]
         if rest:
@@ -316,83 +329,3 @@ def _brought(trend: Trend) -> Iterator[Block]:
         title = f"{against.base.label} and {against.new.label} also differ in"
         rows = tuple((d.name, d.a, d.b) for d in against.differences)
         yield Differences(title, "", rows)
-
-
-_FIELDS = (
-    "benchmark params placement metric unit kernel release median ratio_to_first before verdict ratio low high"
-    " p_adjusted reason explained_before explained windows functions explanation"
-).split()
-
-
-def rows(trend: Trend, changes: Sequence[Change]) -> Iterator[dict[str, Any]]:
-    """One for each measurement and kernel."""
-    by_step = {(c.metric.key, c.step.new): c for c in changes}
-    for metric in trend.series:
-        benchmark, params, placement, name = metric.key
-        for kernel, (label, release) in enumerate(zip(trend.labels, trend.releases)):
-            step = metric.steps.get(kernel)
-            judged = values(step.result.judgement) if step and step.result else {}
-            first = metric.values.get(trend.first_of(kernel))
-            value = metric.values.get(kernel)
-            refused = "; ".join(c.refusal() for c in step.cell.refused) if step else ""
-            row = {
-                "benchmark": benchmark,
-                "params": params,
-                "placement": placement,
-                "metric": name,
-                "unit": trend.comparison.against[0].base.unit,
-                "kernel": label,
-                "release": release,
-                "median": _rounded(value),
-                "ratio_to_first": _rounded(value / first if value and first else None),
-                "before": trend.labels[step.base] if step else "",
-                **{n: judged.get(n) for n in ("verdict", "ratio", "low", "high", "p_adjusted")},
-                "reason": judged.get("reason") or refused or metric.reasons.get(kernel, ""),
-            }
-            if change := by_step.get((metric.key, kernel)):
-                row["explained_before"], row["explained"] = change.base.ticks, change.new.ticks
-                row["windows"] = change.base.windows
-                row["functions"] = dict(change.functions)
-                row["explanation"] = change.why
-            yield row
-
-
-def _rounded(value: float | None) -> float | None:
-    """Without the error of the logarithms, whose mean the value is from."""
-    return float(f"{value:.12g}") if value is not None else None
-
-
-def write_csv(trend: Trend, changes: Sequence[Change], out: TextIO) -> None:
-    writer = csv.DictWriter(out, _FIELDS, lineterminator="\n")
-    writer.writeheader()
-    for row in rows(trend, changes):
-        if functions := row.get("functions"):
-            row["functions"] = ";".join(f"{name}={count:+}" for name, count in functions.items())
-        writer.writerow(cells(row))
-
-
-def write_json(trend: Trend, changes: Sequence[Change], out: TextIO) -> None:
-    facts = {
-        "status": trend.status,
-        "meaning": wording.MEANINGS[trend.status],
-        "margin": trend.comparison.options.rules.margin,
-        "alpha": trend.comparison.options.rules.alpha,
-        "tests": trend.comparison.family,
-        "kernels": [
-            {"label": label, "release": release}
-            for label, release in zip(trend.labels, trend.releases)
-        ],
-        "failures": dict(trend.failures),
-        "chains": [[trend.labels[kernel] for kernel in chain] for chain in trend.chains],
-        "differences": [
-            {
-                "before": a.base.label,
-                "kernel": a.new.label,
-                "values": list(map(asdict, a.differences)),
-            }
-            for a in trend.comparison.against
-        ],
-        "rows": list(rows(trend, changes)),
-    }
-    json.dump(facts, out, indent=2, allow_nan=False)
-    out.write("\n")

@@ -58,8 +58,10 @@ class TimeLeft:
 
 
 class Progress:
-    """Draws on `stream`. Call before() before each run. say() prints a line above the bar; told(), too, if `detail`.
-    `done` has the runs so far."""
+    """Draws on `stream`. Call before() before each run. say() prints a line above the bar, and say_detail() does so only
+    with `detail`. `done` has the runs so far. `part_seconds` is the time that a part of them takes, once it
+    is known.
+    """
 
     def __init__(
         self,
@@ -73,6 +75,7 @@ class Progress:
         environment = os.environ if environment is None else environment
         self.total = total
         self.done = self._first = done
+        self.part_seconds: float | None = None
         self._detail = detail
         self._stream = stream
         self._clock = clock
@@ -132,16 +135,18 @@ class Progress:
         self._write(f"\r{bar}{text[:width]}\x1b[K")
         self._drawn = True
 
-    def left_after(self, done: int) -> float | None:
-        """The seconds that are to come if further runs take as long as those so far."""
+    def left_after(self, done: float) -> float | None:
+        """The seconds that are to come if further runs take as long as those so far; None without any."""
         so_far = done - self._first
-        return (self._clock() - self._begun) * (self.total - done) / so_far if so_far else None
+        if so_far <= 0:
+            return None
+        return (self._clock() - self._begun) * (self.total - done) / so_far
 
     def say(self, line: str) -> None:
         self.clear()
         self._write(f"{line}\n")
 
-    def told(self, line: str) -> None:
+    def say_detail(self, line: str) -> None:
         if self._detail:
             self.say(line)
 

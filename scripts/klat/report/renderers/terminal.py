@@ -207,12 +207,9 @@ def _table_lines(table: Table, widths: Sequence[int], colour: bool) -> Iterator[
     unwrapped = widths[:-1] if columns[-1].wraps else widths
     gap = "  " if len(indent) + sum(unwrapped) + 2 * (len(widths) - 1) <= WIDTH else " "
     titles, *cells = _cells(table)
-    # Where little room is left for the text that wraps, it stands below its row.
     room = WIDTH - len(indent) - sum(width + len(gap) for width in unwrapped)
-    below = columns[-1].wraps and room < min(_ROOM, widths[-1])
     if any(titles):
-        shown = titles[:-1] if below else titles
-        yield indent + gap.join(map(_placed, shown, widths, columns)).rstrip()
+        yield indent + gap.join(map(_placed, titles, widths, columns)).rstrip()
     texts = iter(cells)
     for row in table.rows:
         if isinstance(row, Line):
@@ -224,7 +221,8 @@ def _table_lines(table: Table, widths: Sequence[int], colour: bool) -> Iterator[
             for i, cell in enumerate(row.cells, 1):
                 if isinstance(cell, Word):
                     placed[i] = placed[i].replace(cell.text, _painted(cell, colour))
-            if below:
+            if columns[-1].wraps and room < min(_ROOM, len(placed[-1].rstrip())):
+                # There is little room for a long text, so it stands below its row.
                 yield f"{indent}{gap.join(placed[:-1])}".rstrip()
                 yield from wrapped(placed[-1], f"{indent}    ", f"{indent}    ")
             elif columns[-1].wraps:
