@@ -114,6 +114,7 @@ def test_the_emulators_log_of_a_sample_has_the_same_instructions(
     with explaining._replays([session], print) as replays:
         subject = replays.subject(session, Wanted("pipes", "round_trip"))
         (reading,) = replays._read([[subject]])
+        assert isinstance(reading, explaining.Reading)
         side, _ = explaining._explained(subject, reading)
         stamps, samples = explaining._find(subject, reading)
         sample, _ = explanation.choose_typical(stamps, samples, subject.chosen.sample, False)

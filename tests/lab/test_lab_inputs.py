@@ -10,6 +10,7 @@ import shutil
 import subprocess
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import harness
 import made_tools
@@ -37,11 +38,12 @@ def test_a_built_tree_stands_for_its_image_and_configuration(tmp_path):
     built = tmp_path / "linux/arch/x86/boot/bzImage"
     built.parent.mkdir(parents=True)
     spec = kernels.parse(f"mine={tmp_path / 'linux'}")
+    archive: Any = None  # not asked
     with pytest.raises(KlatError, match=f"no kernel for amd64: there is no {built}"):
-        kernels.obtain(spec, None, AMD64)
+        kernels.obtain(spec, archive, AMD64)
     planted.kernel(built)
     (tmp_path / "linux/.config").write_text("CONFIG_HZ=250\n")
-    kernel = kernels.obtain(spec, None, AMD64)
+    kernel = kernels.obtain(spec, archive, AMD64)
     assert (kernel.image.path, kernel.config) == (built, b"CONFIG_HZ=250\n")
 
 

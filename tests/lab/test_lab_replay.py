@@ -35,7 +35,7 @@ def session(tmp_path: Path) -> Path:
 
 def replayed(
     session: Path, monkeypatch: pytest.MonkeyPatch, given: list[bytes]
-) -> tuple[list[replay.Replayed], list[str]]:
+) -> tuple[list[Any], list[str]]:
     """Repeats a boot. The repeated boots give these samples, in this order."""
 
     class Booting:
