@@ -68,7 +68,7 @@ def log_in_bursts(
     emulator = qemu.find(boot.planned.architecture)
     machine = qemu.Machine(emulator, boot.planned.mode, boot.planned.shape)
     single = "one-insn-per-tb" if emulator.version >= (8, 1) else "singlestep"
-    booting = Booting(boot.planned, boot.boot, boot.ready, machine, work / "boot", SECONDS)
+    booting = Booting(boot.planned, boot.boot, boot.loaded(), machine, work / "boot", SECONDS)
     found: list[int] = []
     connected = False
     try:

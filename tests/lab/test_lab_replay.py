@@ -62,7 +62,9 @@ def replayed(
     planned_boot: Any = None
     signals: Any = Signals()
     kernel = Ready("lab", session / "vmlinux", b"", {})
-    boot = replay.Recorded(session, planned_boot, planned, kernel, {}, "ab")
+    archive = session.parent / "initramfs"
+    archive.touch()
+    boot = replay.Recorded(session, planned_boot, planned, kernel, archive, {}, "ab")
     said: list[str] = []
     work = session.parent
     plugin = replay.Plugin(work / "plugin.so", 1)

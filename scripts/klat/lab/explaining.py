@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import pairwise, zip_longest
 from pathlib import Path
+from typing import TypeVar
 
 from klat.base import programs
 from klat.base.errors import KlatError
@@ -32,6 +33,7 @@ from klat.record.session import find_sessions
 from klat.running.loads import IDLE
 
 Say = Callable[[str], None]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -87,10 +89,14 @@ def explain(
 
 
 def explain_samples(
-    wanted: Sequence[tuple[Path, Wanted]], say: Say, jobs: int | None = None
-) -> tuple[dict[int, Side], dict[int, KlatError]]:
-    """Explains the typical sample of a metric of each session. The side or the error of each, by index. Metrics of one
-    session share a boot. `jobs` boots run at once (default: as many as klat may use CPUs)."""
+    wanted: Sequence[tuple[Path, Wanted]],
+    keep: Callable[[Side], T],
+    say: Say,
+    jobs: int | None = None,
+) -> tuple[dict[int, T], dict[int, KlatError]]:
+    """Explains the typical sample of a metric of each session. What `keep` makes of each side, or its error, by index:
+    a side with its symbols is large. Metrics of one session share a boot. `jobs` boots run at once (default: as many as
+    klat may use CPUs)."""
     with _replays([path for path, _ in wanted], say, jobs) as replays:
         subjects: dict[int, Subject] = {}
         failures: dict[int, KlatError] = {}
@@ -99,7 +105,7 @@ def explain_samples(
                 subjects[number] = replays.subject(path, metric)
             except KlatError as error:
                 failures[number] = error
-        sides, failed = replays.sides_at_once([*subjects.values()])
+        sides, failed = replays.sides_at_once([*subjects.values()], keep)
         numbers = [*subjects]
         failures |= {numbers[place]: error for place, error in failed.items()}
         return {numbers[place]: side for place, side in sides.items()}, failures
@@ -113,7 +119,7 @@ def explain_every(
     with _replays([path], say) as replays:
         metrics = replays.explainable(path, wanted)
         subjects = [replays.subject(path, metric) for metric in metrics]
-        sides, failures = replays.sides_at_once(subjects)
+        sides, failures = replays.sides_at_once(subjects, lambda side: side)
         return [
             _explanation(subject, [sides[number]])
             for number, subject in enumerate(subjects)
@@ -171,6 +177,7 @@ class _Replays:
             for name, data in boot.programs.items():
                 (place / name).write_bytes(data)
                 (place / name).chmod(0o755)
+            boot = replace(boot, programs=dict.fromkeys(boot.programs, b""))  # written above
             guest_files = self.guests[session] = GuestFiles(boot, place)
         return guest_files
 
@@ -258,16 +265,16 @@ class _Replays:
         )
 
     def sides_at_once(
-        self, subjects: Sequence[Subject]
-    ) -> tuple[dict[int, Side], dict[int, KlatError]]:
-        """The side or the error of each subject, by index. Subjects of one session share a boot. If klat
-        cannot find a subject's windows among the other stamps, the subject gets its own boot."""
-        sides: dict[int, Side] = {}
+        self, subjects: Sequence[Subject], keep: Callable[[Side], T]
+    ) -> tuple[dict[int, T], dict[int, KlatError]]:
+        """What `keep` makes of the side of each subject, or the error, by index. Subjects of one session share a boot. If
+        klat cannot find a subject's windows among the other stamps, the subject gets its own boot.
+        """
+        sides: dict[int, T] = {}
         failures: dict[int, KlatError] = {}
         subjects = list(subjects)
         groups = grouped([number for number, s in enumerate(subjects) if s.whole], subjects)
-        readings = self._read([[subjects[n] for n in group] for group in groups])
-        for group, reading in zip(groups, readings):
+        for group, reading in self._read_in_parts(groups, subjects):
             if isinstance(reading, KlatError):
                 failures |= dict.fromkeys(group, reading)
                 continue
@@ -277,7 +284,7 @@ class _Replays:
                 except KlatError:
                     continue
                 if side:
-                    sides[number] = side
+                    sides[number] = keep(side)
                 else:
                     subjects[number] = replace(subjects[number], whole=False)
         for number, subject in enumerate(subjects):
@@ -289,10 +296,19 @@ class _Replays:
                     " repeating the boot with its own stamps only"
                 )
             try:
-                (sides[number],) = self.sides([subject])
+                (side,) = self.sides([subject])
+                sides[number] = keep(side)
             except KlatError as error:
                 failures[number] = error
         return sides, failures
+
+    def _read_in_parts(
+        self, groups: Sequence[Sequence[int]], subjects: Sequence[Subject]
+    ) -> Iterator[tuple[Sequence[int], Reading | KlatError]]:
+        """One boot for each group, `at_once` of them in a part: a reading is large."""
+        for start in range(0, len(groups), self.at_once):
+            part = groups[start : start + self.at_once]
+            yield from zip(part, self._read([[subjects[n] for n in group] for group in part]))
 
     def _read(
         self, groups: Sequence[Sequence[Subject]], ranges: Sequence[Range] = ()

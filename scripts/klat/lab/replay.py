@@ -10,7 +10,7 @@ import re
 import subprocess
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -122,14 +122,19 @@ _BOOTS = 2
 
 @dataclass(frozen=True)
 class Recorded:
-    """A session of the lab, with the kernel and the files of its guest."""
+    """A session of the lab, with the kernel and the files of its guest. `ready` lacks the guest's file system, of which a
+    report can have many; loaded() has it."""
 
     session: Path
     boot: experiment.PlannedBoot
     planned: experiment.Experiment
     ready: Ready
+    file_system: Path
     programs: Mapping[str, bytes]  # by name
     symbols: str  # the name of its kernel's symbols in the cache
+
+    def loaded(self) -> Ready:
+        return replace(self.ready, initramfs=self.file_system.read_bytes())
 
 
 class OtherSamples(KlatError):
@@ -180,9 +185,8 @@ def recorded(session: Path, emulator: qemu.Emulator) -> Recorded:
     symbols = symbols_key(
         Machine(emulator, planned.mode, planned.shape), facts, append, boot.condition
     )
-    return Recorded(
-        session, boot, planned, Ready(boot.label, image, data, facts), files_of_programs, symbols
-    )
+    ready = Ready(boot.label, image, b"", facts)
+    return Recorded(session, boot, planned, ready, base, files_of_programs, symbols)
 
 
 def _cached(session: Path, path: Path, digest: str, what: str) -> bytes:
@@ -272,7 +276,7 @@ def _booting(
     return Booting(
         boot.planned,
         boot.boot,
-        boot.ready,
+        boot.loaded(),
         Machine(emulator, boot.planned.mode, boot.planned.shape),
         place,
         boot.planned.time_limit_s,

@@ -18,7 +18,6 @@ from klat.base.errors import KlatError, SessionError
 from klat.base.fields import ListOf, Object, Text, Tuple, Whole
 from klat.compare.dataset import Dataset, Key
 from klat.compare.sources import read_sources
-from klat.explain.explanation import Side
 from klat.explain.kept_sample import KeptSample, kept_sample
 from klat.lab import collect, experiment, explaining, kernels, needed, qemu, replay
 from klat.lab.apt import Archive
@@ -219,15 +218,13 @@ def samples_of(
     missing = [number for number, name in enumerate(names) if name not in cache]
     if missing:
         asked = [(sessions[number], _metric(measurements[number][1])) for number in missing]
-        sides: dict[int, Side] = {}
+        kept: dict[int, KeptSample] = {}
         try:
-            sides, failures = explaining.explain_samples(asked, say, jobs)
+            kept, failures = explaining.explain_samples(asked, kept_sample, say, jobs)
         except KlatError as error:  # nothing can be explained here; the verdicts stand
             failures = dict.fromkeys(range(len(asked)), error)
         samples = {
-            names[number]: kept_sample(sides[place])
-            if place in sides
-            else KeptSample(why=str(failures[place])[:4000])
+            names[number]: kept.get(place) or KeptSample(why=str(failures[place])[:4000])
             for place, number in enumerate(missing)
         }
         # What failed may succeed the next time.
