@@ -155,7 +155,7 @@ def _replays(paths: Sequence[Path], say: Say, jobs: int | None = None) -> Iterat
     plugin = replay.find_plugin(emulator)
     with Signals() as signals, cache.work() as work:
         at_once = jobs or len(os.sched_getaffinity(0))
-        yield _Replays(emulator, plugin, work, signals, say, at_once, {})
+        yield _Replays(emulator, plugin, work, signals, say, {}, at_once)
 
 
 @dataclass(frozen=True)
@@ -165,8 +165,8 @@ class _Replays:
     work: Path
     signals: Signals
     say: Say
-    at_once: int
     guests: dict[Path, GuestFiles]  # by session
+    at_once: int = 1  # boots
 
     def guest(self, session: Path) -> GuestFiles:
         guest_files = self.guests.get(session)
