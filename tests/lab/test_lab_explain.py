@@ -15,7 +15,8 @@ from klat.explain.explanation import ExplainedSample
 from klat.explain.windows import Sample
 from klat.lab import explaining
 from klat.lab.choosing import Wanted
-from klat.lab.explaining import Reading
+from klat.lab import reading as reading_module
+from klat.lab.reading import Reading
 from klat.lab.choosing import Subject
 from klat.record.samples import SampleFiles
 from klat.record.session import read_session
@@ -74,14 +75,14 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def readings(recorded: Path) -> Iterator[list[tuple[Subject, Reading]]]:
     """Each metric of both kernels, with the trace of its boot."""
     found: list[tuple[Subject, Reading]] = []
-    original = explaining._explained
+    original = reading_module.explained
 
     def explained(subject: Subject, reading: Reading) -> object:
         found.append((subject, reading))
         return original(subject, reading)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(explaining, "_explained", explained)
+        patch.setattr(reading_module, "explained", explained)
         for label in LABELS:
             explaining.explain_every(session_of(recorded, label), Wanted("", ""), print)
         yield found
@@ -89,7 +90,7 @@ def readings(recorded: Path) -> Iterator[list[tuple[Subject, Reading]]]:
 
 def residuals(subject: Subject, reading: Reading) -> list[int]:
     """The explanation of each sample of each run. Samples of the same length and path share one."""
-    stamps, runs = explaining._find(subject, reading)
+    stamps, runs = reading_module.find(subject, reading)
     known: dict[tuple[int, ...], int] = {}
 
     def residual(sample: Sample) -> int:
@@ -123,7 +124,7 @@ def test_a_deadline_lies_in_the_idle_time_that_its_interrupt_ends(readings):
     for subject, reading in readings:
         if not subject.bounds.from_deadline:
             continue
-        stamps, runs = explaining._find(subject, reading)
+        stamps, runs = reading_module.find(subject, reading)
         early = [
             not windows.contents(stamps, sample, True)[0].idle for run in runs for sample in run
         ]

@@ -13,7 +13,7 @@ from klat.base.process import Signals
 from klat.explain import explanation
 from klat.explain.trace import Executed
 from klat.lab.architectures import AMD64, ARM64, RISCV64
-from klat.lab import explaining, guest, qemu
+from klat.lab import explaining, guest, qemu, reading
 from klat.lab.boots import Booting
 from klat.lab.choosing import Wanted
 from klat.lab.choosing import Subject
@@ -113,13 +113,13 @@ def test_the_emulators_log_of_a_sample_has_the_same_instructions(
     session = session_of(tmp_path, f"{architecture.label}stock")
     with explaining._replays([session], print) as replays:
         subject = replays.subject(session, Wanted("pipes", "round_trip"))
-        (reading,) = replays._read([[subject]])
-        assert isinstance(reading, explaining.Reading)
-        side, _ = explaining._explained(subject, reading)
-        stamps, samples = explaining._find(subject, reading)
+        ((_, trace),) = replays._read([[subject]])
+        assert isinstance(trace, reading.Reading)
+        side, _ = reading.explained(subject, trace)
+        stamps, samples = reading.find(subject, trace)
         sample, _ = explanation.choose_typical(stamps, samples, subject.chosen.sample, False)
         begin, end = (
-            reading.sites[stamps.rows[row, 0]]
+            trace.sites[stamps.rows[row, 0]]
             for row in (sample.windows[0].begin, sample.windows[0].end)
         )
         instructions = log_in_bursts(subject, begin, end, tmp_path, monkeypatch)

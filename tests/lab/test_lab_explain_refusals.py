@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -196,9 +196,9 @@ def replayed(lab, recording, monkeypatch, capsys) -> Explained:
     """Explains the session with this trace and these symbols in place of a repeated boot's."""
 
     def run(trace: bytes, kallsyms: str = KALLSYMS) -> tuple[int, str, str]:
-        def replay(boots: object, arguments: object, plugin: object, emulator: object, work: Path, *_: object) -> list[Replayed]:  # fmt: skip
+        def replay(boots: object, arguments: object, plugin: object, emulator: object, work: Path, *_: object) -> Iterator[tuple[int, Replayed]]:  # fmt: skip
             (work / "trace").write_bytes(trace)
-            return [Replayed(work / "trace", kallsyms)]
+            yield 0, Replayed(work / "trace", kallsyms)
 
         monkeypatch.setattr("klat.lab.explaining.replay.replay", replay)
         monkeypatch.setenv("XDG_CACHE_HOME", str(lab.cache))

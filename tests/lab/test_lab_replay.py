@@ -68,7 +68,8 @@ def replayed(
     said: list[str] = []
     work = session.parent
     plugin = replay.Plugin(work / "plugin.so", 1)
-    return replay.replay([boot], [""], plugin, EMULATOR, work, signals, 1, said.append), said
+    results = dict(replay.replay([boot], [""], plugin, EMULATOR, work, signals, 1, said.append))
+    return [*results.values()], said
 
 
 def test_a_boot_with_other_samples_is_repeated(session, monkeypatch):

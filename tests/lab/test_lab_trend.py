@@ -3,11 +3,12 @@
 import csv
 import io
 import json
-from pathlib import Path
 
 import planted
 import pytest
 from test_lab_boots import klat
+
+from klat.lab import cache
 
 pytestmark = pytest.mark.slow
 
@@ -31,11 +32,8 @@ def measured(where):
 @pytest.fixture(scope="module")
 def bare_kernels(where) -> list[str]:
     """Two kernels of Debian as files, without their modules: 6.1 with pti=on, and without."""
-    release = "6.1.0-*-amd64"
-    cached = sorted(
-        Path.home().glob(f".cache/klat/lab/packages/linux-image-{release}_*/boot/vmlinuz-*")
-    )
-    image = cached[-1]
+    places = "packages/linux-image-6.1.0-*-amd64_*/boot/vmlinuz-*"
+    image = sorted(cache.root().glob(places))[-1]
     return [f"slow={image},append=pti=on", f"quick={image}"]
 
 

@@ -37,6 +37,13 @@ class Node:
     def total(self) -> int:
         return self.own + sum(node.total for node in self.callees.values())
 
+    def functions(self) -> Counter[str]:
+        """The own instructions of each function below this node, from all its callers."""
+        instructions: Counter[str] = Counter()
+        for chain, node in self.walk():
+            instructions[chain[-1]] += node.own
+        return instructions
+
     def callee(self, function: Function) -> Node:
         return self.callees.setdefault(function.name, Node(function))
 

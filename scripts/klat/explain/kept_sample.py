@@ -26,10 +26,7 @@ class KeptSample:
     @property
     def functions(self) -> Counter[str]:
         """The own instructions of each function."""
-        own: Counter[str] = Counter()
-        for _, name, instructions, _ in self.chains:
-            own[name] += instructions
-        return own
+        return self.tree.functions()
 
     @property
     def tree(self) -> Node:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from itertools import pairwise, zip_longest
 from pathlib import Path
@@ -13,10 +13,9 @@ from typing import TypeVar
 from klat.base import programs
 from klat.base.errors import KlatError
 from klat.base.process import Signals
-from klat.explain import explanation, isa, restarts, stamps, symbols, trace, windows
-from klat.explain.explanation import Explanation, PathKind, Side
-from klat.explain.windows import RecordedRun, Sample, Stamps
-from klat.lab import cache, choosing, elf, experiment, qemu, replay, suite
+from klat.explain import explanation, isa, stamps, symbols
+from klat.explain.explanation import Explanation, Side
+from klat.lab import cache, choosing, elf, experiment, qemu, reading, replay, suite
 from klat.lab.architectures import ARCHITECTURES, Architecture, HOST
 from klat.lab.choosing import (
     GuestFiles,
@@ -28,22 +27,12 @@ from klat.lab.choosing import (
     grouped,
     plugin_arguments,
 )
-from klat.lab.replay import Replayed
+from klat.lab.reading import Reading
 from klat.record.session import find_sessions
 from klat.running.loads import IDLE
 
 Say = Callable[[str], None]
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class Reading:
-    """The trace of a repeated boot."""
-
-    recorded: trace.Trace
-    names: symbols.Symbols
-    instruction_set: isa.Isa
-    sites: list[int]  # the addresses of the stamps, in the order of the trace's numbers
 
 
 def check(architecture: Architecture) -> None:
@@ -250,12 +239,14 @@ class _Replays:
         ranges = [None if s.whole else expected_stamps(s) for s in current]
         for _ in (1, 2):
             missing = [number for number, side in enumerate(explained) if side is None]
-            readings = self._read([[current[n]] for n in missing], [ranges[n] for n in missing])
-            for number, reading in zip(missing, readings):
-                if isinstance(reading, KlatError):
-                    raise reading
-                explained[number], ranges[number] = _explained(current[number], reading)
-                current[number] = replace(current[number], whole=False)
+            groups = [[current[n]] for n in missing]
+            with closing(self._read(groups, [ranges[n] for n in missing])) as readings:
+                for place, result in readings:
+                    if isinstance(result, KlatError):
+                        raise result
+                    number = missing[place]
+                    explained[number], ranges[number] = reading.explained(current[number], result)
+                    current[number] = replace(current[number], whole=False)
             sides = [side for side in explained if side is not None]
             if len(sides) == len(explained):
                 return sides
@@ -274,19 +265,20 @@ class _Replays:
         failures: dict[int, KlatError] = {}
         subjects = list(subjects)
         groups = grouped([number for number, s in enumerate(subjects) if s.whole], subjects)
-        for group, reading in self._read_in_parts(groups, subjects):
-            if isinstance(reading, KlatError):
-                failures |= dict.fromkeys(group, reading)
-                continue
-            for number in group:
-                try:
-                    side, _ = _explained(subjects[number], reading)
-                except KlatError:
+        with closing(self._read([[subjects[n] for n in group] for group in groups])) as readings:
+            for place, result in readings:
+                if isinstance(result, KlatError):
+                    failures |= dict.fromkeys(groups[place], result)
                     continue
-                if side:
-                    sides[number] = keep(side)
-                else:
-                    subjects[number] = replace(subjects[number], whole=False)
+                for number in groups[place]:
+                    try:
+                        side, _ = reading.explained(subjects[number], result)
+                    except KlatError:
+                        continue
+                    if side:
+                        sides[number] = keep(side)
+                    else:
+                        subjects[number] = replace(subjects[number], whole=False)
         for number, subject in enumerate(subjects):
             if number in sides or number in failures:
                 continue
@@ -302,24 +294,16 @@ class _Replays:
                 failures[number] = error
         return sides, failures
 
-    def _read_in_parts(
-        self, groups: Sequence[Sequence[int]], subjects: Sequence[Subject]
-    ) -> Iterator[tuple[Sequence[int], Reading | KlatError]]:
-        """One boot for each group, `at_once` of them in a part: a reading is large."""
-        for start in range(0, len(groups), self.at_once):
-            part = groups[start : start + self.at_once]
-            yield from zip(part, self._read([[subjects[n] for n in group] for group in part]))
-
     def _read(
         self, groups: Sequence[Sequence[Subject]], ranges: Sequence[Range] = ()
-    ) -> list[Reading | KlatError]:
-        """One boot for each group, or why it could not be repeated."""
+    ) -> Generator[tuple[int, Reading | KlatError], None, None]:
+        """One boot for each group: the index of the group with the reading, or with why the boot could not be repeated. Take
+        them one by one, because a reading is large."""
+        arguments = [plugin_arguments(group, kept) for group, kept in zip_longest(groups, ranges)]
         for group in groups:
             self.say(f"repeating the boot of {group[0].chosen.session.path}")
-        arguments = [plugin_arguments(group, kept) for group, kept in zip_longest(groups, ranges)]
-        boots = [group[0].guest.boot for group in groups]
         replayed = replay.replay(
-            boots,
+            [group[0].guest.boot for group in groups],
             [words for words, _ in arguments],
             self.plugin,
             self.emulator,
@@ -328,86 +312,9 @@ class _Replays:
             self.at_once,
             self.say,
         )
-        return [
-            boot if isinstance(boot, KlatError) else _reading(boot, group[0].guest, sites)
-            for boot, group, (_, sites) in zip(replayed, groups, arguments)
-        ]
-
-
-def _reading(boot: Replayed, guest: GuestFiles, sites: list[int]) -> Reading:
-    guest_isa = isa.of_machine(guest.boot.planned.architecture.elf_machine)
-    kernel = symbols.of_kernel(boot.kallsyms, guest_isa.vectors)
-    firmware = symbols.of_firmware(guest_isa.firmware)
-    names = symbols.Symbols([*kernel, *firmware, *guest.names])
-    return Reading(restarts.counted_once(trace.read(boot.trace), names), names, guest_isa, sites)
-
-
-def _explained(subject: Subject, reading: Reading) -> tuple[Side | None, Range]:
-    """The explained side. If the trace lacks the sample's paths, returns None and the two stamps around
-    these paths."""
-    chosen = subject.chosen
-    traced, samples = _find(subject, reading)
-    kinds: list[PathKind] = []
-    sample = samples[chosen.wanted_runs.index(chosen.run)][chosen.index]
-    deadline = subject.bounds.from_deadline
-    if subject.whole:
-        typical, kinds = explanation.choose_typical(traced, samples, chosen.sample, deadline)
-        sample = typical if all(map(traced.kept, typical.windows)) else sample
-    needed = [window for s in (sample, *windows.rivals(traced, sample)) for window in s.windows]
-    if not all(map(traced.kept, needed)):
-        ordinals = [traced.ordinals(window) for window in needed]
-        first, last = min(begin for begin, _ in ordinals), max(end for _, end in ordinals)
-        return None, (max(0, 2 * first - last), last)
-    contents = windows.contents(traced, sample, deadline)
-    masked = reading.instruction_set.halts_masked
-    doubt = explanation.doubt(traced, sample, reading.names, deadline, masked)
-    boot = subject.guest.boot
-    side = Side(
-        chosen.session.label,
-        boot.planned.releases[boot.boot.condition.kernel],
-        str(chosen.session.path),
-        reading.names,
-        kinds,
-        explanation.explain(contents, reading.names, sample.ticks, doubt),
-    )
-    return side, None
-
-
-def _find(subject: Subject, reading: Reading) -> tuple[Stamps, list[list[Sample]]]:
-    """The samples of the wanted runs in the trace. KlatError if the trace lacks one."""
-    chosen = subject.chosen
-    # Runs with other parameters can have other stamps, so the trace lacks their windows.
-    for numbers in dict.fromkeys((tuple(range(len(chosen.runs))), tuple(chosen.wanted_runs))):
-        match = _find_runs(subject, reading, [chosen.runs[number] for number in numbers])
-        if match:
-            traced, samples = match
-            return traced, [samples[numbers.index(number)] for number in chosen.wanted_runs]
-    raise KlatError(
-        f"{chosen.session.path}: the repeated boot gave the recorded samples, but klat cannot find"
-        " their stamps in its trace",
-        status=1,
-    )
-
-
-def _find_runs(
-    subject: Subject, reading: Reading, runs: Sequence[RecordedRun]
-) -> tuple[Stamps, list[list[Sample]]] | None:
-    begins = [reading.sites.index(stamp.address) for stamp in subject.stamps if stamp.begins]
-    ends = [reading.sites.index(stamp.address) for stamp in subject.stamps if not stamp.begins]
-    # A function can have several stamps. The right pair of stamps has all samples of the metric. Of several such pairs,
-    # one whose samples have only one possible place each comes first, else the first pair.
-    pairs = [(begins, ends), *(([begin], [end]) for begin in begins for end in ends)]
-    match = None
-    for mean_of in sorted({1, subject.bounds.mean_of}, reverse=True):
-        for first, last in pairs:
-            traced = Stamps(reading.recorded, first, last)
-            if subject.bounds.from_deadline:
-                samples = windows.from_deadline(traced, runs)
-            else:
-                samples = windows.find(traced, runs, mean_of)
-            if samples is None:
-                continue
-            if subject.bounds.from_deadline or windows.is_certain(traced, samples):
-                return traced, samples
-            match = match or (traced, samples)
-    return match
+        with closing(replayed):
+            for place, boot in replayed:
+                if isinstance(boot, KlatError):
+                    yield place, boot
+                else:
+                    yield place, reading.read(boot, groups[place][0].guest, arguments[place][1])

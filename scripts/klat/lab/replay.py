@@ -9,7 +9,7 @@ import os
 import re
 import subprocess
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -212,62 +212,43 @@ def replay(
     signals: Signals,
     at_once: int,
     say: Callable[[str], None],
-) -> list[Replayed | KlatError]:
-    """Repeats the boots, each with its own plugin `arguments`, `at_once` of them in parallel. If the samples of a
-    boot differ from the record, repeats it once more. A boot that cannot be repeated has an error.
-    """
-    results: dict[int, Replayed | KlatError] = {}
-    missing = list(range(len(boots)))
-    for left in reversed(range(_BOOTS)):
-        numbered = [(number, boots[number], arguments[number]) for number in missing]
-        results |= _replay_once(numbered, plugin, emulator, work, signals, at_once)
-        missing = [number for number in missing if isinstance(results[number], OtherSamples)]
-        for number in missing if left else ():
-            say(
-                f"{boots[number].session}: the samples of the repeated boot differ from the record;"
-                " trying again"
-            )
-    return [results[number] for number in range(len(boots))]
-
-
-def _replay_once(
-    boots: Sequence[tuple[int, Recorded, str]],
-    plugin: Plugin,
-    emulator: qemu.Emulator,
-    work: Path,
-    signals: Signals,
-    at_once: int,
-) -> dict[int, Replayed | KlatError]:
-    results: dict[int, Replayed | KlatError] = {}
-    pending = deque(boots)
-    running: dict[int, tuple[Recorded, Booting, Path]] = {}
+) -> Generator[tuple[int, Replayed | KlatError], None, None]:
+    """Repeats the boots, each with its own plugin `arguments`, `at_once` of them in parallel. Yields the index of each boot
+    in the order in which they end, while further ones run. If the samples of a boot differ from the record, it is repeated
+    once more. A boot that cannot be repeated has an error. Close the iterator to end the guests."""
+    pending = deque((number, _BOOTS) for number in range(len(boots)))
+    running: dict[int, tuple[int, Booting, Path]] = {}
     try:
         while pending or running:
             while pending and len(running) < at_once:
-                number, boot, words = pending.popleft()
+                number, tries = pending.popleft()
                 trace = work / f"trace-{number}"
-                option = plugin.load(f"out={qemu.quoted(trace)},{words}")
-                running[number] = (
-                    boot,
-                    _booting(boot, option, emulator, work / f"replay-{number}"),
-                    trace,
-                )
+                option = plugin.load(f"out={qemu.quoted(trace)},{arguments[number]}")
+                booting = _booting(boots[number], option, emulator, work / f"replay-{number}")
+                running[number] = tries, booting, trace
             ended = [number for number, (_, booting, _) in running.items() if booting.poll()]
             if not ended:
                 signals.wait(_POLL_SECONDS)
             for number in ended:
-                boot, booting, trace = running[number]
+                tries, booting, trace = running.pop(number)
+                result: Replayed | KlatError
                 try:
-                    results[number] = _result(boot, booting, trace, work)
+                    result = _result(boots[number], booting, trace, work)
                 except KlatError as error:
-                    results[number] = error
+                    result = error
                 booting.clean()
-                del running[number]
+                if isinstance(result, OtherSamples) and tries > 1:
+                    pending.append((number, tries - 1))
+                    say(
+                        f"{boots[number].session}: the samples of the repeated boot differ from the"
+                        " record; trying again"
+                    )
+                else:
+                    yield number, result
     finally:
         for _, booting, _ in running.values():
             booting.end()
             booting.clean()
-    return results
 
 
 def _booting(

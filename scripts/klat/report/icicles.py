@@ -3,7 +3,6 @@ klat.explain has the instructions."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -110,8 +109,8 @@ def pictures(
     names = ("BASE", "NEW") if two else ("",)
     graphs = icicles(samples, most)
     scale = max(1, *(graph.boxes[0].here.with_callees for graph in graphs))
-    own = [_own_by_function(sample.tree) for sample in samples]
-    both = {name: (own[0][name], own[-1][name]) for name in {**own[0], **own[-1]}} if two else {}
+    base, new = samples[0].tree.functions(), samples[-1].tree.functions()
+    both = {name: (base[name], new[name]) for name in {**base, **new}} if two else {}
     shades = Shades({name: after - before for name, (before, after) in both.items()})
     return [
         Picture(
@@ -122,13 +121,6 @@ def pictures(
         )
         for name, title, graph in zip(names, titles, graphs)
     ]
-
-
-def _own_by_function(tree: Node) -> Counter[str]:
-    own: Counter[str] = Counter()
-    for chain, node in tree.walk():
-        own[chain[-1]] += node.own
-    return own
 
 
 def _drawn(

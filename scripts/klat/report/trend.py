@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+
 from klat.compare.trend import MetricSeries, Step, Trend
 from klat.compare.verdicts import Verdict
 from klat.explain.kept_sample import KeptSample, differences
