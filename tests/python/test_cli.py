@@ -120,6 +120,17 @@ def test_programs_are_the_core_five_first_and_only_those_that_record(tmp_path, k
     assert klat("load")[0] == 2
 
 
+def test_the_launcher_of_a_tree_is_no_program(tmp_path, klat, monkeypatch):
+    """Its help would start it again, without end."""
+    found = fakes.install(tmp_path / "tree", ("pipes",))
+    started = tmp_path / "started"
+    (found / "klat").write_text(f"#!/bin/sh\ntouch {started}\necho --record\n")
+    (found / "klat").chmod(0o755)
+    monkeypatch.setenv("KLAT_PROGRAMS", str(found))
+    assert "programs:\n  pipes\n" in klat("--help")[1]
+    assert not started.exists()
+
+
 @pytest.mark.parametrize("word", ["all", "--all"])
 def test_all_runs_every_program_there_is(word, tmp_path):
     fake = fakes.Klat(tmp_path, names=("switch", "cv", "pipes"))

@@ -21,6 +21,8 @@ CORE = ("pipes", "cv", "tlbflush", "timer", "network")
 
 # Where the folders of programs lie in a tree.
 _TOPS = ("bench", "")
+# KLAT_PROGRAMS may name a source tree. The launcher's help asks each program for its help: it would start itself for ever.
+_LAUNCHER = "klat"
 _NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789_-")
 _PROBE_SECONDS = 5
 _CHECK_SECONDS = 20
@@ -70,7 +72,7 @@ def _is_program(path: Path) -> bool:
 
 def locate(name: str) -> Path | None:
     """An executable of that name among the programs. It need not be a benchmark: see find()."""
-    if not name or not set(name) <= _NAME_CHARACTERS:
+    if name == _LAUNCHER or not name or not set(name) <= _NAME_CHARACTERS:
         return None
     for candidate in _places(name):
         if _is_program(candidate):
