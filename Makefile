@@ -136,6 +136,7 @@ help:
 	@echo 'make validate-real  tests the verdicts on this machine, in 15 minutes at most'
 	@echo '                (root)'
 	@echo 'make lint       checks format, types, layers, shell, YAML; make format formats'
+	@echo 'make docs       builds the documentation site into build/site'
 	@echo 'make static-tarball  packs static programs, for a machine without libraries'
 	@echo 'make install    installs into $${prefix:-/usr/local} below DESTDIR; make uninstall'
 	@echo 'make install-static  also installs the programs that klat lab runs in a guest'
@@ -219,7 +220,7 @@ deps:
 test-deps:
 	$(Q)CC='$(CC)' scripts/deps build eventloop run plot test
 test-slow-deps:
-	$(Q)CC='$(CC)' scripts/deps build eventloop run plot test slow deb
+	$(Q)CC='$(CC)' scripts/deps build eventloop run plot test slow deb docs
 	$(Q)$(MAKE) deps ARCH=arm64
 test-long-deps:
 	$(Q)CC='$(CC)' scripts/deps long
@@ -362,7 +363,7 @@ SHELL_SCRIPTS := .ci/run lab/init lab/lava/measure-for-lava lab/lava/take-record
 	debian/tests/programs debian/tests/front debian/tests/lab
 C_SOURCES = $(wildcard lib/*.h lib/*/*.[ch] lib/arch/*/*.[ch] tests/unit/*.[ch] tests/planted/*.[ch] tests/selfbench/*.c tests/validation/*.c load/*.c lab/plugin/*.[ch] scripts/templates/*.c) \
 	$(wildcard $(FOLDERS:%=%/*.[ch]) $(FOLDERS:%=%/*.cc))
-PYTHON_SOURCES := klat ansible scripts/klat scripts/reference.py scripts/sysroot.py scripts/templates tests
+PYTHON_SOURCES := klat ansible docs/conf.py scripts/klat scripts/reference.py scripts/sysroot.py scripts/templates tests
 .PHONY: format lint lint-deps lint-c lint-build lint-layers lint-python lint-shell lint-yaml lint-version
 format: lint-deps
 	$(Q)clang-format -i $(C_SOURCES)
@@ -406,7 +407,7 @@ reference: all
 
 # Every installed file, as FROM:TO. uninstall removes exactly these.
 PACKAGE := $(shell find scripts/klat ansible -type f ! -path '*/__pycache__/*' 2>/dev/null | sort)
-DOCUMENTS := $(wildcard README.md LICENSE docs/*.md docs/*.config docs/*.json docs/images/*)
+DOCUMENTS := $(wildcard README.md LICENSE docs/*.md docs/*/*.md docs/*.config docs/*.json docs/*/*.csv docs/images/*)
 INSTALLED_PROGRAMS = klat:$(bindir)/klat \
 	$(foreach f,$(FOLDERS),$(OUT:%=%/)$(call binary_of,$(f)):$(libexecdir)/$(notdir $(f))) \
 	$(foreach h,$(HELPERS),$(OUT:%=%/)$(h):$(libexecdir)/$(subst /,-,$(h))) \
@@ -443,6 +444,14 @@ uninstall:
 	$(Q)for own in '$(DESTDIR)$(datadir)/klat' '$(DESTDIR)$(libexecdir)' '$(DESTDIR)$(docdir)'; do \
 		[ ! -d "$$own" ] || { find "$$own" -path '*/__pycache__/*.pyc' -delete; find "$$own" -depth -type d -empty -delete; }; \
 	done
+
+# A broken link is an error. Without -E, an unchanged page would not be checked again.
+.PHONY: docs
+docs:
+	$(Q)scripts/deps docs
+	$(Q)$(PYTHON) -B -m sphinx -q -E -W --keep-going -d $(BUILD)/doctrees docs $(BUILD)/site
+	$(say) SITE $(BUILD)/site/index.html
+	$(give_back)
 
 # For a machine that has nothing else. The same commit and compiler make the same bytes.
 STATIC_NAME := klat-programs-$(VERSION)-$(MACHINE)

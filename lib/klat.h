@@ -326,7 +326,7 @@ static inline void klat_sample_ended(struct klat_worker *worker, const uint64_t 
 /* Whether the counter measures time: not in an emulator. verify() checks this before it concludes
  * anything from the length of a sample. */
 bool klat_timed(void);
-/* Whether the counter counts instructions: mode counted in docs/record.md. */
+/* Whether the counter counts instructions: mode counted in docs/session.md. */
 bool klat_counted(void);
 /* The counter's step in ticks, and whether it is above a tenth of a short system call. */
 int64_t klat_counter_quantum(void);

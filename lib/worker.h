@@ -32,14 +32,14 @@ struct klat_worker {
 	enum klat_rule sleeps : 8;
 	enum klat_spins spins : 8; /* klat_next() then calls klat_rest() */
 	bool process;              /* a forked process instead of a thread */
-	bool woken;          /* another worker wakes this one: see wakeups in docs/record.md */
-	bool kernel_threads; /* interrupt threads and softirqs do a part of the event */
-	bool competes;       /* for its CPU, with other threads of the program. Under an ordinary
-				policy its waits are then a part of the event. */
-	int nice;            /* under an ordinary policy; 0: as inherited */
-	int64_t slice_ns;    /* its time slice, under an ordinary policy; 0: as inherited */
-	int most_sleeps;     /* in an iteration; 0: once with KLAT_MOSTLY, else never */
-	int timers;          /* interrupts of its timers in an iteration, besides those of sleeps */
+	bool woken;                /* another worker wakes this one: see wakeups in docs/runs.md */
+	bool kernel_threads;       /* interrupt threads and softirqs do a part of the event */
+	bool competes;    /* for its CPU, with other threads of the program. Under an ordinary
+			     policy its waits are then a part of the event. */
+	int nice;         /* under an ordinary policy; 0: as inherited */
+	int64_t slice_ns; /* its time slice, under an ordinary policy; 0: as inherited */
+	int most_sleeps;  /* in an iteration; 0: once with KLAT_MOSTLY, else never */
+	int timers;       /* interrupts of its timers in an iteration, besides those of sleeps */
 
 	struct klat_run *run;
 	void *state;

@@ -149,7 +149,7 @@ void verify_delivery(struct klat_run *run, int64_t expected)
 		       .reason = "stale: after {got} operations a responder could still access the "
 				 "pages: its TLB was not flushed",
 		       .unless = !state->proves },
-		     /* The delivery of the run: see docs/record.md. */
+		     /* The delivery of the run: see docs/runs.md. */
 		     { "flushes", .got = expected * options.responders, .unless = !records_way },
 		     { "flush_interrupts", .got = sum.interrupts, .unless = !records_way },
 		     { NULL, sum.most, KLAT_AT_MOST, most_flushes(expected),

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The mode of docs/record.md. klat_mode() has a file of its own, so that the linker can replace it
+/* The mode of docs/session.md. klat_mode() has a file of its own, so that the linker can replace it
  * in a test. */
 #include "machine/machine.h"
 

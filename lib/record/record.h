@@ -35,7 +35,7 @@ json_t *klat_machine_id(void);
 /* The model of the CPU, or the board and its kinds of cores; null if unknown. */
 json_t *klat_cpu_model(void);
 /* inherited.c */
-/* What the process inherited, by name: `inherited` in docs/record.md. */
+/* What the process inherited, by name: `inherited` in docs/session.md. */
 json_t *klat_inherited(void);
 /* The name of a value that other programs can change at any time. */
 #define KLAT_INHERITED_LATENCY "dma_latency"
@@ -61,7 +61,7 @@ void klat_resctrl_add(json_t *object, const char *groups, const char *mount_poin
 /* One write, then a sync. After a failure, on a full disk for example, the file is as before: it
  * has `before` bytes. 0 or -errno. */
 int klat_append_synced(int fd, const void *data, size_t size, off_t before);
-/* Append the samples that a segment of a soak keeps: samples/longest.csv in docs/record.md. 0 or
+/* Append the samples that a segment of a soak keeps: samples/longest.csv in docs/samples.md. 0 or
  * -errno. */
 int klat_longest_append(struct klat_run *run, int session, const char *name);
 /* The rows of the run as in runs.csv, malloc'ed. `first` is the index of its first sample in the

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Other work on the CPUs of the run: the busy time of these CPUs, less the CPU time of the run's
- * own threads and processes. See docs/record.md.
+ * own threads and processes. See docs/runs.md.
  */
 #include "run/run.h"
 

@@ -131,7 +131,7 @@ static void judge_tracer(struct klat_run *run, const char *directory)
 
 /* Whether the system itself traces this function. systemd and the drivers of input devices attach
  * BPF programs to such functions; the last two names are systemd-nsresourced's. A livepatch (flag
- * I) changes the kernel itself: see `livepatch` in docs/record.md. */
+ * I) changes the kernel itself: see `livepatch` in docs/session.md. */
 static bool is_of_system(const char *function)
 {
 	static const char *const attached[] = { "bpf_lsm_", "__hid_bpf_", "free_user_ns ",

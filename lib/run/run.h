@@ -45,7 +45,7 @@ int64_t klat_samples_count(const struct klat_run *run, int metric);
 /* The number of samples to keep and show: 0 for a metric that is not measurable. */
 int64_t klat_samples_kept(const struct klat_run *run, int metric);
 
-/* slow.c: docs/explaining.md, "On a real machine". */
+/* slow.c: docs/slow-samples.md. */
 struct klat_slow {
 	int metric;
 	int instance, output;  /* directory of the tracing instance; file of the kept traces */
@@ -255,7 +255,7 @@ struct klat_summary {
 	bool p50_known, p90_known, p99_known;
 };
 
-/* Statistics of n >= 1 samples, exact integers as docs/record.md defines them. Sorts `samples`.
+/* Statistics of n >= 1 samples, exact integers as docs/samples.md defines them. Sorts `samples`.
  * -ENOMEM if there is no memory. */
 int klat_summarise(uint64_t *samples, int64_t n, struct klat_summary *summary);
 /* The same of pairs in ascending order of their values. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * What happened besides the event. If the evidence counts more than the event needs, the run is
- * disturbed. The run is invalid if the surplus can have moved the median: see docs/record.md.
+ * disturbed. The run is invalid if the surplus can have moved the median: see docs/statuses.md.
  */
 #include "run/run.h"
 

@@ -19,7 +19,7 @@ STARTING = frozenset(
     " set_tid_address exit_group getpid getppid".split()
 )
 MISLEADING = ("no reason", "UTF-8", "no progress", "real-time task on", "killed by", "offline")
-# Counts that may be negative: see docs/record.md.
+# Counts that may be negative: see docs/runs.md.
 SIGNED = re.compile(r"_ticks$|_per_|^other_busy_us$|^clock_ppm$")
 FAST = "clock_adjtime uname getrusage gettid rt_sigtimedwait sched_get_priority_max".split()
 

@@ -112,7 +112,7 @@ def test_the_answer_is_that_of_the_guest_and_not_of_this_machine(monkeypatch):
 
 
 def test_the_documentation_has_the_same_list():
-    text = (ROOT / "docs/lab.md").read_text().partition("**Your own kernel**")[2]
+    text = (ROOT / "docs/kernels.md").read_text().partition("**Your own kernel**")[2]
     told = set(re.findall(r"`([A-Z0-9_]+)`", text.partition("\n## ")[0]))
     assert set(image.GUEST) <= told
     assert {o for needed in image.PROGRAMS.values() for o in needed} <= told

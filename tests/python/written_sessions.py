@@ -51,7 +51,7 @@ def integer_root(value: int) -> int:
 
 
 def statistics_of(samples: Sequence[int]) -> dict[str, str]:
-    """The statistics columns, by the formulas of docs/record.md, in plain integers."""
+    """The statistics columns, by the formulas of docs/samples.md, in plain integers."""
     n = len(samples)
     total, squares = sum(samples), sum(x * x for x in samples)
     ranked = sorted(samples)

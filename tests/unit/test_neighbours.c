@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Real-time tasks of other programs: see docs/record.md. */
+/* Real-time tasks of other programs: see docs/statuses.md. */
 #include "support.h"
 
 #include <sched.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Statistics against the definitions of docs/record.md. */
+/* Statistics against the definitions of docs/samples.md. */
 #include "support.h"
 
 #include <math.h>

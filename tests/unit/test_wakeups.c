@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Counts of wakeups and of the interrupts that cause them: see docs/record.md. */
+/* Counts of wakeups and of the interrupts that cause them: see docs/runs.md. */
 #include "support.h"
 
 #include <string.h>

@@ -36,7 +36,7 @@ _OBTAINED = ("policy", *WAYS)
 # Conditions that were obtained, and planted faults, are not an axis.
 _NO_CHOICE = (*OBTAINED, "plant")
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?", re.ASCII)
-# A count of this name is a figure: a time in the session's unit, or a rate. See docs/record.md.
+# A count of this name is a figure: a time in the session's unit, or a rate. See docs/runs.md.
 _TIME, _RATE = "_ticks", "_per_"
 
 

@@ -87,7 +87,7 @@ def _kernel(image: Image) -> bytes:
         raise KlatError(f"{image.path}: its kernel {error}") from None
 
 
-# docs/lab.md has the same.
+# docs/kernels.md has the same.
 GUEST = {
     "BLK_DEV_INITRD": "the guest's files are an initramfs",
     "BINFMT_ELF": "the programs are ELF files",

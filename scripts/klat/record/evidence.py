@@ -1,5 +1,5 @@
 """Says what the counts in the evidence of runs mean: how their events came about, and whether other work ran on the
-CPUs under test. docs/record.md defines the counts."""
+CPUs under test. docs/runs.md defines the counts."""
 
 from __future__ import annotations
 

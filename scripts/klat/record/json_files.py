@@ -1,6 +1,6 @@
 """Reads the JSON files of a session, and checks each field by its kind.
 
-docs/record.md says what the fields mean. Sessions of earlier versions lack some of them. A key that is not
+docs/record.md and docs/session.md say what the fields mean. Sessions of earlier versions lack some of them. A key that is not
 named here is not checked: a newer klat may have written it.
 """
 

@@ -1,6 +1,6 @@
 """Reads samples/longest.csv: the samples that soaks keep whole, with their times.
 
-docs/record.md defines the columns. A line counts only if it agrees with a row of runs.csv. Needs the
+docs/samples.md defines the columns. A line counts only if it agrees with a row of runs.csv. Needs the
 standard library only.
 """
 

@@ -70,7 +70,7 @@ PROFILES = {
             ProfileSet("transport", {"wait": "block"}),
         ),
         # The loads under which the worst lateness of stock was at least four times that of RT, with
-        # Debian's 6.1 and 6.12: docs/results.md.
+        # Debian's 6.1 and 6.12: docs/results-load.md.
         loads=("none", "populate", "proc", "fork", "files"),
         runs=100,
         first={"tlbflush": "interruption"},

@@ -1,6 +1,6 @@
 """A row of runs.csv: its columns, what each of them may hold, and how a line becomes a row.
 
-docs/record.md defines the columns and their limits. Needs the standard library only.
+docs/runs.md defines the columns, docs/record.md their limits. Needs the standard library only.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from klat.record import renamed_metrics
 from klat.record.json_files import LARGEST_INTEGER, TIMED_MODES
 
 STATUSES = ("ok", "disturbed", "invalid", "error", "skipped")
-# The statuses that count in statistics; docs/record.md says why `disturbed` is among them.
+# The statuses that count in statistics; docs/measuring.md says why `disturbed` is among them.
 USABLE = ("ok", "disturbed")
 
 

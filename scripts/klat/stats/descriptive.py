@@ -1,7 +1,7 @@
 """Statistics of samples and runs. Pure functions over arrays: no files, no printing.
 
 The statistics of a record's row are integer arithmetic, so that they can be compared digit for
-digit (docs/record.md, Exactness). Inferred figures are floating point. The unit of inference is the
+digit (docs/samples.md, Exactness). Inferred figures are floating point. The unit of inference is the
 run within a boot: samples of one run are not independent.
 """
 

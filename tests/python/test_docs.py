@@ -1,0 +1,79 @@
+"""The documentation: its size, its links, and its figures by the data that they come from."""
+
+import csv
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted((ROOT / "docs").rglob("*.md"))
+OTHERS = [*ROOT.glob("*.md"), ROOT / "results/README.md"]
+
+
+def targets(page):
+    """The files that a page links to, without what the site generator checks: anchors, and links between the pages."""
+    for target in re.findall(r"\]\(([^)#\s]+)", page.read_text()):
+        if not re.match(r"[a-z]+:", target):
+            yield page.parent / target
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_a_page_has_at_most_200_lines(page):
+    assert len(page.read_text().splitlines()) <= 200
+
+
+@pytest.mark.parametrize("page", OTHERS, ids=lambda page: page.name)
+def test_links_of_pages_outside_the_site_lead_to_a_file(page):
+    assert not [str(target) for target in targets(page) if not target.exists()]
+
+
+@pytest.mark.slow
+def test_the_site_is_built_and_a_broken_link_fails(tmp_path):
+    docs = tmp_path / "tree"
+    for name in ("Makefile", "scripts", "docs", "lib"):
+        (docs / name).parent.mkdir(exist_ok=True)
+        subprocess.run(["cp", "-a", ROOT / name, docs / name], check=True)
+
+    def build():
+        return subprocess.run(["make", "-s", "docs"], cwd=docs, text=True, capture_output=True)
+
+    done = build()
+    assert done.returncode == 0, done.stderr
+    site = docs / "build/site"
+    assert {path.stem for path in PAGES} <= {path.stem for path in site.rglob("*.html")}
+    # The site needs no other server.
+    assert not re.findall(r'(?:src|href)="(?:https?:)?//[^"]*\.(?:js|css)', (site / "index.html").read_text())  # fmt: skip
+    for broken in ("missing.md", "record.md#missing", "#missing", "missing.csv"):
+        (docs / "docs/start.md").write_text(f"# Start\n\n[here]({broken})\n")
+        done = build()
+        assert done.returncode != 0 and broken in done.stderr, broken
+
+
+def largest(name, *columns):
+    with (ROOT / f"docs/validation/{name}.csv").open(newline="") as file:
+        cells = [row[column] for row in csv.DictReader(file) for column in columns]
+    return max(cells, key=lambda cell: float(cell.split()[0]))
+
+
+MARGIN = "change of the margin: "
+
+
+@pytest.mark.parametrize(
+    "promise, figure",
+    [
+        ("a false `faster` or `slower`", ("kernels", "any false verdict in a suite, change 0")),
+        ("the same, all ten changes", ("kernels", "any false verdict in a suite, change 1")),
+        ("the margin called `slower`", ("kernels", "slower, change 1")),
+        ("`same` at the margin", ("kernels", "same, change 1")),
+        ("a campaign with", ("looks", MARGIN + "faster or slower", MARGIN + "same")),
+        ("over 6 to 20 machines: a mean ratio at the margin called `slower`", ("machines", "slower, change 1")),
+        ("over 6 to 20 machines: a mean ratio at the margin called `same`", ("machines", "same, change 1")),
+        ("equal shares above a limit", ("shares", "differ", "unequal: differ")),
+    ],
+)  # fmt: skip
+def test_what_validation_found_is_the_largest_rate_of_its_table(promise, figure):
+    page = (ROOT / "docs/validation.md").read_text()
+    (line,) = [line for line in page.splitlines() if line.startswith(f"| {promise}")]
+    assert f"at most {largest(*figure)}".split(" (")[0] in line
