@@ -19,9 +19,10 @@ def _tree(pages, caption=""):
     return "\n".join(["", "```{toctree}", *lines, "```", ""])
 
 
-def _add_trees(_app, name, source):
+def _prepared(_app, name, source):
     """index.md lists the pages by chapter, programs.md those of the programs."""
-    text = source[0]
+    # No line ends between a number and its percent sign.
+    source[0] = text = re.sub(r"(\d) %", "\\1\u00a0%", source[0])
     if name == "index":
         chapters = re.findall(r"^## (.*)\n\n((?:- .*\n)+)", text, re.MULTILINE)
         trees = [_tree(re.findall(r"^- \[.*?\]\((.*?)\.md\)", c, re.M), t) for t, c in chapters]
@@ -31,4 +32,4 @@ def _add_trees(_app, name, source):
 
 
 def setup(app):
-    app.connect("source-read", _add_trees)
+    app.connect("source-read", _prepared)
