@@ -22,6 +22,11 @@ session will be run: with sudo if the session will be.
 
 Some checks read what only x86 shows: emulation, hypervisor, time-stamp counter
 and clock source. On another architecture they find nothing.
+
+--report writes one file for a bug report: the findings, versions, the kernel's
+command line, the CPUs, and what a session records of the machine. Names of the
+machine and its users, serial numbers, addresses and home directories are left
+out. Read the file before you publish it.
 """
 
 _EPILOG = """\
@@ -40,6 +45,9 @@ def add_parser(subparsers: Any) -> None:
         metavar="DIR",
         help="where sessions will go (default: results)",
     )
+    parser.add_argument(
+        "--report", type=Path, metavar="FILE", help="write what a bug report needs, too"
+    )
     parser.set_defaults(func=_doctor)
 
 
@@ -55,4 +63,10 @@ def _doctor(arguments: argparse.Namespace) -> int:
         width = max(40, min(80, shutil.get_terminal_size().columns))
         colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
         print(to_text(findings, width, colour))
+    if arguments.report:
+        from klat.base import files
+        from klat.running import machine_report
+
+        with files.output(arguments.report) as out:
+            out.write(machine_report.report(to_text(findings)).encode())
     return 1 if spoiled(findings) else 0

@@ -37,7 +37,7 @@ _ALWAYS_DIFFERENT = frozenset(
 )
 CONFIG = "kernel configuration"
 # Options that affect latency are listed first.
-_TELLING = re.compile(r"(PREEMPT|HZ|NO_HZ|RCU|CPU_IDLE|CPU_FREQ|SCHED|DEBUG|MITIGATION|KASAN|LOCK)")
+TELLING = re.compile(r"(PREEMPT|HZ|NO_HZ|RCU|CPU_IDLE|CPU_FREQ|SCHED|DEBUG|MITIGATION|KASAN|LOCK)")
 _CPU = re.compile(r"\bcpu(\d+)\b")
 
 
@@ -111,7 +111,7 @@ def _whole(values: Mapping[str, str]) -> str:
 def _keys(name: str, left: Mapping[str, str], right: Mapping[str, str]) -> Iterator[Difference]:
     keys = [key for key in sorted({*left, *right}) if left.get(key) != right.get(key)]
     if name == CONFIG:
-        keys.sort(key=lambda key: (not _TELLING.match(key), key))
+        keys.sort(key=lambda key: (not TELLING.match(key), key))
     for key in keys[:8]:
         shown = f"{name} {key}".rstrip()
         yield Difference(printable(shown), *_shortened(left.get(key), right.get(key)))

@@ -1,0 +1,119 @@
+"""Removes from a text what names a machine or its users: names, serial numbers, addresses, home directories."""
+
+from __future__ import annotations
+
+import getpass
+import ipaddress
+import os
+import pwd
+import re
+import socket
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from klat.machine.kernel_files import text as _text
+
+# What every machine may have, and a text may say for another reason.
+_COMMON = frozenset(
+    (
+        "root",
+        "localhost",
+        "none",
+        "(none)",
+        "linux",
+        "unknown",
+        "default string",
+        "debian",
+        "ubuntu",
+        "fedora",
+        "user",
+        "admin",
+        "test",
+    )
+)
+_FIRMWARE = ("sys/class/dmi/id/*serial*", "sys/class/dmi/id/*uuid*", "sys/class/dmi/id/*asset_tag*")
+_SHORTEST = 3
+
+_PATTERNS = (
+    (r"/home/[^/\s\"',:;]+", "HOME"),
+    (r"\b(?:[0-9a-f]{2}[:-]){5}[0-9a-f]{2}\b", "MAC"),
+    # The name of a network device can be its address.
+    (r"\b((?:en|wl|ww)x)[0-9a-f]{12}\b", r"\1MAC"),
+    (r"\b[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}\b", "UUID"),
+    (r"(?<![\d.])(?:\d{1,3}\.){3}\d{1,3}(?![\d.])", "IP"),
+    # A machine id.
+    (r"\b[0-9a-f]{32}\b", "ID"),
+    (r"(/dev/disk/by-[a-z]+/)[^\s\"',]+", r"\1DISK"),
+    (r"((?:serial|passw|token|secret)[\w.-]*\"?\s*[=:]\s*\"?)[^\s\"',]+", r"\1PRIVATE"),
+)
+_IPV6 = re.compile(
+    r"(?<![\w.:])(?=[a-f.:]*[0-9])[0-9a-f.:]*:[0-9a-f.:]*[0-9a-f:](?![\w.:])", re.IGNORECASE
+)
+
+
+def without_names(text: str, root: Path = Path("/")) -> str:
+    """The text with a word in capitals in the place of each private one."""
+    for value, word in sorted(_values(root).items(), key=lambda item: -len(item[0])):
+        text = re.sub(rf"(?<!\w){re.escape(value)}(?!\w)", word, text, flags=re.IGNORECASE)
+    for pattern, word in _PATTERNS:
+        text = re.sub(pattern, word, text, flags=re.IGNORECASE)
+    return _IPV6.sub(_without_ipv6, text)
+
+
+def _without_ipv6(match: re.Match[str]) -> str:
+    try:
+        ipaddress.IPv6Address(match[0])
+    except ValueError:
+        return match[0]
+    return "IP"
+
+
+def _values(root: Path) -> Mapping[str, str]:
+    """What this machine and its users are called, each with the word in its place."""
+    found = [(name, "HOST") for name in _host_names(root)]
+    found += [(str(Path(home)), "HOME") for home in _homes()]
+    found += [(name, "USER") for name in _users()]
+    for pattern in _FIRMWARE:
+        found += [(_text(path), "SERIAL") for path in root.glob(pattern)]
+    found.append((_text(root / "proc/device-tree/serial-number"), "SERIAL"))
+    return {
+        value: word
+        for value, word in found
+        if len(value) >= _SHORTEST and value.lower() not in _COMMON and value not in ("/", "/root")
+    }
+
+
+def _host_names(root: Path) -> Iterator[str]:
+    for name in (
+        socket.gethostname(),
+        os.uname().nodename,
+        _text(root / "etc/hostname"),
+        _text(root / "proc/sys/kernel/domainname"),
+    ):
+        yield name
+        yield name.partition(".")[0]
+
+
+def _users() -> Iterator[str]:
+    for name in ("SUDO_USER", "LOGNAME", "USER", "DOAS_USER"):
+        yield os.environ.get(name, "")
+    with suppress(KeyError, OSError):
+        yield getpass.getuser()
+    for identifier in _identifiers():
+        with suppress(KeyError):
+            yield pwd.getpwuid(identifier).pw_name
+
+
+def _homes() -> Iterator[str]:
+    yield os.environ.get("HOME", "/")
+    for identifier in _identifiers():
+        with suppress(KeyError):
+            yield pwd.getpwuid(identifier).pw_dir
+
+
+def _identifiers() -> Iterator[int]:
+    yield os.getuid()
+    caller = os.environ.get("SUDO_UID", "")
+    if caller.isascii() and caller.isdigit():
+        yield int(caller[:9])
