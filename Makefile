@@ -509,6 +509,11 @@ endif
 	$(say) DEB "$$(ls build/deb/*_$(deb_architecture).deb | tr '\n' ' ')"
 	$(give_back)
 
+# The part of the changes of this version.
+.PHONY: release-notes
+release-notes:
+	$(Q)awk '/^## /{printed = index($$2, "$(VERSION)") == 1} printed' CHANGELOG.md
+
 .PHONY: new
 new:
 	$(Q)scripts/new '$(NAME)'
