@@ -47,7 +47,7 @@ def soak(directory: Path, script: str, cpus: int = 3) -> Path:
         harness.lacking(f"no kernel from Debian: {error}")
     static = {"timer": timer, "scene": scene}
     contents = Contents(archive, AMD64, print)
-    (ready,) = contents.ready(planned, [kernel], contents.busybox(), static, machine)
+    (ready,) = contents.ready(planned.sets, [kernel], contents.busybox(), static, machine)
     booting = Booting(
         planned, planned.schedule()[0], ready, machine, directory / "guest", BOOT_LIMIT_S
     )

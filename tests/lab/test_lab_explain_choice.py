@@ -15,7 +15,7 @@ from klat.base.errors import KlatError
 from klat.explain import stamps
 from klat.lab import choosing, explaining
 from klat.lab.architectures import ARM64, HOST
-from klat.lab.choosing import Wanted
+from klat.lab.choosing import GuestPrograms, Wanted
 from klat.record.session import find_sessions
 
 ONE, MANY = (f"{params};iterations=3;warmup=2" for params in (PIPES, PIPES.replace("=1", "=64")))
@@ -149,13 +149,14 @@ def test_every_metric_is_of_all_sessions(tmp_path, monkeypatch):
         session.run({"m": [10, 11, 12]}, benchmark=name, params=ONE)
     guests = {
         session: SimpleNamespace(
-            boot=SimpleNamespace(programs={name: b""}), programs=tmp_path / name
+            boot=SimpleNamespace(programs={name: b""}),
+            programs=GuestPrograms(tmp_path / name),
         )
         for session, name in zip(find_sessions(tmp_path / "label"), ("pipes", "cv"))
     }
     monkeypatch.setattr(stamps, "bounds_of_all", lambda program: {"m": None})
     emulator = SimpleNamespace(architecture=HOST)
-    replays = explaining._Replays(emulator, *[None] * 4, guests)  # type: ignore[arg-type, call-arg]
+    replays = explaining._Replays(emulator, *[None] * 4, 1, guests)  # type: ignore[arg-type, call-arg]
     chosen = replays.explainable(tmp_path / "label", Wanted("", ""))
     assert [each.benchmark for each in chosen] == ["cv", "pipes"]
 
@@ -164,7 +165,7 @@ def test_the_metrics_of_another_architectures_program_are_those_of_this_machines
     """This machine cannot run the guest's program."""
     monkeypatch.setenv("KLAT_PROGRAMS", lab.environment["KLAT_PROGRAMS"])
     emulator = SimpleNamespace(architecture=ARM64)
-    replays = explaining._Replays(emulator, *[None] * 5)  # type: ignore[arg-type]
+    replays = explaining._Replays(emulator, *[None] * 4)  # type: ignore[arg-type]
     guests = lab.directory / "pipes"
     assert replays._runnable(guests) == lab.directory / "programs/pipes"
     with pytest.raises(KlatError, match="no benchmark|no pipe|unknown|there is no"):

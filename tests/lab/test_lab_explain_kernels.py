@@ -1,12 +1,15 @@
 """`klat lab explain --kernel`: which sessions it reuses, and what it boots."""
 
 from dataclasses import replace
+from pathlib import Path
+
 import pytest
 from labs import experiment
 from test_lab_boots import klat
 
 from klat.lab.architectures import AMD64
 from klat.lab import needed
+from klat.lab.boots import Ready
 from klat.lab.execution import Request
 from klat.lab.kernels import parse
 from klat.lab.qemu import GuestSize
@@ -28,14 +31,13 @@ REQUEST = Request(
     clock="2026-01-01T00:00:00",
     time_limit_s=60,
 )
-PROGRAMS = {"pipes": "0"}
 
 
-def fits(request: Request = REQUEST, *fixed: str, kernel: str = "a", pipes: str = "0") -> bool:
+def fits(request: Request = REQUEST, *fixed: str, kernel: str = "a", files: str = "0") -> bool:
     (boot, *_) = PLANNED.schedule()
-    return needed.fits(
-        PLANNED, boot, request, frozenset(fixed), PROGRAMS | {"pipes": pipes}, kernel
-    )
+    facts = {"sha256": kernel, "initramfs_sha256": files, "started_as": "vmlinux"}
+    made = Ready("", Path(), b"", facts)
+    return needed.fits(PLANNED, boot, request, frozenset(fixed), made, ("0", "vmlinux"))
 
 
 def test_a_session_that_did_what_is_requested_is_reused():
@@ -57,9 +59,9 @@ def test_a_session_that_did_something_else_is_not(other):
     assert not fits(replace(REQUEST, **other))
 
 
-def test_a_session_of_another_kernel_program_or_wanted_seed_is_not():
+def test_a_session_of_another_kernel_other_files_or_a_wanted_seed_is_not():
     assert not fits(kernel="b")
-    assert not fits(pipes="1")
+    assert not fits(files="1")
     assert not fits(REQUEST, "seed")
 
 

@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -432,6 +433,9 @@ def test_a_build_that_is_kept_can_be_had_after_the_archive_has_a_newer_one(tmp_p
     archive = Archive(lambda line: None)
     found = kernels.obtain(kernels.parse("debian:6.1.0-8-amd64"), archive, AMD64)
     assert found.image.release == "6.1.0-8-amd64"
+    assert found.spec.package == ("linux-image-6.1.0-8-amd64", "6.1.8-1")
+    again = kernels.obtain(replace(found.spec, debian="6.1"), archive, AMD64)
+    assert again.image == found.image, "although the archive has a newer one"
     held = kernels.offered({**archive.kept(), **archive.packages()})
     assert kernels.choose("stock", held, AMD64).release == "6.1.0-9-amd64", "the newest of all"
 

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import shutil
 
 import planted
 import pytest
@@ -111,3 +112,23 @@ def test_a_damaged_boot_is_booted_again(measured, where):
     again = klat("lab", "trend", *WORDS, *SMALL, "--format", "csv", cwd=where)
     assert (again.returncode, again.stdout) == (1, measured.stdout), again.stderr
     assert len([*where.glob("results/trend/again/*")]) == before + 4
+
+
+def test_a_kernel_with_a_rebuilt_module_is_booted_again(where):
+    """Its image is the same file."""
+    (image,) = sorted(cache.root().glob("packages/linux-image-6.1.0-*-amd64_*/boot/vmlinuz-*"))[-1:]
+    tree = image.parents[1] / "lib/modules" / image.name.removeprefix("vmlinuz-")
+    place = where / "modules"
+    shutil.copytree(tree / "kernel/drivers/virtio", place / "virtio")
+    shutil.copytree(tree / "kernel/drivers/block", place / "block")
+    words = ("lab", "trend", *WORDS[:2], "--kernel", f"own={image},modules={place}", *SMALL)
+    counts = []
+    for _ in range(2):
+        done = klat(*words, "--no-explain", cwd=where)
+        assert done.returncode == 0, done.stderr
+        counts.append(len([*where.glob("results/trend/own/*")]))
+    rebuilt = place / "block/virtio_blk.ko"
+    rebuilt.write_bytes(rebuilt.read_bytes() + b"rebuilt")
+    assert klat(*words, "--no-explain", cwd=where).returncode == 0
+    counts.append(len([*where.glob("results/trend/own/*")]))
+    assert counts == [4, 4, 8]

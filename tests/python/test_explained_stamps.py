@@ -14,6 +14,10 @@ ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = [path.parent for path in programs.nested(ROOT, ".c")]
 
 
+def bounds_of(program: Path, metric: str) -> stamps.Bounds:
+    return stamps.of_metric(program.name, stamps.bounds_of_all(program), metric)
+
+
 @pytest.mark.parametrize("folder", [p for p in PROGRAMS if p.name != "load"], ids=lambda p: p.name)
 def test_every_function_that_a_metric_names_has_a_stamp_of_its_kind(folder):
     program = folder / folder.name
@@ -27,19 +31,19 @@ def test_every_function_that_a_metric_names_has_a_stamp_of_its_kind(folder):
         if not metric["ends_in"]:
             assert not metric["begins_in"]
             continue
-        bounds = stamps.bounds(program, metric["name"])
+        bounds = bounds_of(program, metric["name"])
         assert bounds.begins_in and set(bounds.begins_in) <= held[True], metric["name"]
         assert bounds.ends_in and set(bounds.ends_in) <= held[False], metric["name"]
 
 
 def test_a_metric_without_such_functions_is_refused_with_those_that_have_them():
     with pytest.raises(KlatError, match=r"^pipes\.one_way cannot be explained.*has round_trip$"):
-        stamps.bounds(ROOT / "pipes/pipes", "one_way")
+        bounds_of(ROOT / "pipes/pipes", "one_way")
 
 
 def test_a_misspelt_metric_is_refused_with_those_that_can_be_explained():
     with pytest.raises(KlatError, match=r"^pipes\.rond_trip .*round_trip$"):
-        stamps.bounds(ROOT / "pipes/pipes", "rond_trip")
+        bounds_of(ROOT / "pipes/pipes", "rond_trip")
 
 
 def test_the_table_of_an_earlier_program_has_the_present_names(tmp_path):
@@ -49,4 +53,4 @@ def test_the_table_of_an_earlier_program_has_the_present_names(tmp_path):
     program.write_text(f"#!/bin/sh\necho '{json.dumps({'metrics': [row]})}'\n")
     program.chmod(0o755)
     for name in ("interrupt_to_read", "timer_to_read"):
-        assert stamps.bounds(program, name).ends_in == ("b",)
+        assert bounds_of(program, name).ends_in == ("b",)

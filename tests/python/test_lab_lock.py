@@ -4,6 +4,7 @@ import hashlib
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -14,6 +15,7 @@ from klat.lab.apt import Package
 from klat.lab.architectures import AMD64
 from klat.lab.execution import Request
 from klat.lab.image import Image
+from klat.lab.modules import Module
 from klat.lab.qemu import GuestSize
 
 NAME = "linux-image-6.1.0-56-amd64"
@@ -25,14 +27,8 @@ def own_kernel(path: Path, label: str) -> kernels.Kernel:
     return kernels.Kernel(kernels.parse(f"{label}={path}"), built, None, None, None)
 
 
-@pytest.fixture
-def written(tmp_path):
-    """A lock file of a kernel of Debian and of two files, one after the other, then one alone."""
-    files = [own_kernel(tmp_path / name, name) for name in ("one", "two", "three")]
-    spec = replace(kernels.parse("debian:6.1"), label="lab-6.1")
-    of_debian = replace(files[0], spec=spec, package=Package(NAME, "6.1.192-2", 1))
-    obtained = dict(zip((0, 2, 3), (of_debian, *files[1:])))
-    request = Request(
+def lock_request() -> Request:
+    return Request(
         architecture=AMD64,
         specs=(),
         mode="counted",
@@ -46,9 +42,18 @@ def written(tmp_path):
         clock="2026-01-01T00:00:00",
         time_limit_s=60,
     )
+
+
+@pytest.fixture
+def written(tmp_path):
+    """A lock file of a kernel of Debian and of two files, one after the other, then one alone."""
+    files = [own_kernel(tmp_path / name, name) for name in ("one", "two", "three")]
+    spec = replace(kernels.parse("debian:6.1"), label="lab-6.1")
+    of_debian = replace(files[0], spec=spec, package=Package(NAME, "6.1.192-2", 1))
+    obtained = dict(zip((0, 2, 3), (of_debian, *files[1:])))
     path = tmp_path / "lock.json"
     # The second kernel was not to be had.
-    lock.write(path, request, Rules(0.03, 0.01), obtained, [[0, 1, 2], [3]])
+    lock.write(path, lock_request(), Rules(0.03, 0.01), obtained, [[0, 1, 2], [3]])
     return path, obtained
 
 
@@ -69,6 +74,26 @@ def test_another_kernel_under_the_same_name_is_refused(written, tmp_path):
     other = own_kernel(tmp_path / "two", "other")
     with pytest.raises(KlatError, match="is not the kernel other of .*lock.json"):
         lock.read(path).check({1: other})
+
+
+def test_other_modules_of_the_same_kernel_are_refused(written, tmp_path):
+    """The build of a module alone leaves the kernel's image as it is."""
+    request, obtained = lock_request(), written[1]
+
+    def with_module(data: bytes) -> kernels.Kernel:
+        tree = SimpleNamespace(
+            knows=lambda name: True,
+            has=lambda name: True,
+            closure=lambda names: [Module(name, data, (), "") for name in names],
+        )
+        return replace(obtained[3], tree=tree)
+
+    path = tmp_path / "modules.json"
+    lock.write(path, request, Rules(), {0: obtained[0], 1: with_module(b"a")}, [[0, 1]])
+    locked = lock.read(path)
+    locked.check({1: with_module(b"a")})
+    with pytest.raises(KlatError, match="has other modules"):
+        locked.check({1: with_module(b"b")})
 
 
 @pytest.mark.parametrize(

@@ -207,3 +207,16 @@ def test_the_figure_of_all_metrics_has_a_panel_for_each(three):
     shown = [name for metric, name in zip(three.series, names) if len(metric.values) > 1]
     text = "\n".join(figure.commands)
     assert text.count("\nplot ") == len(shown) and all(name in text for name in shown)
+
+
+def test_few_boots_are_repeated_for_the_typical_samples(new_session):
+    """A boot that has the figures of both metrics, rather than the nearest one of each."""
+    for boot, (first, second) in enumerate([(10_000, 10_400), (10_004, 9_996), (10_400, 10_000)]):
+        session = new_session(f"new/{boot}", label="new", boot_id=f"boot-{boot}")
+        session.run({"first": [first] * 10, "second": [second] * 10})
+    dataset = read_dataset(new_session.root / "new")
+    asked = [(dataset, key, 10_000.0) for key in dataset.cells]
+    chosen = lab_trend.sessions_to_repeat(asked)
+    assert len(asked) == 2 and [path.name for path in chosen] == ["1", "1"]
+    far = lab_trend.sessions_to_repeat([(dataset, asked[0][1], 10_300.0)])
+    assert [path.name for path in far] == ["2"], "the nearest one, where none is near"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -84,12 +85,11 @@ def bounds_of_all(path: Path) -> dict[str, Bounds]:
         raise KlatError(f"{path}: cannot read its metrics: {error}") from None
 
 
-def bounds(path: Path, metric: str) -> Bounds:
+def of_metric(program: str, by_metric: Mapping[str, Bounds], metric: str) -> Bounds:
     """The bounds of one metric. KlatError if klat cannot explain it."""
-    by_metric = bounds_of_all(path)
     if metric not in by_metric:
         raise KlatError(
-            f"{path.name}.{metric} cannot be explained: {path.name} names no stamps that begin and end"
-            f" its samples; {path.name} has {', '.join(by_metric) or 'no metric that can'}"
+            f"{program}.{metric} cannot be explained: {program} names no stamps that begin and end"
+            f" its samples; {program} has {', '.join(by_metric) or 'no metric that can'}"
         )
     return by_metric[metric]

@@ -24,6 +24,7 @@ A path consists of:
 
 from __future__ import annotations
 
+import hashlib
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -167,13 +168,13 @@ def _halts(words: Words) -> int:
 
 
 def _without_tasks(words: Words) -> bytes:
-    """The path, with each task replaced by a number in the order of first switches."""
+    """A hash of the path, with each task replaced by a number in the order of first switches."""
     copied = words.copy()
     tasks: dict[tuple[int, int], int] = {}
     for at in np.flatnonzero(words == SWITCH):
         task = (int(words[at + 1]), int(words[at + 2]))
         copied[at + 1 : at + 7] = (tasks.setdefault(task, len(tasks)), 0, 0, 0, 0, 0)
-    return copied.tobytes()
+    return hashlib.sha256(copied.tobytes()).digest()
 
 
 def read(file: Path) -> Trace:

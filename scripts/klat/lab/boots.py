@@ -56,6 +56,11 @@ class Ready:
     initramfs: bytes
     facts: Mapping[str, Any]
 
+    @property
+    def made(self) -> tuple[str, str]:
+        """As collect.made_of() reads it from a session."""
+        return self.facts["initramfs_sha256"], self.facts["started_as"]
+
 
 @dataclass
 class FinishedBoots:

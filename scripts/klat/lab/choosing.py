@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from klat.base.errors import KlatError
-from klat.explain import isa, symbols, windows
+from klat.explain import isa, stamps, symbols, windows
 from klat.explain.stamps import Bounds, Stamp
 from klat.explain.windows import RecordedRun
 from klat.lab import experiment
@@ -227,19 +227,32 @@ _MOST_STAMPS = 64  # the plugin takes no more
 Range = tuple[int, int] | None
 
 
-@dataclass(frozen=True)
-class GuestFiles:
-    """A session's boot. The directory `programs` has the programs that the boot ran."""
+class GuestPrograms:
+    """The programs that boots ran, as files in `directory`. Many boots share them, so what was read of them is kept."""
 
-    boot: Recorded
-    programs: Path
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self._stamps: dict[str, list[Stamp]] = {}
 
     @cached_property
     def names(self) -> list[symbols.Function]:
         """The functions of the programs."""
         return [
-            name for path in sorted(self.programs.iterdir()) for name in symbols.of_program(path)
+            name for path in sorted(self.directory.iterdir()) for name in symbols.of_program(path)
         ]
+
+    def stamps(self, program: str) -> list[Stamp]:
+        if program not in self._stamps:
+            self._stamps[program] = stamps.of_program(self.directory / program)
+        return self._stamps[program]
+
+
+@dataclass(frozen=True)
+class GuestFiles:
+    """A session's boot, with the programs that it ran."""
+
+    boot: Recorded
+    programs: GuestPrograms
 
 
 @dataclass(frozen=True)
@@ -300,9 +313,9 @@ def plugin_arguments(subjects: Sequence[Subject], kept: Range) -> tuple[str, lis
     words = []
     # Metrics with the same stamps share a kind of window.
     kinds = dict.fromkeys(tuple(subject.stamps) for subject in subjects)
-    for kind, stamps in enumerate(kinds):
+    for kind, of_kind in enumerate(kinds):
         words.append(f"window={kind}")
-        words += [f"{'open' if stamp.begins else 'close'}={stamp.address:#x}" for stamp in stamps]
+        words += [f"{'open' if stamp.begins else 'close'}={stamp.address:#x}" for stamp in of_kind]
     boot = subjects[0].guest.boot
     isa_of_guest = isa.of_machine(boot.planned.architecture.elf_machine)
     words += [f"halt={isa_of_guest.halt}", "ram=memory-backend-memfd"]

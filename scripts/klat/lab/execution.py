@@ -139,7 +139,7 @@ class Attempt:
             few = ("--boots", planned.boots, len(booted), planned.sets, mode == "kvm")
             for line in too_few_units(*few):
                 self.say("\n".join(wrapped(f"note: {line}", "", "  ")))
-        ready = self._contents.ready(planned, booted, busybox, static, machine)
+        ready = self._contents.ready(planned.sets, booted, busybox, static, machine)
         return self._follow(Begun(planned, output, {}), ready, machine, jobs)
 
     def resume(self, begun: Begun, jobs: int | None) -> int:
@@ -170,7 +170,8 @@ class Attempt:
             )
         machine = Machine(self._emulator, planned.mode, planned.shape)
         qemu.check(machine)
-        ready = self._contents.ready(planned, booted, self._contents.busybox(), static, machine)
+        busybox = self._contents.busybox()
+        ready = self._contents.ready(planned.sets, booted, busybox, static, machine)
         _check_guests(begun, ready)
         return self._follow(begun, ready, machine, jobs)
 
@@ -306,10 +307,7 @@ def _check_output(output: Path, labels: Iterable[str]) -> None:
 
 def _check_guests(begun: Begun, ready: Sequence[Ready]) -> None:
     """KlatError if the next boots would differ from the recorded ones."""
-    made = {
-        kernel.label: (kernel.facts["initramfs_sha256"], kernel.facts["started_as"])
-        for kernel in ready
-    }
+    made = {kernel.label: kernel.made for kernel in ready}
     for boot in begun.experiment.schedule():
         if boot.number not in begun.sessions:
             continue

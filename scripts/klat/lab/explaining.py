@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise, zip_longest
 from pathlib import Path
 from typing import TypeVar
@@ -19,6 +20,7 @@ from klat.lab import cache, choosing, elf, experiment, qemu, reading, replay, su
 from klat.lab.architectures import ARCHITECTURES, Architecture, HOST
 from klat.lab.choosing import (
     GuestFiles,
+    GuestPrograms,
     Range,
     Subject,
     TYPICAL,
@@ -144,7 +146,7 @@ def _replays(paths: Sequence[Path], say: Say, jobs: int | None = None) -> Iterat
     plugin = replay.find_plugin(emulator)
     with Signals() as signals, cache.work() as work:
         at_once = jobs or len(os.sched_getaffinity(0))
-        yield _Replays(emulator, plugin, work, signals, say, {}, at_once)
+        yield _Replays(emulator, plugin, work, signals, say, at_once)
 
 
 @dataclass(frozen=True)
@@ -154,21 +156,31 @@ class _Replays:
     work: Path
     signals: Signals
     say: Say
-    guests: dict[Path, GuestFiles]  # by session
     at_once: int = 1  # boots
+    guests: dict[Path, GuestFiles] = field(default_factory=dict)  # by session
+    programs: dict[tuple[tuple[str, bytes], ...], GuestPrograms] = field(default_factory=dict)
+    bounds: dict[Path, dict[str, stamps.Bounds]] = field(default_factory=dict)
 
     def guest(self, session: Path) -> GuestFiles:
         guest_files = self.guests.get(session)
         if guest_files is None:
             boot = replay.recorded(session, self.emulator)
-            place = self.work / f"programs-{len(self.guests)}"
+            written = self._written(boot.programs)
+            boot = replace(boot, programs=dict.fromkeys(boot.programs, b""))
+            guest_files = self.guests[session] = GuestFiles(boot, written)
+        return guest_files
+
+    def _written(self, files: Mapping[str, bytes]) -> GuestPrograms:
+        """The programs as files. Boots with the same programs share them."""
+        key = tuple((name, hashlib.sha256(data).digest()) for name, data in sorted(files.items()))
+        if key not in self.programs:
+            place = self.work / f"programs-{len(self.programs)}"
             place.mkdir()
-            for name, data in boot.programs.items():
+            for name, data in files.items():
                 (place / name).write_bytes(data)
                 (place / name).chmod(0o755)
-            boot = replace(boot, programs=dict.fromkeys(boot.programs, b""))  # written above
-            guest_files = self.guests[session] = GuestFiles(boot, place)
-        return guest_files
+            self.programs[key] = GuestPrograms(place)
+        return self.programs[key]
 
     def explainable(self, path: Path, wanted: Wanted) -> list[Wanted]:
         """The metrics that klat can explain, in the order of each program's table. KlatError if there is
@@ -176,7 +188,7 @@ class _Replays:
         every = choosing.every(path, wanted.where)
         asked = [c for c in every if wanted.benchmark in ("", c.benchmark)]
         ran = self._programs(path, dict.fromkeys(c.benchmark for c in asked))
-        bounds = {name: stamps.bounds_of_all(self._runnable(p)) for name, p in ran.items()}
+        bounds = {name: self._bounds(path) for name, path in ran.items()}
         explainable = [
             c
             for name, metrics in bounds.items()
@@ -197,8 +209,13 @@ class _Replays:
             guest = self.guest(session)
             for name in names:
                 if name in guest.boot.programs:
-                    paths.setdefault(name, guest.programs / name)
+                    paths.setdefault(name, guest.programs.directory / name)
         return {name: paths[name] for name in names if name in paths}
+
+    def _bounds(self, program: Path) -> dict[str, stamps.Bounds]:
+        if program not in self.bounds:
+            self.bounds[program] = stamps.bounds_of_all(self._runnable(program))
+        return self.bounds[program]
 
     def _runnable(self, program: Path) -> Path:
         """A program of a guest, or this machine's program of that name if the guest has another architecture."""
@@ -222,11 +239,11 @@ class _Replays:
         guest = self.guest(chosen.session.path)
         if wanted.benchmark not in guest.boot.programs:
             raise KlatError(f"{chosen.session.path}: ran no {wanted.benchmark}")
-        program = guest.programs / wanted.benchmark
-        bounds = stamps.bounds(self._runnable(program), wanted.metric)
+        program = guest.programs.directory / wanted.benchmark
+        bounds = stamps.of_metric(program.name, self._bounds(program), wanted.metric)
         of_metric = [
             stamp
-            for stamp in stamps.of_program(program)
+            for stamp in guest.programs.stamps(program.name)
             if {*stamp.functions} & {*(bounds.begins_in if stamp.begins else bounds.ends_in)}
         ]
         whole = wanted.quantile == TYPICAL and guest.boot.boot.condition.load == IDLE
@@ -234,26 +251,51 @@ class _Replays:
 
     def sides(self, subjects: Sequence[Subject]) -> list[Side]:
         """Explain each subject. Each gets its own boot."""
-        explained: list[Side | None] = [None] * len(subjects)
-        current = list(subjects)
-        ranges = [None if s.whole else expected_stamps(s) for s in current]
-        for _ in (1, 2):
-            missing = [number for number, side in enumerate(explained) if side is None]
-            groups = [[current[n]] for n in missing]
-            with closing(self._read(groups, [ranges[n] for n in missing])) as readings:
+        sides, failures = self._each_by_its_own(dict(enumerate(subjects)), {}, lambda side: side)
+        for _, error in sorted(failures.items()):
+            raise error
+        return [side for _, side in sorted(sides.items())]
+
+    def _each_by_its_own(
+        self,
+        subjects: Mapping[int, Subject],
+        places: Mapping[int, Range],
+        keep: Callable[[Side], T],
+    ) -> tuple[dict[int, T], dict[int, KlatError]]:
+        """What `keep` makes of the side of each subject, or the error. Each subject gets its own boot, and a second
+        one if the trace of the first lacks the sample's paths. `places` has where these are, if it is known.
+        """
+        sides: dict[int, T] = {}
+        failures: dict[int, KlatError] = {}
+        current = dict(subjects)
+        ranges = {
+            n: None if s.whole else places.get(n) or expected_stamps(s) for n, s in current.items()
+        }
+        for repetition in (1, 2):
+            numbers = [n for n in current if n not in sides and n not in failures]
+            if not numbers:
+                break
+            if repetition == 2:
+                self.say(
+                    "the first repetition found the sample; the second one keeps its instructions"
+                )
+            groups = [[current[n]] for n in numbers]
+            with closing(self._read(groups, [ranges[n] for n in numbers])) as readings:
                 for place, result in readings:
-                    if isinstance(result, KlatError):
-                        raise result
-                    number = missing[place]
-                    explained[number], ranges[number] = reading.explained(current[number], result)
+                    number = numbers[place]
+                    try:
+                        if isinstance(result, KlatError):
+                            raise result
+                        side, ranges[number] = reading.explained(current[number], result)
+                    except KlatError as error:
+                        failures[number] = error
+                        continue
+                    if side:
+                        sides[number] = keep(side)
                     current[number] = replace(current[number], whole=False)
-            sides = [side for side in explained if side is not None]
-            if len(sides) == len(explained):
-                return sides
-            self.say("the first repetition found the sample; the second one keeps its instructions")
-        raise KlatError(
-            "two repetitions of the boot did not keep the sample's instructions", status=1
-        )
+        why = "two repetitions of the boot did not keep the sample's instructions"
+        lacking = [n for n in current if n not in sides and n not in failures]
+        return sides, failures | {n: KlatError(why, status=1) for n in lacking}
 
     def sides_at_once(
         self, subjects: Sequence[Subject], keep: Callable[[Side], T]
@@ -263,6 +305,7 @@ class _Replays:
         """
         sides: dict[int, T] = {}
         failures: dict[int, KlatError] = {}
+        ranges: dict[int, Range] = {}
         subjects = list(subjects)
         groups = grouped([number for number, s in enumerate(subjects) if s.whole], subjects)
         with closing(self._read([[subjects[n] for n in group] for group in groups])) as readings:
@@ -272,27 +315,22 @@ class _Replays:
                     continue
                 for number in groups[place]:
                     try:
-                        side, _ = reading.explained(subjects[number], result)
+                        side, ranges[number] = reading.explained(subjects[number], result)
                     except KlatError:
                         continue
                     if side:
                         sides[number] = keep(side)
                     else:
                         subjects[number] = replace(subjects[number], whole=False)
-        for number, subject in enumerate(subjects):
-            if number in sides or number in failures:
-                continue
+        left = {n: s for n, s in enumerate(subjects) if n not in sides and n not in failures}
+        for subject in left.values():
             if subject.whole:
                 self.say(
                     f"{subject.name}: klat cannot find its windows among the stamps of the other metrics;"
                     " repeating the boot with its own stamps only"
                 )
-            try:
-                (side,) = self.sides([subject])
-                sides[number] = keep(side)
-            except KlatError as error:
-                failures[number] = error
-        return sides, failures
+        more, failed = self._each_by_its_own(left, ranges, keep)
+        return sides | more, failures | failed
 
     def _read(
         self, groups: Sequence[Sequence[Subject]], ranges: Sequence[Range] = ()

@@ -12,13 +12,13 @@ from klat.lab import cache, elf, image, initramfs
 from klat.lab.apt import Archive
 from klat.lab.architectures import Architecture
 from klat.lab.boots import Ready
-from klat.lab.experiment import Experiment
 from klat.lab.kernels import Kernel
 from klat.lab.modules import Module
 from klat.lab.qemu import Machine
 
 _VIRTIO = ("virtio_pci", "virtio_blk")
 _NETWORK = "tun"
+Sets = Sequence[tuple[str, tuple[str, ...]]]  # programs with their options
 _KEPT_BYTES = 1 << 30  # file systems of guests, of 4 to 20 MB each
 
 
@@ -54,7 +54,7 @@ class Contents:
 
     def ready(
         self,
-        planned: Experiment,
+        sets: Sets,
         kernels: Sequence[Kernel],
         busybox: bytes,
         static: dict[str, Path],
@@ -62,8 +62,8 @@ class Contents:
     ) -> list[Ready]:
         ready = []
         for kernel in kernels:
-            unpacked, form = unpacked_for(planned.mode, kernel.image), kernel.image.format
-            base = self._base(planned, kernel, busybox, static, machine)
+            unpacked, form = unpacked_for(machine.mode, kernel.image), kernel.image.format
+            base = self._base(sets, kernel, busybox, static, machine)
             facts: dict[str, object] = {
                 **kernel.facts(),
                 "started_as": form.unpacked if unpacked else form.packed,
@@ -78,18 +78,19 @@ class Contents:
 
     def _base(
         self,
-        planned: Experiment,
+        sets: Sets,
         kernel: Kernel,
         busybox: bytes,
         static: dict[str, Path],
         machine: Machine,
     ) -> bytes:
-        first: list[Module] = []
-        last: list[Module] = []
+        first, last = modules_of(kernel, sets)
         if kernel.tree:
-            if any(name == "network" for name, _ in planned.sets) and kernel.tree.has(_NETWORK):
-                first = kernel.tree.closure([_NETWORK])
-            last = kernel.tree.closure(self._virtio(kernel))
+            for name in (name for name in _VIRTIO if name not in _virtio(kernel)):
+                self._say(
+                    f"{kernel.label}: there is no {name} in {kernel.tree.directory}; where it is not"
+                    " built in either, results come by a serial line"
+                )
         config = (kernel.image.release, kernel.config) if kernel.config else None
         return initramfs.base(
             _init(machine.architecture.results_line),
@@ -102,18 +103,21 @@ class Contents:
             machine.architecture.results_line,
         )
 
-    def _virtio(self, kernel: Kernel) -> list[str]:
-        """The modules for the disk with the results. A user's kernel may have none: it was built
-        without virtio, or its modules came without a list of built-in ones."""
-        assert kernel.tree
-        known = [name for name in _VIRTIO if kernel.package or kernel.tree.knows(name)]
-        for name in _VIRTIO:
-            if name not in known:
-                self._say(
-                    f"{kernel.label}: there is no {name} in {kernel.tree.directory}; where it is not"
-                    " built in either, results come by a serial line"
-                )
-        return known
+
+def modules_of(kernel: Kernel, sets: Sets) -> tuple[list[Module], list[Module]]:
+    """The modules that a guest loads before the runs and after them. ModuleMissing if the tree lacks one."""
+    if not kernel.tree:
+        return [], []
+    of_network = any(name == "network" for name, _ in sets) and kernel.tree.has(_NETWORK)
+    first = kernel.tree.closure([_NETWORK] if of_network else [])
+    return first, kernel.tree.closure(_virtio(kernel))
+
+
+def _virtio(kernel: Kernel) -> list[str]:
+    """The modules for the disk with the results. A user's kernel may have none: it was built without
+    virtio, or its modules came without a list of built-in ones."""
+    assert kernel.tree
+    return [name for name in _VIRTIO if kernel.package or kernel.tree.knows(name)]
 
 
 def host() -> str:

@@ -241,7 +241,8 @@ def _matching(name: str, kernels: Sequence[Offered], architecture: Architecture)
 
 
 def obtain(spec: Spec, archive: Archive, architecture: Architecture) -> Kernel:
-    """The kernel of the spec. Fetches it if it is missing. `archive` has this architecture."""
+    """The kernel of the spec. Fetches it if it is missing. `archive` has this architecture. The kernel's own spec names
+    the build: obtained by it, the kernel is the same."""
     if not spec.debian:
         return _from_file(spec, architecture)
     # The archive has only the newest builds. The cache can have older builds, and builds of which the archive has
@@ -281,6 +282,8 @@ def obtain(spec: Spec, archive: Archive, architecture: Architecture) -> Kernel:
     config = _file_of(("config",), tree, place, chosen.release)
     boot_image = image.inspect(kernel, architecture.format)
     built = Tree(tree, boot_image.release)
+    build = (chosen.package.name, chosen.package.version)
+    spec = replace(spec, debian=chosen.release, package=build)
     return Kernel(spec, boot_image, built, config.read_bytes(), chosen.package)
 
 

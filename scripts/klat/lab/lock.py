@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,20 +17,23 @@ from klat.compare.verdicts import Rules
 from klat.lab import experiment, kernels
 from klat.lab.architectures import ARCHITECTURES
 from klat.lab.execution import Request
+from klat.lab.guest_contents import Sets, modules_of
 from klat.lab.kernels import Kernel, Spec
 from klat.record.json_files import LARGEST_INTEGER, MOST_BOOTS
 
 _LARGEST = 1 << 20
 _MOST = 1024  # kernels
 _TEXT = Text()
+_HASH = Text(64, "[0-9a-f]{64}", "a SHA-256 in hexadecimal digits")
 _KERNEL: dict[str, Kind] = {
     **dict.fromkeys(("kernel", "label", "release", "package", "version"), _TEXT),
-    "sha256": Text(64, "[0-9a-f]{64}", "a SHA-256 in hexadecimal digits"),
+    "sha256": _HASH,
 }
+_MODULES = "modules_sha256"  # of the modules that its guests load; a package decides them
 _FIELDS: dict[str, Kind] = {
     "schema": Whole(1, 1),
     "arch": OneOf(tuple(ARCHITECTURES)),
-    "kernels": ListOf(Object(_KERNEL, frozenset(_KERNEL)), _MOST, 2),
+    "kernels": ListOf(Object(_KERNEL | {_MODULES: _HASH}, frozenset(_KERNEL)), _MOST, 2),
     "series": ListOf(ListOf(Whole(0, _MOST), _MOST, 1), _MOST, 1),
     "programs": ListOf(Tuple((_TEXT, ListOf(_TEXT, 1024))), 1024, 1),
     "boots": Whole(2, MOST_BOOTS),
@@ -42,11 +46,10 @@ _LOCK = Object(_FIELDS, frozenset(_FIELDS))
 
 @dataclass(frozen=True)
 class Lock:
-    """`hashes` are those of the kernels' images; `series` has the indices of the kernels that follow each other."""
+    """`series` has the indices of the kernels that follow each other."""
 
     path: Path
     specs: tuple[Spec, ...]
-    hashes: tuple[str, ...]
     series: list[list[int]]
     sets: tuple[tuple[str, tuple[str, ...]], ...]
     facts: Mapping[str, Any]
@@ -54,9 +57,10 @@ class Lock:
     def check(self, obtained: Mapping[int, Kernel]) -> None:
         """KlatError if a kernel is not the one of the lock file."""
         for number, kernel in obtained.items():
-            if kernel.image.sha256 != self.hashes[number]:
+            locked = self.facts["kernels"][number]
+            if any(value != locked.get(name) for name, value in _hashes(kernel, self.sets).items()):
                 raise KlatError(
-                    f"{kernel.image.path}: is not the kernel {kernel.label} of {self.path}"
+                    f"{kernel.image.path}: is not the kernel {kernel.label} of {self.path}, or has other modules"
                 )
 
 
@@ -76,7 +80,7 @@ def write(
     facts = {
         "schema": 1,
         "arch": request.architecture.name,
-        "kernels": [_facts(kernel) for kernel in obtained.values()],
+        "kernels": [_facts(kernel, request.sets) for kernel in obtained.values()],
         "series": [chain for chain in series if chain],
         "programs": request.sets,
         "boots": request.boots,
@@ -90,7 +94,18 @@ def write(
     files.write_whole(path, f"{json.dumps(facts, indent=1)}\n".encode())
 
 
-def _facts(kernel: Kernel) -> dict[str, str]:
+def _hashes(kernel: Kernel, sets: Sets) -> dict[str, str]:
+    hashes = {"sha256": kernel.image.sha256}
+    if kernel.tree and not kernel.package:
+        digest = hashlib.sha256()
+        first, last = modules_of(kernel, sets)
+        for module in (*first, *last):
+            digest.update(hashlib.sha256(module.data).digest())
+        hashes[_MODULES] = digest.hexdigest()
+    return hashes
+
+
+def _facts(kernel: Kernel, sets: Sets) -> dict[str, str]:
     package = kernel.package
     return {
         "kernel": _absolute(kernel.spec),
@@ -98,7 +113,7 @@ def _facts(kernel: Kernel) -> dict[str, str]:
         "release": kernel.image.release,
         "package": package.name if package else "",
         "version": package.version if package else "",
-        "sha256": kernel.image.sha256,
+        **_hashes(kernel, sets),
     }
 
 
@@ -124,8 +139,7 @@ def read(path: Path) -> Lock:
     if places != list(range(len(specs))):
         raise KlatError(f"{path}: series does not have each kernel once")
     sets = tuple((name, tuple(words)) for name, words in facts["programs"])
-    hashes = tuple(kernel["sha256"] for kernel in facts["kernels"])
-    return Lock(path, specs, hashes, facts["series"], sets, facts)
+    return Lock(path, specs, facts["series"], sets, facts)
 
 
 def _spec(kernel: Mapping[str, str]) -> Spec:

@@ -7,11 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from klat.base.errors import INVALID, KlatError, MEASURED
-from klat.lab import experiment, kernels, qemu, replay, suite
+from klat.lab import collect, experiment, kernels, qemu, replay, suite
 from klat.lab.apt import Archive
+from klat.lab.boots import Ready
 from klat.lab.execution import Attempt, Request
 from klat.lab.experiment import Experiment, PlannedBoot
+from klat.lab.guest_contents import Contents
 from klat.lab.kernels import Kernel
+from klat.lab.qemu import Machine
 from klat.running.loads import IDLE
 
 Say = Callable[[str], None]
@@ -29,12 +32,11 @@ def sessions(
     that must be as requested in a fitting session."""
     archive = Archive(say, request.architecture.name)
     emulator = qemu.find(request.architecture)
-    programs = hashes(request)
     reused = []
     for spec in request.specs:
-        request_of_kernel = replace(request, specs=[spec])
         kernel = kernels.obtain(spec, archive, request.architecture)
-        fitting = _newest(request_of_kernel, fixed, kernel, programs, output, emulator)
+        request_of_kernel = replace(request, specs=[kernel.spec])
+        fitting = _newest(request_of_kernel, fixed, kernel, archive, output, emulator)
         if fitting:
             session, planned = fitting
             say(f"{kernel.label}: using {session}")
@@ -45,14 +47,15 @@ def sessions(
     return reused
 
 
-def hashes(request: Request) -> dict[str, str]:
-    """SHA-256 of the programs that the request needs, by name."""
+def ready(request: Request, kernel: Kernel, archive: Archive, emulator: qemu.Emulator) -> Ready:
+    """The kernel and the files of its guests as they would be booted now."""
     names = dict.fromkeys(name for name, _ in request.sets)
     names |= dict.fromkeys([suite.LOAD_PROGRAM] if [*request.loads] != [IDLE] else [])
-    return {
-        name: suite.hash_of(path)
-        for name, path in suite.static_programs([*names], request.architecture).items()
-    }
+    static = suite.static_programs([*names], request.architecture)
+    contents = Contents(archive, request.architecture, lambda note: None)
+    machine = Machine(emulator, request.mode, request.shape)
+    (made,) = contents.ready(request.sets, [kernel], contents.busybox(), static, machine)
+    return made
 
 
 def _boot(request: Request, output: Path, command: Sequence[str], say: Say) -> Path:
@@ -68,21 +71,33 @@ def _newest(
     request: Request,
     fixed: frozenset[str],
     kernel: Kernel,
-    programs: dict[str, str],
+    archive: Archive,
     output: Path,
     emulator: qemu.Emulator,
 ) -> tuple[Path, Experiment] | None:
     ((label, load),) = [(kernel.label, load) for load in request.loads]
-    place = output / experiment.KernelUnderLoad(0, load).label([label])
-    for facts in sorted(place.glob("*/run.json"), reverse=True):
+    sessions_of_label = output / experiment.KernelUnderLoad(0, load).label([label])
+    places = [facts.parent for facts in sorted(sessions_of_label.glob("*/run.json"), reverse=True)]
+    made = ready(request, kernel, archive, emulator) if places else None
+    for place in places:
         try:
-            planned, boot = experiment.of_session(facts.parent)
-            if fits(planned, boot, request, fixed, programs, kernel.image.sha256):
-                replay.recorded(facts.parent, emulator)
-                return facts.parent, planned
+            if made and (planned := fitting(place, request, fixed, made, emulator)):
+                return place, planned
         except KlatError:
             continue  # it cannot be repeated
     return None
+
+
+def fitting(
+    session: Path, request: Request, fixed: frozenset[str], made: Ready, emulator: qemu.Emulator
+) -> Experiment | None:
+    """The experiment of a session, if its boot is the one that `request` asks for, with the kernel and the files of
+    `made`. KlatError if the boot cannot be repeated."""
+    planned, boot = experiment.of_session(session)
+    if not fits(planned, boot, request, fixed, made, collect.made_of(session)):
+        return None
+    replay.recorded(session, emulator)
+    return planned
 
 
 def fits(
@@ -90,17 +105,17 @@ def fits(
     boot: PlannedBoot,
     request: Request,
     fixed: frozenset[str],
-    programs: dict[str, str],
-    kernel: str,
+    made: Ready,
+    recorded: tuple[str, str],
 ) -> bool:
-    """Whether the recorded boot is what `request` asks for. `kernel` is the SHA-256 of the image."""
+    """`recorded` is collect.made_of() of the boot's session."""
     (spec,) = request.specs
     append = f"{request.append} {spec.append}".strip()
     return (
         planned.architecture == request.architecture
         and planned.mode == request.mode
-        and planned.hashes[boot.condition.kernel] == kernel
-        and {name: planned.programs.get(name) for name in programs} == programs
+        and planned.hashes[boot.condition.kernel] == made.facts["sha256"]
+        and recorded == made.made
         and planned.sets == tuple(request.sets)
         and boot.condition.load == request.loads[0]
         and planned.append_of(boot.condition) == append

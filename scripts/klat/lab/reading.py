@@ -27,7 +27,7 @@ def read(boot: Replayed, guest: GuestFiles, sites: list[int]) -> Reading:
     guest_isa = isa.of_machine(guest.boot.planned.architecture.elf_machine)
     kernel = symbols.of_kernel(boot.kallsyms, guest_isa.vectors)
     firmware = symbols.of_firmware(guest_isa.firmware)
-    names = symbols.Symbols([*kernel, *firmware, *guest.names])
+    names = symbols.Symbols([*kernel, *firmware, *guest.programs.names])
     return Reading(restarts.counted_once(trace.read(boot.trace), names), names, guest_isa, sites)
 
 

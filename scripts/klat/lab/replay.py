@@ -227,6 +227,7 @@ def replay(
                 booting = _booting(boots[number], option, emulator, work / f"replay-{number}")
                 running[number] = tries, booting, trace
             ended = [number for number, (_, booting, _) in running.items() if booting.poll()]
+            signals.check()  # reading a trace takes seconds
             if not ended:
                 signals.wait(_POLL_SECONDS)
             for number in ended:

@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
@@ -19,13 +20,13 @@ from klat.base.fields import ListOf, Object, Text, Tuple, Whole
 from klat.compare.dataset import Dataset, Key
 from klat.compare.sources import read_sources
 from klat.explain.kept_sample import KeptSample, kept_sample
-from klat.lab import collect, experiment, explaining, kernels, needed, qemu, replay
+from klat.lab import collect, experiment, explaining, kernels, needed, qemu
 from klat.lab.apt import Archive
 from klat.lab.architectures import Architecture
 from klat.lab.choosing import Wanted
 from klat.lab.execution import Attempt, Request
 from klat.lab.experiment import Begun
-from klat.lab.guest import BootFailure, EmulatorFailed
+from klat.lab.guest import BootFailure, EmulatorFailed, ModuleMissing
 from klat.lab.kernels import Kernel, Spec
 from klat.record.json_files import read_machine_json
 from klat.record.session import parse_pairs
@@ -40,6 +41,7 @@ STUDY = "trend"  # Experiment.study of all these experiments: the words added fo
 _EXPLAINED = "explained.json"
 _MOST_BYTES = 64 << 20
 _RECENT = 32  # kept boots whose time is read
+_NEAR = 0.001  # a small part of the smallest margin in use
 
 
 def default_kernels(archive: Archive, architecture: Architecture) -> list[Spec]:
@@ -92,15 +94,14 @@ def boots_of(
     sides: dict[int, Dataset] = {}
     failures: dict[int, str] = {}
     experiments: dict[int, tuple[Request, Begun | None]] = {}
-    emulator, programs = qemu.find(request.architecture), needed.hashes(request)
+    emulator = qemu.find(request.architecture)
+    archive = Archive(say, request.architecture.name)
     for number, kernel in by_number.items():
-        spec = request.specs[number]
+        spec = kernel.spec
         # Guests of one image with one seed would be one boot.
         digest = hashlib.sha256(f"{request.seed} {spec.label}".encode()).digest()
         kernel_request = replace(request, specs=[spec], seed=int.from_bytes(digest[:4], "big"))
-        begun = _recorded_experiment(
-            kernel_request, kernel.image.sha256, output, emulator, programs
-        )
+        begun = _recorded_experiment(kernel_request, kernel, archive, output, emulator)
         experiments[number] = kernel_request, begun
     runs_of_boot = request.runs * len(request.sets)
     runs = request.boots * runs_of_boot
@@ -112,7 +113,7 @@ def boots_of(
     if any(missing):
         say(_announcement(request, missing, kept, output, jobs))
     for number, (kernel_request, begun) in experiments.items():
-        spec = request.specs[number]
+        (spec,) = kernel_request.specs
         attempt = Attempt(command, request.architecture, True, False, progress)
         try:
             paths = _sessions(attempt, kernel_request, begun, output, jobs)
@@ -168,16 +169,20 @@ def _seconds_of_boots(request: Request, output: Path) -> Iterator[float | None]:
 
 
 def _recorded_experiment(
-    request: Request, image: str, output: Path, emulator: qemu.Emulator, programs: dict[str, str]
+    request: Request, kernel: Kernel, archive: Archive, output: Path, emulator: qemu.Emulator
 ) -> Begun | None:
     """The newest experiment in `output` that asked for the same boots of the same kernel."""
-    for facts in sorted((output / request.specs[0].label).glob("*/run.json"), reverse=True):
+    kept = sorted((output / request.specs[0].label).glob("*/run.json"), reverse=True)
+    if not kept:
+        return None
+    fixed = frozenset(("seed", "clock", "boots", "runs"))
+    try:
+        made = needed.ready(request, kernel, archive, emulator)
+    except ModuleMissing:
+        return None  # the boot says so
+    for facts in kept:
         try:
-            planned, boot = experiment.of_session(facts.parent)
-            same_size = (planned.boots, planned.runs) == (request.boots, request.runs)
-            fixed = frozenset(("seed", "clock"))
-            if same_size and needed.fits(planned, boot, request, fixed, programs, image):
-                replay.recorded(facts.parent, emulator)
+            if planned := needed.fitting(facts.parent, request, fixed, made, emulator):
                 sessions = experiment.recorded(planned, output)
                 collect.check_all(planned, sessions)
                 return Begun(planned, output, sessions)
@@ -210,7 +215,7 @@ def samples_of(
 ) -> list[KeptSample]:
     """The typical sample of each measurement (its kernel's boots, key and figure). `output` keeps what was explained."""
     cache = _read_cache(output)
-    sessions = [_session(side, key, value) for side, key, value in measurements]
+    sessions = sessions_to_repeat(measurements)
     names = [
         f"{path.parent.name}/{path.name} {' '.join(key)}"
         for path, (_, key, _) in zip(sessions, measurements)
@@ -252,11 +257,25 @@ def _read_cache(output: Path) -> dict[str, KeptSample]:
     return {name: sample for name, sample in samples.items() if sample.can_be_kept}
 
 
-def _session(side: Dataset, key: Key, value: float) -> Path:
-    """The session whose median is nearest to the kernel's figure."""
-    runs = side.cells[key].runs
-    nearest = min(runs, key=lambda run: (abs((run.row.p50 or 0) - value), run.source.session.path))
-    return nearest.source.session.path
+def sessions_to_repeat(measurements: Sequence[Measurement]) -> list[Path]:
+    """For each measurement, a session whose median is the figure within _NEAR, or else the nearest one. Takes as few
+    sessions as it can: each is a boot to repeat."""
+    fitting = [_fitting(*measurement) for measurement in measurements]
+    chosen: dict[int, Path] = {}
+    while len(chosen) < len(fitting):
+        left = [number for number in range(len(fitting)) if number not in chosen]
+        counts = Counter(path for number in left for path in fitting[number])
+        most = min(counts, key=lambda path: (-counts[path], path))
+        chosen |= {number: most for number in left if most in fitting[number]}
+    return [chosen[number] for number in range(len(fitting))]
+
+
+def _fitting(side: Dataset, key: Key, value: float) -> set[Path]:
+    distances = {
+        run.source.session.path: abs((run.row.p50 or 0) - value) for run in side.cells[key].runs
+    }
+    allowed = max(_NEAR * value, min(distances.values()))
+    return {path for path, distance in distances.items() if distance <= allowed}
 
 
 def _metric(key: Key) -> Wanted:
