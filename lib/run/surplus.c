@@ -242,6 +242,9 @@ static bool has_neighbours(const struct klat_run *run)
 /*
  * Waits in a few samples, or outside the samples, do not move the median. So they are subtracted
  * before the waits are compared with the median.
+ *
+ * The kernel counts up to 10 us of a wakeup as a wait. Many short iterations may wait for that
+ * long, so there the long samples show the turns of other tasks.
  */
 static void judge_waits(struct klat_run *run, const struct klat_worker *worker,
 			const struct longest_metric *longest)
@@ -251,7 +254,9 @@ static void judge_waits(struct klat_run *run, const struct klat_worker *worker,
 	const bool ordinary = !klat_is_real_time(run);
 	const double all = longest->median_ns * observed,
 		     outside = worker->account.elapsed_ns - longest->sum_ns,
-		     allowed = 4e6 + 1e4 * observed + (ordinary ? all / 20 : 0);
+		     least = 4e6 + (ordinary ? all / 20 : 0),
+		     turns = MIN(worker->children_ns ? waits.shared : waits.alone,
+				 longest->excess_ns);
 	double share = 0;
 	bool frequent = false;
 
@@ -272,7 +277,8 @@ static void judge_waits(struct klat_run *run, const struct klat_worker *worker,
 		klat_invalid(run,
 			     "other tasks kept the %s from CPU %d for %.0f %% of the median sample",
 			     worker->noun, worker->cpu, 100 * share);
-	else if (share >= 0.2 || frequent || waits.alone > allowed)
+	else if (share >= 0.2 || frequent || waits.alone > least + 1e4 * observed ||
+		 (ordinary && turns > least))
 		klat_disturbed(run, "the %s was kept waiting for its CPU", worker->noun);
 }
 

@@ -413,6 +413,14 @@ def running(source: str, cpu: str) -> Iterator[None]:
         process.kill()
 
 
+# The turns of an ordinary task are few and long: the median hides them, the mean and the maximum do not.
+@pytest.mark.parametrize("program", ["pipes", "messages", "signal", "spawn", "syscall", "fault"])
+def test_turns_of_an_ordinary_task_disturb_an_ordinary_run(program):
+    words = (*ONE_CPU.get(program, ("--cpus", CPU)), *long(program), "--policy", "other", "--json")
+    with running("print(flush=True)\nwhile True: pass", CPU):
+        judged("disturbed", lambda: run(program, *words, limit=60), "kept waiting for its CPU")
+
+
 # An item of semaphore takes 150 us, a sample of eventloop many milliseconds.
 @pytest.mark.parametrize(
     ("words", "iterations"),

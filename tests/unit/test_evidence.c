@@ -45,13 +45,18 @@ TEST(a_real_time_thread_that_nothing_of_the_run_could_preempt_was_disturbed)
 	assert_judged(KLAT_OK, "");
 }
 
-TEST(an_ordinary_thread_may_be_preempted)
+static void make_ordinary(void)
 {
 	run->library->policy = (struct klat_policy){ .policy = SCHED_OTHER, .asked = true };
 	for (int i = 0; i < run->worker_count; i++) {
 		run->workers[i].priority = run->workers[i].priority_obtained = 0;
 		run->workers[i].policy_obtained = SCHED_OTHER;
 	}
+}
+
+TEST(an_ordinary_thread_may_be_preempted)
+{
+	make_ordinary();
 	run->workers[2].involuntary = 1;
 	assert_judged(KLAT_OK, "");
 }
@@ -286,6 +291,32 @@ TEST(preemptions_that_take_less_than_a_twentieth_of_a_sample_do_not_disturb_a_ru
 		run->workers[2].account.waited_ns = cases[i].waited_ns;
 		assert_judged(cases[i].status, cases[i].status == KLAT_OK ? "" : "preempted");
 	}
+}
+
+/* An iteration takes 10 us, and one takes 20 ms. The counter has 2 GHz. */
+TEST(short_iterations_of_an_ordinary_thread_do_not_hide_the_turns_of_other_tasks)
+{
+	int64_t allowed;
+
+	map_500_samples();
+	sample_500_times(20000);
+	klat_series(run, 0, 0)[7] = 40000000;
+	allowed = 4000000 + 500 * klat_observed(run);
+	run->workers[2].account.waited_ns = allowed + 1;
+	assert_judged(KLAT_OK, "");
+	make_ordinary();
+	assert_judged(KLAT_DISTURBED, "the reader was kept waiting");
+	run->workers[2].account.waited_ns = allowed;
+	assert_judged(KLAT_OK, "");
+	/* The kernel counts no waits of children that have ended. */
+	run->workers[2].children_ns = 1;
+	run->workers[2].account.elapsed_ns = allowed + 1;
+	assert_judged(KLAT_OK, "");
+	run->workers[2].account.elapsed_ns = allowed + 2;
+	assert_judged(KLAT_DISTURBED, "the reader was kept waiting");
+	/* The long sample has another cause. */
+	klat_series(run, 0, 0)[7] = 20000;
+	assert_judged(KLAT_OK, "");
 }
 
 TEST(a_traced_worker_is_invalid)
