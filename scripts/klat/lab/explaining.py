@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import sys
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
@@ -32,6 +33,9 @@ from klat.lab.choosing import (
 from klat.lab.reading import Reading
 from klat.record.session import find_sessions
 from klat.running.loads import IDLE
+from klat.running.progress import Progress
+
+_NAMED = 4  # boots to repeat that are named; of more, there is a progress
 
 Say = Callable[[str], None]
 T = TypeVar("T")
@@ -338,8 +342,11 @@ class _Replays:
         """One boot for each group: the index of the group with the reading, or with why the boot could not be repeated. Take
         them one by one, because a reading is large."""
         arguments = [plugin_arguments(group, kept) for group, kept in zip_longest(groups, ranges)]
-        for group in groups:
-            self.say(f"repeating the boot of {group[0].chosen.session.path}")
+        if len(groups) <= _NAMED:
+            for group in groups:
+                self.say(f"repeating the boot of {group[0].chosen.session.path}")
+        what = f"repeating {len(groups)} boots to explain their samples: "
+        progress = Progress(len(groups), 0, sys.stderr, what=what, noun="boots")
         replayed = replay.replay(
             [group[0].guest.boot for group in groups],
             [words for words, _ in arguments],
@@ -351,8 +358,11 @@ class _Replays:
             self.say,
         )
         with closing(replayed):
-            for place, boot in replayed:
+            for done, (place, boot) in enumerate(replayed):
+                if len(groups) > _NAMED and done:
+                    progress.before(done, "", progress.left_after(done))
                 if isinstance(boot, KlatError):
                     yield place, boot
                 else:
                     yield place, reading.read(boot, groups[place][0].guest, arguments[place][1])
+        progress.clear()

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from statistics import median
 
 from klat.base import files
 from klat.base.bounded_read import read_named
-from klat.base.errors import KlatError, SessionError
+from klat.base.errors import KlatError
 from klat.base.fields import ListOf, Object, Text, Tuple, Whole
 from klat.compare.dataset import Dataset, Key
 from klat.compare.sources import read_sources
@@ -28,10 +25,9 @@ from klat.lab.execution import Attempt, Request
 from klat.lab.experiment import Begun
 from klat.lab.guest import BootFailure, EmulatorFailed, ModuleMissing
 from klat.lab.kernels import Kernel, Spec
-from klat.record.json_files import read_machine_json
 from klat.record.session import parse_pairs
 from klat.report.text.numbers import plural
-from klat.running.progress import Progress, duration
+from klat.running.progress import Progress
 
 Say = Callable[[str], None]
 
@@ -40,7 +36,6 @@ CLOCK = "2026-01-01T00:00:00"
 STUDY = "trend"  # Experiment.study of all these experiments: the words added for one kernel are under test
 _EXPLAINED = "explained.json"
 _MOST_BYTES = 64 << 20
-_RECENT = 32  # kept boots whose time is read
 _NEAR = 0.001  # a small part of the smallest margin in use
 
 
@@ -106,12 +101,11 @@ def boots_of(
     runs_of_boot = request.runs * len(request.sets)
     runs = request.boots * runs_of_boot
     kept = sum(len(begun.sessions) for _, begun in experiments.values() if begun)
-    progress = Progress(runs * len(experiments), kept * runs_of_boot, sys.stderr, detail=False)
-    missing = [
-        request.boots - (len(begun.sessions) if begun else 0) for _, begun in experiments.values()
-    ]
-    if any(missing):
-        say(_announcement(request, missing, kept, output, jobs))
+    missing = request.boots * len(experiments) - kept
+    what = f"{plural(missing, 'boot')} of {plural(len(request.sets), 'program')}"
+    what += f", {kept} are kept: " if kept else ": "
+    done = kept * runs_of_boot
+    progress = Progress(runs * len(experiments), done, sys.stderr, detail=False, what=what)
     for number, (kernel_request, begun) in experiments.items():
         (spec,) = kernel_request.specs
         attempt = Attempt(command, request.architecture, True, False, progress)
@@ -142,30 +136,6 @@ def _sessions(
     if status > 128:
         raise KlatError("stopped", status=status)
     return attempt.recorded
-
-
-def _announcement(
-    request: Request, missing: Sequence[int], kept: int, output: Path, jobs: int | None
-) -> str:
-    """`missing` has the number of boots of each kernel. The time is that of kept boots with the same programs, of any
-    kernel."""
-    of_programs = f"{plural(sum(missing), 'boot')} of {plural(len(request.sets), 'program')}"
-    text = f"{of_programs}{f', {kept} are kept' if kept else ''}; "
-    at_once = jobs or len(os.sched_getaffinity(0))
-    seconds = [s for s in _seconds_of_boots(request, output) if s]
-    if not seconds:
-        return f"{text}the time is shown after the first boot"
-    rounds = sum(-(-boots // at_once) for boots in missing)
-    return f"{text}about {duration(median(seconds) * rounds)}"
-
-
-def _seconds_of_boots(request: Request, output: Path) -> Iterator[float | None]:
-    for facts in sorted(output.glob("*/*/run.json"), key=lambda path: path.parent.name)[-_RECENT:]:
-        with suppress(KlatError, SessionError, OSError):
-            planned, _ = experiment.of_session(facts.parent)
-            wanted = (tuple(request.sets), request.shape, request.architecture)
-            if (planned.sets, planned.shape, planned.architecture) == wanted:
-                yield read_machine_json(facts.parent).get("seconds")
 
 
 def _recorded_experiment(

@@ -60,7 +60,7 @@ class TimeLeft:
 class Progress:
     """Draws on `stream`. Call before() before each run. say() prints a line above the bar, and say_detail() does so only
     with `detail`. `done` has the runs so far. `part_seconds` is the time that a part of them takes, once it
-    is known.
+    is known. `what` is said before the estimated time.
     """
 
     def __init__(
@@ -71,12 +71,15 @@ class Progress:
         environment: Mapping[str, str] | None = None,
         clock: Callable[[], float] = time.monotonic,
         detail: bool = True,
+        what: str = "",
+        noun: str = "runs",
     ) -> None:
         environment = os.environ if environment is None else environment
         self.total = total
         self.done = self._first = done
         self.part_seconds: float | None = None
         self._detail = detail
+        self._what, self._noun = what, noun
         self._stream = stream
         self._clock = clock
         self._bar = stream.isatty() and environment.get("TERM") != "dumb"
@@ -106,7 +109,7 @@ class Progress:
         self.done = done
         if left is not None and not self._announced:
             self._announced = True
-            self.say(f"about {duration(left)} to go")
+            self.say(f"{self._what}about {duration(left)} to go")
         now = self._clock()
         if self._bar:
             if now - self._drawn_at >= _REDRAW_SECONDS:
@@ -117,7 +120,7 @@ class Progress:
             self._line_after = done + self._step()
             percent = 100 * done // self.total
             rest = "" if left is None else f", about {duration(left)} left"
-            self._write(f"{done} of {self.total} runs ({percent} %){rest}\n")
+            self._write(f"{done} of {self.total} {self._noun} ({percent} %){rest}\n")
 
     def _draw(self, done: int, benchmark: str, left: float | None) -> None:
         width = self._width() - 1  # the last column would wrap on some terminals
