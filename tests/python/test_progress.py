@@ -87,6 +87,19 @@ def test_without_a_terminal_there_are_plain_lines_now_and_then(terminal, term):
     assert len(lines) == 20
 
 
+def test_what_comes_is_the_first_line_with_its_time():
+    stream = Terminal(False)
+    times = iter(range(0, 100, 5))
+    shown = progress.Progress(
+        4, 0, stream, {}, lambda: next(times), what="2 kernels: ", noun="boots"
+    )
+    for done, left in ((1, None), (2, 75.0)):
+        shown.before(done, "", left)
+    first, second = stream.getvalue().splitlines()
+    assert first == "2 kernels: about 1 min 15 s to go"
+    assert second == "2 of 4 boots (50 %), about 1 min 15 s left"
+
+
 def test_the_time_left_is_estimated_per_benchmark():
     left = progress.TimeLeft({"pipes": 10, "tlbflush": 20})
     for _ in range(10):

@@ -111,11 +111,12 @@ class Progress:
             self._announced = True
             self.say(f"{self._what}about {duration(left)} to go")
         now = self._clock()
+        is_begun = self._announced or not self._what  # the first line has the time
         if self._bar:
             if now - self._drawn_at >= _REDRAW_SECONDS:
                 self._drawn_at = now
                 self._draw(done, benchmark, left)
-        elif done >= self._line_after and now - self._line_at >= _LINE_SECONDS:
+        elif done >= self._line_after and now - self._line_at >= _LINE_SECONDS and is_begun:
             self._line_at = now
             self._line_after = done + self._step()
             percent = 100 * done // self.total
