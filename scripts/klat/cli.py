@@ -11,7 +11,7 @@ from typing import NoReturn
 
 from klat import __version__, commands
 from klat.base import programs, streams
-from klat.base.errors import KlatError, SessionError, did_you_mean
+from klat.base.errors import KlatError, SessionError, did_you_mean, installing
 
 _USAGE = 2
 _INTERRUPTED = 128 + signal.SIGINT
@@ -46,11 +46,14 @@ class Parser(argparse.ArgumentParser):
 def _parser(loaded: Sequence[str], lists_all: bool = False) -> Parser:
     """Loads only the commands in `loaded`. With `lists_all`, the others and the programs are listed without their
     options, because it takes long to load all commands."""
-    available = programs.available() if lists_all else []
+    try:
+        available = _wrapped(programs.available() if lists_all else [])
+    except KlatError as error:
+        available = _wrapped([f"none starts: {error}"])
     parser = Parser(
         prog="klat",
         description=_DESCRIPTION,
-        epilog=_EPILOG.format(programs=_wrapped(available)),
+        epilog=_EPILOG.format(programs=available),
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
@@ -113,8 +116,7 @@ def _explain(error: Exception) -> tuple[str, int] | None:
         return str(error), _USAGE
     if isinstance(error, ModuleNotFoundError) and error.name in ("numpy", "scipy"):
         return (
-            f"this command needs {error.name} for {sys.executable}; "
-            f"on Debian and Ubuntu: apt install python3-{error.name}",
+            f"this command needs {error.name} for {sys.executable}: {installing(error.name)}",
             _USAGE,
         )
     # An extension module that does not fit is an ImportError.

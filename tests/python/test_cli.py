@@ -120,6 +120,28 @@ def test_programs_are_the_core_five_first_and_only_those_that_record(tmp_path, k
     assert klat("load")[0] == 2
 
 
+def test_programs_for_another_machine_are_one_line_with_the_cure(tmp_path):
+    """elf(5): a header with the number of a machine that does not exist."""
+    fake = fakes.Klat(tmp_path, names=("pipes", "switch"))
+    for name in ("pipes", "switch"):
+        header = b"\x7fELF\2\1\1".ljust(16, b"\0") + b"\2\0\x34\x12"
+        (tmp_path / "programs" / name / name).write_bytes(header.ljust(64, b"\0"))
+    for words in (
+        ["pipes"],
+        ["switch"],
+        ["run", "pipes"],
+        ["run", "switch"],
+        ["soak", "pipes", "--for=1s"],
+    ):
+        done = fake(*words)
+        assert done.returncode in (1, 2) and len(done.stderr.splitlines()) == 1, done.stderr
+        assert " is a program for another machine, and this machine is " in done.stderr
+        assert done.stderr.endswith("; run make\n")
+    done = fake("--help")
+    assert done.returncode == 0 and "none starts: " in done.stdout
+    assert "the programs do not start" in fake("doctor").stdout
+
+
 def test_the_launcher_of_a_tree_is_no_program(tmp_path, klat, monkeypatch):
     """Its help would start it again, without end."""
     found = fakes.install(tmp_path / "tree", ("pipes",))

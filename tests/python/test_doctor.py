@@ -81,6 +81,7 @@ GRANTED = ProbeResults(
     results=Path("results"),
     results_refused="",
     results_free=50 << 30,
+    programs="",
     missing=(),
     gaps=(Gap(0, 1, 210.0),),
     clock_ppm=-90.0,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterable
 
 
@@ -17,6 +18,13 @@ class KlatError(Exception):
 
 class SessionError(Exception):
     """A session, or a path given as one, that cannot be read. The message is one sentence."""
+
+
+def installing(*modules: str) -> str:
+    """The command that installs these Python modules for klat."""
+    if sys.prefix != sys.base_prefix:
+        return f"{sys.executable} -m pip install {' '.join(modules)}"
+    return f"apt install {' '.join(f'python3-{name}' for name in modules)} (Debian, Ubuntu)"
 
 
 def printable(text: str) -> str:

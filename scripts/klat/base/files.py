@@ -208,12 +208,13 @@ def _place(parent: int, name: str) -> Path:
 
 
 @contextmanager
-def explained(what: str, path: Path) -> Iterator[None]:
-    """Turns an OSError into a KlatError `cannot WHAT PATH: why`."""
+def explained(what: str, path: Path, cure: str = "") -> Iterator[None]:
+    """Turns an OSError into a KlatError `cannot WHAT PATH: why; CURE`."""
     try:
         yield
     except OSError as error:
-        raise KlatError(f"cannot {what} {path}: {error.strerror or error}") from error
+        why = "; ".join(filter(None, (error.strerror or str(error), cure)))
+        raise KlatError(f"cannot {what} {path}: {why}") from error
 
 
 def write_whole(path: Path, data: bytes, give: bool = True) -> None:

@@ -1,7 +1,8 @@
 """Finds the benchmark programs, and the source tree or prefix of this klat.
 
 In a source tree a program is `<root>/<name>/<name>`, or `<root>/bench/<name>/<name>` if it is not a core program. When
-installed it is `<prefix>/libexec/klat/<name>`. KLAT_PROGRAMS names another directory that has them in any of these forms.
+installed it is `<prefix>/libexec/klat/<name>`, and in an installation from a wheel, which has only static programs,
+`<prefix>/libexec/klat/static/<name>/<name>`. KLAT_PROGRAMS names another directory that has them in any of these forms.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ _LAUNCHER = "klat"
 _NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789_-")
 _PROBE_SECONDS = 5
 _CHECK_SECONDS = 20
+# elf(5): e_machine, by the name that uname -m has for it.
+_ELF_MACHINES = {62: "x86_64", 183: "aarch64", 243: "riscv64"}
 
 
 def root() -> Path:
@@ -59,7 +62,15 @@ def directory() -> Path:
     chosen = os.environ.get("KLAT_PROGRAMS")
     if chosen:
         return Path(chosen).absolute()
-    return root() if in_tree() else root() / "libexec" / "klat"
+    if in_tree():
+        return root()
+    installed = root() / "libexec" / "klat"
+    return installed if (installed / CORE[0]).exists() else static_directory()
+
+
+def static_directory() -> Path:
+    """The directory of the installed static programs."""
+    return root() / "libexec" / "klat" / "static"
 
 
 def _is_program(path: Path) -> bool:
@@ -94,10 +105,8 @@ def nested(base: Path, suffix: str = "") -> list[Path]:
 
 def _places(name: str) -> tuple[Path, ...]:
     *in_folders, flat = places(directory(), name)
-    if os.environ.get("KLAT_PROGRAMS"):
+    if os.environ.get("KLAT_PROGRAMS") or not in_tree():
         return *in_folders, flat
-    if not in_tree():
-        return (flat,)
     # The flat path of `klat` would be the launcher. Old binaries can remain in a folder whose source has moved.
     return tuple(path for path in in_folders if path.with_suffix(".c").exists())
 
@@ -108,19 +117,41 @@ def _is_benchmark(path: Path) -> bool:
     try:
         done = answer([path, "--help"], _PROBE_SECONDS)
     except OSError as error:
-        _check_limits(path, error)
+        check_start(path, error)
         return False
     except subprocess.TimeoutExpired:
         return False
     return done.returncode == 0 and "--record" in done.stdout
 
 
-def _check_limits(path: Path, error: OSError) -> None:
-    """KlatError if the cause is a limit of this process, not the path."""
+def check_start(path: Path, error: OSError) -> None:
+    """KlatError if a program did not start because of a limit of this process, or because it is for another machine."""
     if error.errno == errno.EMFILE:
         raise KlatError(f"cannot open {path}: {error.strerror}; raise the limit (ulimit -n)")
     if error.errno == errno.EAGAIN:
         raise KlatError(f"cannot start {path}: {error.strerror}; raise the limit (ulimit -u)")
+    if error.errno == errno.ENOEXEC:
+        here = os.uname().machine
+        cure = "run make" if in_tree() else f"install klat for {here}"
+        raise KlatError(
+            f"{path} is a program for {_machine_of(path)}, and this machine is {here}; {cure}"
+        )
+
+
+def _machine_of(path: Path) -> str:
+    with path.open("rb") as file:
+        number = int.from_bytes(file.read(20)[18:], "little")
+    return _ELF_MACHINES.get(number, "another machine")
+
+
+def refusal() -> str:
+    """Why the first core program does not start. An empty text if it does, or if it is not built."""
+    try:
+        for name in core()[:1]:
+            check_options(require(name), [], "virtual")
+    except KlatError as error:
+        return str(error)
+    return ""
 
 
 def core() -> list[str]:
@@ -135,7 +166,7 @@ def available() -> list[str]:
         try:
             names.update(entry.name for entry in (directory() / top).iterdir())
         except OSError as error:
-            _check_limits(directory(), error)
+            check_start(directory(), error)
     others = []
     for name in sorted(names):
         path = None if name in CORE else locate(name)
@@ -194,6 +225,8 @@ def check_options(
         machine = f"--check-for={mode}" + (f":{cpus}" if cpus else "")
         done = answer([path, *words, machine], _CHECK_SECONDS)
     except (OSError, subprocess.TimeoutExpired) as error:
+        if isinstance(error, OSError):
+            check_start(path, error)
         raise KlatError(f"{path} cannot check its options: {error}") from None
     said = done.stderr.strip().splitlines() or [f"status {done.returncode}"]
     return done.returncode, said[-1]
@@ -204,4 +237,5 @@ def execute(path: Path, arguments: list[str]) -> int:
     try:
         os.execv(path, [str(path), *arguments])
     except OSError as error:
+        check_start(path, error)
         raise KlatError(f"{path}: {error.strerror}", status=1) from error

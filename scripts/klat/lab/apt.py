@@ -119,7 +119,9 @@ class Archive:
                     self._update()
                 except KlatError as error:
                     if not kept.exists():
-                        raise KlatError(f"{error}; or give --kernel NAME=path/to/KERNEL") from None
+                        raise KlatError(
+                            f"{error}; --kernel NAME=path/to/KERNEL takes a kernel of yours"
+                        ) from None
                     self.say(f"{error}; using the lists of the last time")
             self._index = self._read_index(kept)
         return self._index
@@ -161,8 +163,7 @@ class Archive:
     def _update(self) -> None:
         if not _KEYS.exists():
             raise KlatError(
-                f"Debian's keys ({_KEYS}) are missing: apt install debian-archive-keyring, or give"
-                " --kernel NAME=path/to/KERNEL"
+                f"Debian's keys ({_KEYS}) are missing: apt install debian-archive-keyring"
             )
         # Renamed after success. After a failure, the old lists keep their own sources.
         draft = self._sources.with_suffix(".new")
@@ -265,10 +266,7 @@ class Archive:
         command = program[0]
         for needed in (command, "dpkg-deb"):
             if not shutil.which(needed):
-                raise KlatError(
-                    f"this machine has no {needed}, so it cannot fetch Debian's kernels: give"
-                    " --kernel NAME=path/to/KERNEL"
-                )
+                raise KlatError(f"this machine has no {needed} to fetch Debian's kernels with")
         try:
             environment = os.environ | {"LC_ALL": "C"}
             done = answer([*program, *words], seconds, cwd=cwd, env=environment)

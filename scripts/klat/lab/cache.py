@@ -38,7 +38,8 @@ def folder(*names: str) -> Path:
     and another user can write or replace the cache: apt executes commands of its configuration there.
     """
     path = root().joinpath(*names)
-    with files.explained("make", path):
+    cure = "set XDG_CACHE_HOME to a directory that you can write"
+    with files.explained("make", path, cure):
         files.make_directories(path)
         doubt = owners.doubt_of_path(root()) if os.geteuid() == 0 else ""
     if doubt:

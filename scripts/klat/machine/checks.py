@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from klat.base.errors import printable
+from klat.base.errors import installing, printable
 from klat.machine import hardware_checks, kernel_checks
 from klat.machine.findings import Finding, Severity, distorts, note, spoils
 from klat.machine.machine_state import MachineState
@@ -97,7 +97,11 @@ def privileges(machine: MachineState, probes: ProbeResults) -> Iterator[Finding]
 
 
 def sessions(_: MachineState, probes: ProbeResults) -> Iterator[Finding]:
-    """Where sessions go, and what reads them."""
+    """What measures, where sessions go, and what reads them."""
+    if probes.programs:
+        what, *cures = probes.programs.split("; ", 1)
+        cure = "".join(cures) or "install klat again"
+        yield spoils("programs", "the programs do not start", f"{what}.", cure)
     free = probes.results_free
     if probes.results_refused:
         yield spoils(
@@ -116,12 +120,14 @@ def sessions(_: MachineState, probes: ProbeResults) -> Iterator[Finding]:
             "make room, or give klat run another directory with --output",
         )
     if probes.missing:
-        packages = [n if n == "gnuplot" else f"python3-{n}" for n in probes.missing]
+        modules = [name for name in probes.missing if name != "gnuplot"]
+        tools = ["apt install gnuplot-nox (Debian, Ubuntu)"] if "gnuplot" in probes.missing else []
+        tools += [installing(*modules)] if modules else []
         yield note(
             "tools",
             f"{', '.join(probes.missing)} not found",
             "Sessions can be run, but not all can be summarised, compared or drawn here.",
-            f"apt install {' '.join(packages)}",
+            "; ".join(tools),
         )
 
 

@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from klat.base import programs
+
 _PRIORITY = 98  # the highest a program of klat asks for
 _LOCKED_BYTES = 8 << 20  # more than a program has, without its samples
 _CLONE_NEWNET = 0x40000000
@@ -46,6 +48,7 @@ class ProbeResults:
     results: Path
     results_refused: str
     results_free: int | None  # bytes
+    programs: str  # why they do not start; empty if they do
     missing: tuple[str, ...]  # of gnuplot, numpy, scipy
     gaps: tuple[Gap, ...]
     clock_ppm: float  # by how much CLOCK_MONOTONIC is faster than the machine's own rate
@@ -195,6 +198,7 @@ def probe(results: Path, cpus: Sequence[int]) -> ProbeResults:
         results=results,
         results_refused=refused,
         results_free=free,
+        programs=programs.refusal(),
         missing=tuple(_missing()),
         gaps=gaps,
         clock_ppm=clock_ppm,

@@ -114,7 +114,8 @@ def create(output: Path, label: str) -> Path:
     """Make a session directory, `output/label/<UTC time>`, that no other user can write."""
     parent = output / label
     stamp = now().strftime("%Y%m%dT%H%M%SZ")
-    with files.explained("make a session in", parent), files.directory(
+    cure = "--output DIR records elsewhere"
+    with files.explained("make a session in", parent, cure), files.directory(
         parent, make=True
     ) as descriptor:
         for attempt in range(1, 1000):

@@ -44,7 +44,10 @@ def names() -> list[str]:
         return []
     try:
         output = answer([load_program, "--list"], _LIST_SECONDS).stdout
-    except (OSError, subprocess.TimeoutExpired):
+    except OSError as error:
+        programs.check_start(load_program, error)
+        return []
+    except subprocess.TimeoutExpired:
         return []
     return [line.split()[0] for line in output.splitlines() if line.strip()]
 

@@ -3,13 +3,14 @@ fetches nothing, and the same for the same input."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from klat.base import files
-from klat.base.errors import KlatError
+from klat.base.errors import KlatError, installing
 from klat.record.session import printable
 from klat.report.document import Captioned, Column, Document, Item, Verdicts
 from klat.report.plot.gnuplot import MARKS, inline
@@ -32,8 +33,7 @@ def templates() -> Any:
         import jinja2
     except ModuleNotFoundError as error:
         raise KlatError(
-            "--html needs jinja2 for /usr/bin/python3; on Debian and Ubuntu:"
-            " apt install python3-jinja2"
+            f"--html needs jinja2 for {sys.executable}: {installing('jinja2')}"
         ) from error
     return jinja2.Environment(
         loader=jinja2.FileSystemLoader(_TEMPLATES),
