@@ -141,8 +141,9 @@ help:
 	@echo 'make install    installs into $${prefix:-/usr/local} below DESTDIR; make uninstall'
 	@echo 'make install-static  also installs the programs that klat lab runs in a guest'
 	@echo 'make deb        builds Debian packages of the last commit into build/deb'
+	@echo 'make wheel      builds a wheel for pip, pipx and uv into build/wheel'
 	@echo 'ARCH=arm64, riscv64 or amd64 builds for that machine: with deps, sysroot, deb,'
-	@echo '                static-tarball, install-static; with all and install give'
+	@echo '                wheel, static-tarball, install-static; with all and install give'
 	@echo '                OUT=DIR too, or this machine'\''s programs are replaced'
 	@echo 'make dist       packs the last commit into build/klat-VERSION.tar.gz'
 	@echo 'make new NAME=x writes a small benchmark and its test'
@@ -193,13 +194,13 @@ $(HELPERS:%=$(OUT:%=%/)%): $(OUT:%=%/)%: %.c $(LIBRARY) $(BUILD)/flags
 	$(say) CC $@
 	$(Q)$(link) $(call place_of,$(notdir $*)) -o $@ $< $(LIBRARY) $(LDLIBS)
 
-# The lab's plugin for QEMU.
+# The lab's plugin for QEMU. With STATIC=1 it takes the functions of whatever C library QEMU has.
 PLUGIN := $(BUILD)/lab/trace.so
 $(PLUGIN): $(wildcard lab/plugin/*.[ch]) $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(say) CC $@
 	$(Q)$(CC) $(CPPFLAGS) -std=gnu11 -D_GNU_SOURCE -O2 -g -gz -Wall -Wextra $(if $(WERROR),-Werror) \
-		$(without_paths) -fPIC -shared -fvisibility=hidden $(filter-out -static,$(LDFLAGS)) -o $@ $(filter %.c,$^)
+		$(without_paths) -fPIC -shared -fvisibility=hidden $(if $(STATIC),-nostdlib) $(filter-out -static,$(LDFLAGS)) -o $@ $(filter %.c,$^)
 
 # These files change only if the compiler and flags, or the commit, change.
 $(BUILD)/flags: text = $(CC) $(CPPFLAGS) $(CFLAGS) $(LDFLAGS) $(VERSION)
@@ -220,7 +221,7 @@ deps:
 test-deps:
 	$(Q)CC='$(CC)' scripts/deps build eventloop run plot test
 test-slow-deps:
-	$(Q)CC='$(CC)' scripts/deps build eventloop run plot test slow deb docs
+	$(Q)CC='$(CC)' scripts/deps build eventloop run plot test slow deb docs wheel
 	$(Q)$(MAKE) deps ARCH=arm64
 test-long-deps:
 	$(Q)CC='$(CC)' scripts/deps long
@@ -363,7 +364,7 @@ SHELL_SCRIPTS := .ci/run lab/init lab/lava/measure-for-lava lab/lava/take-record
 	debian/tests/programs debian/tests/front debian/tests/lab
 C_SOURCES = $(wildcard lib/*.h lib/*/*.[ch] lib/arch/*/*.[ch] tests/unit/*.[ch] tests/planted/*.[ch] tests/selfbench/*.c tests/validation/*.c load/*.c lab/plugin/*.[ch] scripts/templates/*.c) \
 	$(wildcard $(FOLDERS:%=%/*.[ch]) $(FOLDERS:%=%/*.cc))
-PYTHON_SOURCES := klat ansible docs/conf.py scripts/klat scripts/reference.py scripts/sysroot.py scripts/templates tests
+PYTHON_SOURCES := klat setup.py ansible docs/conf.py scripts/klat scripts/reference.py scripts/sysroot.py scripts/templates tests
 .PHONY: format lint lint-deps lint-c lint-build lint-layers lint-python lint-shell lint-yaml lint-version
 format: lint-deps
 	$(Q)clang-format -i $(C_SOURCES)
@@ -408,23 +409,26 @@ reference: all
 # Every installed file, as FROM:TO. uninstall removes exactly these.
 PACKAGE := $(shell find scripts/klat ansible -type f ! -path '*/__pycache__/*' 2>/dev/null | sort)
 DOCUMENTS := $(wildcard README.md LICENSE docs/*.md docs/*/*.md docs/*.config docs/*.json docs/*/*.csv docs/images/*)
-INSTALLED_PROGRAMS = klat:$(bindir)/klat \
+INSTALLED_PROGRAMS = \
 	$(foreach f,$(FOLDERS),$(OUT:%=%/)$(call binary_of,$(f)):$(libexecdir)/$(notdir $(f))) \
-	$(foreach h,$(HELPERS),$(OUT:%=%/)$(h):$(libexecdir)/$(subst /,-,$(h))) \
-	$(PLUGIN):$(libexecdir)/lab-trace.so lab/init:$(datadir)/klat/lab/init
+	$(foreach h,$(HELPERS),$(OUT:%=%/)$(h):$(libexecdir)/$(subst /,-,$(h)))
+FRONT_PROGRAMS = klat:$(bindir)/klat $(PLUGIN):$(libexecdir)/lab-trace.so lab/init:$(datadir)/klat/lab/init
 INSTALLED_FILES = $(foreach f,$(PACKAGE),$(f):$(datadir)/klat/$(f:scripts/%=%)) \
 	$(foreach f,$(MANUALS),$(f):$(mandir)/man1/$(notdir $(f))) \
 	$(foreach f,$(DOCUMENTS),$(f):$(docdir)/$(f)) \
 	$(BUILD)/commit:$(datadir)/klat/commit \
 	$(BUILD)/completion/klat:$(completiondir)/klat
 
-.PHONY: install install-static uninstall
-install: all reference $(PLUGIN)
-	$(say) INSTALL '$(DESTDIR)$(prefix)'
+.PHONY: install install-front install-static uninstall
+install: all install-front
 	$(Q)for pair in $(INSTALLED_PROGRAMS); do install -D -m 755 "$${pair%%:*}" "$(DESTDIR)$${pair#*:}" || exit 1; done
+	$(say) NOTE 'klat run records into results/ of the current directory; --output DIR changes that'
+# All but the programs.
+install-front: reference $(PLUGIN)
+	$(say) INSTALL '$(DESTDIR)$(prefix)'
+	$(Q)for pair in $(FRONT_PROGRAMS); do install -D -m 755 "$${pair%%:*}" "$(DESTDIR)$${pair#*:}" || exit 1; done
 	$(Q)for pair in $(INSTALLED_FILES); do install -D -m 644 "$${pair%%:*}" "$(DESTDIR)$${pair#*:}" || exit 1; done
 	-$(Q)$(if $(DESTDIR),,umask 022; env -u PYTHONPYCACHEPREFIX $(PYTHON) -m compileall -q '$(datadir)/klat')
-	$(say) NOTE 'klat run records into results/ of the current directory; --output DIR changes that'
 	$(give_back)
 
 # The programs that klat lab runs in a guest; with ARCH, in a guest of that architecture. The package of another
@@ -438,7 +442,7 @@ install-static:
 
 # Also removes klat's own directories, with the caches that Python left in them.
 uninstall:
-	$(Q)for pair in $(INSTALLED_PROGRAMS) $(INSTALLED_FILES); do rm -f "$(DESTDIR)$${pair#*:}"; done
+	$(Q)for pair in $(INSTALLED_PROGRAMS) $(FRONT_PROGRAMS) $(INSTALLED_FILES); do rm -f "$(DESTDIR)$${pair#*:}"; done
 	$(Q)for program in $(patsubst $(OUT:%=%/)%,%,$(BINARIES)); do \
 		rm -f '$(DESTDIR)$(libexecdir)/static'*/$${program#bench/}; done
 	$(Q)for own in '$(DESTDIR)$(datadir)/klat' '$(DESTDIR)$(libexecdir)' '$(DESTDIR)$(docdir)'; do \
@@ -473,6 +477,24 @@ stage-static: all
 	$(Q)for pair in $(STATIC_FILES); do \
 		install -D -m 755 "$${pair%%:*}" '$(DESTDIR)/$(STATIC_NAME)/'"$${pair#*:}" || exit 1; done
 	$(Q)install -m 644 LICENSE lab/static/README '$(DESTDIR)/$(STATIC_NAME)'
+
+# For pip, pipx and uv: what make installs, below the prefix of a virtual environment, with the static programs only.
+# setup.py packs WHEEL_PREFIX. The same commit, compiler and packages make the same bytes.
+WHEEL_PREFIX := build/wheel/prefix
+.PHONY: wheel stage-wheel build-wheel
+wheel:
+	$(Q)CC='$(CC)' CROSS_COMPILE='$(CROSS_COMPILE)' scripts/deps build eventloop wheel
+	$(Q)$(MAKE) build-wheel
+stage-wheel:
+	$(Q)rm -rf build/wheel/prefix build/wheel/setuptools && mkdir -p build/wheel/setuptools
+	$(Q)$(MAKE) OUT=$(STATIC_BUILD) STATIC=1 DESTDIR='$(CURDIR)/' prefix=$(WHEEL_PREFIX) STATIC_PLACE=static \
+		install-front install-static
+build-wheel: stage-wheel
+	$(Q)KLAT_WHEEL_FOR=$(MACHINE) SOURCE_DATE_EPOCH=$(SOURCE_DATE_EPOCH) \
+		$(PYTHON) -m build --wheel --no-isolation --outdir build/wheel \
+		>build/wheel/log 2>&1 || { cat build/wheel/log >&2; exit 1; }
+	$(say) WHEEL "$$(ls build/wheel/klat-$(VERSION)-*_$(MACHINE).whl)"
+	$(give_back)
 
 # The tarball is reproducible: git gives each file the time of the commit.
 DIST := build/klat-$(VERSION)

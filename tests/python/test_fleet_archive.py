@@ -93,6 +93,15 @@ def test_an_installed_klat_packs_its_static_programs(root):
         assert program and program.read() == b"libexec/klat/static/pipes/pipes"
 
 
+def test_the_machines_have_an_interpreter_of_their_own(root):
+    root.write(INSTALLED, in_tree=False)
+    (root.path / "bin/klat").write_text("#!/home/me/venv/bin/python3\nimport sys\n")
+    _fleet_playbook.build_archive(root.path / "klat.tar.gz")
+    with tarfile.open(root.path / "klat.tar.gz") as tar:
+        launcher = tar.extractfile("bin/klat")
+        assert launcher and launcher.read() == b"#!/usr/bin/python3\nimport sys\n"
+
+
 def test_programs_that_are_missing_or_cannot_be_built_are_one_line(root):
     archive = root.path / "klat.tar.gz"
     root.write({"bin/klat": 0o755}, in_tree=False)

@@ -3,6 +3,7 @@
 import os
 import struct
 import sys
+import sysconfig
 from pathlib import Path
 
 import pytest
@@ -177,6 +178,17 @@ def test_a_tool_of_the_machine_and_its_interpreter_are_checked(tree, monkeypatch
     (tools / changed).chmod(0o757)
     with pytest.raises(KlatError, match=f"{tools}/{changed} can be written by every user"):
         this_machine.check_code([], ["grub-reboot"])
+
+
+def test_the_packages_of_a_virtual_environment_are_checked(tree, monkeypatch):
+    packages = tree / "lib/python3.11/site-packages"
+    packages.mkdir(parents=True)
+    monkeypatch.setattr(sysconfig, "get_path", lambda _: str(packages))
+    packages.chmod(0o757)
+    this_machine.check_code([], [])
+    monkeypatch.setattr(sys, "prefix", str(tree))
+    with pytest.raises(KlatError, match=f"{packages} can be written by every user"):
+        this_machine.check_code([], [])
 
 
 def test_the_interpreter_of_klat_is_checked(tree, monkeypatch):

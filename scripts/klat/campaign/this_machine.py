@@ -11,6 +11,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import sysconfig
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -219,6 +220,8 @@ def launcher() -> Path:
 
 def _code(names: Iterable[str], tools: Iterable[str]) -> Iterator[Path]:
     yield from (launcher(), Path(sys.executable))
+    if sys.prefix != sys.base_prefix:  # a virtual environment, which has numpy and scipy, too
+        yield Path(sysconfig.get_path("purelib"))
     for name in (*_TOOLS, *tools):
         if tool := shutil.which(name):
             yield from (Path(tool), *_interpreters(Path(tool)))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import io
 import json
 import os
 import platform
@@ -264,7 +265,7 @@ _BUILD = "build/static"
 def build_archive(archive: Path) -> None:
     """Write the archive. In a source tree, build the programs first."""
     tree = programs.root()
-    static = tree / (_BUILD if programs.in_tree() else "libexec/klat/static")
+    static = tree / _BUILD if programs.in_tree() else programs.static_directory()
     if programs.in_tree():
         with (tree / "Makefile").open() as file:
             fcntl.flock(file, fcntl.LOCK_EX)  # a build at the same time would write the same files
@@ -278,8 +279,19 @@ def build_archive(archive: Path) -> None:
         files.output(archive, streams=False) as out,
         tarfile.open(fileobj=out, mode="w:gz") as tar,
     ):
+        launcher = tarfile.TarInfo("bin/klat")
+        script = _launcher()
+        launcher.size, launcher.mode = len(script), 0o755
+        tar.addfile(launcher, io.BytesIO(script))
         for path, name in _contents(static):
             tar.add(path, name, filter=_anonymous)
+
+
+def _launcher() -> bytes:
+    """The launcher, with the machines' interpreter. In a virtual environment it has that of the environment."""
+    path = programs.root() / ("klat" if programs.in_tree() else "bin/klat")
+    _, _, rest = path.read_bytes().partition(b"\n")
+    return b"#!/usr/bin/python3\n" + rest
 
 
 def _make(*words: str) -> None:
@@ -292,7 +304,6 @@ def _make(*words: str) -> None:
 def _contents(static: Path) -> Iterator[tuple[Path, str]]:
     """Paths, and their names below the prefix."""
     in_tree = programs.in_tree()
-    yield programs.root() / ("klat" if in_tree else "bin/klat"), "bin/klat"
     yield programs.data() / ("scripts/klat" if in_tree else "klat"), "share/klat/klat"
     yield (static if in_tree else programs.data()) / "commit", "share/klat/commit"
     for path in programs.nested(static):

@@ -54,7 +54,7 @@ def use_static_programs(names: Sequence[str], architecture: Architecture) -> Non
     if `names` is empty; also those of the guest's architecture. KLAT_PROGRAMS overrides this."""
     if os.environ.get("KLAT_PROGRAMS"):
         return
-    static = programs.root() / "libexec/klat/static"
+    static = programs.static_directory()
     if programs.in_tree():
         static = programs.root() / _BUILD
         known = [path.stem for path in programs.nested(programs.root(), ".c")]

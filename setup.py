@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: MIT
+"""Packs what `make stage-wheel` laid out into a wheel. `make wheel` calls this; see docs/install.md.
+
+Below the prefix of its virtual environment, klat has the same files at the same places as below that of make install.
+"""
+
+import os
+import platform
+import subprocess
+from collections import defaultdict
+from pathlib import Path
+
+from setuptools import Distribution, setup
+
+PREFIX = Path("build/wheel/prefix")
+LAUNCHER = PREFIX / "bin/klat"
+MACHINE = os.environ.get("KLAT_WHEEL_FOR")
+if not MACHINE:  # pip install DIRECTORY
+    subprocess.run(["make", "stage-wheel"], check=True)
+    MACHINE = platform.machine()
+
+
+class Wheel(Distribution().get_command_class("bdist_wheel")):  # type: ignore[misc]
+    def get_tag(self) -> tuple[str, str, str]:
+        """Static programs run with every C library. These are the oldest that pip has a name for."""
+        return "py3", "none", f"manylinux_2_17_{MACHINE}.musllinux_1_1_{MACHINE}"
+
+
+def data_files() -> list[tuple[str, list[str]]]:
+    """The files of each directory below the prefix."""
+    files = defaultdict(list)
+    for path in sorted(PREFIX.rglob("*")):
+        if path.is_file() and path != LAUNCHER:
+            files[str(path.parent.relative_to(PREFIX))].append(str(path))
+    return list(files.items())
+
+
+setup(
+    scripts=[str(LAUNCHER)],  # gets the interpreter of the environment
+    data_files=data_files(),
+    cmdclass={"bdist_wheel": Wheel},
+    # build/lib has klat's own objects.
+    options={
+        "build": {"build_base": "build/wheel/setuptools"},
+        "bdist_wheel": {"bdist_dir": "build/wheel/setuptools/bdist"},
+        "egg_info": {"egg_base": "build/wheel/setuptools"},
+    },
+)
