@@ -113,6 +113,17 @@ def test_who_waits_for_a_lock_says_for_whom_and_gives_up():
     assert len(said) == 1
 
 
+def test_two_labs_do_not_build_the_programs_at_the_same_time(tmp_path, monkeypatch):
+    make = tmp_path / "make"
+    make.write_text('#!/bin/sh\nmkdir "$0.building" || exit\nsleep 0.5\nrmdir "$0.building"\n')
+    make.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    words = [sys.executable, "-B", "-c", "from klat.lab import suite; suite._make([])"]
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "scripts")}
+    labs = [subprocess.Popen(words, env=environment) for _ in range(2)]
+    assert [lab.wait(timeout=30) for lab in labs] == [0, 0]
+
+
 def test_root_does_not_use_what_another_user_can_write(root):
     """apt's configuration there names commands."""
     cache.folder("apt")

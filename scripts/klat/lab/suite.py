@@ -12,7 +12,7 @@ from pathlib import Path
 from klat.base import programs
 from klat.base.errors import KlatError
 from klat.base.process import answer
-from klat.lab import elf
+from klat.lab import cache, elf
 from klat.lab.architectures import Architecture
 from klat.record.plan_csv import ProgramOption
 
@@ -158,7 +158,8 @@ def _installing(architecture: Architecture) -> str:
 def _make(arguments: Sequence[str]) -> None:
     words = ["make", "-s", "-C", str(programs.root())]
     try:
-        done = answer([*words, *arguments], _BUILD_SECONDS)
+        with cache.exclusive("build", _BUILD_SECONDS):  # two builds of one directory damage it
+            done = answer([*words, *arguments], _BUILD_SECONDS)
     except FileNotFoundError:
         raise KlatError("what a guest needs cannot be built: there is no make") from None
     except subprocess.TimeoutExpired:
