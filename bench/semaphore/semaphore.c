@@ -154,8 +154,10 @@ static void count_figures(struct klat_run *run)
 
 	for (int64_t i = 0; i < run->iterations; i++)
 		net += (int64_t)(item[i] - bare[i]);
-	klat_count_mean(run, "net_ticks", net, run->iterations);
-	klat_count_mean(run, "cpu_net_ticks", klat_ns_to_ticks(run, cpu), state->items);
+	if (klat_timed()) {
+		klat_count_mean(run, "net_ticks", net, run->iterations);
+		klat_count_mean(run, "cpu_net_ticks", klat_ns_to_ticks(run, cpu), state->items);
+	}
 	klat_count(run, "sleeps_per_1000_items",
 		   consumer->voluntary * 1000 / (klat_observed(run) + consumer->unsampled));
 	if (reschedules >= 0)

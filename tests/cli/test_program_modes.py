@@ -43,6 +43,15 @@ def test_only_a_path_length_of_one_cpu_has_a_number(two_cpus, tmp_path):
     assert "round_trip  instructions" in done.out and "ticks" not in done.out, str(done)
 
 
+@pytest.mark.alone
+def test_a_difference_of_metrics_without_a_number_is_no_figure(tmp_path):
+    session = Session(tmp_path)
+    planted("semaphore", "--cpus", f"{CPU},{CPU}", "--record", tmp_path, one_cpu=True)
+    row = session.rows[-1]
+    assert row["metric"] in ("item", "bare") and row["n"] == "0"
+    assert "sleeps_per_1000_items=" in row["evidence"] and "net_ticks" not in row["evidence"]
+
+
 def test_the_ordinary_programs_do_not_believe_the_environment():
     told = os.environ | {"KLAT_TEST_MODE": "counted", "KLAT_TEST_CPU": CPU}
     result = json_of(command([harness.path_of("timer"), *SHORT, "--json"], env=told))
