@@ -142,6 +142,22 @@ def test_programs_for_another_machine_are_one_line_with_the_cure(tmp_path):
     assert "the programs do not start" in fake("doctor").stdout
 
 
+def test_directories_that_cannot_be_made_are_one_line_with_the_cure(tmp_path):
+    fake = fakes.Klat(tmp_path)
+    (tmp_path / "file").touch()
+    place = str(tmp_path / "file/there")
+    done = fake("run", "pipes", "--output", place, "--label", "a")
+    assert done.returncode == 2
+    assert done.stderr == (
+        f"klat run: cannot make a session in {place}/a: Not a directory; --output DIR records elsewhere\n"
+    )
+    done = fake("lab", "kernels", more={"XDG_CACHE_HOME": place})
+    assert done.returncode == 2 and done.stderr.startswith(
+        f"klat lab: cannot make {place}/klat/lab"
+    )
+    assert done.stderr.endswith("; set XDG_CACHE_HOME to a directory that you can write\n")
+
+
 def test_the_launcher_of_a_tree_is_no_program(tmp_path, klat, monkeypatch):
     """Its help would start it again, without end."""
     found = fakes.install(tmp_path / "tree", ("pipes",))
@@ -220,11 +236,16 @@ def test_an_error_is_one_line_and_a_status(monkeypatch, klat, error, line, statu
     assert klat("summary") == (status, "", f"{line}\n")
 
 
+@pytest.mark.parametrize("prefix", [sys.base_prefix, "/venv"])
 @pytest.mark.parametrize("module", ["numpy", "scipy"])
-def test_a_missing_library_is_named_with_its_package(monkeypatch, klat, module):
+def test_a_missing_library_is_named_with_its_package(monkeypatch, klat, module, prefix):
+    """In a virtual environment, a package of the distribution would not be found."""
+    monkeypatch.setattr(sys, "prefix", prefix)
     command_that(monkeypatch, ModuleNotFoundError(f"No module named '{module}'", name=module))
     status, _, err = klat("summary")
-    assert status == 2 and f"apt install python3-{module}" in err
+    cure = f"{sys.executable} -m pip" if prefix == "/venv" else "apt"
+    package = module if prefix == "/venv" else f"python3-{module}"
+    assert status == 2 and f": {cure} install {package}" in err
 
 
 def test_a_defect_of_klat_is_not_hidden(monkeypatch):

@@ -70,6 +70,12 @@ def test_the_bounds_are_the_most_cautious():
         assert both.lower(0.05) <= other.lower(0.05)
 
 
+def test_the_number_of_independent_samples_has_a_limit_at_one_half():
+    """There both of Student's quantiles are 0, or nearly: their ratio is 0 / 0."""
+    few = Grouping(4, 1.0, 1.0)
+    assert few.effective(2400, 0.01, 0.5) == approx(few.effective(2400, 0.01, 0.4999), rel=1e-6)
+
+
 def test_clusters_that_never_vary_give_no_more_than_all_samples():
     even = Exceedance(100, 10_000, (Grouping(1_000, 0.0, 0.01),))
     assert even.upper(0.05) == Exceedance(100, 10_000).upper(0.05)

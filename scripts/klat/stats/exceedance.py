@@ -63,6 +63,7 @@ class Grouping:
         """
         from scipy.special import stdtrit
 
+        alpha = min(alpha, 0.5 - 1e-6)  # at 1/2 both quantiles are 0, and the ratio has a limit
         few = float(stdtrit(n - 1, alpha)) / float(stdtrit(self.clusters - 1, alpha))
         effect = max(self.effect, 1 + (self.effect - 1) * share / self.seen_at)
         return max(1.0, min(n, n * few**2 / effect if effect > 0 else n))
