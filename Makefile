@@ -364,7 +364,7 @@ SHELL_SCRIPTS := .ci/run lab/init lab/lava/measure-for-lava lab/lava/take-record
 	debian/tests/programs debian/tests/front debian/tests/lab
 C_SOURCES = $(wildcard lib/*.h lib/*/*.[ch] lib/arch/*/*.[ch] tests/unit/*.[ch] tests/planted/*.[ch] tests/selfbench/*.c tests/validation/*.c load/*.c lab/plugin/*.[ch] scripts/templates/*.c) \
 	$(wildcard $(FOLDERS:%=%/*.[ch]) $(FOLDERS:%=%/*.cc))
-PYTHON_SOURCES := klat setup.py ansible docs/conf.py scripts/klat scripts/reference.py scripts/sysroot.py scripts/templates tests
+PYTHON_SOURCES := klat setup.py ansible docs/conf.py scripts/klat scripts/figures.py scripts/reference.py scripts/sysroot.py scripts/templates tests
 .PHONY: format lint lint-deps lint-c lint-build lint-layers lint-python lint-shell lint-yaml lint-version
 format: lint-deps
 	$(Q)clang-format -i $(C_SOURCES)

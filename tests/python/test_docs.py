@@ -1,8 +1,10 @@
 """The documentation: its size, its links, and its figures by the data that they come from."""
 
 import csv
+import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -22,6 +24,22 @@ def targets(page):
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_a_page_has_at_most_200_lines(page):
     assert len(page.read_text().splitlines()) <= 200
+
+
+def test_readme_is_one_screen_and_names_every_program():
+    readme = (ROOT / "README.md").read_text()
+    assert len(readme.splitlines()) <= 90
+    sources = [*ROOT.glob("*/*.c"), *ROOT.glob("bench/*/*.c")]
+    programs = {source.stem for source in sources if source.stem == source.parent.name} - {"load"}
+    assert set(re.findall(r"^\| \[(\w+)\]\(docs/programs/", readme, re.MULTILINE)) == programs
+    assert programs == {page.stem for page in PAGES if page.parent.name == "programs"}
+
+
+def test_the_output_in_readme_is_that_of_the_recorded_sessions():
+    script = [sys.executable, "-B", ROOT / "scripts/figures.py", "--check"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "scripts")}
+    done = subprocess.run(script, env=environment, text=True, capture_output=True)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("page", OTHERS, ids=lambda page: page.name)

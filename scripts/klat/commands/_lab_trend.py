@@ -258,10 +258,10 @@ def _measure(
     result = follow([*sides.values()], chains, Options(rules, tested=(MEDIAN,)), failures)
     if arguments.no_explain:
         return result, []
-    return result, _changes(result, [*sides.values()], output, arguments.jobs)
+    return result, changes_of(result, [*sides.values()], output, arguments.jobs)
 
 
-def _changes(
+def changes_of(
     result: Trend, sides: Sequence[Dataset], output: Path, jobs: int | None
 ) -> list[Change]:
     """The jumps, with their functions."""

@@ -1,0 +1,89 @@
+"""Writes the output in README.md anew, from the sessions in results/.
+
+    figures.py [--check]
+
+A block of README begins with the command that printed it. --check writes nothing, and ends with status 1 if README
+differs.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from klat.commands import _lab_trend
+from klat.compare.comparison import Options
+from klat.compare.dataset import Dataset
+from klat.compare.estimands import MEDIAN
+from klat.compare.sources import read_sources
+from klat.compare.trend import trend
+from klat.compare.verdicts import Rules
+from klat.report.renderers import terminal
+from klat.report.trend import document
+
+ROOT = Path(__file__).resolve().parents[1]
+# What klat lab diff kept: boots of two kernels, and explanations.
+KEPT = ROOT / "results/lab-diff"
+KERNELS = ("lab-6.12", "lab-7.3")
+
+
+def klat(*words: str) -> str:
+    environment = {**os.environ, "COLUMNS": "80"}
+    done = subprocess.run([ROOT / "klat", *words], cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True)  # fmt: skip
+    return done.stdout
+
+
+def lab_diff() -> str:
+    """The report of the kept boots. klat lab diff itself takes them only with the programs that recorded them."""
+    kernels = []
+    for label in KERNELS:
+        by_label, problems = read_sources(sorted((KEPT / label).iterdir()))
+        kernels.append(Dataset(by_label[label], path=KEPT / label, problems=problems))
+    result = trend(kernels, [[0, 1]], Options(Rules(0.02, 0.05), tested=(MEDIAN,)), {})
+    changes = _lab_trend.changes_of(result, kernels, KEPT, None)
+    return "\n".join(terminal.lines(document(result, changes), colour=False))
+
+
+# The command as README has it, what it prints, and the lines that README shows: the first of them, and how many.
+BLOCKS: tuple[tuple[str, Callable[[], str], str, int], ...] = (
+    ("sudo make bench RUNS=3", lambda: klat("summary", "results/reference"), " +average", 6),
+    ("./klat lab diff debian:6.12 debian:7.3 pipes switch syscall", lab_diff, "metric +step", 7),
+    (
+        "./klat compare results/trend/lab-6.12 results/trend/lab-7.3",
+        lambda: klat("compare", *(str(KEPT / label) for label in KERNELS)),
+        "(slower|faster|same) ",
+        5,
+    ),
+)
+
+
+def written(readme: str) -> str:
+    """README with the blocks as the sessions make them."""
+    for command, output, first, count in BLOCKS:
+        lines = output().splitlines()
+        start = next(number for number, line in enumerate(lines) if re.match(first, line))
+        shown = "".join(f"    {line}".rstrip() + "\n" for line in lines[start : start + count])
+        block = re.compile(
+            rf"^(    \$ {re.escape(command)}\n)(?:    .*\n|\n(?=    ))*", re.MULTILINE
+        )
+        readme, found = block.subn(lambda match: match[1] + shown, readme)
+        if found != 1:
+            sys.exit(f"figures: README.md has {found} blocks of: {command}")
+    return readme
+
+
+def main(check: bool) -> int:
+    path = ROOT / "README.md"
+    before = path.read_text()
+    after = written(before)
+    if not check:
+        path.write_text(after)
+    return int(check and before != after)
+
+
+if __name__ == "__main__":
+    sys.exit(main("--check" in sys.argv[1:]))
