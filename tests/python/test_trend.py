@@ -149,7 +149,7 @@ def test_a_kernel_that_was_not_measured_leaves_the_report_open(side):
     assert (lost.status, lost.outcome.text) == (3, "1 same, 1 kernel not measured: inconclusive")
     with pytest.raises(KlatError, match="no kernel to compare with: c: panics") as refused:
         follow(paths[0], chains=[[0]], c="panics")
-    assert refused.value.status == 3
+    assert refused.value.status == 4
 
 
 def test_an_explanation_is_kept_and_a_damaged_one_is_not_believed(tmp_path):

@@ -13,7 +13,8 @@ from klat.compare.dataset import Dataset, Key
 from klat.compare.estimands import MEDIAN
 from klat.compare.matching import MatchedCell, why_uncounted
 from klat.compare.observations import NoLogarithm, Units, observe
-from klat.compare.verdicts import INCONCLUSIVE, NO_REGRESSION, NOT_DELIVERED, Verdict, spread
+from klat.compare.verdicts import INCONCLUSIVE, NO_REGRESSION, NOT_COMPARABLE, NOT_DELIVERED
+from klat.compare.verdicts import Verdict, spread
 
 _BEYOND = (Verdict.FASTER, Verdict.SLOWER)
 _WITHOUT_REGRESSION = (NO_REGRESSION, NOT_DELIVERED)
@@ -99,7 +100,7 @@ def trend(
     steps = steps_of(chains)
     if not steps:
         why = "; ".join(f"{label}: {reason}" for label, reason in failures.items())
-        raise KlatError(f"there is no kernel to compare with: {why}", status=INCONCLUSIVE)
+        raise KlatError(f"there is no kernel to compare with: {why}", status=NOT_COMPARABLE)
     comparison, matched = compare_steps(sides, steps, options)
     if len(matched) != len(steps):
         raise KlatError(
