@@ -145,6 +145,7 @@ help:
 	@echo 'ARCH=arm64, riscv64 or amd64 builds for that machine: with deps, sysroot, deb,'
 	@echo '                wheel, static-tarball, install-static; with all and install give'
 	@echo '                OUT=DIR too, or this machine'\''s programs are replaced'
+	@echo 'make image      builds a container image of the last commit by podman'
 	@echo 'make dist       packs the last commit into build/klat-VERSION.tar.gz'
 	@echo 'make new NAME=x writes a small benchmark and its test'
 	@echo 'make clean      removes what make built'
@@ -361,7 +362,7 @@ $(BUILD)/interrupter: tests/planted/interrupter.c $(LIBRARY) $(BUILD)/flags
 # What `make lint` checks and `make format` formats.
 SHELL_SCRIPTS := .ci/run lab/init lab/lava/measure-for-lava lab/lava/take-record \
 	lab/static/measure scripts/bench scripts/deps scripts/new scripts/completion.bash \
-	debian/tests/programs debian/tests/front debian/tests/lab
+	debian/tests/programs debian/tests/front debian/tests/lab integration/kernel-gate
 C_SOURCES = $(wildcard lib/*.h lib/*/*.[ch] lib/arch/*/*.[ch] tests/unit/*.[ch] tests/planted/*.[ch] tests/selfbench/*.c tests/validation/*.c load/*.c lab/plugin/*.[ch] scripts/templates/*.c) \
 	$(wildcard $(FOLDERS:%=%/*.[ch]) $(FOLDERS:%=%/*.cc))
 PYTHON_SOURCES := klat setup.py ansible docs/conf.py scripts/klat scripts/figures.py scripts/reference.py scripts/sysroot.py scripts/templates tests
@@ -391,7 +392,7 @@ lint-shell:
 	$(Q)shellcheck $(SHELL_SCRIPTS)
 lint-yaml:
 	$(Q)yamllint -s -d '{extends: default, rules: {line-length: disable, braces: disable, comments: {min-spaces-from-content: 1}}}' \
-		lab ansible
+		lab ansible container integration action.yml
 lint-version: packaged = $(shell sed -n '1s/^klat (\(.*\)) .*/\1/p' debian/changelog)
 lint-version:
 	$(Q)[ '$(packaged)' = '$(VERSION)' ] || { \
@@ -535,6 +536,17 @@ endif
 .PHONY: release-notes
 release-notes:
 	$(Q)awk '/^## /{printed = index($$2, "$(VERSION)") == 1} printed' CHANGELOG.md
+
+# BASE is an image of Debian, MORE are further packages in the image: docs/container.md.
+BASE :=
+MORE :=
+PODMAN ?= podman
+.PHONY: image
+image: dist
+	$(Q)rm -rf build/image && mkdir build/image && cp $(DIST).tar.gz build/image
+	$(Q)$(PODMAN) build --file container/Containerfile $(BASE:%=--build-arg BASE=%) --build-arg MORE='$(MORE)' \
+		--tag klat --tag klat:$(VERSION) build/image
+	$(give_back)
 
 .PHONY: new
 new:
