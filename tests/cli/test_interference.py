@@ -37,7 +37,7 @@ ONE_CPU = {
     "syscall": ("--cpus", CPU),
     "eventloop": ("--cpus", CPU),
 }
-LONG = {"timer": 1000, "semaphore": 5000, "eventloop": 20, "network": 20000, "syscall": 2000000}
+LONG = {"timer": 1000, "semaphore": 5000, "eventloop": 200, "network": 20000, "syscall": 2000000}
 LONG |= {"noise": 50, "spawn": 5000, "wakeup": 10000}
 
 
