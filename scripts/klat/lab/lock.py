@@ -58,7 +58,9 @@ class Lock:
         """KlatError if a kernel is not the one of the lock file."""
         for number, kernel in obtained.items():
             locked = self.facts["kernels"][number]
-            if any(value != locked.get(name) for name, value in _hashes(kernel, self.sets).items()):
+            hashes = _hashes(kernel, self.sets)
+            # An older file has no hash of modules.
+            if any(locked.get(name, value) != value for name, value in hashes.items()):
                 raise KlatError(
                     f"{kernel.image.path}: is not the kernel {kernel.label} of {self.path}, or has other modules"
                 )
@@ -71,10 +73,10 @@ def write(
     obtained: Mapping[int, Kernel],
     series: list[list[int]],
 ) -> None:
-    """KlatError if the file cannot be written, or if it would have less than two kernels. `obtained` has the index of
+    """KlatError if the file cannot be written, or if it would have fewer than two kernels. `obtained` has the index of
     each kernel among request.specs."""
     if len(obtained) < 2:
-        raise KlatError(f"{path}: not written, because there are less than two kernels")
+        raise KlatError(f"{path}: not written, because there are fewer than two kernels")
     place = {number: index for index, number in enumerate(obtained)}
     series = [[place[number] for number in chain if number in place] for chain in series]
     facts = {

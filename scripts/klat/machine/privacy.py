@@ -55,7 +55,7 @@ _IPV6 = re.compile(
 def without_names(text: str, root: Path = Path("/")) -> str:
     """The text with a word in capitals in the place of each private one."""
     for value, word in sorted(_values(root).items(), key=lambda item: -len(item[0])):
-        text = re.sub(rf"(?<!\w){re.escape(value)}(?!\w)", word, text, flags=re.IGNORECASE)
+        text = re.sub(rf"(?<![^\W_]){re.escape(value)}(?![^\W_])", word, text, flags=re.IGNORECASE)
     for pattern, word in _PATTERNS:
         text = re.sub(pattern, word, text, flags=re.IGNORECASE)
     return _IPV6.sub(_without_ipv6, text)
@@ -101,14 +101,14 @@ def _users() -> Iterator[str]:
     with suppress(KeyError, OSError):
         yield getpass.getuser()
     for identifier in _identifiers():
-        with suppress(KeyError):
+        with suppress(KeyError, OverflowError):
             yield pwd.getpwuid(identifier).pw_name
 
 
 def _homes() -> Iterator[str]:
     yield os.environ.get("HOME", "/")
     for identifier in _identifiers():
-        with suppress(KeyError):
+        with suppress(KeyError, OverflowError):
             yield pwd.getpwuid(identifier).pw_dir
 
 
@@ -116,4 +116,4 @@ def _identifiers() -> Iterator[int]:
     yield os.getuid()
     caller = os.environ.get("SUDO_UID", "")
     if caller.isascii() and caller.isdigit():
-        yield int(caller[:9])
+        yield int(caller)
