@@ -256,6 +256,7 @@ def test_udp_over_a_slow_network_takes_as_long_as_that_does(wait, root):
     assert counted["lost"] <= 10, str(done)
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("wait", ["spin", "block"])
 @with_tries
 def test_a_message_that_udp_loses_is_counted_and_sent_again(wait, tmp_path):
