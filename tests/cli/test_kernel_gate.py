@@ -156,6 +156,22 @@ def test_a_comment_on_github_is_written_once_and_then_changed(job, number):
     assert job.text("comment") == f"{MARKER}\n{REPORT}" and "no comment" not in done.err
 
 
+def test_a_long_report_is_a_comment_of_whole_lines(job):
+    line = "▲ switch " + "x" * 91
+    text = "#!/bin/sh\nyes '" + line + "' | head -n 1000\n"
+    (job.tree / "klat").write_text(text)
+    job.gate(0, **GITHUB)
+    marker, *lines, last = job.text("comment").splitlines()
+    assert set(lines[:-1]) == {line} and len(lines) > 500
+    assert last == "(shortened; the whole report is klat-diff.md)"
+    assert len(job.text("summary").splitlines()) == 1000
+
+
+def test_a_report_that_cannot_be_written_is_no_verdict(job):
+    done = job.gate(2, KLAT_REPORT="missing/report.md", **GITHUB)
+    assert "cannot write the report missing/report.md" in done.err
+
+
 @pytest.mark.parametrize("number", ["", "12"])
 def test_a_comment_on_gitlab_is_written_once_and_then_changed(job, number):
     done = job.gate(1, ID=number, **GITLAB)

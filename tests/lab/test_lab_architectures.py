@@ -222,7 +222,7 @@ def test_missing_libraries_are_no_failure_of_the_build(tmp_path, monkeypatch, pr
     (tmp_path / "Makefile").write_text(f"%:\n\t@echo '{printed}' >&2; exit 1\n")
     monkeypatch.setattr("klat.base.programs.root", lambda: tmp_path)
     with pytest.raises(KlatError, match=printed) as raised:
-        suite._make(["all"])
+        suite.make(["all"])
     assert raised.value.status == status
 
 

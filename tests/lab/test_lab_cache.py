@@ -118,7 +118,7 @@ def test_two_labs_do_not_build_the_programs_at_the_same_time(tmp_path, monkeypat
     make.write_text('#!/bin/sh\nmkdir "$0.building" || exit\nsleep 0.5\nrmdir "$0.building"\n')
     make.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    words = [sys.executable, "-B", "-c", "from klat.lab import suite; suite._make([])"]
+    words = [sys.executable, "-B", "-c", "from klat.lab import suite; suite.make([])"]
     environment = os.environ | {"PYTHONPATH": str(ROOT / "scripts")}
     labs = [subprocess.Popen(words, env=environment) for _ in range(2)]
     assert [lab.wait(timeout=30) for lab in labs] == [0, 0]

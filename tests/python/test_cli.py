@@ -139,6 +139,8 @@ def test_programs_for_another_machine_are_one_line_with_the_cure(tmp_path):
         assert done.stderr.endswith("; run make\n")
     done = fake("--help")
     assert done.returncode == 0 and "none starts: " in done.stdout
+    (tmp_path / "programs/switch/switch").write_bytes(b"")  # no program of any machine
+    assert "another machine" not in fake("switch").stderr
     assert "the programs do not start" in fake("doctor").stdout
 
 

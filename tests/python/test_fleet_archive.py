@@ -110,8 +110,10 @@ def test_programs_that_are_missing_or_cannot_be_built_are_one_line(root):
     ):
         _fleet_playbook.build_archive(archive)
     root.write(TREE, in_tree=True)
-    root.make("echo one >&2; echo no space left >&2; exit 2")
-    with pytest.raises(KlatError, match="^make ended with status 2: no space left$"):
+    root.make("echo one >&2; echo x.c:1: error: no space left >&2; exit 2")
+    with pytest.raises(
+        KlatError, match="^the static programs cannot be built: x.c.*: no space left$"
+    ):
         _fleet_playbook.build_archive(archive)
     assert not archive.exists()
 

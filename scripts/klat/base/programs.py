@@ -130,18 +130,18 @@ def check_start(path: Path, error: OSError) -> None:
         raise KlatError(f"cannot open {path}: {error.strerror}; raise the limit (ulimit -n)")
     if error.errno == errno.EAGAIN:
         raise KlatError(f"cannot start {path}: {error.strerror}; raise the limit (ulimit -u)")
-    if error.errno == errno.ENOEXEC:
+    if error.errno == errno.ENOEXEC and (machine := _machine_of(path)):
         here = os.uname().machine
         cure = "run make" if in_tree() else f"install klat for {here}"
-        raise KlatError(
-            f"{path} is a program for {_machine_of(path)}, and this machine is {here}; {cure}"
-        )
+        raise KlatError(f"{path} is a program for {machine}, and this machine is {here}; {cure}")
 
 
 def _machine_of(path: Path) -> str:
+    """Empty if the file is no program of any machine."""
     with path.open("rb") as file:
-        number = int.from_bytes(file.read(20)[18:], "little")
-    return _ELF_MACHINES.get(number, "another machine")
+        header = file.read(20)
+    number = int.from_bytes(header[18:], "little")
+    return _ELF_MACHINES.get(number, "another machine") if header.startswith(b"\x7fELF") else ""
 
 
 def refusal() -> str:

@@ -7,7 +7,6 @@ then, the same command continues this run, and does not measure a complete machi
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import io
 import json
@@ -29,6 +28,7 @@ from klat.base.bounded_read import read_json
 from klat.base.errors import KlatError, SessionError, printable
 from klat.base.process import answer
 from klat.base.fields import ListOf, Object, OneOf, Text
+from klat.lab import suite
 from klat.machine.findings import Severity
 from klat.record import session_directory
 from klat.record.json_files import read_session_json
@@ -259,17 +259,12 @@ def forget(record: Path) -> None:
     files.remove_tree(record)
 
 
-_BUILD = "build/static"
-
-
 def build_archive(archive: Path) -> None:
     """Write the archive. In a source tree, build the programs first."""
     tree = programs.root()
-    static = tree / _BUILD if programs.in_tree() else programs.static_directory()
+    static = tree / suite.BUILD if programs.in_tree() else programs.static_directory()
     if programs.in_tree():
-        with (tree / "Makefile").open() as file:
-            fcntl.flock(file, fcntl.LOCK_EX)  # a build at the same time would write the same files
-            _make("-s", "-C", str(tree), f"OUT={_BUILD}", "STATIC=1", "all")
+        suite.make([f"OUT={suite.BUILD}", "STATIC=1", "all"])
     elif not static.is_dir():
         raise KlatError(
             f"the machines need static programs, and there is no {static}; in klat's source tree, run make"
@@ -292,13 +287,6 @@ def _launcher() -> bytes:
     path = programs.root() / ("klat" if programs.in_tree() else "bin/klat")
     _, _, rest = path.read_bytes().partition(b"\n")
     return b"#!/usr/bin/python3\n" + rest
-
-
-def _make(*words: str) -> None:
-    done = answer(["make", *words])
-    if done.returncode:
-        said = (done.stderr or done.stdout).strip().splitlines() or ["no message"]
-        raise KlatError(f"make ended with status {done.returncode}: {said[-1]}")
 
 
 def _contents(static: Path) -> Iterator[tuple[Path, str]]:

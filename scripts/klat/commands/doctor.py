@@ -24,9 +24,9 @@ Some checks read what only x86 shows: emulation, hypervisor, time-stamp counter
 and clock source. On another architecture they find nothing.
 
 --report writes one file for a bug report: the findings, versions, the kernel's
-command line, the CPUs, and what a session records of the machine. Names of the
-machine and its users, serial numbers, addresses and home directories are left
-out. Read the file before you publish it.
+command line, the CPUs, and what a session records of the machine. klat replaces
+the names of the machine and of its caller, serial numbers, addresses and home
+directories that it recognises. Read the file before you publish it.
 """
 
 _EPILOG = """\

@@ -27,7 +27,7 @@ _ONE_CPU: dict[str, dict[str, str]] = {
 _GUEST_MODES = {"kvm": "virtual", "counted": "counted", "emulated": "emulated"}
 _SKIPPED = 4
 LOAD_PROGRAM = "load"
-_BUILD = "build/static"
+BUILD = "build/static"
 _BUILD_SECONDS = 600
 
 
@@ -56,7 +56,7 @@ def use_static_programs(names: Sequence[str], architecture: Architecture) -> Non
         return
     static = programs.static_directory()
     if programs.in_tree():
-        static = programs.root() / _BUILD
+        static = programs.root() / BUILD
         known = [path.stem for path in programs.nested(programs.root(), ".c")]
         for name in names:
             if name not in known:
@@ -79,7 +79,7 @@ def trace_plugin() -> Path:
     if not programs.in_tree():
         return programs.root() / "libexec/klat/lab-trace.so"
     target = "build/lab/trace.so"
-    _make([target])
+    make([target])
     return programs.root() / target
 
 
@@ -135,7 +135,7 @@ def hash_of(path: Path) -> str:
 
 
 def _build(names: Sequence[str]) -> None:
-    _make([f"OUT={_BUILD}", "STATIC=1", *(names or ["all"])])
+    make([f"OUT={BUILD}", "STATIC=1", *(names or ["all"])])
 
 
 def _build_for(architecture: Architecture, names: Sequence[str]) -> None:
@@ -146,8 +146,8 @@ def _build_for(architecture: Architecture, names: Sequence[str]) -> None:
             f"building the programs of a guest of {architecture.name} needs {compiler}: apt install"
             f" {architecture.compiler_packages}"
         )
-    out = f"{_BUILD}-{architecture.name}"
-    _make([f"OUT={out}", "STATIC=1", f"ARCH={architecture.name}", *(names or ["all"])])
+    out = f"{BUILD}-{architecture.name}"
+    make([f"OUT={out}", "STATIC=1", f"ARCH={architecture.name}", *(names or ["all"])])
 
 
 def _installing(architecture: Architecture) -> str:
@@ -155,13 +155,14 @@ def _installing(architecture: Architecture) -> str:
     return f"make install-static{machine} in klat's source tree builds it, and installs it below prefix"
 
 
-def _make(arguments: Sequence[str]) -> None:
+def make(arguments: Sequence[str]) -> None:
+    """Build in klat's source tree, where no other klat builds meanwhile. KlatError says why it failed."""
     words = ["make", "-s", "-C", str(programs.root())]
     try:
         with cache.exclusive("build", _BUILD_SECONDS):  # two builds of one directory damage it
             done = answer([*words, *arguments], _BUILD_SECONDS)
     except FileNotFoundError:
-        raise KlatError("what a guest needs cannot be built: there is no make") from None
+        raise KlatError("the static programs cannot be built: there is no make") from None
     except subprocess.TimeoutExpired:
         raise KlatError(f"{' '.join(words)} did not end within {_BUILD_SECONDS} s") from None
     if done.returncode:
@@ -169,4 +170,4 @@ def _make(arguments: Sequence[str]) -> None:
         last = [line for line in lines if "error:" in line] or lines
         # 2: a library is not installed. 1: klat does not compile.
         status = 2 if "klat: missing: " in last[0] else 1
-        raise KlatError(f"what a guest needs cannot be built: {last[0]}", status)
+        raise KlatError(f"the static programs cannot be built: {last[0]}", status)

@@ -37,6 +37,13 @@ _SHORTEST = 3
 
 _PATTERNS = (
     (r"/home/[^/\s\"',:;]+", "HOME"),
+    # Who built the kernel, for example, and where boot files come from.
+    (r"\b[\w.+-]+@[\w-]+(?:\.[\w-]+)*", "USER@HOST"),
+    (r"(\b(?:https?|ftp|nfs|tftp|iscsi)://)[^\s/\"',]+", r"\1HOST"),
+    (r"(\bnfsroot=)[^\s:/,]+:", r"\1HOST:"),
+    (r"\b(?:iqn\.\d{4}-\d{2}|naa|eui)\.[^\s\"',]+|\bwwn-0x[0-9a-f]+", "DISK"),
+    # Of a partition.
+    (r"\b[0-9a-f]{8}-[0-9a-f]{2}\b", "UUID"),
     (r"\b(?:[0-9a-f]{2}[:-]){5}[0-9a-f]{2}\b", "MAC"),
     # The name of a network device can be its address.
     (r"\b((?:en|wl|ww)x)[0-9a-f]{12}\b", r"\1MAC"),
@@ -71,15 +78,15 @@ def _without_ipv6(match: re.Match[str]) -> str:
 
 def _values(root: Path) -> Mapping[str, str]:
     """What this machine and its users are called, each with the word in its place."""
-    found = [(name, "HOST") for name in _host_names(root)]
-    found += [(str(Path(home)), "HOME") for home in _homes()]
-    found += [(name, "USER") for name in _users()]
+    words = [(name, "HOST") for name in _host_names(root)]
+    words += [(str(Path(home)), "HOME") for home in _homes()]
+    words += [(name, "USER") for name in _users()]
     for pattern in _FIRMWARE:
-        found += [(_text(path), "SERIAL") for path in root.glob(pattern)]
-    found.append((_text(root / "proc/device-tree/serial-number"), "SERIAL"))
+        words += [(_text(path), "SERIAL") for path in root.glob(pattern)]
+    words.append((_text(root / "proc/device-tree/serial-number"), "SERIAL"))
     return {
         value: word
-        for value, word in found
+        for value, word in words
         if len(value) >= _SHORTEST and value.lower() not in _COMMON and value not in ("/", "/root")
     }
 

@@ -30,7 +30,8 @@ _LONGEST = 20_000
 
 
 def report(findings: str, root: Path = Path("/")) -> str:
-    """`findings` is the text of klat doctor. KlatError never: what cannot be had is named."""
+    """`findings` is the text of klat doctor. Never raises KlatError: a section that cannot be read
+    says why."""
     sections = {
         "klat doctor": findings,
         "versions": "\n".join(_versions()),
