@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Packs what `make stage-wheel` laid out into a wheel. `make wheel` calls this; see docs/install.md.
 
-Below the prefix of its virtual environment, klat has the same files at the same places as below that of make install.
+The prefix of the virtual environment gets the same tree of files as the prefix of `make install`.
 """
 
 import os

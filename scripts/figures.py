@@ -1,4 +1,4 @@
-"""Writes the output in README.md anew, from the sessions in results/.
+"""Makes the output in README.md again, from the sessions in results/.
 
     figures.py [--check]
 
@@ -48,7 +48,7 @@ def lab_diff() -> str:
     return "\n".join(terminal.lines(document(result, changes), colour=False))
 
 
-# The command as README has it, what it prints, and the lines that README shows: the first of them, and how many.
+# For each block: the command in README, what it prints, a pattern of the first line that README shows, and how many lines.
 BLOCKS: tuple[tuple[str, Callable[[], str], str, int], ...] = (
     ("sudo make bench RUNS=3", lambda: klat("summary", "results/reference"), " +average", 6),
     ("./klat lab diff debian:6.12 debian:7.3 pipes switch syscall", lab_diff, "metric +step", 7),
@@ -70,9 +70,9 @@ def written(readme: str) -> str:
         block = re.compile(
             rf"^(    \$ {re.escape(command)}\n)(?:    .*\n|\n(?=    ))*", re.MULTILINE
         )
-        readme, found = block.subn(lambda match: match[1] + shown, readme)
-        if found != 1:
-            sys.exit(f"figures: README.md has {found} blocks of: {command}")
+        readme, count_of_blocks = block.subn(lambda match: match[1] + shown, readme)
+        if count_of_blocks != 1:
+            sys.exit(f"figures: README.md has {count_of_blocks} blocks of: {command}")
     return readme
 
 

@@ -243,8 +243,9 @@ static bool has_neighbours(const struct klat_run *run)
  * Waits in a few samples, or outside the samples, do not move the median. So they are subtracted
  * before the waits are compared with the median.
  *
- * The kernel counts up to 10 us of a wakeup as a wait. Many short iterations may wait for that
- * long, so there the long samples show the turns of other tasks.
+ * The kernel counts up to 10 us of a wakeup as a wait. Iterations can be shorter than that, so the
+ * sum of their waits stays below the limit. Samples above twice the median then show that other
+ * tasks ran.
  */
 static void judge_waits(struct klat_run *run, const struct klat_worker *worker,
 			const struct longest_metric *longest)
@@ -254,9 +255,9 @@ static void judge_waits(struct klat_run *run, const struct klat_worker *worker,
 	const bool ordinary = !klat_is_real_time(run);
 	const double all = longest->median_ns * observed,
 		     outside = worker->account.elapsed_ns - longest->sum_ns,
-		     least = 4e6 + (ordinary ? all / 20 : 0),
-		     turns = MIN(worker->children_ns ? waits.shared : waits.alone,
-				 longest->excess_ns);
+		     base_limit = 4e6 + (ordinary ? all / 20 : 0),
+		     visible = MIN(worker->children_ns ? waits.shared : waits.alone,
+				   longest->excess_ns);
 	double share = 0;
 	bool frequent = false;
 
@@ -277,8 +278,8 @@ static void judge_waits(struct klat_run *run, const struct klat_worker *worker,
 		klat_invalid(run,
 			     "other tasks kept the %s from CPU %d for %.0f %% of the median sample",
 			     worker->noun, worker->cpu, 100 * share);
-	else if (share >= 0.2 || frequent || waits.alone > least + 1e4 * observed ||
-		 (ordinary && turns > least))
+	else if (share >= 0.2 || frequent || waits.alone > base_limit + 1e4 * observed ||
+		 (ordinary && visible > base_limit))
 		klat_disturbed(run, "the %s was kept waiting for its CPU", worker->noun);
 }
 

@@ -22,7 +22,8 @@ CORE = ("pipes", "cv", "tlbflush", "timer", "network")
 
 # Where the folders of programs lie in a tree.
 _TOPS = ("bench", "")
-# KLAT_PROGRAMS may name a source tree. The launcher's help asks each program for its help: it would start itself for ever.
+# KLAT_PROGRAMS can name a source tree, which contains the launcher. `klat --help` runs each program with --help, so the
+# launcher must not count as a program: it would start itself without end.
 _LAUNCHER = "klat"
 _NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789_-")
 _PROBE_SECONDS = 5

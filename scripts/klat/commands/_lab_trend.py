@@ -52,8 +52,8 @@ report.
 
 Exit status: that of klat compare: 0 nothing is slower; 1 something is slower; 2
 usage, input or output; 3 inconclusive, or nothing is slower and a kernel was
-not measured; 4 not comparable, or no two kernels were measured; 5 as 0, but a
-kernel did not deliver what the kernel before it delivered; 130, 143, 129
+not measured; 4 not comparable, or fewer than two kernels were measured; 5 as 0,
+but a kernel did not deliver what the kernel before it delivered; 130, 143, 129
 stopped by SIGINT, SIGTERM, SIGHUP.
 
 examples:

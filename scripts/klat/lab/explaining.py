@@ -35,7 +35,7 @@ from klat.record.session import find_sessions
 from klat.running.loads import IDLE
 from klat.running.progress import Progress
 
-_NAMED = 4  # boots to repeat that are named; of more, there is a progress
+_NAMED = 4  # up to this number of boots, name each; of more, show the progress
 
 Say = Callable[[str], None]
 T = TypeVar("T")
@@ -263,17 +263,17 @@ class _Replays:
     def _each_by_its_own(
         self,
         subjects: Mapping[int, Subject],
-        places: Mapping[int, Range],
+        known: Mapping[int, Range],
         keep: Callable[[Side], T],
     ) -> tuple[dict[int, T], dict[int, KlatError]]:
         """What `keep` makes of the side of each subject, or the error. Each subject gets its own boot, and a second
-        one if the trace of the first lacks the sample's paths. `places` has where these are, if it is known.
+        one if the trace of the first lacks the sample's paths. `known` has the ranges of these paths, as far as they are known.
         """
         sides: dict[int, T] = {}
         failures: dict[int, KlatError] = {}
         current = dict(subjects)
         ranges = {
-            n: None if s.whole else places.get(n) or expected_stamps(s) for n, s in current.items()
+            n: None if s.whole else known.get(n) or expected_stamps(s) for n, s in current.items()
         }
         for repetition in (1, 2):
             numbers = [n for n in current if n not in sides and n not in failures]
@@ -326,14 +326,14 @@ class _Replays:
                         sides[number] = keep(side)
                     else:
                         subjects[number] = replace(subjects[number], whole=False)
-        left = {n: s for n, s in enumerate(subjects) if n not in sides and n not in failures}
-        for subject in left.values():
+        unexplained = {n: s for n, s in enumerate(subjects) if n not in sides and n not in failures}
+        for subject in unexplained.values():
             if subject.whole:
                 self.say(
                     f"{subject.name}: klat cannot find its windows among the stamps of the other metrics;"
                     " repeating the boot with its own stamps only"
                 )
-        more, failed = self._each_by_its_own(left, ranges, keep)
+        more, failed = self._each_by_its_own(unexplained, ranges, keep)
         return sides | more, failures | failed
 
     def _read(

@@ -241,8 +241,8 @@ def _matching(name: str, kernels: Sequence[Offered], architecture: Architecture)
 
 
 def obtain(spec: Spec, archive: Archive, architecture: Architecture) -> Kernel:
-    """The kernel of the spec. Fetches it if it is missing. `archive` has this architecture. The kernel's own spec names
-    the build: obtained by it, the kernel is the same."""
+    """The kernel of the spec. Fetches it if it is missing. `archive` has this architecture. The spec of the
+    returned kernel names the exact build: a second call with it returns the same kernel."""
     if not spec.debian:
         return _from_file(spec, architecture)
     # The archive has only the newest builds. The cache can have older builds, and builds of which the archive has

@@ -62,7 +62,7 @@ class Lock:
             # An older file has no hash of modules.
             if any(locked.get(name, value) != value for name, value in hashes.items()):
                 raise KlatError(
-                    f"{kernel.image.path}: is not the kernel {kernel.label} of {self.path}, or has other modules"
+                    f"{kernel.image.path}: is not the kernel {kernel.label} of {self.path}, or its modules differ"
                 )
 
 

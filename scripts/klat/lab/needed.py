@@ -81,14 +81,14 @@ def _newest(
     made = ready(request, kernel, archive, emulator) if places else None
     for place in places:
         try:
-            if made and (planned := fitting(place, request, fixed, made, emulator)):
+            if made and (planned := reusable(place, request, fixed, made, emulator)):
                 return place, planned
         except KlatError:
             continue  # it cannot be repeated
     return None
 
 
-def fitting(
+def reusable(
     session: Path, request: Request, fixed: frozenset[str], made: Ready, emulator: qemu.Emulator
 ) -> Experiment | None:
     """The experiment of a session, if its boot is the one that `request` asks for, with the kernel and the files of

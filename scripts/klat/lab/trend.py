@@ -152,7 +152,7 @@ def _recorded_experiment(
         return None  # the boot says so
     for facts in kept:
         try:
-            if planned := needed.fitting(facts.parent, request, fixed, made, emulator):
+            if planned := needed.reusable(facts.parent, request, fixed, made, emulator):
                 sessions = experiment.recorded(planned, output)
                 collect.check_all(planned, sessions)
                 return Begun(planned, output, sessions)
@@ -230,17 +230,17 @@ def _read_cache(output: Path) -> dict[str, KeptSample]:
 def sessions_to_repeat(measurements: Sequence[Measurement]) -> list[Path]:
     """For each measurement, a session whose median is the figure within _NEAR, or else the nearest one. Takes as few
     sessions as it can: each is a boot to repeat."""
-    fitting = [_fitting(*measurement) for measurement in measurements]
+    sessions = [_sessions_near(*measurement) for measurement in measurements]
     chosen: dict[int, Path] = {}
-    while len(chosen) < len(fitting):
-        left = [number for number in range(len(fitting)) if number not in chosen]
-        counts = Counter(path for number in left for path in fitting[number])
-        most = min(counts, key=lambda path: (-counts[path], path))
-        chosen |= {number: most for number in left if most in fitting[number]}
-    return [chosen[number] for number in range(len(fitting))]
+    while len(chosen) < len(sessions):
+        uncovered = [number for number in range(len(sessions)) if number not in chosen]
+        counts = Counter(path for number in uncovered for path in sessions[number])
+        best = min(counts, key=lambda path: (-counts[path], path))
+        chosen |= {number: best for number in uncovered if best in sessions[number]}
+    return [chosen[number] for number in range(len(sessions))]
 
 
-def _fitting(side: Dataset, key: Key, value: float) -> set[Path]:
+def _sessions_near(side: Dataset, key: Key, value: float) -> set[Path]:
     distances = {
         run.source.session.path: abs((run.row.p50 or 0) - value) for run in side.cells[key].runs
     }

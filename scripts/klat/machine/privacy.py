@@ -14,7 +14,7 @@ from pathlib import Path
 
 from klat.machine.kernel_files import text as _text
 
-# What every machine may have, and a text may say for another reason.
+# Common words: they identify no machine, and a text can contain them for another reason.
 _COMMON = frozenset(
     (
         "root",
@@ -77,7 +77,7 @@ def _without_ipv6(match: re.Match[str]) -> str:
 
 
 def _values(root: Path) -> Mapping[str, str]:
-    """What this machine and its users are called, each with the word in its place."""
+    """The names of this machine and its users, with the word that replaces each."""
     words = [(name, "HOST") for name in _host_names(root)]
     words += [(str(Path(home)), "HOME") for home in _homes()]
     words += [(name, "USER") for name in _users()]
