@@ -21,7 +21,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -516,14 +516,14 @@ def injected_gap(samples: Sequence[float]) -> float:
 
 
 def children(pid: int) -> set[int]:
-    """Of every thread of the process."""
-    found: set[int] = set()
-    for listed in Path(f"/proc/{pid}/task").glob("*/children"):
-        try:
-            found.update(map(int, listed.read_text().split()))
-        except OSError:
-            continue
-    return found
+    """Of every thread of the process. A thread that has ended has none."""
+    processes: set[int] = set()
+    with suppress(FileNotFoundError):
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with suppress(OSError):
+                listed = Path(f"/proc/{pid}/task/{thread}/children").read_text()
+                processes.update(map(int, listed.split()))
+    return processes
 
 
 def descendants(pid: int) -> set[int]:
