@@ -23,10 +23,12 @@ struct options options = { .bytes = DEFAULT_BYTES, .descriptors = DEFAULT_DESCRI
 struct state {
 	struct call call;
 	struct objects objects;
-	int number;          /* of the call; the fault "refused" does not change it */
-	int64_t wrong;       /* calls with another result than expected, warm-up included */
-	int64_t n_first;     /* samples of n calls that were taken before those of 2n */
-	int64_t counted;     /* reads or writes that the kernel counted; -1: it does not count */
+	int number;      /* of the call; the fault "refused" does not change it */
+	int64_t wrong;   /* calls with another result than expected, warm-up included */
+	int64_t n_first; /* samples of n calls that were taken before those of 2n */
+	/* Reads or writes that the kernel counted in the observed part; -1: it does not count.
+	 * In that part: the kernel's count at its begin. */
+	int64_t counted;
 	int64_t intercepted; /* calls that the filter refused */
 	bool effective;      /* the calls had their effects */
 };
@@ -122,6 +124,15 @@ REPEAT(repeat_six, BY_SIX)
 REPEAT(repeat_function, BY_FUNCTION)
 REPEAT(repeat_cached, CACHED)
 
+/* Where the observed part begins, after the library's own reading of files. The copy of a trace in
+ * a traced run also calls read() and write(). */
+static void begin_to_count(const struct klat_worker *worker)
+{
+	struct state *state = worker->state;
+
+	state->counted = worker->watched ? -1 : call_count_by_kernel();
+}
+
 static inline __attribute__((always_inline)) void call_singly(struct klat_worker *worker,
 							      enum way way)
 {
@@ -133,9 +144,12 @@ static inline __attribute__((always_inline)) void call_singly(struct klat_worker
 	bool pair = call->count == 2;
 
 	for (int64_t i = klat_first(run); klat_next(worker, &i); i++) {
-		const uint64_t begin = klat_stamp_begin();
+		uint64_t begin;
 		long first, second = 0;
 
+		if (__builtin_expect(klat_observed_from(worker, i), 0))
+			begin_to_count(worker);
+		begin = klat_stamp_begin();
 		klat_inject(run, i);
 		first = request(&call->requests[0], way, function);
 		if (pair)
@@ -158,6 +172,8 @@ static void call_in_batches(struct klat_worker *worker,
 		bool first = klat_draw(&seed) & 1;
 		uint64_t ends[2];
 
+		if (__builtin_expect(klat_observed_from(worker, i), 0))
+			begin_to_count(worker);
 		state->n_first += klat_is_sample(run, i) && !first;
 		for (int turn = 0; turn < 2; turn++) {
 			/* Before the stamp: the order must not change the timed code. */
@@ -204,7 +220,7 @@ static int caller(struct klat_worker *worker)
 	struct state *state = worker->state;
 	struct call *call = &state->call;
 	int err = call_describe(worker, &state->objects, call);
-	int64_t before, after, library_reads;
+	int64_t after;
 
 	if (err)
 		return err;
@@ -217,14 +233,10 @@ static int caller(struct klat_worker *worker)
 	else if (klat_planted(run, "refused"))
 		call->requests[0].number = 0xfff;
 	call_prepare(&state->objects);
-	/* In a traced run, the copy of a trace also calls read() and write(). */
-	before = worker->watched ? -1 : call_count_by_kernel();
 	call_all(worker, call->way);
-	/* The first reading of the file counts as a read in the second. So does the library's
-	 * reading of the thread's times, where the observed part begins. */
-	after = before < 0 ? -1 : call_count_by_kernel();
-	library_reads = call_reads() ? 1 + (worker->account.file >= 0) : 0;
-	state->counted = after < 0 ? -1 : after - before - library_reads;
+	/* The first reading of the file counts as a read in the second. */
+	after = state->counted < 0 ? -1 : call_count_by_kernel();
+	state->counted = after < 0 ? -1 : after - state->counted - call_reads();
 	state->effective = call_took_effect(worker, &state->objects);
 	return 0;
 }
@@ -261,7 +273,7 @@ static void verify(struct klat_run *run)
 	const struct klat_worker *worker = klat_worker_find(run, "caller", 0);
 	struct state *state = run->state;
 	const int64_t repeats = options.batch > 1 ? 3 * options.batch : 1,
-		      made = klat_made(run) * repeats * state->call.count,
+		      calls = repeats * state->call.count, made = klat_made(run) * calls,
 		      intercepted = control(run, &state->call, state->number, &state->intercepted),
 		      entries = call_enters(options.call) ? CONTROL_CALLS * state->call.count : 0;
 
@@ -270,7 +282,7 @@ static void verify(struct klat_run *run)
 		       .reason = "{got} of {wanted} calls had another result than expected" },
 		     { NULL, state->effective, KLAT_EXACTLY, 1, "the calls had no effect",
 		       .unless = state->wrong },
-		     { "counted", state->counted, KLAT_EXACTLY, made,
+		     { "counted", state->counted, KLAT_EXACTLY, klat_observed(run) * calls,
 		       "the kernel counted {got} calls instead of {wanted}",
 		       .unless = state->counted < 0 },
 		     { "intercepted", intercepted, KLAT_EXACTLY, entries,
