@@ -150,7 +150,27 @@ def test_a_load_that_ends_early_stops_the_session(klat):
     assert started.returncode == 1
     assert "ended by itself with status 7: out of memory" in err
     assert "--resume" in err
-    assert 2 <= len(recorded_orders(klat.session())) < 200
+    assert 1 <= len(recorded_orders(klat.session())) < 200
+
+
+@pytest.mark.parametrize(
+    ("does", "said"),
+    [
+        ("exit 7", "ended by itself with status 7"),
+        ("kill -STOP $$", "was stopped by a signal"),
+        ("(sleep 0.2; kill -CONT $$) & kill -STOP $$; wait; sleep 60", "was stopped by a signal"),
+    ],
+)
+def test_a_run_in_which_the_load_ends_or_stops_is_not_recorded(klat, does, said):
+    load = f"while ! test -e go; do sleep 0.02; done; {does}"
+    slow = ("--option", "all.ms=5000")
+    started = klat.start("run", "pipes", "--runs", "2", "--load", load, *slow)
+    wait_for(klat.starts, "the first run")
+    (klat.directory / "go").touch()
+    _, err = started.communicate(timeout=fakes.PATIENCE)
+    assert started.returncode == 1
+    assert said in err and "nothing was recorded" not in err
+    assert not list(klat.directory.glob("results/*"))
 
 
 def test_a_load_log_of_any_size_is_read_at_its_end(klat):

@@ -11,7 +11,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -136,6 +136,10 @@ class Process:
             return True
         return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
+    def stopped(self) -> bool:
+        """Whether a signal stopped the process since the last call, also if it runs again."""
+        return os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WCONTINUED | os.WNOHANG) is not None
+
     def reap(self) -> int:
         """The exit status of the ended process, or minus the signal that killed it."""
         if self.status is None:
@@ -202,10 +206,11 @@ def run(
     seconds: float,
     stderr: int,
     inherit: Sequence[int],
+    check: Callable[[], None] | None = None,
 ) -> int | None:
     """Run a program to its end. Returns its exit status, minus a signal that killed it, or None after
-    `seconds`. Stopped if the user asked to stop; the program has then ended. OSError if it cannot be
-    started."""
+    `seconds`. Stopped if the user asked to stop. Calls `check` when a child of klat changes state, and raises its
+    KlatError. After both errors the program has ended. OSError if it cannot be started."""
     process = Process(arguments, stderr=stderr, inherit=inherit)
     deadline = time.monotonic() + seconds
     try:
@@ -215,13 +220,26 @@ def run(
                 process.end(signals)
                 return None
             signals.wait(left)
-    except Stopped as stopped:
-        process.end(signals, stopped.number)
+            if check:
+                check()
+    except (Stopped, KlatError) as error:
+        process.end(signals, error.number if isinstance(error, Stopped) else signal.SIGTERM)
         raise
     status = process.reap()
     if status < 0:  # killed: its children may still run
         process.signal_group(signal.SIGKILL)
     return status
+
+
+def take_lines(descriptor: int) -> list[str]:
+    """The lines that a program wrote to a file in memory. Empties the file."""
+    size = os.fstat(descriptor).st_size
+    if not size:
+        return []
+    text = os.pread(descriptor, min(size, 1 << 20), 0)
+    os.ftruncate(descriptor, 0)
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    return [line for line in text.decode(errors="replace").splitlines() if line.strip()]
 
 
 def answer(

@@ -142,9 +142,15 @@ class Load:
         self.check()
 
     def check(self) -> None:
-        """KlatError if the load has ended: the session would name a load that is not there."""
+        """KlatError if the load has ended, or if something stopped it since the last check: the session would name a
+        load that was not there."""
         if self._process.ended():
-            raise KlatError(f"the load {shlex.quote(self._command)} {self._ending()}", status=1)
+            how = self._ending()
+        elif self._process.stopped():
+            how = "was stopped by a signal"
+        else:
+            return
+        raise KlatError(f"the load {shlex.quote(self._command)} {how}", status=1)
 
     def _ending(self) -> str:
         status = self._process.reap()

@@ -21,6 +21,7 @@ from klat.base import owners, process, programs
 from klat.base.errors import FAILED, INVALID, KlatError, MEASURED, SKIPPED, USAGE
 from klat.base.process import Signals
 from klat.running.changed_machine import changes
+from klat.running.loads import Load
 from klat.record import plan_csv, session_directory
 from klat.record.environment import changed
 from klat.record.evidence import other_work
@@ -111,6 +112,7 @@ class Recording:
         self._paths = {n: programs.require(n) for n in {r.benchmark for r in self.schedule}}
         self._prefix = prefix_words(self.settings.prefix)
         self._lock: session_directory.Lock | None = None
+        self.load: Load | None = None  # runs beside the programs
         self.messages = ProgramMessages()
         # The last failure of each program and of each of its parameter sets, and how often in succession.
         self._failing: dict[tuple[str, ...], tuple[tuple[int | None, str], int]] = {}
@@ -203,11 +205,12 @@ class Recording:
     def run(
         self, run: PlannedRun, stderr: int, signals: Signals, inherit: Sequence[int] = ()
     ) -> None:
-        """One run, to its end. `stderr` is a file in memory, empty before and after."""
+        """One run, to its end. `stderr` is a file in memory, empty before and after. KlatError if the load ends or is
+        stopped meanwhile: the run is then not recorded."""
         before = self._recorded_bytes() if self._prefix else 0
         status = self._start(run, stderr, signals, inherit)
         silent = bool(self._prefix) and self._recorded_bytes() == before
-        self._count(run, status, take_lines(stderr), silent)
+        self._count(run, status, process.take_lines(stderr), silent)
 
     def _start(
         self, run: PlannedRun, stderr: int, signals: Signals, inherit: Sequence[int]
@@ -230,6 +233,7 @@ class Recording:
                 seconds=self.settings.time_limit_s,
                 stderr=stderr,
                 inherit=(self.lock, *inherit),
+                check=self.load.check if self.load else None,
             )
         except OSError as error:
             raise KlatError(
@@ -356,17 +360,6 @@ def status_of(outcomes: Sequence[Outcome]) -> int:
     if statuses["skipped"] and not statuses["ok"] and not statuses["disturbed"]:
         return SKIPPED
     return MEASURED
-
-
-def take_lines(descriptor: int) -> list[str]:
-    """The lines that a program wrote to a file in memory. Empties the file."""
-    size = os.fstat(descriptor).st_size
-    if not size:
-        return []
-    text = os.pread(descriptor, min(size, 1 << 20), 0)
-    os.ftruncate(descriptor, 0)
-    os.lseek(descriptor, 0, os.SEEK_SET)
-    return [line for line in text.decode(errors="replace").splitlines() if line.strip()]
 
 
 def say_reasons(reasons: Counter[tuple[str, str, str]], say: Callable[[str], None]) -> None:

@@ -20,7 +20,7 @@ from klat.record.plan_csv import PlannedRun
 from klat.running.changed_machine import noting_changes
 from klat.running.loads import Load, Restore
 from klat.running.progress import Progress, TimeLeft
-from klat.running.recording import Outcome, Recording, status_of, take_lines
+from klat.running.recording import Outcome, Recording, status_of
 from klat.running.traced_runs import EXPLAINED, SessionTraces, explain_session
 
 
@@ -76,6 +76,8 @@ class Runner:
             if settings.load and portions:
                 load = Load(settings.load, self._recordings[0].path, signals)
                 load.settle()
+                for portion in portions:
+                    portion.recording.load = load
             with SessionTraces() as traces:
                 self._loop(portions, done, signals, progress, load, restore, traces)
         except (Stopped, KlatError) as error:
@@ -207,7 +209,7 @@ def _set_up(recording: Recording, stderr: int, signals: Signals) -> None:
         stderr=stderr,
         inherit=(),
     )
-    lines = take_lines(stderr)
+    lines = process.take_lines(stderr)
     what = f"the set-up of {recording.settings.label}, {shlex.quote(command)},"
     if status:
         raise KlatError(f"{what} {process.ending(status, lines)}", status=FAILED)

@@ -28,7 +28,6 @@ from klat.report import slow_samples
 from klat.report.renderers import terminal
 from klat.report.text.columns import wrapped
 from klat.running.progress import Progress
-from klat.running.recording import take_lines
 from klat.tracing.instance import clock, switch_events, tracefs, tracing_instance
 from klat.tracing.kept_traces import MOST_MEGABYTES, TracedRun, parse_run
 from klat.tracing.sample_split import SplitSample, TracedSession, split_samples
@@ -103,7 +102,7 @@ def _run(run: PlannedRun, options: Sequence[str], signals: Signals) -> None:
     try:
         words = [str(path), *run.arguments, f"--run={run.run}", f"--order={run.order}", *options]
         status = process.run(words, signals, seconds=_SECONDS, stderr=stderr, inherit=())
-        lines = take_lines(stderr)
+        lines = process.take_lines(stderr)
     finally:
         os.close(stderr)
     if status in (MEASURED, INVALID):
