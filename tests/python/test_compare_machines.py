@@ -230,12 +230,13 @@ def test_a_verdict_over_machines_is_the_test_of_a_build(fleet, klat):
     root = ElementTree.fromstring(out)
     assert root.get("tests") == "11" and root.get("failures") == "0"
     over, *machines = root
-    assert over.get("name") == "klat: over machines" and over.get("skipped") == "0"
-    assert machines[9].get("name") == "klat: rt against stock on machine 09ffffff"
+    assert over.get("name") == "klat: rt against stock, over machines"
+    assert over.get("skipped") == "0"
+    assert machines[9].get("name") == "klat: rt against stock, machine 09ffffff"
     assert {suite.get("skipped") for suite in machines} == {"1"}
     _, out, _ = klat("export", *sides, "--quantile", "median", "--format", "ktap")
     assert "1..11" in out and "not ok" not in out
-    assert "ok 1 over machines: pipes.round_trip rt: median" in out
+    assert "ok 1 rt against stock, over machines: pipes.round_trip median" in out
 
 
 def test_the_page_has_a_forest_plot(fleet, klat, tmp_path):

@@ -110,7 +110,7 @@ def test_every_verdict_keeps_a_remark_that_became_a_note():
         rows = (Row("", ("1.0",), Judged(word, remarks=("a block left out",))) for word in words)
         items = tuple(Item("", "", "", "", (row,)) for row in rows)
         notes, verdicts = shared_remarks(Verdicts((), items, ""))
-        remarks = [judged.remarks for item in verdicts.items for _, judged in item.judged]
+        remarks = [tuple(judged.shown) for item in verdicts.items for _, judged in item.judged]
         return [note.text for note in notes], remarks
 
     marked = ("a block left out",)

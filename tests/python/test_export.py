@@ -14,7 +14,7 @@ from written_sessions import RT, Klat, samples, write_label
 from fakes import ROOT
 
 from klat.export import RUNS, VERDICTS
-from klat.export.cases import WRITERS
+from klat.report.renderers.cases import WRITERS
 
 TEXT = [name for name in RUNS if name != "parquet"]
 ODD = 'a/b #1 "x" \\ <é> %=\u2028\x1b[31m'

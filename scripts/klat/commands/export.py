@@ -155,7 +155,8 @@ def _verdicts(args: argparse.Namespace) -> None:
     from klat.compare.compare_sides import compare as compare_sides
     from klat.base.errors import KlatError
     from klat.compare.dataset import read_dataset
-    from klat.export.cases import WRITERS
+    from klat.report.comparison import document
+    from klat.report.renderers.cases import WRITERS
 
     if args.benchmark:
         raise KlatError(f"--benchmark is for runs and samples; {args.format} takes --metric")
@@ -171,7 +172,7 @@ def _verdicts(args: argparse.Namespace) -> None:
         if any(status in side.runs for status in ("invalid", "error", "skipped")):
             _say(f"{name} {side.label}: {side.runs}; only ok and disturbed count")
     with files.output(_destination(args)) as out:
-        WRITERS[args.format](comparison, out)
+        WRITERS[args.format](document(comparison), out)
 
 
 def _options(args: argparse.Namespace) -> Options:

@@ -1,7 +1,7 @@
 """What was measured, in the formats of other programs.
 
-Each format of runs is a module with `write(exported, out)`. `cases` has the formats of verdicts, `explained` those of
-`klat lab explain`. All write bytes. The same record always gives the same file.
+Each format of runs is a module with `write(exported, out)`. `explained` has those of `klat lab explain`. Verdicts are a
+Document, which klat.report.renderers.cases writes. All write bytes. The same record always gives the same file.
 """
 
 from __future__ import annotations

@@ -25,6 +25,7 @@ from klat.report.notes import (
     nothing_shared,
     shared_remarks,
     side_notes,
+    unjudged,
 )
 from klat.report.text import wording
 from klat.report.text.look_text import look_sentence
@@ -96,7 +97,8 @@ def _section(
         blocks.append(differences(against, rows))
     title = f"{against.new.label} against {against.base.label}"
     title = f"{title}, machine {machine}" if machine else title
-    return Section(title, tuple(blocks), detail, bool(against.refused))
+    refused = bool(against.refused)
+    return Section(title, tuple(blocks), detail, refused, tuple(unjudged(against)))
 
 
 def _facts(against: Against, machine: str) -> Facts:
@@ -135,6 +137,7 @@ def _verdicts(against: Against, comparison: Comparison, curves: Curves) -> Verdi
             tuple(cell_notes(cell, against)),
             tuple(drawn),
             curve if isinstance(curve, str) else "",
+            wording.identity(cell.key),
         )
         items.append(item)
     unit = against.base.unit
@@ -154,7 +157,10 @@ def _rows(cell: Cell, against: Against, comparison: Comparison) -> Iterator[Row]
         if result.tested and result.verdict:
             remarks = tuple(wording.explanations(result, against, comparison))
             reason = judgement.reason if judgement.ratio is None else ""
-            judged = Judged(word_of(result.verdict), result.estimand, remarks, reason=reason)
+            part = "part of the verdict over machines" if result.decided_over_machines else ""
+            judged = Judged(
+                word_of(result.verdict), result.estimand, remarks, reason=reason, part_of=part
+            )
         yield Row(wording.estimand(result), tuple(texts(judgement)), judged)
 
 

@@ -47,14 +47,23 @@ class Column:
 
 @dataclass(frozen=True)
 class Judged:
-    """The verdict on a row. `name` is the estimand that is judged, if the item can have several verdicts. `marks` are
-    the numbers of notes. `reason` says why the row has no figure."""
+    """The verdict on a row. `name` is the estimand that is judged, if the item can have several verdicts. `remarks` are
+    all that is said of it. Those in `noted` are in the notes of the section, and `marks` are the numbers of these
+    notes. `reason` says why the row has no figure. With `part_of`, another verdict includes this one.
+    """
 
     word: Word
     name: str = ""
     remarks: tuple[str, ...] = ()
     marks: str = ""
     reason: str = ""
+    noted: tuple[str, ...] = ()
+    part_of: str = ""
+
+    @property
+    def shown(self) -> list[str]:
+        """The remarks that are in no note."""
+        return [remark for remark in self.remarks if remark not in self.noted]
 
 
 @dataclass(frozen=True)
@@ -123,7 +132,7 @@ class Figures:
 @dataclass(frozen=True)
 class Item:
     """A measurement with one or more rows, which can have verdicts. `name` and `where` distinguish it from the other
-    items. Below the overview, each item is shown alone: there, `table` replaces its rows, and `last` is a further
+    items. `id` does so in any document: its first part names a group of items. Below the overview, each item is shown alone: there, `table` replaces its rows, and `last` is a further
     row."""
 
     setting: str
@@ -138,6 +147,7 @@ class Item:
     notes: tuple[str, ...] = ()
     figures: tuple[Captioned, ...] = ()
     without_curves: str = ""  # the reason
+    id: tuple[str, str] = ("", "")
 
     @property
     def what(self) -> str:
@@ -146,7 +156,7 @@ class Item:
     @property
     def remarks(self) -> list[str]:
         """The remarks of all verdicts, each once."""
-        return list(dict.fromkeys(text for _, judged in self.judged for text in judged.remarks))
+        return list(dict.fromkeys(text for _, judged in self.judged for text in judged.shown))
 
     @property
     def below(self) -> list[str]:
@@ -290,12 +300,14 @@ def _parts(blocks: tuple[Block, ...]) -> Iterator[Block]:
 
 @dataclass(frozen=True)
 class Section:
-    """`detail`: a terminal leaves the section out. `refused`: nothing in it could be judged; its notes have the reasons."""
+    """`detail`: a terminal leaves the section out. `refused`: nothing in it could be judged; its notes have the reasons.
+    `unjudged` are items of which a block has only a line."""
 
     title: str
     blocks: tuple[Block, ...]
     detail: bool = False
     refused: bool = False
+    unjudged: tuple[Item, ...] = ()
 
     def parts(self) -> Iterator[Block]:
         yield from _parts(self.blocks)

@@ -11,7 +11,7 @@ from klat.compare.comparison import Against, Cell, Result
 from klat.compare.dataset import Key
 from klat.compare.verdicts import Judgement, Spread, Verdict
 from klat.record.session import NOT_MEASURABLE
-from klat.report.document import Differences, Judged, Note, Verdicts, Word
+from klat.report.document import Differences, Item, Judged, Note, Row, Verdicts, Word
 from klat.report.text import wording
 from klat.report.text.numbers import MISSING, percent
 
@@ -33,6 +33,22 @@ def left_lines(against: Against) -> Iterator[str]:
     """The measurements that are in no cell."""
     yield from wording.unmeasurable(against)
     yield from (wording.uncompared(left, against) for left in against.uncompared)
+
+
+def unjudged(against: Against) -> Iterator[Item]:
+    """The same, each with its reason."""
+    for sides, key in against.unmeasurable:
+        yield _unjudged(key, Verdict.NOT_COMPARABLE.value, f"{NOT_MEASURABLE} ({sides})")
+    for left in against.uncompared:
+        yield _unjudged(left.key, left.what, wording.uncompared_reason(left))
+    if not (against.cells or against.unmeasurable or against.uncompared):
+        nothing = ("anything in common", "", "", "")
+        yield _unjudged(nothing, Verdict.NOT_COMPARABLE.value, nothing_shared(against))
+
+
+def _unjudged(key: Key, word: str, why: str) -> Item:
+    row = Row("", (), Judged(Word(word, "refused"), remarks=(why,)))
+    return Item(wording.setting(key), key[3], "", "", (row,), id=wording.identity(key))
 
 
 def differences(against: Against, rows: Iterable[tuple[str, str, str]]) -> Differences:
@@ -77,7 +93,7 @@ def _words(benchmark: str, keys: list[Key]) -> list[str]:
 
 
 def shared_remarks(verdicts: Verdicts) -> tuple[list[Note], Verdicts]:
-    """The notes, and the verdicts without the remarks that became notes. A note without a number applies to all verdicts, or to those whose word it begins with. A numbered note applies to
+    """The notes, and the verdicts, which know the remarks that became notes. A note without a number applies to all verdicts, or to those whose word it begins with. A numbered note applies to
     the verdicts that carry its number.
     """
     by_word: dict[Word, list[tuple[str, ...]]] = {}
@@ -107,11 +123,9 @@ def shared_remarks(verdicts: Verdicts) -> tuple[list[Note], Verdicts]:
     notes += [f"{mark[1:]} ({counts[r]} results) {r}" for r, mark in marks.items()]
 
     def marked(judged: Judged) -> Judged:
-        remarks_of_word = [r for r in judged.remarks if judged.word not in general.get(r, ())]
-        rest = tuple(remark for remark in remarks_of_word if remark not in marks)
-        return replace(
-            judged, remarks=rest, marks="".join(marks.get(r, "") for r in remarks_of_word)
-        )
+        above = [r for r in judged.remarks if judged.word in general.get(r, ())]
+        numbered = [r for r in judged.remarks if r in marks and r not in above]
+        return replace(judged, noted=(*above, *numbered), marks="".join(marks[r] for r in numbered))
 
     items = []
     for item in verdicts.items:

@@ -167,6 +167,7 @@ def _verdicts(
                 _table(results, judged),
                 sentences=tuple(_of_machines(results, comparison)),
                 figures=(plot,) if plot else (),
+                id=wording.identity(judged.key),
             )
         )
     columns = (Column("machines", overview=True), *brief)

@@ -74,7 +74,7 @@ def _table(verdicts: Verdicts) -> Iterator[str]:
 def _row(item: Item, row: Row, columns: int) -> str:
     verdict = ""
     if judged := row.judged:
-        why = _escaped("; ".join(judged.remarks))
+        why = _escaped("; ".join(judged.shown))
         verdict = f"**{judged.word.text}**{_escaped(judged.marks)}{f': {why}' if why else ''}"
     cells = [_escaped(str(cell)) for cell in row.cells] or [""] * columns
     named = [_escaped(item.what), _escaped(item.metric), row.name]

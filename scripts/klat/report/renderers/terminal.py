@@ -144,7 +144,7 @@ def _items(verdicts: Verdicts, colour: bool) -> Iterator[str]:
         for _, judged in item.judged:
             name = ", ".join(filter(None, [item.metric, judged.name]))
             yield f"  {printable(name)}: {_painted(judged.word, colour)}{judged.marks}"
-            for remark in judged.remarks:
+            for remark in judged.shown:
                 yield from wrapped(remark, "    ", "      ")
         if table:
             yield from table_lines(table, [] if item.table else widths, colour)

@@ -69,6 +69,13 @@ def setting(key: Key, among: Iterable[Key] = ()) -> str:
     return " ".join(filter(None, [benchmark, placement, *shown]))
 
 
+def identity(key: Key) -> tuple[str, str]:
+    """Benchmark and metric, and placement and all parameters."""
+    benchmark, params, placement, metric = key
+    name = " ".join(f"{placement} {params.replace(';', ' ')}".split())
+    return ".".join(filter(None, (benchmark, metric))), name
+
+
 def keys(against: Against) -> list[Key]:
     """All that the report of BASE and one NEW names."""
     every = [cell.key for cell in against.cells]
