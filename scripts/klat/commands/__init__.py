@@ -25,6 +25,7 @@ SUMMARIES = {
     "history": "say where a label's metrics changed over time",
     "plan": "compute how many boots and runs find a change",
     "export": "write what was measured in another program's format",
+    "submit": "write a file of a session for the table of machines",
     "doctor": "list what on this machine would spoil a session",
     "campaign": "boot kernels in turns, and measure each",
     "fleet": "measure kernels on many machines",

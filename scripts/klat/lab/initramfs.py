@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from klat.lab.modules import Module
+from klat.machine import identity
 
 _MAGIC = b"070701"
 _ALIGNED = 512
@@ -143,7 +144,7 @@ def _identity(machine: str) -> str:
 def recorded_machine_id(machine: str) -> str:
     """The machine_id in session.json of a guest with this description (machine_id() of
     lib/record/session.c)."""
-    return hashlib.sha256(f"klat:{_identity(machine)}".encode()).hexdigest()[:32]
+    return identity.recorded(_identity(machine))
 
 
 def _names(modules: Iterable[Module]) -> bytes:

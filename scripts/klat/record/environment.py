@@ -138,17 +138,8 @@ def captured(root: Path, top: Path | None = None) -> dict[str, dict[str, str]]:
     CPUs. Empty without the directory. SessionError if it is more than klat ever writes."""
     by_file: dict[str, dict[str, str]] = {}
     per_cpu: dict[str, dict[str, list[int]]] = {}
-    left = _MOST_BYTES
-    for name, parent in _names(root):
+    for name, data in texts(root, top):
         is_config = name == "proc/config.gz" or name.startswith("boot/config-")
-        if name in _ALWAYS_DIFFERENT:
-            continue
-        data = _read(f"{top or root}/{name}", None if top else parent)
-        if data is None:
-            continue
-        left -= len(data)
-        if left < 0:
-            raise _too_much(root)
         if cpu := _CPU.search(name):
             of_cpus = per_cpu.setdefault(_CPU.sub("cpu*", name), {})
             of_cpus.setdefault(data.strip(), []).append(int(cpu[1]))
@@ -159,6 +150,21 @@ def captured(root: Path, top: Path | None = None) -> dict[str, dict[str, str]]:
     for name, values in per_cpu.items():
         by_file[name] = {"": _of_cpus(values)}
     return by_file
+
+
+def texts(root: Path, top: Path | None = None) -> Iterator[tuple[str, str]]:
+    """The name and the text of each file that captured() reads, in its way."""
+    left = _MOST_BYTES
+    for name, parent in _names(root):
+        if name in _ALWAYS_DIFFERENT:
+            continue
+        data = _read(f"{top or root}/{name}", None if top else parent)
+        if data is None:
+            continue
+        left -= len(data)
+        if left < 0:
+            raise _too_much(root)
+        yield name, data
 
 
 def _names(root: Path) -> Iterator[tuple[str, int]]:

@@ -131,6 +131,13 @@ def unpack(stream: Readable, into: Path, most: int) -> None:
             pass
 
 
+def unpack_file(archive: Path, into: Path) -> None:
+    """unpack() of a .tar.gz, up to a size that follows from its own and from the disk."""
+    with open_to_read(archive) as packed, gzip.open(packed) as stream:
+        most = _SMALL_BYTES + _SHRINKING * os.fstat(packed.fileno()).st_size
+        unpack(stream, into, min(most, shutil.disk_usage(into).free // 2))
+
+
 def _place(archive: tarfile.TarFile, member: tarfile.TarInfo, place: Path) -> None:
     try:
         if member.isdir():
@@ -152,9 +159,7 @@ def take_in(archive: Path, results: Path, name: str, labels: Collection[str]) ->
     with files.explained("make", results), files.directory(results, make=True) as parent:
         files.make_directory(parent, draft.name, 0o700)
     try:
-        with open_to_read(archive) as packed, gzip.open(packed) as stream:
-            most = _SMALL_BYTES + _SHRINKING * os.fstat(packed.fileno()).st_size
-            unpack(stream, draft, min(most, shutil.disk_usage(draft).free // 2))
+        unpack_file(archive, draft)
         for session in list(_sessions(draft, labels)):
             target = results / session.parent / f"{session.name}-{name}"
             if not os.path.lexists(target):
