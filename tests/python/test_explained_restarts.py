@@ -62,8 +62,9 @@ def b(made: MadeTrace) -> Blocks:
 def counted(made: MadeTrace, place: Path, *words: int) -> list[int]:
     """The words of a path after counted_once(). `words` are those before."""
     made.path(*words)
-    (path,) = restarts.counted_once(made.read(place), SYMBOLS).paths
-    return path.tolist()
+    trace = restarts.counted_once(made.read(place), SYMBOLS)
+    (number,) = trace.numbers
+    return trace.words(number).tolist()
 
 
 def handled(b: Blocks) -> list[int]:

@@ -1,5 +1,7 @@
 """klat reads the plugin's stream exactly as written, or refuses it."""
 
+import random
+from collections.abc import Iterator, Sequence
 from itertools import accumulate
 
 import pytest
@@ -7,7 +9,7 @@ from made_traces import BEGIN, END, MadeTrace, idle, part, switch, whole
 
 from klat.base.errors import KlatError
 from klat.explain import trace
-from klat.explain.trace import Block, Executed, Idle, Switched
+from klat.explain.trace import IDLE, REPEAT, SWITCH, Block, Executed, Idle, Switched
 
 KERNEL = 0xFFFFFFFF81000000
 
@@ -41,6 +43,40 @@ def test_a_stream_is_read_as_it_was_written(tmp_path):
         Executed(user, 0, 2),
     ]
     assert found.stamps.tolist() == [[BEGIN, 0, 0, 1], [END, 1, 23 + (3 << 32), 2]]
+
+
+def in_order(words: Sequence[int]) -> Iterator[int]:
+    at = 0
+    while at < len(words):
+        yield at
+        if words[at] in (IDLE, SWITCH):
+            at += 7 if words[at] == SWITCH else 1
+        elif words[at] & 1:
+            at += 2
+        else:
+            at += 3 if words[at + 1 : at + 2] == [REPEAT] else 1
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_items_begin_where_a_reader_word_by_word_finds_them(tmp_path, seed):
+    draw = random.Random(seed)
+    stream = MadeTrace()
+    # Sizes, tasks and counts that look like other words.
+    odd = draw.choice([1, 3, 5])
+    kinds = [
+        lambda: whole(draw.randint(1, 9)),
+        lambda: whole(draw.randint(1, 9), draw.choice([2, 3, 8])),
+        lambda: part(draw.randint(1, 9), draw.randint(0, 3), odd),
+        lambda: switch(draw.choice([SWITCH, REPEAT, IDLE, SWITCH << 32 | 3]), "\xf1\xff"),
+        idle,
+    ]
+    weights = [draw.choice([0, 1, 8]) for _ in kinds]
+    weights[0] += 1
+    words = [w for kind in draw.choices(kinds, weights, k=draw.randint(1, 40)) for w in kind()]
+    stream.path(*words)
+    trace_of_it = stream.read(tmp_path)
+    assert trace_of_it.words(1).tolist() == words
+    assert trace.items_of(trace_of_it.words(1)).tolist() == list(in_order(words))
 
 
 def test_a_stream_that_is_cut_off_anywhere_is_refused(tmp_path):

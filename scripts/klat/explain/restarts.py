@@ -7,7 +7,7 @@ not start again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -20,15 +20,15 @@ from klat.explain.trace import (
     PATH,
     REPEAT,
     SWITCH,
+    Edit,
     Executed,
+    Span,
     Trace,
     Words,
-    spans,
+    items_of,
 )
 
 _KERNEL = 1 << 63  # the first address of the kernel
-
-Span = tuple[int, int]  # where an item begins and ends in the words of its path
 
 
 def counted_once(trace: Trace, names: Symbols) -> Trace:
@@ -39,15 +39,17 @@ def counted_once(trace: Trace, names: Symbols) -> Trace:
         faults=_words_of(trace, names, isa.PAGE_FAULTS.__contains__),
         returns=_words_of(trace, names, isa.is_return, anywhere=True),
     )
-    paths, removed = list(trace.paths), np.zeros(len(trace.paths) + 2, dtype=np.int64)
-    for number, path in enumerate(trace.paths, 1):
+    edits, removed = {}, np.zeros(len(trace.places) + 2, dtype=np.int64)
+    for number in trace.numbers:
+        path = trace.words(number)
         if np.isin(path, list(words.faults)).any():
-            restarted = _restarted(trace, path.tolist(), words)
-            paths[number - 1] = _without(trace, path, restarted)
-            removed[number] = len(restarted)
+            edits[number] = [
+                _shortened(trace, path, span) for span in _restarted(trace, path, words)
+            ]
+            removed[number] = len(edits[number])
     stamps = trace.stamps.copy()
     stamps[:, INSTRUCTIONS] -= removed[stamps[:, PATH]]
-    return replace(trace, paths=paths, stamps=stamps)
+    return replace(trace, edits=edits, stamps=stamps)
 
 
 @dataclass(frozen=True)
@@ -71,33 +73,37 @@ def _words_of(
     return matching
 
 
-def _restarted(trace: Trace, words: Sequence[int], kinds: _FaultWords) -> list[Span]:
+def _restarted(trace: Trace, words: Words, kinds: _FaultWords) -> list[Span]:
     """The items whose last instruction starts again after a page fault.
 
     Only a fault ends a block early before the handler. If the block is whole, the address to which the
     handler returns decides."""
+    starts = items_of(words)
+    first_words = words[starts]
+    returns = np.isin(first_words, list(kinds.returns))
+    returned = ~returns & (first_words != IDLE) & np.insert(returns[:-1], 0, False)
+    deciding = np.isin(first_words, [*kinds.entries, *kinds.faults, SWITCH]) | returned
+    ends = np.append(starts[1:], len(words))
     restarts: list[Span] = []
     entered: dict[int, Span] = {}  # the item before the last entry, by task
     undecided: dict[int, list[Span]] = {}  # by task
     task = 0
-    before: Span | None = None  # the previous item, if it is executed instructions
-    for span in spans(words):
-        word = words[span[0]]
+    for number in np.flatnonzero(deciding).tolist():
+        word = int(first_words[number])
+        span = int(starts[number]), int(ends[number])
         if word == SWITCH:
-            task = words[span[0] + 1] | words[span[0] + 2] << 32
-        if word in (IDLE, SWITCH):
-            before = None
+            task = int(words[span[0] + 1]) | int(words[span[0] + 2]) << 32
             continue
-        returned = before and words[before[0]] in kinds.returns and word not in kinds.returns
-        if returned and task in undecided:
+        if returned[number] and task in undecided:
             address = _executed(trace, words, span).address
             waiting = undecided.pop(task)
             restarted = [s for s in waiting if _executed(trace, words, s).last == address]
             restarts += restarted
             if address >= _KERNEL:
                 undecided[task] = [s for s in waiting if s not in restarted]
-        if before and word in kinds.entries:
-            entered[task] = before
+        is_after_code = number and first_words[number - 1] not in (IDLE, SWITCH)
+        if is_after_code and word in kinds.entries:
+            entered[task] = int(starts[number - 1]), span[0]
         if task in entered and word in kinds.faults:
             faulted = entered.pop(task)
             item = _executed(trace, words, faulted)
@@ -105,30 +111,21 @@ def _restarted(trace: Trace, words: Sequence[int], kinds: _FaultWords) -> list[S
                 restarts.append(faulted)
             else:
                 undecided.setdefault(task, []).append(faulted)
-        before = span
     return sorted(restarts)
 
 
-def _executed(trace: Trace, words: Sequence[int], span: Span) -> Executed:
-    item = trace.item(words[slice(*span)])
+def _executed(trace: Trace, words: Words, span: Span) -> Executed:
+    item = trace.item(words[slice(*span)].tolist())
     assert isinstance(item, Executed)
     return item
 
 
-def _without(trace: Trace, path: Words, restarted: Sequence[Span]) -> Words:
-    """The path without the last instruction of these items."""
-    pieces, at = [], 0
-    for begin, end in restarted:
-        item = _executed(trace, path[begin:end].tolist(), (0, end - begin))
-        pieces += [path[at:begin], _one_fewer(item, int(path[begin]) >> 1)]
-        at = end
-    return np.concatenate([*pieces, path[at:]])
-
-
-def _one_fewer(item: Executed, block: int) -> Words:
-    """The words of an item without its last instruction."""
-    shortened = [2 * block] if item.times > 1 else []
-    shortened += [REPEAT, item.times - 2] if item.times > 2 else []
+def _shortened(trace: Trace, words: Words, span: Span) -> Edit:
+    """The item without its last instruction."""
+    item = _executed(trace, words, span)
+    block = int(words[span[0]]) >> 1
+    shortened = (2 * block,) if item.times > 1 else ()
+    shortened += (REPEAT, item.times - 2) if item.times > 2 else ()
     left = item.instructions - 1
-    shortened += [2 * block + 1, item.first << 16 | left] if left else []
-    return np.array(shortened, dtype=np.uint32)
+    shortened += (2 * block + 1, item.first << 16 | left) if left else ()
+    return Edit(span, shortened)

@@ -30,7 +30,7 @@ _MARKS = re.compile(r"_(?:start|end|begin)$")
 _SECONDS = 60
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Function:
     name: str  # without a compiler's suffixes
     owner: str  # "kernel", or the name of a module or program

@@ -25,12 +25,14 @@ A path consists of:
 from __future__ import annotations
 
 import hashlib
+import os
 import struct
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,7 +62,7 @@ class Block:
         return list(accumulate(self.sizes, initial=self.address))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Executed:
     """Executed instructions of a block. `first` is the number of the first one, from 0. The guest executed
     them `times` times."""
@@ -104,31 +106,67 @@ Item = Executed | Idle | Switched
 SITE, PATH, INSTRUCTIONS, TIMES = range(4)
 
 
+Span = tuple[int, int]  # where an item begins and ends in the words of its path
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """Other words in place of an item."""
+
+    span: Span
+    words: tuple[int, ...]
+
+
 @dataclass(frozen=True)
 class Trace:
+    """Paths have numbers from 1 on. Their words can be hundreds of megabytes, so each path is read from `file` when
+    it is needed."""
+
+    file: Path
     blocks: list[Block]
-    paths: list[Words]
+    places: list[
+        tuple[int, int]
+    ]  # of each path: its offset in the file, and the number of its words
     # Equal consecutive stamps share one row. The plugin did not write paths 0 and -1. In path -1 the CPU halted.
     stamps: NDArray[np.int64]
+    edits: Mapping[int, Sequence[Edit]] = field(default_factory=dict)  # by path, in order
+
+    @property
+    def numbers(self) -> range:
+        """The numbers of all paths."""
+        return range(1, len(self.places) + 1)
+
+    def words(self, path: int) -> Words:
+        offset, count = self.places[path - 1]
+        words = np.fromfile(self.file, dtype="<u4", count=count, offset=offset)
+        pieces, at = [], 0
+        for edit in self.edits.get(path, ()):
+            begin, end = edit.span
+            pieces += [words[at:begin], np.array(edit.words, dtype=np.uint32)]
+            at = end
+        return np.concatenate([*pieces, words[at:]])
 
     @cached_property
     def shapes(self) -> list[int]:
         """A number for each path, from path 0 on. Paths that differ only in their tasks have the same
         number."""
         known: dict[bytes, int] = {}
-        return [0, *(known.setdefault(_without_tasks(p), len(known) + 1) for p in self.paths)]
+        keys = (_without_tasks(self.words(number)) for number in self.numbers)
+        return [0, *(known.setdefault(key, len(known) + 1) for key in keys)]
 
     @cached_property
     def halts(self) -> NDArray[np.int64]:
         """How often the CPU halted in each path, from path 0 on. The last entry is path -1."""
-        counts = map(_halts, self.paths)
+        counts = (_halts(self.words(number)) for number in self.numbers)
         return np.array([0, *counts, 1], dtype=np.int64)
 
     def items(self, path: int) -> Iterator[Item]:
         """The items of a path, in order."""
-        words = self.paths[path - 1].tolist()
-        for begin, end in spans(words):
-            yield self.item(words[begin:end])
+        words = self.words(path)
+        starts = items_of(words).tolist()
+        numbers = words.tolist()
+        for begin, end in zip(starts, [*starts[1:], len(numbers)]):
+            yield self.item(numbers[begin:end])
 
     def item(self, words: Sequence[int]) -> Item:
         word = words[0]
@@ -143,28 +181,31 @@ class Trace:
         return Executed(block, 0, block.length, 1 + words[2] if len(words) > 1 else 1)
 
 
-def spans(words: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Where each item of a path begins and ends in its words."""
-    at, end = 0, len(words)
-    while at < end:
-        begin = at
-        word = words[at]
-        if word == IDLE:
-            at += 1
-        elif word == SWITCH:
-            at += 7
-        elif word & 1:
-            at += 2
-        else:
-            at += 3 if at + 1 < end and words[at + 1] == REPEAT else 1
-        yield begin, at
+def items_of(words: Words) -> NDArray[np.intp]:
+    """Where each item of a path begins in its words."""
+    # The words that follow the first word of an item of several.
+    more = np.zeros(len(words), dtype=bool)
+    end = 0
+    for at in np.flatnonzero(words == SWITCH).tolist():
+        if at >= end:  # a word of a task's address or comm can have any value
+            end = at + 7
+            more[at + 1 : end] = True
+    repeats = np.flatnonzero((words == REPEAT) & ~more)
+    more[repeats] = more[repeats[repeats + 1 < len(words)] + 1] = True
+    # Of consecutive odd words, every second one is the other half of an item.
+    odd = (words & 1).astype(bool) & ~more & (words != SWITCH)
+    places = np.arange(len(words))
+    since_even = places - np.maximum.accumulate(np.where(odd, -1, places))
+    halves = np.flatnonzero(odd & (since_even % 2 == 1)) + 1
+    more[halves[halves < len(words)]] = True
+    return np.flatnonzero(~more)
 
 
 def _halts(words: Words) -> int:
-    """How often the CPU halted in the path. A word in a task's address or comm can equal IDLE: this is not a halt."""
-    idle = np.flatnonzero(words == IDLE)
-    tasks = np.flatnonzero(words == SWITCH)[:, None] + np.arange(1, 7)
-    return len(np.setdiff1d(idle, tasks)) if len(idle) else 0
+    """How often the CPU halted in the path."""
+    if not (words == IDLE).any():
+        return 0
+    return int((words[items_of(words)] == IDLE).sum())
 
 
 def _without_tasks(words: Words) -> bytes:
@@ -178,42 +219,52 @@ def _without_tasks(words: Words) -> bytes:
 
 
 def read(file: Path) -> Trace:
-    """Reads a stream. KlatError if the file is not such a stream, or is cut off."""
+    """Reads a stream. The file must stay as long as the trace. KlatError if the file is not such a stream, or is cut off."""
     try:
-        words = np.fromfile(file, dtype="<u4")
+        with file.open("rb") as stream:
+            if stream.read(8) != struct.pack("<2I", *_HEAD):
+                raise KlatError(f"{file}: is not the output of klat's plugin", status=1)
+            return _read_records(file, stream)
     except OSError as error:
         raise KlatError(f"{file}: cannot read the trace: {error.strerror}") from None
-    if tuple(words[:2]) != _HEAD:
-        raise KlatError(f"{file}: is not the output of klat's plugin", status=1)
+
+
+def _read_records(file: Path, stream: BinaryIO) -> Trace:
+    size = os.fstat(stream.fileno()).st_size
     blocks: list[Block] = []
-    paths: list[Words] = []
+    places: list[tuple[int, int]] = []
     stamps: list[tuple[int, int, int, int]] = []
-    at, end = 2, len(words)
-    while at < end:
-        kind = words[at]
-        if kind == _STAMP and at + 7 <= end:
-            site, path, low, high, times, more = words[at + 1 : at + 7].tolist()
-            path = -1 if path == _NOT_KEPT_HALTED else path
-            stamps.append((site, path, low | high << 32, times | more << 32))
-            at += 7
-        elif kind == _BLOCK and at + 4 <= end:
-            low, high, length = words[at + 1 : at + 4].tolist()
-            at += 4
-            sizes = words[at : at + (length + 3) // 4]
-            blocks.append(Block(low | high << 32, sizes.tobytes()[:length]))
-            at += (length + 3) // 4
-        elif kind == _PATH and at + 2 <= end:
-            count = int(words[at + 1])
-            paths.append(words[at + 2 : at + 2 + count])
-            at += 2 + count
-        elif kind == _END and at + 5 == end:
-            fields = words[at + 1 : at + 5].tolist()
-            total = sum(stamp[3] for stamp in stamps)
-            if fields == [len(blocks), len(paths), total & 0xFFFFFFFF, total >> 32]:
-                return Trace(blocks, paths, np.array(stamps, dtype=np.int64).reshape(-1, 4))
-            break
-        else:
-            break
-    raise KlatError(
-        f"{file}: the plugin's output is cut off or damaged after {4 * at} bytes", status=1
-    )
+    try:
+        while True:
+            at = stream.tell()
+            (kind,) = _words(stream, 1)
+            if kind == _STAMP:
+                site, path, low, high, times, more = _words(stream, 6)
+                path = -1 if path == _NOT_KEPT_HALTED else path
+                stamps.append((site, path, low | high << 32, times | more << 32))
+            elif kind == _BLOCK:
+                low, high, length = _words(stream, 3)
+                sizes = stream.read((length + 3) // 4 * 4)
+                blocks.append(Block(low | high << 32, sizes[:length]))
+            elif kind == _PATH:
+                (count,) = _words(stream, 1)
+                places.append((stream.tell(), count))
+                stream.seek(4 * count, os.SEEK_CUR)
+            elif kind == _END:
+                total = sum(stamp[3] for stamp in stamps)
+                counts = (len(blocks), len(places), total & 0xFFFFFFFF, total >> 32)
+                if _words(stream, 4) == counts and stream.tell() == size:
+                    return Trace(file, blocks, places, np.array(stamps, np.int64).reshape(-1, 4))
+                break
+            else:
+                break
+    except EOFError:
+        pass
+    raise KlatError(f"{file}: the plugin's output is cut off or damaged after {at} bytes", status=1)
+
+
+def _words(stream: BinaryIO, count: int) -> tuple[int, ...]:
+    data = stream.read(4 * count)
+    if len(data) < 4 * count:
+        raise EOFError
+    return struct.unpack(f"<{count}I", data)

@@ -84,7 +84,8 @@ class Booting:
         wants_symbols: bool = False,
     ) -> None:
         """With `wants_symbols`, the guest also delivers its kernel's symbols."""
-        self.experiment, self.boot, self._ready, self._machine = experiment, boot, ready, machine
+        self.experiment, self.boot, self._machine = experiment, boot, machine
+        self._facts = ready.facts  # without the guest's file system, which has megabytes
         self._limit_s = limit_s
         self._work = work
         work.mkdir()
@@ -105,7 +106,9 @@ class Booting:
         self._files, self._console = files, files.console
         self._file_bytes = disk_size(schedule)
         try:
-            files.initrd.write_bytes(ready.initramfs + boot_archive)
+            with files.initrd.open("wb") as initrd:
+                initrd.write(ready.initramfs)
+                initrd.write(boot_archive)
             guest.prepare(files.disk, self._file_bytes, wants_symbols)
         except OSError as error:
             raise KlatError(f"no room for a guest's files in {work}: {error.strerror}") from None
@@ -240,10 +243,10 @@ class Booting:
             "cpu_model": machine.cpu_model,
             "shape": vars(machine.shape),
             "command": self.words,
-            "kernel": dict(self._ready.facts),
+            "kernel": dict(self._facts),
             "seed": self.boot.seed,
             "clock": self.boot.clock,
-            "initramfs_sha256": self._ready.facts["initramfs_sha256"],
+            "initramfs_sha256": self._facts["initramfs_sha256"],
             "seconds": round(self.seconds, 3),
             "seconds_until_ready": None if self.ready_s is None else round(self.ready_s, 3),
         }

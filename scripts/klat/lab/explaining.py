@@ -365,4 +365,5 @@ class _Replays:
                     yield place, boot
                 else:
                     yield place, reading.read(boot, groups[place][0].guest, arguments[place][1])
+                    boot.trace.unlink()  # it can have hundreds of megabytes
         progress.clear()
