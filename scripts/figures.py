@@ -1,9 +1,9 @@
-"""Makes the output in README.md again, from the sessions in results/.
+"""Makes the output in README.md and the tables of docs/machines.md again, from the sessions in results/.
 
     figures.py [--check]
 
-A block of README begins with the command that printed it. --check writes nothing, and ends with status 1 if README
-differs.
+A block of README begins with the command that printed it. The tables are the end of their page. --check writes
+nothing, and ends with status 1 if a page differs.
 """
 
 from __future__ import annotations
@@ -12,17 +12,21 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+from klat.base.errors import KlatError
 from klat.commands import _lab_trend
 from klat.compare.comparison import Options
 from klat.compare.dataset import Dataset
 from klat.compare.estimands import MEDIAN
 from klat.compare.sources import read_sources
+from klat.compare.submitted import read
 from klat.compare.trend import trend
 from klat.compare.verdicts import Rules
-from klat.report.renderers import terminal
+from klat.report import machines
+from klat.report.renderers import markdown, terminal
 from klat.report.trend import document
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -76,13 +80,36 @@ def written(readme: str) -> str:
     return readme
 
 
+# Files of klat submit.
+MACHINES = ROOT / "results/machines"
+
+
+def with_machines(page: str) -> str:
+    """docs/machines.md with the tables of the files in results/machines."""
+    with tempfile.TemporaryDirectory() as place:
+        labels = {}
+        for file in sorted(MACHINES.glob("*.tar.gz")):
+            (into := Path(place, file.name)).mkdir()
+            try:
+                labels[file.name] = read(file, into)
+            except KlatError as error:
+                sys.exit(f"figures: {error}")
+        tables = "\n".join(markdown.lines(machines.document(labels)))
+    return f"{page[: page.index('## Figures')]}{tables.strip()}\n"
+
+
+PAGES = {"README.md": written, "docs/machines.md": with_machines}
+
+
 def main(check: bool) -> int:
-    path = ROOT / "README.md"
-    before = path.read_text()
-    after = written(before)
-    if not check:
-        path.write_text(after)
-    return int(check and before != after)
+    differ = False
+    for name, make in PAGES.items():
+        before = (ROOT / name).read_text()
+        after = make(before)
+        differ |= before != after
+        if not check:
+            (ROOT / name).write_text(after)
+    return int(check and differ)
 
 
 if __name__ == "__main__":

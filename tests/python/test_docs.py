@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import figures
 import pytest
 
 ROOT = Path(__file__).parents[2]
@@ -35,11 +36,22 @@ def test_readme_is_one_screen_and_names_every_program():
     assert programs == {page.stem for page in PAGES if page.parent.name == "programs"}
 
 
-def test_the_output_in_readme_is_that_of_the_recorded_sessions():
+def test_the_figures_in_the_pages_are_those_of_the_recorded_sessions():
     script = [sys.executable, "-B", ROOT / "scripts/figures.py", "--check"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "scripts")}
     done = subprocess.run(script, env=environment, text=True, capture_output=True)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_table_of_machines_is_made_from_the_files_alone(tmp_path, monkeypatch):
+    page = (ROOT / "docs/machines.md").read_text()
+    assert "| 1 " in page and ", virtual |" in page
+    by_hand, tables = page.split("## Figures")
+    assert figures.with_machines(f"{by_hand}## Figures{tables.replace(' / ', ' / 9')}") == page
+    (tmp_path / "damaged.tar.gz").write_bytes(b"no archive")
+    monkeypatch.setattr(figures, "MACHINES", tmp_path)
+    with pytest.raises(SystemExit, match="damaged.tar.gz is damaged"):
+        figures.with_machines(page)
 
 
 @pytest.mark.parametrize("page", OTHERS, ids=lambda page: page.name)
