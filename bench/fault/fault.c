@@ -74,9 +74,9 @@ static int setup(struct klat_run *run)
 	const bool served = options.kind == USERFAULTFD,
 		   waits = options.mapper || options.threads > 1;
 	struct state *state = run->state;
-	int err = options.kind == HUGE ? huge_pages_missing(run) : 0;
+	int err = klat_need_memory(run, options.threads * area_bytes(options.kind),
+				   options.kind == HUGE);
 
-	err = err ?: klat_need_memory(run, options.threads * area_bytes(options.kind));
 	if (err)
 		return err;
 	if (served && (state->uffd = uffd_open(run)) < 0)

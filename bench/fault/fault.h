@@ -28,8 +28,6 @@ struct area {
 	uint64_t seed;
 };
 
-/* For setup(): skips the run if the kernel gives no huge pages. */
-int huge_pages_missing(struct klat_run *run);
 /* Bytes of memory that an area of this kind needs. */
 int64_t area_bytes(int kind);
 /* Map it, with all page tables. `small`: without huge pages. 0 or -errno. */

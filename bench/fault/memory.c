@@ -10,7 +10,6 @@
 #include "fault.h"
 
 #include <errno.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/param.h>
 #include <unistd.h>
@@ -18,24 +17,6 @@
 /* A read fault of a file maps as many bytes, by default, if they are in the page cache. */
 #define FAULT_AROUND 65536
 #define HUGE_BYTES (8 << 20)
-
-static int64_t huge_size(void)
-{
-	return klat_count_in("/sys/kernel/mm/transparent_hugepage/hpage_pmd_size", "");
-}
-
-int huge_pages_missing(struct klat_run *run)
-{
-	char enabled[64] = "";
-
-	if (huge_size() <= 0)
-		return klat_skip(run, "this kernel has no transparent huge pages");
-	klat_read_small("/sys/kernel/mm/transparent_hugepage/enabled", enabled, sizeof(enabled));
-	return strstr(enabled, "[never]")
-		       ? klat_skip(run, "transparent huge pages are off: write madvise to "
-					"/sys/kernel/mm/transparent_hugepage/enabled")
-		       : 0;
-}
 
 static bool is_of_file(int kind)
 {
@@ -49,7 +30,7 @@ static int set_layout(struct area *area, int kind)
 	area->kind = kind;
 	area->page = sysconf(_SC_PAGESIZE);
 	if (kind == HUGE) {
-		const int64_t huge = huge_size();
+		const int64_t huge = klat_huge_page_bytes();
 
 		if (huge <= 0)
 			return -ENOTSUP;

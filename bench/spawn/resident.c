@@ -13,10 +13,7 @@
 
 int resident_make(struct klat_worker *parent, int64_t mib, bool huge, struct resident *resident)
 {
-	const int64_t size = mib << 20,
-		      of_huge = klat_count_in("/sys/kernel/mm/transparent_hugepage/hpage_pmd_size",
-					      ""),
-		      align = huge && of_huge > 0 ? of_huge : CHUNK;
+	const int64_t size = mib << 20, align = huge ? klat_huge_page_bytes() : CHUNK;
 	const char *const rollup = "/proc/self/smaps_rollup";
 	const int64_t kib = klat_count_in(rollup, "\nRss"),
 		      huge_kib = klat_count_in(rollup, "\nAnonHugePages");

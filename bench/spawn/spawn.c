@@ -67,7 +67,7 @@ static const struct klat_worker workers[] = {
 static int setup(struct klat_run *run)
 {
 	struct state *state = run->state;
-	int err = klat_need_memory(run, options.resident << 20);
+	int err = klat_need_memory(run, options.resident << 20, options.huge);
 
 	if (err)
 		return err;

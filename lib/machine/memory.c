@@ -1,6 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* How much memory a run may use. */
+/* How much memory a run may use, and whether in huge pages. */
 #include "machine/machine.h"
+
+#include <string.h>
+#include <sys/prctl.h>
+
+#define HUGE_PAGES "/sys/kernel/mm/transparent_hugepage/"
 
 /* The page cache of files can be reclaimed, so it counts as available. The pages of tmpfs cannot.
  */
@@ -18,14 +23,36 @@ static void limit_by_cgroup(const char *directory, void *argument)
 		*available = MIN(*available, most - used + MAX(active, 0) + MAX(inactive, 0));
 }
 
-int klat_need_memory(struct klat_run *run, int64_t bytes)
+int64_t klat_huge_page_bytes(void)
+{
+	return klat_count_in(HUGE_PAGES "hpage_pmd_size", "");
+}
+
+static int need_huge_pages(struct klat_run *run)
+{
+	char enabled[64] = "";
+
+	if (klat_huge_page_bytes() <= 0)
+		return klat_skip(run, "this kernel has no transparent huge pages");
+	klat_read_small(HUGE_PAGES "enabled", enabled, sizeof(enabled));
+	if (strstr(enabled, "[never]"))
+		return klat_skip(run, "transparent huge pages are off: write madvise to " HUGE_PAGES
+				      "enabled");
+	/* With further bits, what madvise() asks for is allowed. */
+	if (prctl(PR_GET_THP_DISABLE, 0, 0, 0, 0) == 1)
+		return klat_skip(run, "transparent huge pages are off for this process: its parent "
+				      "called prctl(PR_SET_THP_DISABLE)");
+	return 0;
+}
+
+int klat_need_memory(struct klat_run *run, int64_t bytes, bool huge)
 {
 	const int64_t kib = klat_count_in("/proc/meminfo", "MemAvailable");
 	int64_t available = kib < 0 ? INT64_MAX : kib * 1024;
 
 	klat_cgroups_visit(limit_by_cgroup, &available);
 	if (bytes <= available)
-		return 0;
+		return huge ? need_huge_pages(run) : 0;
 	return klat_skip(run,
 			 "needs %lld MiB of memory, and %lld MiB are available (MemAvailable in "
 			 "/proc/meminfo, memory.max of the cgroup)",

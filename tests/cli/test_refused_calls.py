@@ -21,6 +21,7 @@ STARTING = frozenset(
 MISLEADING = ("no reason", "UTF-8", "no progress", "real-time task on", "killed by", "offline")
 # Counts that may be negative: see docs/runs.md.
 SIGNED = re.compile(r"_ticks$|_per_|^other_busy_us$|^clock_ppm$")
+PR_SET_THP_DISABLE = 41
 FAST = "clock_adjtime uname getrusage gettid rt_sigtimedwait sched_get_priority_max".split()
 
 
@@ -84,6 +85,17 @@ def test_an_inherited_timer_slack_that_cannot_be_set_is_an_error():
     done = harness.run("timer", "--policy", "other", preexec_fn=prepare)
     harness.assert_one_line(done, "timer", FAILED)
     assert "timer slack" in done.err and os.strerror(errno.EPERM) in done.err
+
+
+@pytest.mark.parametrize("line", ["fault --kind huge", "spawn --huge yes"])
+def test_huge_pages_that_the_parent_turned_off_are_a_skip(line):
+    def turn_off() -> None:
+        ctypes.CDLL(None).prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0)
+
+    program, *options = line.split()
+    done = harness.run(program, *options, preexec_fn=turn_off)
+    harness.assert_one_line(done, program, SKIPPED)
+    assert "huge pages" in done.err
 
 
 @pytest.mark.slow
