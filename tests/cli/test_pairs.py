@@ -5,7 +5,17 @@ import subprocess
 import sys
 
 import pytest
-from harness import MEASURED, SKIPPED, UNTRUSTED, USAGE, Session, faults
+from harness import (
+    MEASURED,
+    ROOT,
+    SKIPPED,
+    UNTRUSTED,
+    USAGE,
+    Session,
+    assert_one_line,
+    command,
+    faults,
+)
 from harness import injected_gap, json_of, run, shown_on_two, traits, until, works
 
 pytestmark = [pytest.mark.alone, pytest.mark.usefixtures("two_cpus")]
@@ -114,3 +124,10 @@ def test_the_rate_is_that_of_all_pairs(real_time, tmp_path):
 def test_the_number_of_pairs_is_checked(words, status, message):
     done = run(*words, "--quiet")
     assert (done.status, message in done.err) == (status, True), str(done)
+
+
+def test_a_matrix_measures_one_pair_at_a_time(tmp_path):
+    line = "run pipes --matrix --option pipes.pairs=2 --output"
+    done = command([ROOT / "klat", *line.split(), tmp_path])
+    assert_one_line(done, "klat run", USAGE)
+    assert "leave out pipes.pairs" in done.err

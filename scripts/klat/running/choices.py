@@ -81,10 +81,12 @@ def by_cpu_pairs(sets: Sequence[tuple[str, tuple[str, ...]]]) -> list[tuple[str,
         if any(word.startswith("--cpus") for word in words):
             raise KlatError(f"--matrix chooses the CPUs of {name}: leave out cpus")
         path, (first, second) = programs.require(name), cpus[:2]
-        status, message = programs.check_options(
-            path, (*words, f"--cpus={first},{second}"), "virtual"
-        )
+        pair = f"--cpus={first},{second}"
+        status, message = programs.check_options(path, (*words, pair), "virtual")
         if status == USAGE:
+            one_pair = (word for word in words if not word.startswith("--pairs="))
+            if programs.check_options(path, (*one_pair, pair), "virtual")[0] != USAGE:
+                raise KlatError(f"--matrix measures one pair at a time: leave out {name}.pairs")
             raise KlatError(f"--matrix needs programs of two CPUs: {message}")
         shares, _ = programs.check_options(path, (*words, f"--cpus={first},{first}"), "virtual")
         pairs = ((a, b) for a in cpus for b in cpus if a != b or shares != USAGE)
