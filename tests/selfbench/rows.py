@@ -68,6 +68,14 @@ def output_of(*words: str | Path) -> str:
     return done.stdout
 
 
+def peer(variable: str, what: str) -> Path:
+    """A program, or a folder of them, that no distribution has: the environment variable names it."""
+    path = Path(os.environ.get(variable) or "")
+    if not path.name or not path.exists():
+        raise Unavailable(f"{variable} does not name {what}")
+    return path.resolve()
+
+
 def program(name: str, *words: str | Path) -> list[str | Path]:
     return [FOLDERS[name] / name, *words]
 

@@ -1,5 +1,6 @@
-"""The round trip of a signal beside signaltest (rt-tests)."""
+"""Signals beside signaltest and sigwaittest, inherited priorities beside pi_stress (rt-tests)."""
 
+import time
 from dataclasses import replace
 
 from rows import CPU, Claim, Figure, number_in, in_turns, mean_ns, output_of, program, ratio
@@ -28,6 +29,39 @@ def signal_against_signaltest() -> Figure:
     return replace(figure, beside=(line,))
 
 
+def signal_against_sigwaittest() -> Figure:
+    """Half of a round trip beside one direction. sigwaittest rests 1 ms before each signal, takes its time by
+    clock_gettime(), and prints the mean in whole microseconds, cut."""
+    klat = program("signal", "--cpus", f"{CPU},{CPU}", "--iterations", "1000")
+    words = ["sigwaittest", "-q", "-a", str(CPU), "-t", "1", "-p", "50", "-l", "1000"]
+    ours, theirs = in_turns(
+        lambda: mean_ns("round_trip", *klat) / 2,
+        lambda: 500 + 1000 * number_in(r"Avg +(\d+)", output_of(*words)),
+    )
+    return ratio(ours, theirs, "ns")
+
+
+def inherit_against_pi_stress() -> Figure:
+    """pi_stress passes or fails, and counts inversions: its figure is the time of a whole one, with three barriers."""
+    klat = program("inherit", "--cpus", str(CPU))
+    words = ["pi_stress", "-q", "-m", "-u", "-g", "1", "-i", "100000", "--json=/dev/stdout"]
+
+    def theirs() -> float:
+        begun = time.monotonic()
+        count = number_in(r'"inversion": (\d+)', output_of("timeout", "60", *words))
+        return 1e9 * (time.monotonic() - begun) / count
+
+    return ratio(*in_turns(lambda: mean_ns("acquire", *klat), theirs), "ns")
+
+
 CLAIMS = [
     Claim("signal on one CPU / signaltest, at most 1.00", 1.005, signal_against_signaltest),
+    Claim(
+        "half a round trip of signal / sigwaittest, at most 1.00", 1.005, signal_against_sigwaittest
+    ),
+    Claim(
+        "inherit / a whole inversion of pi_stress, which passes, at most 1.00",
+        1.005,
+        inherit_against_pi_stress,
+    ),
 ]

@@ -5,7 +5,18 @@ import os
 import subprocess
 import sys
 
-from rows import CPU, Claim, Figure, Unavailable, number_in, in_turns, output_of, program, ratio
+from rows import (
+    CPU,
+    Claim,
+    Figure,
+    Unavailable,
+    number_in,
+    in_turns,
+    output_of,
+    peer,
+    program,
+    ratio,
+)
 
 OTHER_CPU = min(os.sched_getaffinity(0))
 
@@ -32,9 +43,7 @@ def median_of_schbench(path: str) -> float:
 
 
 def wakeup_against_schbench() -> Figure:
-    path = os.environ.get("SCHBENCH")
-    if not path:
-        raise Unavailable("SCHBENCH does not name schbench's program")
+    path = str(peer("SCHBENCH", "schbench's program"))
     if OTHER_CPU == CPU:
         raise Unavailable("two CPUs are needed")
     return ratio(*in_turns(median_ns, lambda: median_of_schbench(path)), "ns")
