@@ -354,3 +354,14 @@ def test_a_row_says_how_the_machine_was_set(session):
     text = lines_of(submittable(session(environment=environment, preemption="rt").path))
     assert "| 6.1.0-test | rt | 0x42 | 1 active, 1 missing |" in text
     assert "frequency governor performance" in text and "isolated CPUs 1" in text
+
+
+def test_what_klat_run_records_can_be_submitted(tmp_path, monkeypatch):
+    monkeypatch.setitem(METRICS, "pipes", "one")  # of the fake program
+    fake = fakes.Klat(tmp_path)
+    fake("run", "pipes", "--runs", "2", "--label", "mine", status=0)
+    file = submit(submittable(fake.directory / "results/mine"), tmp_path).file
+    (tmp_path / "into").mkdir()
+    assert read(file, tmp_path / "into").boots == 1
+    fake("run", "pipes", "--runs", "2", "--label", "other", "--option", "pipes.bytes=9", status=0)
+    assert "was measured with options" in fake.refused("submit", "results/other")
