@@ -100,25 +100,18 @@ def compare_steps(
     problems += tuple(renamed)
     problems += tuple(refusals.without_effect(options.allow, sides))
     problems += tuple(same_samples([s for side in sides for s in side.sessions]))
-    if options.limit:
-        limited, family = with_limits(matched, options.limit, options.rules)
-        alone = tuple(left_out)
-        return Comparison(options, limited, family, problems, left_out_machines=alone), matched
     tests_over = [test for _, test in over if test]
     judgements, family = _judge_all([*tests, *tests_over], options.rules)
-    judged_over = iter(judgements[len(tests) :])
     decided = {(cell, test.estimand) for test in tests_over for cell in test.included}
-    comparison = Comparison(
-        options,
-        _with_results(matched, zip(tests, judgements), decided),
-        family,
-        problems,
-        tuple(
-            replace(result, judgement=next(judged_over) if test else None) for result, test in over
-        ),
-        tuple(left_out),
+    against = _with_results(matched, zip(tests, judgements), decided)
+    judged_over = iter(judgements[len(tests) :])
+    over_results = (replace(r, judgement=next(judged_over) if test else None) for r, test in over)
+    if options.limit:
+        against, family = with_limits(matched, options.limit, options.rules)
+    return (
+        Comparison(options, against, family, problems, tuple(over_results), tuple(left_out)),
+        matched,
     )
-    return comparison, matched
 
 
 def _judge_all(tests: Sequence[Test], rules: Rules) -> tuple[list[Judgement], int]:

@@ -33,18 +33,17 @@ def with_limits(
                 if side.units and side not in above:
                     above[side] = samples_above(side.runs, limit, side.uncounted)
             shares[pair] = _shares(pair, above, sides.units, rules)
-    p = {pair: share.p for pair, share in shares.items() if share.p is not None}
-    judgements, adjusted = judged(list(above.values()), limit, rules, list(p.values()))
-    family = len(p) + sum(judgement.p is not None for judgement in judgements)
+    p = [share.p for share in shares.values()]
+    judgements, adjusted, family = judged(list(above.values()), limit, rules, p)
     side_limits = dict(zip(above, judgements))
-    corrected = dict(zip(p, adjusted))
+    corrected = dict(zip(shares, adjusted))
 
     def with_limit(pair: MatchedCell, cell: Cell) -> Cell:
         if cell.refused:
             return cell
         base, new = side_limits.get(pair.base), side_limits.get(pair.new)
         verdict = new.verdict if new else without_figure(pair.base, pair.new)[0]
-        share, p_adjusted = shares[pair], corrected.get(pair)
+        share, p_adjusted = shares[pair], corrected[pair]
         difference, reason = _difference(share, p_adjusted, rules, family)
         of_cell = CellLimit(base, new, verdict, difference, share.p, p_adjusted, reason)
         return replace(cell, limit=of_cell)

@@ -195,22 +195,22 @@ def _without_copies(boots: dict[str, list[Run]]) -> dict[str, list[Run]]:
 
 
 def judged(
-    sides: Sequence[SamplesAbove], limit: Limit, rules: Rules, more: Sequence[float] = ()
-) -> tuple[list[SideLimit], list[float]]:
+    sides: Sequence[SamplesAbove], limit: Limit, rules: Rules, more: Sequence[float | None] = ()
+) -> tuple[list[SideLimit], list[float | None], int]:
     """Judge all sides and metrics together. `more` are the p values of other tests of the same family.
-    Returns a judgement for each of `sides`, and `more` after the correction.
+    Returns a judgement for each of `sides`, `more` after the correction, and the number of tests.
 
     Two hypotheses are tested for each metric: the true share is above the limit's share, or below it.
     Only one of them can be true, so a metric counts as one test in the correction.
     """
     tests = [_p_values(side, limit.share) for side in sides]
-    p = [min(test) for test in tests if test is not None] + list(more)
-    adjusted = iter(rules.adjusted(p))
+    adjusted = rules.adjusted([*(min(test) if test else None for test in tests), *more])
+    family = len(adjusted) - adjusted.count(None)
     judgements = [
-        _judgement_of_side(side, limit, rules, test, next(adjusted) if test else None, len(p))
-        for side, test in zip(sides, tests)
+        _judgement_of_side(side, limit, rules, test, p, family)
+        for side, test, p in zip(sides, tests, adjusted)
     ]
-    return judgements, list(adjusted)
+    return judgements, adjusted[len(sides) :], family
 
 
 def _p_values(side: SamplesAbove, share: float) -> tuple[float, float] | None:
@@ -333,8 +333,7 @@ def label_limits(labels: Sequence[Dataset], limit: Limit, rules: Rules) -> Label
     if not measured:
         raise KlatError(f"--limit {limit.text}: no run counts, so there is no share to judge")
     above = [samples_above(m.runs, limit, m.unusable) for m in measured]
-    sides, _ = judged(above, limit, rules)
-    family = sum(side.p is not None for side in sides)
+    sides, _, family = judged(above, limit, rules)
     uncounted = [name for label in labels for name in _without_figure(label.settings)]
     return LabelLimits(limit, rules, family, dict(zip(measured, sides)), tuple(uncounted))
 

@@ -85,8 +85,11 @@ class Rules:
         """The lowest level that Holm's correction applies among so many tests. For bh, alpha."""
         return self.alpha / self.factor(family) if self.correction == "holm" else self.alpha
 
-    def adjusted(self, p: Sequence[float]) -> list[float]:
-        return list(map(float, multiplicity.CORRECTIONS[self.correction](p, self.factor)))
+    def adjusted(self, p: Sequence[float | None]) -> list[float | None]:
+        """Each p after the correction over all of them. None is no test."""
+        correct = multiplicity.CORRECTIONS[self.correction]
+        adjusted = iter(correct([value for value in p if value is not None], self.factor))
+        return [None if value is None else float(next(adjusted)) for value in p]
 
     def factor(self, tests: float) -> float:
         return self.alpha / self.look.level(tests) if self.look else tests
@@ -195,12 +198,11 @@ def judge(
     """
     reasons = list(obstacles) or [""] * len(pairs)
     drafts = [_draft(base, new, rules, why, True) for (base, new), why in zip(pairs, reasons)]
-    tested = [i for i, draft in enumerate(drafts) if draft.p is not None]
-    adjusted = rules.adjusted([p for i in tested if (p := drafts[i].p) is not None])
-    for i, p in zip(tested, adjusted):
-        noun = pairs[i][0].noun
-        drafts[i] = _decide(replace(drafts[i], p_adjusted=p), rules, len(tested), noun)
-    return drafts
+    family = sum(draft.p is not None for draft in drafts)
+    return [
+        draft if p is None else _decide(replace(draft, p_adjusted=p), rules, family, base.noun)
+        for draft, p, (base, _) in zip(drafts, rules.adjusted([d.p for d in drafts]), pairs)
+    ]
 
 
 def describe(base: Observed, new: Observed, rules: Rules, obstacle: str = "") -> Judgement:
