@@ -157,6 +157,9 @@ def test_every_format_has_the_same_figures(limited, klat):
     )
     assert float(line["new_share_high"]) == cell["limit"]["new"]["high"]
     assert "**within** |" in klat(*asked, "markdown")[1]
+    for sides, result in (((stock, rt), "ok 1"), ((rt, stock), "not ok 1")):
+        words = ("--limit", "100us", "--format", "ktap")
+        assert f"\n{result} pipes.round_trip" in klat("export", *sides, *words)[1]
     asked = ["summary", rt, "--limit", "100us", "--format"]
     (metric,) = json.loads(klat(*asked, "json")[1])["labels"][0]["settings"][0]["metrics"]
     assert metric["limit"]["verdict"] == "within" and metric["limit"]["samples"] == 16_000

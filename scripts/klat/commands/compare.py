@@ -67,6 +67,20 @@ def add_parser(subparsers: Any) -> None:
     add = parser.add_argument
     add("base", metavar="BASE", type=Path, help="a session, or a label with its sessions")
     add("new", metavar="NEW", type=Path, nargs="+", help="the same")
+    add_rules(add)
+    add_metric(add)
+    add(
+        "--format",
+        choices=("text", "json", "csv", "markdown"),
+        default="text",
+        help="default: text",
+    )
+    add("--html", type=Path, metavar="FILE", help="write a page with figures too")
+    parser.set_defaults(func=run)
+
+
+def add_rules(add: Any) -> None:
+    """The options that decide verdicts. `add` is add_argument of a parser."""
     add("--margin", type=margin, default=0.02, metavar="M", help="largest ratio still treated as equal (default: 2%%)")  # fmt: skip
     add("--alpha", type=share, default=0.05, metavar="A", help="chance of error (default: 5%%)")
     add(
@@ -76,7 +90,6 @@ def add_parser(subparsers: Any) -> None:
         help="the figure to test: median, mean, p90, p99.9; repeatable (default: median, and"
         " p99 where the samples of every run support it); pooled over a boot if runs are too short",
     )
-    add_metric(add)
     add("--correction", choices=("holm", "bh"), default="holm", help="default: holm")
     add_limit(add)
     add(
@@ -91,14 +104,6 @@ def add_parser(subparsers: Any) -> None:
         metavar="KEY",
         help="compare although this condition differs; repeatable",
     )
-    add(
-        "--format",
-        choices=("text", "json", "csv", "markdown"),
-        default="text",
-        help="default: text",
-    )
-    add("--html", type=Path, metavar="FILE", help="write a page with figures too")
-    parser.set_defaults(func=run)
 
 
 def _keys() -> str:

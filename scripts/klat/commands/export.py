@@ -10,11 +10,9 @@ from typing import Any, TYPE_CHECKING
 
 from klat.base import files
 from klat.commands import SUMMARIES, add_command, add_metric, compare
-from klat.commands._types import margin, share
 from klat.export import RUNS, VERDICTS
 
 if TYPE_CHECKING:
-    from klat.compare.comparison import Options
     from klat.export.exported_runs import ExportedRuns
 
 _DESCRIPTION = """\
@@ -33,8 +31,8 @@ Only usable runs (ok, disturbed) are exported; standard error has the number of
 the others. Instructions, and ticks of an emulator, keep their unit; googlebench
 refuses them, because it has only times. A file of googlebench or pyperf holds
 one label. A file of hgrm holds one distribution; -o DIR/ writes a file for
-each. The verdict slower is a failure, same and faster pass, and all others are
-skipped with their reason.
+each. The verdicts slower and exceeded are failures; same, faster and within
+pass; all others are skipped with their reason.
 
 Exit status: 0 done, whatever the verdicts; 2 usage, or something could not be
 read or written, or does not fit the format.
@@ -68,13 +66,15 @@ def add_parser(subparsers: Any) -> None:
     add = group.add_argument
     add("--benchmark", action="append", default=[], metavar="NAME", help="only this; repeatable")
     group = parser.add_argument_group("of verdicts only, as of klat compare")
-    add = group.add_argument
-    add("--margin", type=margin, metavar="M")
-    add("--alpha", type=share, metavar="A")
-    add("--quantile", action="append", metavar="Q")
-    add("--correction", choices=("holm", "bh"))
-    add("--allow", action="append", metavar="KEY")
-    parser.set_defaults(func=run)
+    rules: dict[str, Any] = {}
+
+    def add_rule(*names: str, **settings: Any) -> None:
+        """An option that is not given is not in the namespace. `rules` has its default."""
+        action = group.add_argument(*names, **settings)
+        rules[action.dest], action.default = action.default, argparse.SUPPRESS
+
+    compare.add_rules(add_rule)
+    parser.set_defaults(func=run, rules=rules)
 
 
 def _say(line: str) -> None:
@@ -103,17 +103,14 @@ def _destination(args: argparse.Namespace) -> Path | None:
     return None if args.output is None else Path(args.output)
 
 
-_JUDGING = ("margin", "alpha", "quantile", "correction", "allow")
-
-
 def _runs(args: argparse.Namespace, directory: bool) -> None:
     from klat import export
     from klat.base.errors import KlatError
     from klat.export.exported_runs import read_runs
 
-    for name in _JUDGING:
-        if getattr(args, name) is not None:
-            raise KlatError(f"--{name} is for verdicts, and {args.format} holds runs")
+    for name in filter(args.__contains__, args.rules):
+        option = f"--{name.replace('_', '-')}"
+        raise KlatError(f"{option} is for verdicts, and {args.format} holds runs")
     exported = read_runs(args.paths, args.benchmark, args.metric)
     _tell(exported)
     if directory:
@@ -162,8 +159,9 @@ def _verdicts(args: argparse.Namespace) -> None:
         raise KlatError(f"--benchmark is for runs and samples; {args.format} takes --metric")
     if len(args.paths) < 2:
         raise KlatError(f"{args.format} holds verdicts: give two paths, BASE NEW")
+    chosen = compare.options(argparse.Namespace(**args.rules | vars(args)))
     base, *news = map(read_dataset, args.paths)
-    comparison = compare_sides(base, news, _options(args))
+    comparison = compare_sides(base, news, chosen)
     for problem in comparison.problems:
         _say(problem)
     pairs = ((("BASE", a.base), ("NEW", a.new)) for a in comparison.against)
@@ -173,16 +171,3 @@ def _verdicts(args: argparse.Namespace) -> None:
             _say(f"{name} {side.label}: {side.runs}; only ok and disturbed count")
     with files.output(_destination(args)) as out:
         WRITERS[args.format](document(comparison), out)
-
-
-def _options(args: argparse.Namespace) -> Options:
-    """The options of compare, with its defaults for those that were not given."""
-    parser = argparse.ArgumentParser()
-    compare.add_parser(parser.add_subparsers())
-    given = parser.parse_args(["compare", "BASE", "NEW"])
-    given.metric = args.metric
-    for name in _JUDGING:
-        if getattr(args, name) is not None:
-            setattr(given, name, getattr(args, name))
-    options: Options = compare.options(given)
-    return options

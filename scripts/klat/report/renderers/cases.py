@@ -48,20 +48,23 @@ def _cases(section: Section) -> Iterator[Case]:
                 if judged.word.tone:  # else it is no verdict
                     figures = [_line(r, titles) for r in (row, item.last) if r and r.cells]
                     is_refused = not row.cells and verdicts is not unjudged
-                    yield _case(item, judged, figures, refusals if is_refused else ())
+                    name = judged.name or row.name or "verdict"
+                    yield _case(item, judged, name, figures, refusals if is_refused else ())
 
 
 def _line(row: Row, titles: Sequence[str]) -> str:
     return f"{row.name}: {', '.join(f'{t} {cell}' for t, cell in zip(titles, row.cells) if cell)}"
 
 
-def _case(item: Item, judged: Judged, figures: Sequence[str], refusals: Sequence[str]) -> Case:
-    group, name = item.id
+def _case(
+    item: Item, judged: Judged, name: str, figures: Sequence[str], refusals: Sequence[str]
+) -> Case:
+    group, where = item.id
     reason = "; ".join(filter(None, [judged.part_of, *refusals, *judged.remarks]))
     details = (*figures, *item.sentences, *item.below)
     return Case(
         printable(group),
-        printable(f"{judged.name or 'verdict'} {name}".strip()),
+        printable(f"{name} {where}".strip()),
         SKIPPED if judged.part_of else _OUTCOMES.get(judged.word.tone, SKIPPED),
         judged.word.text,
         printable(f"{judged.word}: {reason}" if reason else judged.word.text),
