@@ -87,6 +87,11 @@ class Row(NamedTuple):
     line: int  # in runs.csv, from 1; not a column
 
     @property
+    def middle(self) -> float:
+        """The median of the run. A run that is too short for a median has its mean instead."""
+        return float(self.p50 if self.p50 is not None else self.mean or 0)
+
+    @property
     def usable(self) -> bool:
         """Whether the row counts in statistics. A row without samples does not, even if its status is
         ok: see Session.measurable()."""

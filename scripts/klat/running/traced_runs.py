@@ -319,7 +319,7 @@ def _explained(
             row = rows[number]
             # The trace of a soak is that of its last sample.
             values = () if row.soak else plain_samples(record, row)
-            medians[number] = _undisturbed_median(values, run) or _median(row)
+            medians[number] = _undisturbed_median(values, run) or row.middle
             samples += split_samples(run, medians[number])
             run.samples.clear()
     untraced = {row.run: row for row in without if row.metric == metric}
@@ -337,13 +337,8 @@ def _explained(
             for kind, of in (("traced", rows), ("untraced", untraced))
         },
         frozenset(number for number, row in rows.items() if not row.usable),
-        _overhead(medians, {n: _median(row) for n, row in untraced.items()}),
+        _overhead(medians, {n: row.middle for n, row in untraced.items()}),
     )
-
-
-def _median(row: Row) -> float:
-    """The median of a run. A run that is too short for a median has its mean instead."""
-    return float(row.p50 if row.p50 is not None else row.mean or 0)
 
 
 def _undisturbed_median(samples: Sequence[int], run: TracedRun) -> int | None:

@@ -116,7 +116,7 @@ def _upper(runs: Sequence[Run], soak: bool) -> Estimand:
 def _track(curve: Curve, upper: Estimand, scale: float, soak: bool) -> _Track:
     runs = curve.measurement.all_runs
     rows = [run.row for run in runs]
-    middle = np.array([_middle(row) for row in rows]) * scale
+    middle = np.array([row.middle for row in rows]) * scale
     number = np.arange(1, len(rows) + 1, dtype=np.float64)
     usable = np.array([row.status in USABLE for row in rows])
     disturbed = np.array([row.status == "disturbed" for row in rows])
@@ -136,11 +136,6 @@ def _track(curve: Curve, upper: Estimand, scale: float, soak: bool) -> _Track:
         soak=soak,
         longest=_values(rows, "max", usable if soak else usable & False) * scale,
     )
-
-
-def _middle(row: Row) -> float:
-    """The run's median, or its mean where it has too few samples for one."""
-    return float(row.p50 if row.p50 is not None else row.mean or 0)
 
 
 def _values(rows: Sequence[Row], column: str, chosen: Values) -> Values:
