@@ -40,7 +40,7 @@ def undelivered(side: SideWriter, label: str, **run: Any) -> Path:
 
 def report(klat: Klat, form: str, sides: list[Path], file: Path) -> tuple[int, str]:
     """The status and the report in that form."""
-    if form in ("junit", "ktap"):
+    if form == "junit":
         assert klat("export", "--format", form, "-o", file, *sides)[0] == 0
         return klat("compare", *sides)[0], file.read_text()
     if form == "html":
@@ -51,7 +51,7 @@ def report(klat: Klat, form: str, sides: list[Path], file: Path) -> tuple[int, s
     return klat("compare", *sides, "--format", form)[:2]
 
 
-FORMS = ["text", "json", "csv", "markdown", "html", "junit", "ktap"]
+FORMS = ["text", "json", "csv", "markdown", "html", "junit"]
 
 
 # What stock and rt do about cv, the status, and what every report says.
