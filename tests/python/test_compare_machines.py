@@ -106,6 +106,8 @@ def test_a_first_machine_that_is_refused_leaves_the_others_together(fleet, klat)
     over = json.loads(klat("compare", *sides, *MEDIAN, "--format", "json")[1])["over_machines"][0]
     assert [machine[:2] for machine in over["machines"]] == [f"{n:02d}" for n in range(1, 8)]
     assert [left["machine"][:2] for left in over["left_out"]] == ["00"]
+    cases = klat("export", *sides, *MEDIAN, "--format", "ktap")[1]
+    assert cases.count("# SKIP not comparable: governor: ") == 1
 
 
 def test_few_machines_have_only_their_own_verdicts(fleet, klat):

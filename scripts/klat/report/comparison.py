@@ -148,8 +148,8 @@ def _verdicts(against: Against, comparison: Comparison, curves: Curves) -> Verdi
 
 def _rows(cell: Cell, against: Against, comparison: Comparison) -> Iterator[Row]:
     if cell.refused:
-        why = [c.refusal() for c in cell.refused if c not in against.refused]
-        yield Row("", (), Judged(word_of(Verdict.NOT_COMPARABLE), remarks=tuple(why)))
+        why, noted = (tuple(c.refusal() for c in cs) for cs in (cell.refused, against.refused))
+        yield Row("", (), Judged(word_of(Verdict.NOT_COMPARABLE), remarks=why, noted=noted))
     if cell.limit:
         yield limits.row(cell.limit)
     for result in cell.results:

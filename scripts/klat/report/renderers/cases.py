@@ -38,29 +38,23 @@ def _heading(section: Section, document: Document) -> Iterator[tuple[str, str]]:
 
 
 def _cases(section: Section) -> Iterator[Case]:
-    notes = [n for block in section.blocks if isinstance(block, Notes) for n in block.notes]
-    refusals = [note.text for note in notes if note.tone == "refused"]
-    unjudged = Verdicts((), section.unjudged, "")
-    for verdicts in (*section.verdicts(), unjudged):
+    for verdicts in (*section.verdicts(), Verdicts((), section.unjudged, "")):
         titles = [column.heading(verdicts.unit) for column in verdicts.columns]
         for item in verdicts.items:
             for row, judged in item.judged:
                 if judged.word.tone:  # else it is no verdict
                     figures = [_line(r, titles) for r in (row, item.last) if r and r.cells]
-                    is_refused = not row.cells and verdicts is not unjudged
                     name = judged.name or row.name or "verdict"
-                    yield _case(item, judged, name, figures, refusals if is_refused else ())
+                    yield _case(item, judged, name, figures)
 
 
 def _line(row: Row, titles: Sequence[str]) -> str:
     return f"{row.name}: {', '.join(f'{t} {cell}' for t, cell in zip(titles, row.cells) if cell)}"
 
 
-def _case(
-    item: Item, judged: Judged, name: str, figures: Sequence[str], refusals: Sequence[str]
-) -> Case:
+def _case(item: Item, judged: Judged, name: str, figures: Sequence[str]) -> Case:
     group, where = item.id
-    reason = "; ".join(filter(None, [judged.part_of, *refusals, *judged.remarks]))
+    reason = "; ".join(filter(None, [judged.part_of, *judged.remarks]))
     details = (*figures, *item.sentences, *item.below)
     return Case(
         printable(group),
