@@ -8,10 +8,15 @@ imported where it is used.
 from __future__ import annotations
 
 import argparse
+import os
+import sys
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from klat.report.document import Document
 
 # Each command, in the order of a session, and its line in the help of klat.
 SUMMARIES = {
@@ -55,6 +60,16 @@ def add_command(
         allow_abbrev=False,
     )
     return parser
+
+
+def print_document(document: Document, form: str) -> None:
+    """As text, in colour on a terminal, or as Markdown."""
+    from klat.report.renderers import markdown, terminal
+
+    colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    lines = terminal.lines(document, colour) if form == "text" else markdown.lines(document)
+    for line in lines:
+        print(line)
 
 
 def add_paths(parser: argparse.ArgumentParser) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,7 +12,7 @@ from typing import Any, TYPE_CHECKING
 
 from klat.base.errors import KlatError
 from klat.base.streams import say
-from klat.commands import _lab_options, _session_options, add_command
+from klat.commands import _lab_options, _session_options, add_command, print_document
 from klat.commands._types import checked, margin, number, share
 
 if TYPE_CHECKING:
@@ -284,15 +283,10 @@ def changes_of(
 
 def _print(form: str, result: Trend, changes: list[Change]) -> None:
     from klat.report import trend, trend_rows
-    from klat.report.renderers import markdown, terminal
 
     if form in ("csv", "json"):
         write = trend_rows.write_csv if form == "csv" else trend_rows.write_json
         write(result, changes, sys.stdout)
     else:
-        colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-        text = form == "text"
-        filled = trend.document(result, changes, brief=not text)
-        for line in terminal.lines(filled, colour) if text else markdown.lines(filled):
-            print(line)
+        print_document(trend.document(result, changes, brief=form == "markdown"), form)
     sys.stdout.flush()

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from pathlib import Path
 from typing import Any
 
-from klat.commands import SUMMARIES, add_command, add_metric
+from klat.commands import SUMMARIES, add_command, add_metric, print_document
 from klat.commands._types import add_limit, estimand, limit_of, margin, share
 
 _DESCRIPTION = """\
@@ -160,13 +159,8 @@ def run(args: argparse.Namespace) -> int:
         print(f"klat compare: {problem}", file=sys.stderr)
     if args.format in ("text", "markdown"):
         from klat.report.comparison import document
-        from klat.report.renderers import markdown, terminal
 
-        colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-        filled = document(comparison)
-        text = args.format == "text"
-        for line in terminal.lines(filled, colour) if text else markdown.lines(filled):
-            print(line)
+        print_document(document(comparison), args.format)
     else:
         from klat.report.comparison_columns import write_csv, write_json
 

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from klat.commands import SUMMARIES, add_command, add_metric
+from klat.commands import SUMMARIES, add_command, add_metric, print_document
 from klat.commands._types import estimand, margin, real, share
 
 _DESCRIPTION = """\
@@ -133,10 +133,7 @@ def run(args: argparse.Namespace) -> int:
         print()
     else:
         from klat.report.plan import document
-        from klat.report.renderers import markdown, terminal
 
-        report, text = document(plan, boot_time), args.format == "text"
-        for line in terminal.lines(report, False) if text else markdown.lines(report):
-            print(line)
+        print_document(document(plan, boot_time), args.format)
     sys.stdout.flush()
     return 0 if plan.effort else 3

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from klat.commands import SUMMARIES, add_command, add_metric, add_paths
+from klat.commands import SUMMARIES, add_command, add_metric, add_paths, print_document
 from klat.commands._types import add_limit, limit_of
 
 _MISMATCH = 1
@@ -75,7 +75,6 @@ def _say(line: str) -> None:
 def run(args: argparse.Namespace) -> int:
     from klat.compare.dataset import read_datasets, with_metrics
     from klat.record.session import SessionError
-    from klat.report.renderers import markdown, terminal
     from klat.report.summary import document
 
     environment = None
@@ -107,12 +106,11 @@ def run(args: argparse.Namespace) -> int:
     def failed(reason: str) -> None:
         failures.setdefault(reason)
 
-    text = args.format == "text"
-    if text or args.format == "markdown" or environment:
+    is_shown = args.format in ("text", "markdown")
+    if is_shown or environment:
         report = document(labels, failed, limits, args.tail, problems, bool(environment))
-    if text or args.format == "markdown":
-        for line in terminal.lines(report, False) if text else markdown.lines(report):
-            print(line)
+    if is_shown:
+        print_document(report, args.format)
     else:
         from klat.report.summary_tables import write_csv, write_json
 
