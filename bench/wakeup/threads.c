@@ -104,6 +104,17 @@ int waker(struct klat_worker *worker)
 	return err;
 }
 
+/* The two metrics end in two functions: klat explain tells their stamps apart by these names. */
+static inline uint64_t awake_since(struct klat_worker *worker)
+{
+	return klat_stamp_end(worker);
+}
+
+static inline uint64_t done_at(struct klat_worker *worker)
+{
+	return klat_stamp_end(worker);
+}
+
 int woken(struct klat_worker *worker)
 {
 	const struct klat_run *run = worker->run;
@@ -124,10 +135,10 @@ int woken(struct klat_worker *worker)
 		if (awake)
 			look_for(&state->wakeup.futex.tokens);
 		err = sync_wait(&state->wakeup);
-		begin = klat_stamp_end(worker);
+		begin = awake_since(worker);
 		wake[i] = begin - state->sent;
 		seed = klat_burn(rounds, seed);
-		request[i] = klat_stamp_end(worker) - state->from;
+		request[i] = done_at(worker) - state->from;
 		klat_sample_ended(worker, wake, begin);
 		if (run->soak)
 			state->counts.hogs_ns = klat_hogs_ns(state->hogs, options.hogs) - before;

@@ -24,9 +24,9 @@ static const struct klat_option option_table[] = {
 
 static const struct klat_metric metrics[] = {
 	[WAKE] = { "wake", "before the waker's call to the first stamp of the woken thread",
-		   .path_length = true, KLAT_WINDOWS("waker", "woken"), .taken_by = "woken" },
+		   .path_length = true, KLAT_WINDOWS("waker", "awake_since"), .taken_by = "woken" },
 	[REQUEST] = { "request", "sent, or due with --rate, until the work is done",
-		      .path_length = true, KLAT_WINDOWS("waker", "woken"), .taken_by = "woken" },
+		      .path_length = true, KLAT_WINDOWS("waker", "done_at"), .taken_by = "woken" },
 };
 
 static int configure(struct klat_run *run)

@@ -32,10 +32,10 @@
 
 #define EXPORT __attribute__((visibility("default")))
 #define MAX_STAMPS 64
-/* The limit of a path without from= and to=: about a million instructions. A loop of eventloop can
- * be longer. If a program leaves a window open, the path to the next program's first stamp can be
- * longer, too. */
-#define MAX_PATH_WORDS (1 << 18)
+/* The limit of a path without from= and to=: about eight million instructions. A loop of eventloop
+ * has five million. If a program leaves a window open, the path to the next program's first stamp
+ * can be longer. */
+#define MAX_PATH_WORDS (1 << 21)
 
 static struct {
 	struct {

@@ -16,6 +16,7 @@ from klat.compare.dataset import read_dataset
 from klat.compare.estimands import MEDIAN
 from klat.compare.trend import Trend, trend
 from klat.compare.verdicts import Verdict
+from klat.explain.explanation import SampleNotFound
 from klat.explain.kept_sample import KeptSample
 from klat.lab import kernels
 from klat.lab import trend as lab_trend
@@ -164,6 +165,16 @@ def test_an_explanation_is_kept_and_a_damaged_one_is_not_believed(tmp_path):
         assert damaged != text
         file.write_text(damaged)
         assert lab_trend._read_cache(tmp_path) == {}
+
+
+def test_a_sample_that_a_boot_does_not_show_is_not_looked_for_again_by_the_same_klat(tmp_path):
+    missing = lab_trend._without_sample(SampleNotFound("no such stamps"))
+    again = lab_trend._without_sample(KlatError("no room"))
+    assert missing.can_be_kept and not again.can_be_kept
+    earlier = replace(missing, not_found_by="earlier")
+    text = json.dumps({"x": asdict(missing), "y": asdict(earlier)})
+    (tmp_path / "explained.json").write_text(text)
+    assert lab_trend._read_cache(tmp_path) == {"x": missing}
 
 
 def test_stock_and_rt_kernels_are_chains_by_default_and_a_given_order_is_kept():

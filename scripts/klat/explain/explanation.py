@@ -7,12 +7,17 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from klat.base.errors import KlatError
 from klat.explain import calls, windows
 from klat.explain.calls import CallTree, FunctionTotals, Node
 from klat.explain.isa import is_interrupt
 from klat.explain.symbols import Symbols
 from klat.explain.trace import Executed, Switched
 from klat.explain.windows import Content, Sample, Stamps
+
+
+class SampleNotFound(KlatError):
+    """A repeated boot does not show the sample. Another repetition shows the same."""
 
 
 @dataclass(frozen=True)

@@ -15,13 +15,15 @@ from klat.explain.symbols import Function
 class KeptSample:
     """A sample by chain of callers. `ticks` are the instructions of the sample, the sum of its `windows`. `chains` has
     depth, function, own instructions and calls, callers before their callees. `why`: why the sample has no explanation,
-    or why it may be that of another sample."""
+    or why it may be that of another sample. `not_found_by` is the commit of the klat that did not find the sample in its
+    boot: it would not find it in another repetition."""
 
     ticks: int = 0
     windows: int = 1
     idle: int = 0
     chains: tuple[tuple[int, str, int, int], ...] = ()
     why: str = ""
+    not_found_by: str = ""
 
     @property
     def functions(self) -> Counter[str]:
@@ -39,7 +41,10 @@ class KeptSample:
 
     @property
     def can_be_kept(self) -> bool:
-        """Whether each chain follows its caller, and the instructions of all chains and `idle` add up to `ticks`."""
+        """Whether each chain follows its caller, and the instructions of all chains and `idle` add up to `ticks`; or the
+        sample was not found."""
+        if self.not_found_by:
+            return not self.ticks and not self.chains
         depths = [0, *(depth for depth, *_ in self.chains)]
         follows = all(1 <= after <= before + 1 for before, after in zip(depths, depths[1:]))
         return follows and 0 < self.ticks == self.idle + self.functions.total()

@@ -160,13 +160,22 @@ class Trace:
         counts = (_halts(self.words(number)) for number in self.numbers)
         return np.array([0, *counts, 1], dtype=np.int64)
 
-    def items(self, path: int) -> Iterator[Item]:
-        """The items of a path, in order."""
+    def items(self, path: int) -> list[Item]:
+        """The items of a path, in order. Equal ones are one object: a path can have a million."""
         words = self.words(path)
-        starts = items_of(words).tolist()
-        numbers = words.tolist()
-        for begin, end in zip(starts, [*starts[1:], len(numbers)]):
-            yield self.item(numbers[begin:end])
+        starts = items_of(words)
+        ends = np.append(starts[1:], len(words))
+        first = words[starts].astype(np.uint64)
+        last = words[ends - 1].astype(np.uint64)
+        # An item has one word, or two, or three with REPEAT between. A switch has more and is equal to no other.
+        keys = first | np.where(ends - starts > 1, last + 1, 0).astype(np.uint64) << np.uint64(32)
+        keys[first == SWITCH] = np.uint64(SWITCH) | starts[first == SWITCH].astype(
+            np.uint64
+        ) << np.uint64(32)
+        _, examples, kinds = np.unique(keys, return_index=True, return_inverse=True)
+        spans = zip(starts[examples].tolist(), ends[examples].tolist())
+        items = [self.item(words[begin:end].tolist()) for begin, end in spans]
+        return [items[kind] for kind in kinds]
 
     def item(self, words: Sequence[int]) -> Item:
         word = words[0]

@@ -16,7 +16,7 @@ from klat.base import programs
 from klat.base.errors import KlatError
 from klat.base.process import Signals
 from klat.explain import explanation, isa, stamps, symbols
-from klat.explain.explanation import Explanation, Side
+from klat.explain.explanation import Explanation, SampleNotFound, Side
 from klat.lab import cache, choosing, elf, experiment, qemu, reading, replay, suite
 from klat.lab.architectures import ARCHITECTURES, Architecture, HOST
 from klat.lab.choosing import (
@@ -299,7 +299,7 @@ class _Replays:
                     current[number] = replace(current[number], whole=False)
         why = "two repetitions of the boot did not keep the sample's instructions"
         lacking = [n for n in current if n not in sides and n not in failures]
-        return sides, failures | {n: KlatError(why, status=1) for n in lacking}
+        return sides, failures | {n: SampleNotFound(why, status=1) for n in lacking}
 
     def sides_at_once(
         self, subjects: Sequence[Subject], keep: Callable[[Side], T]

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from klat.base.errors import KlatError
 from klat.explain import explanation, isa, restarts, symbols, trace, windows
-from klat.explain.explanation import PathKind, Side
+from klat.explain.explanation import PathKind, SampleNotFound, Side
 from klat.explain.windows import RecordedRun, Sample, Stamps
 from klat.lab.choosing import GuestFiles, Range, Subject
 from klat.lab.replay import Replayed
@@ -71,7 +70,7 @@ def find(subject: Subject, reading: Reading) -> tuple[Stamps, list[list[Sample]]
         if match:
             traced, samples = match
             return traced, [samples[numbers.index(number)] for number in chosen.wanted_runs]
-    raise KlatError(
+    raise SampleNotFound(
         f"{chosen.session.path}: the repeated boot gave the recorded samples, but klat cannot find"
         " their stamps in its trace",
         status=1,

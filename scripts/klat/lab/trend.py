@@ -10,12 +10,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from klat.base import files
+from klat.base import files, programs
 from klat.base.bounded_read import read_named
 from klat.base.errors import KlatError
 from klat.base.fields import ListOf, Object, Text, Tuple, Whole
 from klat.compare.dataset import Dataset, Key
 from klat.compare.sources import read_sources
+from klat.explain.explanation import SampleNotFound
 from klat.explain.kept_sample import KeptSample, kept_sample
 from klat.lab import collect, experiment, explaining, kernels, needed, qemu
 from klat.lab.apt import Archive
@@ -171,6 +172,7 @@ _CACHED = Object(
                 Tuple((Whole(1, 1024), Text(4096), *(Whole(0, 2**63 - 1),) * 2)), 1 << 16
             ),
             "why": Text(4096),
+            "not_found_by": Text(64),
         },
         frozenset(("ticks", "windows", "idle", "chains", "why")),
     ),
@@ -199,7 +201,7 @@ def samples_of(
         except KlatError as error:  # nothing can be explained here; the verdicts stand
             failures = dict.fromkeys(range(len(asked)), error)
         samples = {
-            names[number]: kept.get(place) or KeptSample(why=str(failures[place])[:4000])
+            names[number]: kept.get(place) or _without_sample(failures[place])
             for place, number in enumerate(missing)
         }
         # What failed may succeed the next time.
@@ -213,6 +215,13 @@ def samples_of(
     return [cache[name] for name in names]
 
 
+def _without_sample(error: KlatError) -> KeptSample:
+    return KeptSample(
+        why=str(error)[:4000],
+        not_found_by=programs.commit() if isinstance(error, SampleNotFound) else "",
+    )
+
+
 def _read_cache(output: Path) -> dict[str, KeptSample]:
     """Without what is missing or damaged: it is explained again."""
     try:
@@ -224,7 +233,11 @@ def _read_cache(output: Path) -> dict[str, KeptSample]:
         name: KeptSample(**value | {"chains": tuple(map(tuple, value["chains"]))})
         for name, value in values.items()
     }
-    return {name: sample for name, sample in samples.items() if sample.can_be_kept}
+    return {
+        name: sample
+        for name, sample in samples.items()
+        if sample.can_be_kept and sample.not_found_by in ("", programs.commit())
+    }
 
 
 def sessions_to_repeat(measurements: Sequence[Measurement]) -> list[Path]:
