@@ -205,8 +205,8 @@ def test_a_loop_of_known_length_is_found_to_the_instruction(delayed):
 
 def test_a_sample_of_millions_of_instructions_is_explained_among_all_metrics(tmp_path):
     """The first repetition writes no path of this length, so a second one does."""
-    words = (*WORDS, "--runs", "1", "--iterations", "25", "--output", tmp_path)
-    words += ("--option", "eventloop.writes=3000")
+    longer = ("--iterations", "25", "--option", "eventloop.writes=3000")
+    words = (*WORDS, "--runs", "1", *longer, "--output", tmp_path)
     lab_run("--kernel", "debian:stock", *words, "pipes", "eventloop", cwd=tmp_path)
     session = session_of(tmp_path, LABELS[0])
     found, _ = explaining.explain_every(session, Wanted("", ""), print)
