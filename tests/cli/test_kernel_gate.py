@@ -33,7 +33,12 @@ done
 [ -z "$REFUSED" ] || { echo "$REFUSED" >&2; exit 1; }
 case $0:$* in
 */gh:*--paginate*) [ -z "$ID" ] || echo "$ID" ;;
-*/curl:*per_page*) echo "[{\\"id\\": 3, \\"body\\": \\"x\\"}${ID:+, {\\"id\\": $ID, \\"body\\": \\"<!-- klat lab diff -->\\"\\}}]" ;;
+*/curl:*/user*) echo '{"id": 11}' ;;
+*/curl:*per_page*)
+	echo '[{"id": 3, "body": "x", "author": {"id": 11}},'
+	[ -z "$ID" ] || printf '{"id": %s, "body": "<!-- klat lab diff -->", "author": {"id": 11}},' "$ID"
+	echo '{"id": 4, "body": "<!-- klat lab diff -->", "author": {"id": 12}}]'
+	;;
 esac
 """
 NOTHING = "#!/bin/sh\n"
