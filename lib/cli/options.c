@@ -242,11 +242,14 @@ int klat_options_parse(struct klat_run *run, struct klat_common *common, int arg
 	opterr = 0;
 	optind = 1;
 	while (at = optind, (code = getopt_long(argc, argv, "+:h", table, &index)) != -1) {
+		/* getopt_long() also takes the start of a name. A session would not see which
+		 * option it is. */
+		if (!code && strlen(table[index].name) != strcspn(argv[at] + 2, "="))
+			code = '?';
 		if (code == ':' || code == '?') {
 			klat_warn(run,
-				  code == ':'
-					  ? "%s needs a value; see --help"
-					  : "unknown, ambiguous or misused option '%s'; see --help",
+				  code == ':' ? "%s needs a value; see --help"
+					      : "unknown or misused option '%s'; see --help",
 				  argv[at]);
 			goto out;
 		}

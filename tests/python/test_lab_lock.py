@@ -104,6 +104,12 @@ def test_other_modules_of_the_same_kernel_are_refused(written, tmp_path):
         ({"clock": "noon"}, "must be a time"),
         ({"boots": "7"}, "boots is '7', not a whole number"),
         ({"programs": []}, "programs has 0 entries"),
+        ({"programs": [["pipes", ["--record=/x"]]]}, "sets or forbids --record"),
+        ({"programs": [["pipes", ["--help"]]]}, "sets or forbids --help"),
+        ({"programs": [["pipes", ["--trace-above=1"]]]}, "sets or forbids --trace-above"),
+        ({"programs": [["pipes", ["/bin/sh"]]]}, "is not --option=value"),
+        ({"programs": [["pipes", ["bytes=1"]]]}, "is not --option=value"),
+        ({"programs": [["pipes", ['--bytes="1']]]}, "cannot hold quotation marks"),
     ],
 )
 def test_an_edited_lock_file_is_refused(written, change, said):

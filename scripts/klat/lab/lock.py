@@ -19,6 +19,7 @@ from klat.lab.architectures import ARCHITECTURES
 from klat.lab.execution import Request
 from klat.lab.guest_contents import Sets, modules_of
 from klat.lab.kernels import Kernel, Spec
+from klat.record import plan_csv
 from klat.record.json_files import LARGEST_INTEGER, MOST_BOOTS
 
 _LARGEST = 1 << 20
@@ -135,6 +136,8 @@ def read(path: Path) -> Lock:
         specs = tuple(map(_spec, facts["kernels"]))
         experiment.parse_clock(facts["clock"])
         experiment.checked_labels([spec.label for spec in specs], [facts["load"]])
+        for word in (word for _, words in facts["programs"] for word in words):
+            plan_csv.check_argument(word)
     except (ValueError, KlatError) as error:
         raise KlatError(f"{path}: {error}") from None
     places = sorted(number for chain in facts["series"] for number in chain)

@@ -35,10 +35,13 @@ MAX_RUNS = 1_000_000
 
 # Options that the runner sets itself, and options that would keep a program from measuring or recording.
 RESERVED = frozenset(
-    {"record", "label", "seed", "run", "order", "quiet", "csv", "json", "help", "version"}
+    "record label seed run order quiet csv json help version check-for print-benchmark".split()
+    + "soak segment limit stop-above together".split()
+    + "trace-above trace-metric trace-instance trace-output trace-bytes".split()
 )
 
 _SETTING = re.compile(r"([a-z][a-z0-9_-]*)\.([a-z][a-z0-9-]*)(?:=(.*))?", re.DOTALL)
+_ARGUMENT = re.compile(r"--([a-z][a-z0-9-]*)(?:=(.*))?", re.DOTALL)
 _RANGE = re.compile(r"(-?[0-9]{1,18})\.\.(-?[0-9]{1,18})")
 # The fields of a line of plan.csv.
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,63}", re.ASCII)
@@ -75,9 +78,13 @@ def _split(text: str) -> tuple[str, str, str | None]:
     if not match:
         raise ValueError(f"'{text}' is not benchmark.option=value")
     benchmark, option, value = match.groups()
+    _check_not_reserved(text, option)
+    return benchmark, option, value
+
+
+def _check_not_reserved(text: str, option: str) -> None:
     if option in RESERVED:
         raise ValueError(f"'{text}': klat run itself sets or forbids --{option}")
-    return benchmark, option, value
 
 
 def _check_value(text: str, value: str) -> str:
@@ -92,6 +99,17 @@ def parse_option(text: str) -> ProgramOption:
     """`benchmark.option=value`, or `benchmark.flag`. ValueError says what is wrong."""
     benchmark, option, value = _split(text)
     return ProgramOption(benchmark, option, (None if value is None else _check_value(text, value),))
+
+
+def check_argument(word: str) -> None:
+    """ValueError if the word is no option that a plan may give to a program."""
+    match = _ARGUMENT.fullmatch(word)
+    if not match:
+        raise ValueError(f"'{word}' is not --option=value")
+    option, value = match.groups()
+    _check_not_reserved(word, option)
+    if value is not None:
+        _check_value(word, value)
 
 
 def parse_sweep(text: str) -> ProgramOption:
