@@ -91,6 +91,22 @@ def test_a_kernel_is_booted_with_its_own_words(lab, tmp_path):
     assert command[-1].endswith(" quiet isolcpus=1,2 mitigations=off"), command[-1]
 
 
+OWN_WORDS = ("rdinit=/bin/sh", "init=/bin/sh", "klat.mode=emulated", "x.klat.mode=counted")
+
+
+@pytest.mark.parametrize(
+    ("word", "of_all"),
+    [*((w, of_all) for w in OWN_WORDS for of_all in (True, False)), ('"rdinit=/x"', False)],
+)
+def test_a_word_that_decides_what_the_lab_decides_is_refused(lab, tmp_path, word, of_all):
+    spec = f"planted={planted.kernel(tmp_path / 'k')}"
+    words = ("--append", f"quiet {word}") if of_all else ()
+    spec += "" if of_all else f",append=quiet {word}"
+    done = lab.inside("run", "--kernel", spec, *words, "pipes")
+    assert done.returncode == 2 and f"append {word!r}: the lab itself sets" in one_line(done)
+    assert not lab.results.exists()
+
+
 def test_results_that_cannot_be_unpacked_are_one_boot_that_failed(lab, tmp_path):
     # The planted kernel has room for little more than the headers and the end of the archive.
     data = tar_of(("runs.csv", b""), ("runs.csv", b""))[: 512 * 4]

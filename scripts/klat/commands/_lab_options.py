@@ -137,7 +137,7 @@ def request(
     profile: str | None = None,
 ) -> Request:
     """KlatError if the options do not make an experiment."""
-    from klat.lab import experiment, kernels, suite
+    from klat.lab import experiment, kernels, qemu, suite
     from klat.lab.execution import Request
     from klat.running.loads import IDLE
 
@@ -151,9 +151,12 @@ def request(
     chosen = architecture(arguments)
     suite.use_static_programs(wanted + [suite.LOAD_PROGRAM] * bool(wanted and loaded), chosen)
     _check_loads(loaded)
+    specs = kernels.labelled(arguments.kernel, chosen)
+    for words in (arguments.append or "", *(spec.append for spec in specs)):
+        qemu.check_append(words)
     return Request(
         architecture=chosen,
-        specs=kernels.labelled(arguments.kernel, chosen),
+        specs=specs,
         mode=mode,
         shape=shape,
         sets=_sets(arguments, named, shape.cpus, profile),

@@ -167,6 +167,14 @@ class BootFiles:
         return cls(kernel, work / "initrd", work / "disk", *outputs, seed, clock, append)
 
 
+def check_append(words: str) -> None:
+    """KlatError if a word for the command line decides what the lab itself decides: the guest's first program, or its
+    mode."""
+    for word in words.split():
+        if re.match('"?(rdinit=|init=|.*klat[.])', word):
+            raise KlatError(f"append {word!r}: the lab itself sets the first program and the mode")
+
+
 def command_line(machine: Machine, append: str) -> str:
     """Of the guest's kernel."""
     words = [
