@@ -529,6 +529,27 @@ def test_a_cached_kernel_that_is_not_the_unpacked_one_is_replaced(
     assert first.path.read_bytes() == b"unpacked"
 
 
+def test_a_kernel_that_is_replaced_while_klat_is_at_work_is_refused(tmp_path, monkeypatch):
+    """Its copy would have the hash of the other one in its name."""
+    monkeypatch.setattr(BzImage, "kernel", lambda self, data: data)
+    monkeypatch.setattr(BzImage, "bootable", lambda *_: True)
+    path = planted.kernel(tmp_path / "k")
+    archive: Any = None  # not asked
+    first = kernels.obtain(kernels.parse(f"k={path}"), archive, AMD64)
+    booted = image.kept(first.image, tmp_path)
+    other = path.read_bytes() + b"rebuilt"
+    path.write_bytes(other)
+    assert image.kept(first.image, tmp_path) == booted and booted.read_bytes() != other
+    booted.unlink()
+    for action in (
+        lambda: image.kept(first.image, tmp_path),
+        lambda: image.unpacked(first.image, tmp_path),
+        lambda: kernels.obtain(first.spec, archive, AMD64),
+    ):
+        with pytest.raises(KlatError, match="was replaced while klat was at work"):
+            action()
+
+
 def test_qemu_starts_a_packed_kernel_of_x86_with_kvm_but_of_no_other_architecture(
     tmp_path, monkeypatch
 ):

@@ -72,7 +72,8 @@ class Contents:
             }
             # A boot can be repeated after a new build of klat.
             cache.keep("initramfs", str(facts["initramfs_sha256"]), base, _KEPT_BYTES)
-            booted = unpacked.path if unpacked else kernel.image.path
+            folder = cache.folder("images")
+            booted = unpacked.path if unpacked else image.kept(kernel.image, folder)
             ready.append(Ready(kernel.label, booted, base, facts))
         return ready
 

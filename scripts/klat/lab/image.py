@@ -66,6 +66,16 @@ def unpacked(image: Image, cache: Path) -> Unpacked | None:
     return Unpacked(kept, digest)
 
 
+def kept(image: Image, cache: Path) -> Path:
+    """A copy of the kernel's file, which nobody replaces while guests boot it."""
+    copy = cache / f"{image.sha256}.packed"
+    with suppress(OSError):
+        if hashlib.sha256(copy.read_bytes()).hexdigest() == image.sha256:
+            return copy
+    files.write_whole(copy, _data(image))
+    return copy
+
+
 def configuration(image: Image) -> bytes | None:
     """The configuration that the kernel holds (CONFIG_IKCONFIG; kernel/configs.c); None if it holds none."""
     begin, end = b"IKCFG_ST", b"IKCFG_ED"
@@ -82,9 +92,20 @@ def configuration(image: Image) -> bytes | None:
 def _kernel(image: Image) -> bytes:
     """Empty if it cannot be unpacked here."""
     try:
-        return image.format.kernel(read_named(image.path, kernel_formats.LARGEST))
+        return image.format.kernel(_data(image))
     except kernel_formats.TooLarge as error:
         raise KlatError(f"{image.path}: its kernel {error}") from None
+
+
+def _data(image: Image) -> bytes:
+    """KlatError if the file is no longer the one that inspect() read."""
+    try:
+        data = read_named(image.path, kernel_formats.LARGEST)
+    except OSError as error:
+        raise KlatError(f"{image.path}: cannot read the kernel: {error.strerror}") from None
+    if hashlib.sha256(data).hexdigest() != image.sha256:
+        raise KlatError(f"{image.path}: was replaced while klat was at work; start again")
+    return data
 
 
 # docs/kernels.md has the same.
