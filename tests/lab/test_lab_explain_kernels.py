@@ -1,12 +1,15 @@
 """`klat lab explain --kernel`: which sessions it reuses, and what it boots."""
 
+import os
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from labs import experiment
 from test_lab_boots import klat
 
+from klat.base.errors import KlatError
 from klat.lab.architectures import AMD64
 from klat.lab import needed
 from klat.lab.boots import Ready
@@ -43,6 +46,16 @@ def fits(request: Request = REQUEST, *fixed: str, kernel: str = "a", files: str 
 def test_a_session_that_did_what_is_requested_is_reused():
     assert fits()
     assert fits(replace(REQUEST, seed=PLANNED.seed), "seed", "clock")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+def test_root_uses_no_boot_that_another_user_may_have_written(tmp_path):
+    needed.require_trusted(tmp_path)
+    os.chown(tmp_path, 65534, 65534)
+    made = Ready("", Path(), b"", {})
+    emulator: Any = None  # not asked
+    with pytest.raises(KlatError, match="not used, because .* belongs to user"):
+        needed.reusable(tmp_path, REQUEST, frozenset(), made, emulator)
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from klat.base import owners
 from klat.base.errors import INVALID, KlatError, MEASURED
 from klat.lab import collect, experiment, kernels, qemu, replay, suite
 from klat.lab.apt import Archive
@@ -88,11 +90,23 @@ def _newest(
     return None
 
 
+def require_trusted(path: Path) -> None:
+    """KlatError if klat runs as root, and another user may have written the file or directory."""
+    try:
+        doubt = owners.doubt_of_path(path) if os.geteuid() == 0 else ""
+    except OSError as error:
+        raise KlatError(f"{path}: {error.strerror}") from None
+    if doubt:
+        raise KlatError(f"{path}: not used, because {doubt}")
+
+
 def reusable(
     session: Path, request: Request, fixed: frozenset[str], made: Ready, emulator: qemu.Emulator
 ) -> Experiment | None:
     """The experiment of a session, if its boot is the one that `request` asks for, with the kernel and the files of
-    `made`. KlatError if the boot cannot be repeated."""
+    `made`. KlatError if the boot cannot be repeated, or if another user may have written the session.
+    """
+    require_trusted(session)
     planned, boot = experiment.of_session(session)
     if not fits(planned, boot, request, fixed, made, collect.made_of(session)):
         return None

@@ -155,6 +155,8 @@ def _recorded_experiment(
         try:
             if planned := needed.reusable(facts.parent, request, fixed, made, emulator):
                 sessions = experiment.recorded(planned, output)
+                for session in sessions.values():
+                    needed.require_trusted(session)
                 collect.check_all(planned, sessions)
                 return Begun(planned, output, sessions)
         except KlatError:
@@ -225,6 +227,7 @@ def _without_sample(error: KlatError) -> KeptSample:
 def _read_cache(output: Path) -> dict[str, KeptSample]:
     """Without what is missing or damaged: it is explained again."""
     try:
+        needed.require_trusted(output / _EXPLAINED)
         values = json.loads(read_named(output / _EXPLAINED, _MOST_BYTES))
         _CACHED.check("", values)
     except (OSError, KlatError, ValueError):
