@@ -149,6 +149,7 @@ def request(
     wanted = [] if named == ["all"] else named
     loaded = [load for load in loads if load != IDLE]
     chosen = architecture(arguments)
+    qemu.find(chosen)  # before the build and the downloads, which take minutes
     suite.use_static_programs(wanted + [suite.LOAD_PROGRAM] * bool(wanted and loaded), chosen)
     _check_loads(loaded)
     specs = kernels.labelled(arguments.kernel, chosen)
