@@ -158,7 +158,7 @@ static int take_policy(struct klat_run *run)
 				  klat_policy_text(policy).text);
 	klat_warn(run,
 		  "%s refused (%s): measuring under SCHED_OTHER, not comparable with real-time "
-		  "figures",
+		  "figures; run as root or raise RLIMIT_RTPRIO",
 		  klat_policy_text(policy).text, strerror(-err));
 	policy->policy = SCHED_OTHER;
 	policy->priority = 0;

@@ -106,6 +106,13 @@ def test_a_warning_is_shown_once_with_its_count(klat):
     assert lines == ["  12 x pipes: warning: the policy fell back to other"]
 
 
+def test_programs_with_one_warning_share_its_line(klat):
+    options = [f"--option={name}.behave=warn" for name in ("pipes", "cv")]
+    done = klat("run", "pipes", "cv", "--runs", "3", "--seed", "1", *options)
+    (line,) = [line for line in done.stderr.splitlines() if "fell back" in line]
+    assert re.fullmatch("  6 x (pipes, cv|cv, pipes): warning: the policy fell back to other", line)
+
+
 def test_the_runner_needs_the_standard_library_only(klat):
     loaded = (
         "import sys; sys.path.insert(0, sys.argv.pop(1));"

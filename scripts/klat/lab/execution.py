@@ -24,7 +24,8 @@ from klat.lab.kernels import Kernel, Spec
 from klat.lab.qemu import Machine, GuestSize
 from klat.base.process import Signals, Stopped
 from klat.running.progress import Progress, duration
-from klat.running.recording import Outcome, count_statuses, say_reasons, status_of
+from klat.running.reasons import say_reasons
+from klat.running.recording import Outcome, count_statuses, status_of
 from klat.running.runner import command_line
 from klat.report.text.columns import wrapped
 from klat.report.text.look_text import too_few_units

@@ -7,7 +7,6 @@ report the runs.
 from __future__ import annotations
 
 import os
-import re
 import shlex
 import shutil
 import time
@@ -22,6 +21,7 @@ from klat.base.errors import FAILED, INVALID, KlatError, MEASURED, SKIPPED, USAG
 from klat.base.process import Signals
 from klat.running.changed_machine import changes
 from klat.running.loads import Load
+from klat.running.reasons import say_messages, say_reasons
 from klat.record import plan_csv, session_directory
 from klat.record.environment import changed
 from klat.record.evidence import other_work
@@ -31,7 +31,6 @@ from klat.report.text.columns import wrapped
 
 # After so many runs of one program that fail in the same way, the next would fail too.
 _FAILURES_ALIKE = 3
-_LINES_SHOWN = 8
 
 
 @dataclass(frozen=True)
@@ -319,7 +318,7 @@ class Recording:
                 if not any(text in line or line in text for text in said)
             }
         )
-        _say_counted(unsaid, say)
+        say_messages(unsaid, say)
 
 
 def count_statuses(
@@ -360,27 +359,6 @@ def status_of(outcomes: Sequence[Outcome]) -> int:
     if statuses["skipped"] and not statuses["ok"] and not statuses["disturbed"]:
         return SKIPPED
     return MEASURED
-
-
-def say_reasons(reasons: Counter[tuple[str, str, str]], say: Callable[[str], None]) -> None:
-    """Say why runs are not ok, from their counts by (status, benchmark, reason)."""
-    _say_counted(Counter({f"{s}: {name}: {why}": n for (s, name, why), n in reasons.items()}), say)
-
-
-def _say_counted(lines: Counter[str], say: Callable[[str], None]) -> None:
-    """Say each line once with its count. Lines that differ only in numbers count as one."""
-    groups: dict[str, list[str]] = {}
-    for line in lines:
-        groups.setdefault(re.sub(r"[0-9]+(\.[0-9]+)?", "#", line), []).append(line)
-    counts = {group[0]: sum(lines[line] for line in group) for group in groups.values()}
-    several = {group[0] for group in groups.values() if len(group) > 1}
-    shown = sorted(counts, key=lambda line: -counts[line])
-    for line in shown[:_LINES_SHOWN]:
-        like = " (and similar)" if line in several else ""
-        text = f"{counts[line]} x {line}{like}"
-        say("\n".join(wrapped(text, "  ", "      ")))
-    if len(shown) > _LINES_SHOWN:
-        say(f"  and {len(shown) - _LINES_SHOWN} other lines")
 
 
 def _alive(pid: int) -> bool:
