@@ -126,7 +126,9 @@ def sessions(_: MachineState, probes: ProbeResults) -> Iterator[Finding]:
         yield note(
             "tools",
             f"{', '.join(probes.missing)} not found",
-            "Sessions can be run, but not all can be summarised, compared or drawn here.",
+            "klat can run sessions. Without numpy, scipy and jinja2 it cannot report them."
+            if modules
+            else "klat can run, summarise and compare sessions. It cannot draw figures.",
             "; ".join(tools),
         )
 

@@ -272,7 +272,8 @@ def require() -> str:
     program = shutil.which("gnuplot")
     if not program:
         raise KlatError(
-            "needs gnuplot, which is not on the PATH; on Debian and Ubuntu: apt install gnuplot-nox"
+            "needs gnuplot, which is not on the PATH; on Debian and Ubuntu: apt install gnuplot-nox."
+            " klat summary and klat compare print tables without it"
         )
     return program
 
