@@ -272,8 +272,8 @@ def require() -> str:
     program = shutil.which("gnuplot")
     if not program:
         raise KlatError(
-            "needs gnuplot, which is not on the PATH; on Debian and Ubuntu: apt install gnuplot-nox."
-            " klat summary and klat compare print tables without it"
+            "needs gnuplot, which is not on the PATH (tables need none);"
+            " on Debian and Ubuntu: apt install gnuplot-nox"
         )
     return program
 
