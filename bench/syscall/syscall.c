@@ -27,7 +27,7 @@ struct state {
 	int64_t wrong;   /* calls with another result than expected, warm-up included */
 	int64_t n_first; /* samples of n calls that were taken before those of 2n */
 	/* Reads or writes that the kernel counted in the observed part; -1: it does not count.
-	 * In that part: the kernel's count at its begin. */
+	 * Until that part ends: the kernel's count where it began. */
 	int64_t counted;
 	int64_t intercepted; /* calls that the filter refused */
 	bool effective;      /* the calls had their effects */

@@ -173,6 +173,13 @@ def test_a_run_in_which_the_load_ends_or_stops_is_not_recorded(klat, does, said)
     assert not list(klat.directory.glob("results/*"))
 
 
+def test_a_process_that_ended_meanwhile_was_not_stopped():
+    ended = Process(["/bin/true"])
+    wait_for(ended.ended, "its end")
+    assert not ended.stopped()
+    assert ended.reap() == 0
+
+
 def test_a_load_log_of_any_size_is_read_at_its_end(klat):
     load = "truncate -s 1T /proc/self/fd/2; echo >&2; echo out of memory >&2; exit 7"
     done = klat("run", "pipes", "--load", load, status=1)

@@ -146,7 +146,7 @@ def test_no_name_is_in_the_file(new_session, root, tmp_path):
     )
     gz = made.path / "environment/proc/config.gz"
     gz.write_bytes(gzip.compress(f'CONFIG_HZ=250\nCONFIG_INITRAMFS_SOURCE="{NAMES}"\n'.encode()))
-    made.run({"round_trip": stepped(52_000)}, reason=NAMES, status="disturbed", evidence=f"locked=1;task={NAMES}", params=f"bytes=1;to={NAMES}")  # fmt: skip
+    made.run({"round_trip": stepped(52_000)}, reason=NAMES, status="disturbed", evidence=f"locked=1;task={NAMES};host={HOST}", params=f"bytes=1;to={NAMES}")  # fmt: skip
     planned(made)
     (made.path / "load.log").write_text(f"{TYPED} {NAMES}")
     (made.path / "traces").mkdir()

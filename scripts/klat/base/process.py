@@ -12,6 +12,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -137,8 +138,11 @@ class Process:
         return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
     def stopped(self) -> bool:
-        """Whether a signal stopped the process since the last call, also if it runs again."""
-        return os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WCONTINUED | os.WNOHANG) is not None
+        """Whether a signal stopped the process since the last call, even if it runs again. False if it has ended."""
+        states = os.WSTOPPED | os.WCONTINUED | os.WNOHANG
+        with suppress(ChildProcessError):
+            return os.waitid(os.P_PID, self.pid, states) is not None
+        return False
 
     def reap(self) -> int:
         """The exit status of the ended process, or minus the signal that killed it."""

@@ -77,12 +77,12 @@ def measurement(label: Dataset, benchmark: str) -> tuple[Setting, Measurement] |
     """The runs of the program's metric in the table. Runs in different conditions are not in one figure: the most
     frequent ones. None if no run counts."""
     name = METRICS[benchmark]
-    found = [
+    candidates = [
         (setting, setting.measurements[name])
         for setting in label.settings
         if setting.benchmark == benchmark and name in setting.measurements
     ]
-    most = max(found, key=lambda pair: len(pair[1].runs), default=None)
+    most = max(candidates, key=lambda pair: len(pair[1].runs), default=None)
     return most if most and most[1].runs else None
 
 

@@ -124,9 +124,8 @@ class Trace:
 
     file: Path
     blocks: list[Block]
-    places: list[
-        tuple[int, int]
-    ]  # of each path: its offset in the file, and the number of its words
+    # Of each path: its offset in the file, and the number of its words.
+    places: list[tuple[int, int]]
     # Equal consecutive stamps share one row. The plugin did not write paths 0 and -1. In path -1 the CPU halted.
     stamps: NDArray[np.int64]
     edits: Mapping[int, Sequence[Edit]] = field(default_factory=dict)  # by path, in order

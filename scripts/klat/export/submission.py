@@ -1,6 +1,7 @@
 """The file of `klat submit`: sessions of one machine, packed, without what names the machine or its users.
 
-Only listed files, keys and columns of a session get into it. The rest can hold what a user typed.
+Of a session, it has only listed keys and columns, the samples, and the environment that klat compare reads. The rest can
+hold what a user typed.
 """
 
 from __future__ import annotations
@@ -185,7 +186,7 @@ def _rows(text: str, boot: str, remover: Remover) -> Iterator[str]:
 def _without_names(pairs: str, remover: Remover) -> str:
     parts = (pair.partition("=") for pair in pairs.split(";"))
     # Most values are numbers.
-    return ";".join(k + by + (v if v.isalnum() else remover(v)) for k, by, v in parts)
+    return ";".join(k + by + (v if v.isdecimal() else remover(v)) for k, by, v in parts)
 
 
 def _hash(text: str) -> str:

@@ -142,8 +142,8 @@ def _identity(machine: str) -> str:
 
 
 def recorded_machine_id(machine: str) -> str:
-    """The machine_id in session.json of a guest with this description (machine_id() of
-    lib/record/session.c)."""
+    """The machine_id in session.json of a guest with this description (klat_machine_id() of
+    lib/record/identity.c)."""
     return identity.recorded(_identity(machine))
 
 

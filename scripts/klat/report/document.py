@@ -47,10 +47,9 @@ class Column:
 
 @dataclass(frozen=True)
 class Judged:
-    """The verdict on a row. `name` is the estimand that is judged, if the item can have several verdicts. `remarks` are
-    all that is said of it. Those in `noted` are in the notes of the section, and `marks` are the numbers of these
-    notes. `reason` says why the row has no figure. With `part_of`, another verdict includes this one.
-    """
+    """The verdict on a row. `name` is the estimand that is judged, if the item can have several verdicts. `remarks`
+    explain it. Those in `noted` are also notes of the section, and `marks` are the numbers of these notes. `reason`
+    says why the row has no figure. With `part_of`, another verdict includes this one."""
 
     word: Word
     name: str = ""
@@ -132,8 +131,9 @@ class Figures:
 @dataclass(frozen=True)
 class Item:
     """A measurement with one or more rows, which can have verdicts. `name` and `where` distinguish it from the other
-    items. `id` does so in any document: its first part names a group of items. Below the overview, each item is shown alone: there, `table` replaces its rows, and `last` is a further
-    row."""
+    items of this document, `id` from those of all documents. The first part of `id` names a group of items. Below the
+    overview, each item is shown alone: there, `table` replaces its rows, and `last` is a further row.
+    """
 
     setting: str
     metric: str

@@ -57,16 +57,16 @@ def _machine(label: Dataset) -> str:
 
 
 def _figures(label: Dataset) -> tuple[str, ...]:
-    """Of the runs that count. Their number is the smallest and the largest of the metrics."""
+    """Figures of the runs that count. If the metrics have different numbers of runs, the smallest and the largest."""
     cells, counts, recorded = [], [], 0
     for program in METRICS:
-        found = measurement(label, program)
-        counts.append(len(found[1].runs) if found else 0)
+        measured = measurement(label, program)
+        counts.append(len(measured[1].runs) if measured else 0)
         settings = [setting for setting in label.settings if setting.benchmark == program]
         recorded = max(recorded, sum(setting.statuses.total() for setting in settings))
         cells.append(MISSING)
-        if found:
-            statistics = found[1].statistics
+        if measured:
+            statistics = measured[1].statistics
             cells[-1] = f"{_us(label, statistics.median)} / {_us(label, statistics.p99)}"
     low, high = min(counts), max(counts)
     counted = f"{low:,} to {high:,}" if low < high else f"{low:,}"
@@ -106,5 +106,6 @@ def _facts(label: Dataset) -> tuple[str, ...]:
 
 
 def _is_ordinary(label: Dataset) -> bool:
-    found: list[Setting] = [pair[0] for name in METRICS if (pair := measurement(label, name))]
-    return any(setting.params.get("policy", "").startswith(("other", "batch")) for setting in found)
+    settings: list[Setting] = [pair[0] for name in METRICS if (pair := measurement(label, name))]
+    policies = [setting.params.get("policy", "") for setting in settings]
+    return any(policy.startswith(("other", "batch")) for policy in policies)

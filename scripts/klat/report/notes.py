@@ -93,7 +93,7 @@ def _words(benchmark: str, keys: list[Key]) -> list[str]:
 
 
 def shared_remarks(verdicts: Verdicts) -> tuple[list[Note], Verdicts]:
-    """The notes, and the verdicts, which know the remarks that became notes. A note without a number applies to all verdicts, or to those whose word it begins with. A numbered note applies to
+    """The notes, and the verdicts, with the remarks that became notes in `noted`. A note without a number applies to all verdicts, or to those whose word it begins with. A numbered note applies to
     the verdicts that carry its number.
     """
     by_word: dict[Word, list[tuple[str, ...]]] = {}

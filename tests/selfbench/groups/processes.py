@@ -21,8 +21,8 @@ from rows import (
     ratio,
 )
 
-HELD = ["taskset", "--cpu-list", str(CPU)]
-FIFO = ["chrt", "--fifo", "50", *HELD]
+PINNED = ["taskset", "--cpu-list", str(CPU)]
+FIFO = ["chrt", "--fifo", "50", *PINNED]
 
 
 def against_loop(metric: str, benchmark: str, work: str, count: int, *words: str) -> Figure:
@@ -47,7 +47,7 @@ def fault_against_will_it_scale(kind: str, test: str) -> Figure:
 
     def theirs() -> float:
         before = getrusage(RUSAGE_CHILDREN).ru_minflt
-        text = output_of(*HELD, there / f"{test}_processes", "-n", "-t", "1", "-s", "2")
+        text = output_of(*PINNED, there / f"{test}_processes", "-n", "-t", "1", "-s", "2")
         faults = getrusage(RUSAGE_CHILDREN).ru_minflt - before
         seconds = [int(touches) for touches in re.findall(r"total:(\d+)", text)]
         return 1e9 / number_in(r"average:(\d+)", text) * sum(seconds) / faults

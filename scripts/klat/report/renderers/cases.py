@@ -1,5 +1,5 @@
-"""The verdicts of a Document as test cases. A verdict in the tone `slower` fails, in `same` and `faster` it passes. All
-others are skipped with their reason, and so are those that another verdict includes."""
+"""The verdicts of a Document as test cases. A verdict of the tone `slower` fails. Those of the tones `same` and
+`faster` pass. All others are skipped with their reason, and so are those that another verdict includes."""
 
 from __future__ import annotations
 
