@@ -108,6 +108,15 @@ def test_another_file_is_no_trace(tmp_path, data):
         trace.read(tmp_path / "trace")
 
 
+def test_too_large_a_number_is_damage_and_an_empty_path_has_no_items(tmp_path):
+    stream = MadeTrace()
+    stream.path()
+    assert stream.read(tmp_path).items(1) == []
+    stream.stamp(BEGIN, 1, 1 << 63)
+    with pytest.raises(KlatError, match="cut off or damaged"):
+        stream.read(tmp_path)
+
+
 def test_a_trace_that_is_not_there_is_one_line(tmp_path):
     with pytest.raises(KlatError, match="cannot read the trace: No such file"):
         trace.read(tmp_path / "trace")

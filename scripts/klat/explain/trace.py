@@ -162,6 +162,8 @@ class Trace:
     def items(self, path: int) -> list[Item]:
         """The items of a path, in order. Equal ones are one object: a path can have a million."""
         words = self.words(path)
+        if not len(words):
+            return []
         starts = items_of(words)
         ends = np.append(starts[1:], len(words))
         first = words[starts].astype(np.uint64)
@@ -266,7 +268,7 @@ def _read_records(file: Path, stream: BinaryIO) -> Trace:
                 break
             else:
                 break
-    except EOFError:
+    except (EOFError, OverflowError):  # a number of a damaged file can be too large
         pass
     raise KlatError(f"{file}: the plugin's output is cut off or damaged after {at} bytes", status=1)
 

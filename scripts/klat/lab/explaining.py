@@ -364,6 +364,8 @@ class _Replays:
                 if isinstance(boot, KlatError):
                     yield place, boot
                 else:
-                    yield place, reading.read(boot, groups[place][0].guest, arguments[place][1])
-                    boot.trace.unlink()  # it can have hundreds of megabytes
+                    try:
+                        yield place, reading.read(boot, groups[place][0].guest, arguments[place][1])
+                    finally:
+                        boot.trace.unlink()  # it can have hundreds of megabytes
         progress.clear()

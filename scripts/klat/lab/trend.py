@@ -8,17 +8,19 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import cache
 from pathlib import Path
 
-from klat.base import files, programs
+from klat.base import files
 from klat.base.bounded_read import read_named
 from klat.base.errors import KlatError
 from klat.base.fields import ListOf, Object, Text, Tuple, Whole
 from klat.compare.dataset import Dataset, Key
 from klat.compare.sources import read_sources
+from klat.explain import explanation
 from klat.explain.explanation import SampleNotFound
 from klat.explain.kept_sample import KeptSample, kept_sample
-from klat.lab import collect, experiment, explaining, kernels, needed, qemu
+from klat.lab import collect, experiment, explaining, kernels, needed, qemu, reading
 from klat.lab.apt import Archive
 from klat.lab.architectures import Architecture
 from klat.lab.choosing import Wanted
@@ -220,8 +222,15 @@ def samples_of(
 def _without_sample(error: KlatError) -> KeptSample:
     return KeptSample(
         why=str(error)[:4000],
-        not_found_by=programs.commit() if isinstance(error, SampleNotFound) else "",
+        not_found_by=_code() if isinstance(error, SampleNotFound) else "",
     )
+
+
+@cache
+def _code() -> str:
+    """A hash of the code that looks for samples."""
+    modules = [Path(reading.__file__), *Path(explanation.__file__).parent.glob("*.py")]
+    return hashlib.sha256(b"".join(path.read_bytes() for path in sorted(modules))).hexdigest()
 
 
 def _read_cache(output: Path) -> dict[str, KeptSample]:
@@ -239,7 +248,7 @@ def _read_cache(output: Path) -> dict[str, KeptSample]:
     return {
         name: sample
         for name, sample in samples.items()
-        if sample.can_be_kept and sample.not_found_by in ("", programs.commit())
+        if sample.can_be_kept and (not sample.not_found_by or sample.not_found_by == _code())
     }
 
 

@@ -1,5 +1,5 @@
 """The contents of a report, in no form. A module for each kind of result fills a Document once. The renderers
-(klat.report.renderers) write it as text, Markdown or HTML. They know only the classes of this module."""
+(klat.report.renderers) write it as text, Markdown, HTML, JUnit or KTAP. They know only the classes of this module."""
 
 from __future__ import annotations
 
