@@ -128,6 +128,7 @@ static const char *const patterns[] = {
 	"/sys/kernel/debug/sched/preempt",
 	"/sys/kernel/debug/sched/tunable_scaling",
 	"/sys/kernel/debug/x86/tlb_single_page_flush_ceiling",
+	"/sys/kernel/mm/damon/admin/kdamonds/0/state",
 	"/sys/kernel/mm/ksm/run",
 	"/sys/kernel/mm/lru_gen/enabled",
 	"/sys/kernel/mm/transparent_hugepage/enabled",

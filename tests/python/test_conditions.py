@@ -274,6 +274,7 @@ def test_between_sides_of_one_kernel_every_difference_was_set(captured):
 
 RUNTIME, SLICE = "proc/sys/kernel/sched_rt_runtime_us", "sys/kernel/debug/sched/base_slice_ns"
 SERVER = "sys/kernel/debug/sched/fair_server/cpu0/runtime"
+DAMON = "sys/kernel/mm/damon/admin/kdamonds/0/state"
 KSM, AUTOGROUP = "sys/kernel/mm/ksm/run", "proc/sys/kernel/sched_autogroup_enabled"
 MIGRATION, POLL = "proc/sys/kernel/timer_migration", "proc/sys/net/core/busy_poll"
 BOOST, NO_TURBO = f"{CPU}/cpufreq/boost", f"{CPU}/intel_pstate/no_turbo"
@@ -326,6 +327,9 @@ SCALED = {
         ("sysctl.stack_tracer_enabled", TRACER, ("7.3", None), ("7.3", "0"), False),
         ("sysctl.stack_tracer_enabled", TRACER, ("7.3", None), ("7.3", "1"), True),
         ("ksm", KSM, ("6.1", "0"), ("7.3", "1"), True),
+        # Only a machine where somebody made a monitor has the file.
+        ("damon", DAMON, ("6.1", None), ("7.3", "on"), True),
+        ("damon", DAMON, ("7.3", None), ("7.3", "off"), False),
         # A driver without the file does not limit the frequency.
         ("boost", BOOST, ("6.1", None), ("7.3", "0"), True),
         ("boost", BOOST, ("6.1", None), ("7.3", "1"), False),

@@ -90,6 +90,7 @@ def meaning(key: str, value: str, values: Values, alike: Alike) -> str | None:
 _LIKE_ABSENT = re.compile(
     r"sysctl\.((nmi_)?watchdog|numa_balancing|stack_tracer_enabled|task_delayacct|timer_migration"
     r"|percpu_pagelist.*) 0"
+    r"|damon off"
     r"|huge-pages always .*\[never\]"
     f"|boost {SAME_BOOST}"
 )

@@ -42,9 +42,8 @@ _SYSCTL = (
     r"(nmi_watchdog|watchdog|numa_balancing|stack_tracer_enabled|task_delayacct|timer_migration"
     r"|sched_(?!rt_).+|busy_.+|stat_interval|percpu_pagelist.*_fraction)"
 )
-NET = "net"
 DEBUG, SERVERS = "sys/kernel/debug/sched/", ("fair_server", "ext_server")
-PAGE, MEMORY = "page", "memory/128"
+NET, PAGE, MEMORY = "net", "page", "memory/128"
 _DEFAULT_WORDS = {"mitigations": "auto"}  # with this value, a word counts as absent
 # Words that are no condition. Every other word is one: somebody set it, and klat does not know all of its
 # effects. These are for consoles and messages; for the root file system and the network of the boot, which can
@@ -168,6 +167,7 @@ _FILES = [
         ("huge-pages-of-size", rf"{_HUGE}hugepages-(.+/(?:shmem_)?enabled)", Rule.DEBUG),
         ("huge-pages-shared", rf"{_HUGE}shmem_enabled", Rule.DEBUG),
         ("lru-gen", r"sys/kernel/mm/lru_gen/enabled", Rule.DEBUG),
+        ("damon", r"sys/kernel/mm/damon/admin/kdamonds/0/state", Rule.OWN),
         ("ksm", r"sys/kernel/mm/ksm/run", Rule.OWN),
         ("rcutree", _MODULE.format("rcutree"), Rule.OWN),
     )

@@ -116,6 +116,7 @@ _DEFAULTS = {
         "proc/sys/vm/percpu_pagelist_high_fraction": "0",
         "proc/sys/vm/stat_interval": "1",
         "sys/kernel/debug/x86/tlb_single_page_flush_ceiling": "33",
+        "sys/kernel/mm/damon/admin/kdamonds/0/state": "off",
         "sys/kernel/mm/ksm/run": "0",
         f"{DEBUG}latency_ns": "6000000",
         f"{DEBUG}migration_cost_ns": "500000",
