@@ -32,6 +32,7 @@ def made() -> MadeTrace:
 
 def test_a_stream_is_read_as_it_was_written(tmp_path):
     found = made().read(tmp_path)
+    (tmp_path / "trace").unlink()
     kernel, user = Block(KERNEL, bytes([1, 7, 2, 2, 5])), Block(0x400000, bytes([4, 2]))
     assert user.addresses == [0x400000, 0x400004, 0x400006]
     assert found.blocks == [kernel, user]

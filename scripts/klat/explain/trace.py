@@ -117,12 +117,26 @@ class Edit:
     words: tuple[int, ...]
 
 
+class _OpenFile:
+    """Can be read as long as a trace has it, also when it was removed."""
+
+    def __init__(self, path: Path) -> None:
+        self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+    def __del__(self) -> None:
+        if hasattr(self, "_descriptor"):
+            os.close(self._descriptor)
+
+    def read(self, offset: int, size: int) -> bytes:
+        return os.pread(self._descriptor, size, offset)
+
+
 @dataclass(frozen=True)
 class Trace:
     """Paths have numbers from 1 on. Their words can be hundreds of megabytes, so each path is read from `file` when
     it is needed."""
 
-    file: Path
+    file: _OpenFile
     blocks: list[Block]
     # Of each path: its offset in the file, and the number of its words.
     places: list[tuple[int, int]]
@@ -137,7 +151,7 @@ class Trace:
 
     def words(self, path: int) -> Words:
         offset, count = self.places[path - 1]
-        words = np.fromfile(self.file, dtype="<u4", count=count, offset=offset)
+        words = np.frombuffer(self.file.read(offset, 4 * count), dtype="<u4")
         pieces, at = [], 0
         for edit in self.edits.get(path, ()):
             begin, end = edit.span
@@ -229,7 +243,7 @@ def _without_tasks(words: Words) -> bytes:
 
 
 def read(file: Path) -> Trace:
-    """Reads a stream. The file must stay as long as the trace. KlatError if the file is not such a stream, or is cut off."""
+    """Reads a stream. KlatError if the file is not such a stream, or is cut off."""
     try:
         with file.open("rb") as stream:
             if stream.read(8) != struct.pack("<2I", *_HEAD):
@@ -264,7 +278,9 @@ def _read_records(file: Path, stream: BinaryIO) -> Trace:
                 total = sum(stamp[3] for stamp in stamps)
                 counts = (len(blocks), len(places), total & 0xFFFFFFFF, total >> 32)
                 if _words(stream, 4) == counts and stream.tell() == size:
-                    return Trace(file, blocks, places, np.array(stamps, np.int64).reshape(-1, 4))
+                    return Trace(
+                        _OpenFile(file), blocks, places, np.array(stamps, np.int64).reshape(-1, 4)
+                    )
                 break
             else:
                 break

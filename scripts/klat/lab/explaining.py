@@ -364,8 +364,7 @@ class _Replays:
                 if isinstance(boot, KlatError):
                     yield place, boot
                 else:
-                    try:
-                        yield place, reading.read(boot, groups[place][0].guest, arguments[place][1])
-                    finally:
-                        boot.trace.unlink()  # it can have hundreds of megabytes
+                    traced = reading.read(boot, groups[place][0].guest, arguments[place][1])
+                    boot.trace.unlink()  # it can have hundreds of megabytes
+                    yield place, traced
         progress.clear()
