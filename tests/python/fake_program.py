@@ -177,6 +177,8 @@ def main():
         return soak(name, options)
     if "record" in options:
         record(name, options, "ok", "")
+    if "linger" in behave:
+        time.sleep(1)
     return 0
 
 

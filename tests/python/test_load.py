@@ -173,6 +173,16 @@ def test_a_run_in_which_the_load_ends_or_stops_is_not_recorded(klat, does, said)
     assert not list(klat.directory.glob("results/*"))
 
 
+@pytest.mark.parametrize("recorded", [0, 1])
+def test_rows_are_dropped_if_the_load_ends_before_klat_sees_the_end_of_the_run(klat, recorded):
+    rows = 2 * (recorded + 1)
+    load = f"until test $(cat results/*/*/runs.csv | grep -c ,pipes,) = {rows}; do sleep 0.02; done"
+    lingers = ("--option", "pipes.behave=linger")  # between its rows and its end
+    done = klat("run", "pipes", "--runs", "3", "--load", f"{load}; exit 7", *lingers, status=1)
+    assert "ended by itself with status 7" in done.stderr
+    assert recorded_orders(klat.session()).total() == recorded
+
+
 def test_a_process_that_ended_meanwhile_was_not_stopped():
     ended = Process(["/bin/true"])
     wait_for(ended.ended, "its end")

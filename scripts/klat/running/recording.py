@@ -206,8 +206,12 @@ class Recording:
     ) -> None:
         """One run, to its end. `stderr` is a file in memory, empty before and after. KlatError if the load ends or is
         stopped meanwhile: the run is then not recorded."""
-        before = self._recorded_bytes() if self._prefix else 0
-        status = self._start(run, stderr, signals, inherit)
+        before = self._recorded_bytes()
+        try:
+            status = self._start(run, stderr, signals, inherit)
+        except KlatError:
+            self._drop_rows_after(before)  # the program can have ended when klat sees that the load has
+            raise
         silent = bool(self._prefix) and self._recorded_bytes() == before
         self._count(run, status, process.take_lines(stderr), silent)
 
@@ -244,6 +248,13 @@ class Recording:
             return (self.path / "runs.csv").stat().st_size
         except OSError:
             return 0
+
+    def _drop_rows_after(self, size: int) -> None:
+        rows = self.path / "runs.csv"
+        if size:
+            os.truncate(rows, size)
+        else:
+            rows.unlink(missing_ok=True)
 
     def _count(
         self, run: PlannedRun, status: int | None, lines: Sequence[str], silent: bool
