@@ -23,14 +23,13 @@ struct options options = { .bytes = DEFAULT_BYTES, .descriptors = DEFAULT_DESCRI
 struct state {
 	struct call call;
 	struct objects objects;
-	int number;      /* of the call; the fault "refused" does not change it */
-	int64_t wrong;   /* calls with another result than expected, warm-up included */
-	int64_t n_first; /* samples of n calls that were taken before those of 2n */
-	/* Reads or writes that the kernel counted in the observed part; -1: it does not count.
-	 * Until that part ends: the kernel's count where it began. */
-	int64_t counted;
-	int64_t intercepted; /* calls that the filter refused */
-	bool effective;      /* the calls had their effects */
+	int number;             /* of the call; the fault "refused" does not change it */
+	int64_t wrong;          /* calls with another result than expected, warm-up included */
+	int64_t n_first;        /* samples of n calls that were taken before those of 2n */
+	int64_t count_at_begin; /* the kernel's count of reads or writes before the observed part */
+	int64_t counted;        /* its count of those in the observed part; -1: it does not count */
+	int64_t intercepted;    /* calls that the filter refused */
+	bool effective;         /* the calls had their effects */
 };
 
 static const struct klat_option option_table[] = {
@@ -124,13 +123,13 @@ REPEAT(repeat_six, BY_SIX)
 REPEAT(repeat_function, BY_FUNCTION)
 REPEAT(repeat_cached, CACHED)
 
-/* Where the observed part begins, after the library's own reading of files. The copy of a trace in
- * a traced run also calls read() and write(). */
+/* Where the observed part begins, after the library has read its files. A traced run is not
+ * counted: the copy of a trace also calls read() and write(). */
 static void begin_to_count(const struct klat_worker *worker)
 {
 	struct state *state = worker->state;
 
-	state->counted = worker->watched ? -1 : call_count_by_kernel();
+	state->count_at_begin = worker->watched ? -1 : call_count_by_kernel();
 }
 
 static inline __attribute__((always_inline)) void call_singly(struct klat_worker *worker,
@@ -234,9 +233,9 @@ static int caller(struct klat_worker *worker)
 		call->requests[0].number = 0xfff;
 	call_prepare(&state->objects);
 	call_all(worker, call->way);
-	/* The first reading of the file counts as a read in the second. */
-	after = state->counted < 0 ? -1 : call_count_by_kernel();
-	state->counted = after < 0 ? -1 : after - state->counted - call_reads();
+	/* The first reading of the file is itself a read, and the second reading counts it. */
+	after = state->count_at_begin < 0 ? -1 : call_count_by_kernel();
+	state->counted = after < 0 ? -1 : after - state->count_at_begin - call_reads();
 	state->effective = call_took_effect(worker, &state->objects);
 	return 0;
 }

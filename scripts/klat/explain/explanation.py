@@ -17,7 +17,7 @@ from klat.explain.windows import Content, Sample, Stamps
 
 
 class SampleNotFound(KlatError):
-    """A repeated boot does not show the sample. Another repetition shows the same."""
+    """A repeated boot does not contain the sample. Another repetition gives the same result."""
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ from klat.explain.symbols import Function
 class KeptSample:
     """A sample by chain of callers. `ticks` are the instructions of the sample, the sum of its `windows`. `chains` has
     depth, function, own instructions and calls, callers before their callees. `why`: why the sample has no explanation,
-    or why it may be that of another sample. `not_found_by` names the code that did not find the sample in its boot: the
-    same code would not find it in another repetition."""
+    or why it may be that of another sample. `not_found_by` is a hash of the code that did not find the sample in the
+    repeated boot: the same code would fail again, so klat does not repeat the boot."""
 
     ticks: int = 0
     windows: int = 1

@@ -111,14 +111,14 @@ Span = tuple[int, int]  # where an item begins and ends in the words of its path
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """Other words in place of an item."""
+    """Replaces the words of an item."""
 
     span: Span
     words: tuple[int, ...]
 
 
 class _OpenFile:
-    """Can be read as long as a trace has it, also when it was removed."""
+    """A file that stays readable as long as its trace exists, also after it was removed."""
 
     def __init__(self, path: Path) -> None:
         self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -207,22 +207,22 @@ class Trace:
 
 def items_of(words: Words) -> NDArray[np.intp]:
     """Where each item of a path begins in its words."""
-    # The words that follow the first word of an item of several.
-    more = np.zeros(len(words), dtype=bool)
+    # Whether a word continues an item.
+    continues = np.zeros(len(words), dtype=bool)
     end = 0
     for at in np.flatnonzero(words == SWITCH).tolist():
         if at >= end:  # a word of a task's address or comm can have any value
             end = at + 7
-            more[at + 1 : end] = True
-    repeats = np.flatnonzero((words == REPEAT) & ~more)
-    more[repeats] = more[repeats[repeats + 1 < len(words)] + 1] = True
-    # Of consecutive odd words, every second one is the other half of an item.
-    odd = (words & 1).astype(bool) & ~more & (words != SWITCH)
+            continues[at + 1 : end] = True
+    repeats = np.flatnonzero((words == REPEAT) & ~continues)
+    continues[repeats] = continues[repeats[repeats + 1 < len(words)] + 1] = True
+    # In a row of odd words, each second word ends the item that the word before it began.
+    odd = (words & 1).astype(bool) & ~continues & (words != SWITCH)
     places = np.arange(len(words))
     since_even = places - np.maximum.accumulate(np.where(odd, -1, places))
     halves = np.flatnonzero(odd & (since_even % 2 == 1)) + 1
-    more[halves[halves < len(words)]] = True
-    return np.flatnonzero(~more)
+    continues[halves[halves < len(words)]] = True
+    return np.flatnonzero(~continues)
 
 
 def _halts(words: Words) -> int:

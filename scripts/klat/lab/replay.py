@@ -18,6 +18,7 @@ from klat.base import files
 from klat.base.bounded_read import open_below
 from klat.base.errors import KlatError
 from klat.base.process import Signals, answer
+from klat.explain.explanation import SampleNotFound
 from klat.lab import cache, experiment, guest, initramfs, kernel_formats, qemu, suite
 from klat.lab.boots import Booting, Ready
 from klat.lab.experiment import KernelUnderLoad
@@ -137,7 +138,7 @@ class Recorded:
         return replace(self.ready, initramfs=self.file_system.read_bytes())
 
 
-class OtherSamples(KlatError):
+class OtherSamples(SampleNotFound):
     """The samples of a repeated boot differ from the record."""
 
 

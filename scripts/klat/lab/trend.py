@@ -20,7 +20,7 @@ from klat.compare.sources import read_sources
 from klat.explain import explanation
 from klat.explain.explanation import SampleNotFound
 from klat.explain.kept_sample import KeptSample, kept_sample
-from klat.lab import collect, experiment, explaining, kernels, needed, qemu, reading
+from klat.lab import collect, experiment, explaining, kernels, needed, qemu
 from klat.lab.apt import Archive
 from klat.lab.architectures import Architecture
 from klat.lab.choosing import Wanted
@@ -229,7 +229,9 @@ def _without_sample(error: KlatError) -> KeptSample:
 @cache
 def _code() -> str:
     """A hash of the code that looks for samples."""
-    modules = [Path(reading.__file__), *Path(explanation.__file__).parent.glob("*.py")]
+    names = ("choosing.py", "explaining.py", "reading.py", "replay.py")
+    modules = [Path(__file__).with_name(name) for name in names]
+    modules += Path(explanation.__file__).parent.glob("*.py")
     return hashlib.sha256(b"".join(path.read_bytes() for path in sorted(modules))).hexdigest()
 
 
