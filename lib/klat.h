@@ -482,9 +482,9 @@ int klat_error(struct klat_run *run, int error, const char *format, ...) KLAT_PR
  * reached. */
 int klat_cannot_start(struct klat_run *run, int error, const char *what);
 
-/* For setup(): skips the run if less memory, or with `huge` no huge page, is available to it. */
+/* For setup(): skips the run without so much memory or, with `huge`, without huge pages. */
 int klat_need_memory(struct klat_run *run, int64_t bytes, bool huge);
-/* The size of a transparent huge page. At most 0: this kernel has none. */
+/* The size of a transparent huge page. Not positive: this kernel has none. */
 int64_t klat_huge_page_bytes(void);
 
 /* For setup(): raise the soft limit on open files. Skips the run if the hard limit is lower. */

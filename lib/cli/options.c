@@ -242,8 +242,8 @@ int klat_options_parse(struct klat_run *run, struct klat_common *common, int arg
 	opterr = 0;
 	optind = 1;
 	while (at = optind, (code = getopt_long(argc, argv, "+:h", table, &index)) != -1) {
-		/* getopt_long() also takes the start of a name. A session would not see which
-		 * option it is. */
+		/* getopt_long() also takes abbreviated names. A session checks options by their
+		 * full names. */
 		if (!code && strlen(table[index].name) != strcspn(argv[at] + 2, "="))
 			code = '?';
 		if (code == ':' || code == '?') {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* How much memory a run may use, and whether in huge pages. */
+/* How much memory a run may use, and whether there are huge pages. */
 #include "machine/machine.h"
 
 #include <string.h>
@@ -38,7 +38,7 @@ static int need_huge_pages(struct klat_run *run)
 	if (strstr(enabled, "[never]"))
 		return klat_skip(run, "transparent huge pages are off: write madvise to " HUGE_PAGES
 				      "enabled");
-	/* With further bits, what madvise() asks for is allowed. */
+	/* A larger value has flags: madvise() can still get huge pages. */
 	if (prctl(PR_GET_THP_DISABLE, 0, 0, 0, 0) == 1)
 		return klat_skip(run, "transparent huge pages are off for this process: its parent "
 				      "called prctl(PR_SET_THP_DISABLE)");

@@ -243,9 +243,9 @@ static bool has_neighbours(const struct klat_run *run)
  * Waits in a few samples, or outside the samples, do not move the median. So they are subtracted
  * before the waits are compared with the median.
  *
- * The kernel counts up to 10 us of a wakeup as a wait. Iterations can be shorter than that, so the
- * sum of their waits stays below the limit. Samples above twice the median then show that other
- * tasks ran.
+ * The limit on the sum allows 10 us for each iteration, because the kernel counts up to 10 us of a
+ * wakeup as a wait. Shorter iterations cannot exceed it. Samples above twice the median then show
+ * that other tasks ran.
  */
 static void judge_waits(struct klat_run *run, const struct klat_worker *worker,
 			const struct longest_metric *longest)

@@ -536,17 +536,17 @@ def test_a_kernel_that_is_replaced_while_klat_is_at_work_is_refused(tmp_path, mo
     path = planted.kernel(tmp_path / "k")
     archive: Any = None  # not asked
     first = kernels.obtain(kernels.parse(f"k={path}"), archive, AMD64)
-    booted = image.kept(first.image, tmp_path)
+    booted = image.cached_copy(first.image, tmp_path)
     other = path.read_bytes() + b"rebuilt"
     path.write_bytes(other)
-    assert image.kept(first.image, tmp_path) == booted and booted.read_bytes() != other
+    assert image.cached_copy(first.image, tmp_path) == booted and booted.read_bytes() != other
     booted.unlink()
     for action in (
-        lambda: image.kept(first.image, tmp_path),
+        lambda: image.cached_copy(first.image, tmp_path),
         lambda: image.unpacked(first.image, tmp_path),
         lambda: kernels.obtain(first.spec, archive, AMD64),
     ):
-        with pytest.raises(KlatError, match="was replaced while klat was at work"):
+        with pytest.raises(KlatError, match="changed while klat ran"):
             action()
 
 

@@ -18,17 +18,18 @@ The file holds the sessions of one label: their runs with evidence and samples,
 what they record of the machine and the kernel, and checksums. Unpacked, it is a
 label that klat summary and klat compare read.
 
-The kernel's release replaces the label. Other ids replace those of the machine
-and the boot; only somebody who knows /etc/machine-id can compute them. klat
-replaces the names of the machine and of its caller, serial numbers, addresses
+The label becomes the kernel's release. The ids of the machine and the boot
+become others, which cannot be traced without /etc/machine-id. klat replaces
+ the names of the machine and of its caller, serial numbers, addresses
 and home directories that it recognises. Commands and logs are not in the file.
 Look through the file before you publish it.
 """
 
 _EPILOG = """\
-Run it on the machine that measured, because klat knows only the names of this
-one. It takes sessions of klat run without options, profile and load. Prints the
-name of the file on standard output, all else on standard error.
+Run it on the machine that measured, because klat only knows the names of the
+machine that it runs on. It takes sessions of klat run without options, profile
+and load. Prints the name of the file on standard output, all else on standard
+error.
 
 Exit status: 0 done; 2 usage, a session that it does not take, input or output.
 
@@ -59,10 +60,10 @@ def _submit(arguments: argparse.Namespace) -> int:
         f"{plural(len(label.sessions), 'session')} in {plural(label.boots, 'boot')},"
         f" {plural(runs, 'run')} with samples, {submission.size / 1000:,.0f} kB"
     )
-    changed = plural(submission.changed, "text")
+    changed = plural(submission.changed, "value")
     lines = {
         "holds": holds,
-        "replaced": f"label, ids of machine and boot, private words in {changed}",
+        "replaced": f"label, ids of machine and boot, and private words in {changed}",
         "next": "look through it (tar -xzOf FILE --exclude '*.u64' | less), then attach it to an issue of klat, with"
         " the form 'Figures of a machine'",
     }

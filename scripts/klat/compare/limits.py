@@ -195,16 +195,16 @@ def _without_copies(boots: dict[str, list[Run]]) -> dict[str, list[Run]]:
 
 
 def judged(
-    sides: Sequence[SamplesAbove], limit: Limit, rules: Rules, more: Sequence[float | None] = ()
+    sides: Sequence[SamplesAbove], limit: Limit, rules: Rules, other_p: Sequence[float | None] = ()
 ) -> tuple[list[SideLimit], list[float | None], int]:
-    """Judge all sides and metrics together. `more` are the p values of other tests of the same family.
-    Returns a judgement for each of `sides`, `more` after the correction, and the number of tests.
+    """Judge all sides and metrics together. `other_p` are the p values of other tests of the same family.
+    Returns a judgement for each of `sides`, `other_p` after the correction, and the number of tests.
 
     Two hypotheses are tested for each metric: the true share is above the limit's share, or below it.
     Only one of them can be true, so a metric counts as one test in the correction.
     """
     tests = [_p_values(side, limit.share) for side in sides]
-    adjusted = rules.adjusted([*(min(test) if test else None for test in tests), *more])
+    adjusted = rules.adjusted([*(min(test) if test else None for test in tests), *other_p])
     family = len(adjusted) - adjusted.count(None)
     judgements = [
         _judgement_of_side(side, limit, rules, test, p, family)

@@ -66,16 +66,16 @@ def _check(session: Session) -> None:
         raise KlatError(f"{where}: has no {PLAN}, so klat run did not begin it; {_CURE}") from None
     if any(run.arguments for run in plan) or any(facts.get(name) for name in _COMMANDS):
         raise KlatError(
-            f"{where}: was measured with options, a profile, a load or commands, so its figures differ from those of"
-            f" other machines for this reason, too; {_CURE}"
+            f"{where}: was measured with options, a profile, a load or commands, so its figures are not"
+            f" comparable with those of other machines; {_CURE}"
         )
     if faults := failures(session)[1]:
         raise KlatError(f"{faults[0]}; klat summary --verify lists all; measure again")
 
 
 def measurement(label: Dataset, benchmark: str) -> tuple[Setting, Measurement] | None:
-    """The runs of the program's metric in the table. Runs in different conditions are not in one figure: the most
-    frequent ones. None if no run counts."""
+    """The runs of the program's metric in the table. If the runs have different conditions: those of the conditions with
+    the most runs. None if no run counts."""
     name = METRICS[benchmark]
     candidates = [
         (setting, setting.measurements[name])
@@ -107,7 +107,7 @@ def _check_sums(directory: Path) -> None:
     except FileNotFoundError:
         raise KlatError(f"has no {SUMS}, so klat submit did not write it") from None
     if listed != "".join(sums(directory)):
-        raise KlatError(f"its files are not those of its {SUMS}: it was edited or damaged")
+        raise KlatError(f"its files do not match its {SUMS}: it was edited or damaged")
 
 
 def sums(directory: Path) -> Iterator[str]:

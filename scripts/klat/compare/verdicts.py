@@ -86,7 +86,7 @@ class Rules:
         return self.alpha / self.factor(family) if self.correction == "holm" else self.alpha
 
     def adjusted(self, p: Sequence[float | None]) -> list[float | None]:
-        """Each p after the correction over all of them. None is no test."""
+        """Each p after the correction over all of them. None: not tested, and not counted in the correction."""
         correct = multiplicity.CORRECTIONS[self.correction]
         adjusted = iter(correct([value for value in p if value is not None], self.factor))
         return [None if value is None else float(next(adjusted)) for value in p]

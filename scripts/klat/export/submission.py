@@ -1,6 +1,6 @@
-"""The file of `klat submit`: sessions of one machine, packed, without what names the machine or its users.
+"""The file of `klat submit`: sessions of one machine, packed, without the names of the machine and its users.
 
-Of a session, it has only listed keys and columns, the samples, and the environment that klat compare reads. The rest can
+It has only listed keys and columns of a session, the samples, and the environment that klat compare reads. The rest can
 hold what a user typed.
 """
 
@@ -37,7 +37,7 @@ from klat.record.session_directory import PLAN
 LARGEST = 25 << 20
 _LARGEST_SAMPLES = 10 * LARGEST
 _LARGEST_ROWS = 1 << 31
-# Of session.json, without the ids and the label: klat's words and numbers, and texts that can hold names.
+# The keys of session.json that are copied. The values of _TEXTS can hold names.
 _PLAIN = """
     schema klat_version klat_commit seed created architecture cpus_online preemption mode unit tsc programs under_load
 """.split()
@@ -114,7 +114,7 @@ def _check_machine(session: Session, root: Path) -> None:
     recorded, here = session.info.get("machine_id"), identity.recorded_here(root)
     if recorded not in (None, here):
         raise KlatError(
-            f"{session.path}: is of another machine, and klat knows only the private names of this one; run klat submit"
+            f"{session.path}: is of another machine, and klat only knows the private names of this one; run klat submit"
             " on the machine that measured"
         )
 
@@ -122,7 +122,7 @@ def _check_machine(session: Session, root: Path) -> None:
 def _check_size(size: int, largest: int) -> None:
     if size > largest:
         raise KlatError(
-            f"the samples are too many for the attachment of an issue, which has at most {LARGEST >> 20} MiB; measure with"
+            f"the file is too large for the attachment of an issue ({LARGEST >> 20} MiB at most); measure with"
             " fewer --runs, or submit one session of the label"
         )
 

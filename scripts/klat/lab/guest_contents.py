@@ -73,7 +73,7 @@ class Contents:
             # A boot can be repeated after a new build of klat.
             cache.keep("initramfs", str(facts["initramfs_sha256"]), base, _KEPT_BYTES)
             folder = cache.folder("images")
-            booted = unpacked.path if unpacked else image.kept(kernel.image, folder)
+            booted = unpacked.path if unpacked else image.cached_copy(kernel.image, folder)
             ready.append(Ready(kernel.label, booted, base, facts))
         return ready
 

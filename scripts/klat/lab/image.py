@@ -66,8 +66,8 @@ def unpacked(image: Image, cache: Path) -> Unpacked | None:
     return Unpacked(kept, digest)
 
 
-def kept(image: Image, cache: Path) -> Path:
-    """A copy of the kernel's file, which nobody replaces while guests boot it."""
+def cached_copy(image: Image, cache: Path) -> Path:
+    """A copy of the kernel's file. A new build does not replace it while guests boot it."""
     copy = cache / f"{image.sha256}.packed"
     with suppress(OSError):
         if hashlib.sha256(copy.read_bytes()).hexdigest() == image.sha256:
@@ -104,7 +104,7 @@ def _data(image: Image) -> bytes:
     except OSError as error:
         raise KlatError(f"{image.path}: cannot read the kernel: {error.strerror}") from None
     if hashlib.sha256(data).hexdigest() != image.sha256:
-        raise KlatError(f"{image.path}: was replaced while klat was at work; start again")
+        raise KlatError(f"{image.path}: changed while klat ran; run the command again")
     return data
 
 

@@ -42,7 +42,7 @@ class Spec:
     modules: Path | None = None
     append: str = ""
     package: tuple[str, str] = ("", "")  # name and version of the only package that will do
-    sha256: str = ""  # of the only image that will do
+    sha256: str = ""  # of its image; empty: any
 
 
 @dataclass(frozen=True)
@@ -245,10 +245,10 @@ def obtain(spec: Spec, archive: Archive, architecture: Architecture) -> Kernel:
     """The kernel of the spec. Fetches it if it is missing. `archive` has this architecture. The spec of the
     returned kernel names the exact build: a second call with it returns the same kernel."""
     if not spec.debian:
-        own = _from_file(spec, architecture)
-        if spec.sha256 not in ("", own.image.sha256):
-            raise KlatError(f"{spec.path}: was replaced while klat was at work; start again")
-        return replace(own, spec=replace(spec, sha256=own.image.sha256))
+        from_file = _from_file(spec, architecture)
+        if spec.sha256 not in ("", from_file.image.sha256):
+            raise KlatError(f"{spec.path}: changed while klat ran; run the command again")
+        return replace(from_file, spec=replace(spec, sha256=from_file.image.sha256))
     # The archive has only the newest builds. The cache can have older builds, and builds of which the archive has
     # removed a package.
     packages = archive.packages()

@@ -25,8 +25,8 @@ def recorded_here(root: Path = Path("/")) -> str | None:
 
 
 def pseudonym(name: str, root: Path = Path("/")) -> str | None:
-    """Another id for `name`, with /etc/machine-id as its key, as machine-id(5) advises. None without a machine
-    id: whoever tries all serial numbers finds the right one."""
+    """The HMAC of `name` with /etc/machine-id as the key, as machine-id(5) advises. None without a machine id: a serial
+    number is no secret key, because all serial numbers can be tried."""
     key = _machine_id(root).encode()
     return hmac.new(key, name.encode(), "sha256").hexdigest()[:_DIGITS] if key else None
 

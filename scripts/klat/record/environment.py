@@ -153,7 +153,7 @@ def captured(root: Path, top: Path | None = None) -> dict[str, dict[str, str]]:
 
 
 def texts(root: Path, top: Path | None = None) -> Iterator[tuple[str, str]]:
-    """The name and the text of each file that captured() reads, in its way."""
+    """The name and the text of each file that captured() reads, within the same limits."""
     left = _MOST_BYTES
     for name, parent in _names(root):
         if name in _ALWAYS_DIFFERENT:

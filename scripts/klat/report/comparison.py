@@ -21,7 +21,7 @@ from klat.report.document import Paragraph, Row, Section, Verdicts, Word
 from klat.report.notes import (
     cell_notes,
     differences,
-    left_lines,
+    unjudged_lines,
     nothing_shared,
     shared_remarks,
     side_notes,
@@ -92,7 +92,7 @@ def _section(
     blocks.append(verdicts)
     blocks.append(Listing(tuple(limits.of_one_boot(against))))
     if not detail:
-        blocks.append(Listing(tuple(left_lines(against))))
+        blocks.append(Listing(tuple(unjudged_lines(against))))
         rows = ((d.name, d.a, d.b) for d in against.differences)
         blocks.append(differences(against, rows))
     title = f"{against.new.label} against {against.base.label}"

@@ -49,7 +49,7 @@ class Column:
 class Judged:
     """The verdict on a row. `name` is the estimand that is judged, if the item can have several verdicts. `remarks`
     explain it. Those in `noted` are also notes of the section, and `marks` are the numbers of these notes. `reason`
-    says why the row has no figure. With `part_of`, another verdict includes this one."""
+    says why the row has no figure. `part_of` names the verdict that includes this one."""
 
     word: Word
     name: str = ""
@@ -301,7 +301,7 @@ def _parts(blocks: tuple[Block, ...]) -> Iterator[Block]:
 @dataclass(frozen=True)
 class Section:
     """`detail`: a terminal leaves the section out. `refused`: nothing in it could be judged; its notes have the reasons.
-    `unjudged` are items of which a block has only a line."""
+    `unjudged` are items without a verdict, of which a block has a line."""
 
     title: str
     blocks: tuple[Block, ...]

@@ -29,14 +29,14 @@ def side_notes(against: Against) -> Iterator[Note]:
     yield from map(Note, against.cautions)
 
 
-def left_lines(against: Against) -> Iterator[str]:
+def unjudged_lines(against: Against) -> Iterator[str]:
     """The measurements that are in no cell."""
     yield from wording.unmeasurable(against)
     yield from (wording.uncompared(left, against) for left in against.uncompared)
 
 
 def unjudged(against: Against) -> Iterator[Item]:
-    """The same, each with its reason."""
+    """The measurements that are in no cell, as items with their reason."""
     for sides, key in against.unmeasurable:
         yield _unjudged(key, Verdict.NOT_COMPARABLE.value, f"{NOT_MEASURABLE} ({sides})")
     for left in against.uncompared:
@@ -93,9 +93,9 @@ def _words(benchmark: str, keys: list[Key]) -> list[str]:
 
 
 def shared_remarks(verdicts: Verdicts) -> tuple[list[Note], Verdicts]:
-    """The notes, and the verdicts, with the remarks that became notes in `noted`. A note without a number applies to all verdicts, or to those whose word it begins with. A numbered note applies to
-    the verdicts that carry its number.
-    """
+    """Returns the notes, and the verdicts. `noted` of a verdict has its remarks that became notes. A note without a number
+    applies to all verdicts. If it begins with the word of a verdict, it applies to the verdicts with this word. A
+    numbered note applies to the verdicts that carry its number."""
     by_word: dict[Word, list[tuple[str, ...]]] = {}
     for item in verdicts.items:
         for row, judged in item.judged:

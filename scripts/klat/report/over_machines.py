@@ -19,7 +19,7 @@ from klat.record.session import printable
 from klat.report.comparison_columns import in_tables, texts, word_of
 from klat.report.document import Block, Column, Facts, Item, Judged, Listing, Note, Notes, Row
 from klat.report.document import Section, Table, Verdicts, Word
-from klat.report.notes import differences, left_lines, shared_remarks, side_notes
+from klat.report.notes import differences, unjudged_lines, shared_remarks, side_notes
 from klat.report.text import wording
 from klat.report.text.numbers import percent, plural, ratio_digits
 
@@ -45,7 +45,7 @@ def section(
         Note(f"{note.text}{machines}", note.label, note.tone)
         for note, machines in _merged(_notes(group), names, len(group))
     ]
-    unmatched = ((a.machine, line) for a in group for line in left_lines(a))
+    unmatched = ((a.machine, line) for a in group for line in unjudged_lines(a))
     differ = ((a.machine, (d.name, d.a, d.b)) for a in group for d in a.differences)
     blocks: list[Block] = [
         Facts(

@@ -142,8 +142,8 @@ class Load:
         self.check()
 
     def check(self) -> None:
-        """KlatError if the load has ended, or if something stopped it since the last check: the session would name a
-        load that was not there."""
+        """KlatError if the load has ended, or if something stopped it since the last check. The session would name a
+        load that did not run."""
         if self._process.ended():
             how = self._ending()
         elif self._process.stopped():

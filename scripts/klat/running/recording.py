@@ -210,7 +210,9 @@ class Recording:
         try:
             status = self._start(run, stderr, signals, inherit)
         except KlatError:
-            self._drop_rows_after(before)  # the program can have ended when klat sees that the load has
+            self._drop_rows_after(
+                before
+            )  # the program can have ended when klat sees that the load has
             raise
         silent = bool(self._prefix) and self._recorded_bytes() == before
         self._count(run, status, process.take_lines(stderr), silent)

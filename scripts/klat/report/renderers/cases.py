@@ -1,5 +1,5 @@
 """The verdicts of a Document as test cases. A verdict of the tone `slower` fails. Those of the tones `same` and
-`faster` pass. All others are skipped with their reason, and so are those that another verdict includes."""
+`faster` pass. All others are skipped with their reason. So are those that are part of another verdict."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Case:
 
 
 def _heading(section: Section, document: Document) -> Iterator[tuple[str, str]]:
-    """What the cases of a section rest on: (name, text)."""
+    """The facts and notes that apply to all cases of a section: (name, text)."""
     for block in section.blocks:
         if isinstance(block, Facts):
             yield from block.sentences
