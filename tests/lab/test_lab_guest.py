@@ -367,6 +367,15 @@ def test_results_that_cannot_be_laid_out_as_files_are_not_believed(tmp_path, mem
         guest.unpack(data, tmp_path)
 
 
+def test_a_member_that_claims_exabytes_is_refused_at_once(tmp_path):
+    # Not a file, so nothing but tarfile itself would skip its data: block by block, for hours.
+    members = tarfile.TarInfo("claims"), tarfile.TarInfo("follows")
+    members[0].type, members[0].size = b"Z", 1 << 62
+    data = b"".join(member.tobuf(tarfile.GNU_FORMAT) for member in members)
+    with pytest.raises(guest.ResultsIncomplete, match="holds more than 1,024 bytes"):
+        guest.unpack(data, tmp_path)
+
+
 def test_a_trouble_of_the_host_is_not_laid_to_the_guest(tmp_path, monkeypatch):
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

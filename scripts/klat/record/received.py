@@ -118,6 +118,9 @@ def unpack(stream: Readable, into: Path, most: int) -> None:
         for count, member in enumerate(archive):
             if count == _MEMBERS:
                 raise Refused(f"holds more than {_MEMBERS} files")
+            # Where the next header is. tarfile reads block by block up to there, also if it lies exabytes ahead.
+            if archive.offset > most + tarfile.BLOCKSIZE:
+                raise Refused(f"holds more than {most:,} bytes")
             name = member.name
             parts = [part for part in PurePosixPath(name).parts if part != "."]
             strange = len(name) > _PATH or len(parts) > _DEPTH or not name.isprintable()
