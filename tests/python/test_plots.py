@@ -255,14 +255,6 @@ def test_a_cut_samples_file_does_not_stop_the_other_figures(writer, klat, tmp_pa
     assert (tmp_path / "plots" / "cv-handoff-distribution.svg").exists()
 
 
-def test_without_gnuplot_one_line_says_how_to_get_it(writer, klat, tmp_path, monkeypatch):
-    fill(writer)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    status, out, err = klat("plot", writer.path, "-o", tmp_path / "plots")
-    assert (status, out) == (2, "")
-    assert re.fullmatch(r"klat plot: .*apt install gnuplot-nox\n", err)
-
-
 @pytest.mark.parametrize(
     ("does", "said"),
     [

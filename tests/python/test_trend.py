@@ -193,7 +193,7 @@ def test_a_kept_sample_has_its_call_tree_again():
 
 def page(result: Trend, changes: list[Change]) -> str:
     drawn = [*metric_figures(result, report.names(result.series), report.short_labels(result))]
-    return html.page_of(html.require(), report.document(result, changes, figures=drawn))
+    return html.page_of(html.templates(), report.document(result, changes, figures=drawn))
 
 
 def test_a_page_shows_the_change_since_the_first_kernel_and_a_jump_opens_its_call_trees(three):

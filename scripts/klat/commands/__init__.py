@@ -72,6 +72,15 @@ def print_document(document: Document, form: str) -> None:
         print(line)
 
 
+def write_page(command: str, file: Path, environment: Any, document: Document) -> None:
+    """Write the page. Says on standard error what is missing in it."""
+    from klat.report.renderers import html
+
+    html.write(file, html.page_of(environment, document))
+    if sentence := html.left_out(document):
+        print(f"klat {command}: {file}: {sentence}", file=sys.stderr)
+
+
 def add_paths(parser: argparse.ArgumentParser) -> None:
     what = "a session, a label or a results directory"
     parser.add_argument("paths", nargs="+", metavar="PATH", type=Path, help=what)

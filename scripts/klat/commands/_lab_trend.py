@@ -12,7 +12,7 @@ from typing import Any, TYPE_CHECKING
 
 from klat.base.errors import KlatError
 from klat.base.streams import say
-from klat.commands import _lab_options, _session_options, add_command, print_document
+from klat.commands import _lab_options, _session_options, add_command, print_document, write_page
 from klat.commands._types import checked, margin, number, share
 
 if TYPE_CHECKING:
@@ -183,7 +183,7 @@ def _report(arguments: argparse.Namespace, every: bool, lock: Lock | None) -> in
     from klat.report.plot import gnuplot
     from klat.report.renderers import html
 
-    environment = html.require() if arguments.html else None
+    environment = html.templates() if arguments.html else None
     if arguments.plots:
         gnuplot.require()
     try:
@@ -203,7 +203,7 @@ def _report(arguments: argparse.Namespace, every: bool, lock: Lock | None) -> in
         gnuplot.draw([overview(result, *texts)], arguments.plots)
     if environment:
         filled = document(result, changes, figures=[*metric_figures(result, *texts)])
-        html.write(arguments.html, html.page_of(environment, filled))
+        write_page("lab", arguments.html, environment, filled)
     return result.status
 
 

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from klat.commands import SUMMARIES, add_command, add_metric, print_document
+from klat.commands import SUMMARIES, add_command, add_metric, print_document, write_page
 from klat.commands._types import add_limit, estimand, limit_of, margin, share
 
 _DESCRIPTION = """\
@@ -152,7 +152,7 @@ def run(args: argparse.Namespace) -> int:
     if args.html:
         from klat.report.renderers import html
 
-        environment = html.require()
+        environment = html.templates()
     base, news = read_dataset(args.base), [read_dataset(new) for new in args.new]
     comparison, matched = compare_with_runs(base, news, chosen)
     for problem in comparison.problems:
@@ -171,5 +171,5 @@ def run(args: argparse.Namespace) -> int:
         from klat.report.comparison import document
 
         curves = [side_figures(sides, comparison.options.rules) for sides in matched]
-        html.write(args.html, html.page_of(environment, document(comparison, curves)))
+        write_page("compare", args.html, environment, document(comparison, curves))
     return comparison.status

@@ -10,7 +10,7 @@ from typing import Any
 
 from klat.commands._types import estimand, number, share
 
-from klat.commands import SUMMARIES, add_command, add_metric
+from klat.commands import SUMMARIES, add_command, add_metric, write_page
 
 _TOO_FEW = 3
 
@@ -61,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
     if args.html:
         from klat.report.renderers import html
 
-        environment = html.require()
+        environment = html.templates()
     options = HistoryOptions(args.alpha, tested, tuple(dict.fromkeys(args.metric)), args.seed)
     timeline = history(read_dataset(args.path), options)
     for problem in timeline.problems:
@@ -87,5 +87,5 @@ def run(args: argparse.Namespace) -> int:
         from klat.report.plot.history_figures import series_figure
 
         drawn = [series_figure("series", series, timeline, False) for series in timeline.series]
-        html.write(args.html, html.page_of(environment, document(timeline, drawn)))
+        write_page("history", args.html, environment, document(timeline, drawn))
     return 0 if timeline.telling else _TOO_FEW

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from klat.commands import SUMMARIES, add_command, add_metric, add_paths, print_document
+from klat.commands import SUMMARIES, add_command, add_metric, add_paths, print_document, write_page
 from klat.commands._types import add_limit, limit_of
 
 _MISMATCH = 1
@@ -122,7 +122,7 @@ def run(args: argparse.Namespace) -> int:
             write_json(labels, problems, sys.stdout, failed, limits)
     sys.stdout.flush()
     if environment:
-        html.write(args.html, html.page_of(environment, report))
+        write_page("summary", args.html, environment, report)
     for reason in failures:
         _say(reason)
     if not verified:

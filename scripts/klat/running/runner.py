@@ -187,11 +187,12 @@ class Runner:
 
     def advice(self, recorded: Sequence[Path]) -> list[str]:
         """Commands to type next, for the sessions that hold runs."""
-        return [
-            line
-            for path in recorded
-            for line in (command_line("summary", path), f"{command_line('plot', path)} -o plots")
-        ]
+        lines = []
+        for path in recorded:
+            lines.append(command_line("summary", path))
+            if shutil.which("gnuplot"):
+                lines.append(f"{command_line('plot', path)} -o plots")
+        return lines
 
     def say(self, line: str) -> None:
         print(line, file=sys.stderr, flush=True)

@@ -22,6 +22,7 @@ from klat.record.session import printable
 from klat.stats.descriptive import Values
 
 _SECONDS = 600
+CURE = "on Debian and Ubuntu: apt install gnuplot-nox"  # if gnuplot is missing
 
 # Okabe and Ito's palette, which stays apart for every common kind of colour blindness.
 BLUE, VERMILLION, GREEN = "#0072B2", "#D55E00", "#009E73"
@@ -267,13 +268,16 @@ def _content(directory: int, name: str) -> bytes:
     return content
 
 
+def is_installed() -> bool:
+    return shutil.which("gnuplot") is not None
+
+
 def require() -> str:
     """The path of gnuplot. KlatError without it."""
     program = shutil.which("gnuplot")
     if not program:
         raise KlatError(
-            "needs gnuplot, which is not on the PATH (tables need none);"
-            " on Debian and Ubuntu: apt install gnuplot-nox"
+            f"needs gnuplot, which is not on the PATH (tables and pages need none); {CURE}"
         )
     return program
 

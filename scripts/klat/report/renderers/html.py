@@ -12,23 +12,15 @@ from typing import Any
 from klat.base import files
 from klat.base.errors import KlatError, installing
 from klat.record.session import printable
-from klat.report.document import Captioned, Column, Document, Item, Verdicts
-from klat.report.plot.gnuplot import MARKS, inline
-from klat.report.plot.gnuplot import require as require_gnuplot
+from klat.report.document import Captioned, Column, Document, Figures, Item, Section, Verdicts
+from klat.report.plot.gnuplot import CURE, MARKS, inline, is_installed
 
 _TEMPLATES = Path(__file__).parent / "templates"
 
 
-def require() -> Any:
-    """The templates of a page with figures. KlatError if a package for pages is missing: the user learns
-    it before any sample is read."""
-    environment = templates()
-    require_gnuplot()
-    return environment
-
-
 def templates() -> Any:
-    """The templates of a page without figures."""
+    """The templates of pages. KlatError if a package for pages is missing: the user learns it before any sample is
+    read."""
     try:
         import jinja2
     except ModuleNotFoundError as error:
@@ -74,16 +66,31 @@ def render(environment: Any, name: str, **values: Any) -> str:
     return text
 
 
+def left_out(document: Document) -> str:
+    """A sentence if the page has no figures because gnuplot is missing, else an empty text."""
+    if is_installed() or not any(_has_figures(section) for section in document.sections):
+        return ""
+    return f"The page has no figures, because gnuplot is not installed; {CURE}."
+
+
+def _has_figures(section: Section) -> bool:
+    return any(isinstance(block, Figures) for block in section.blocks) or any(
+        item.figures for verdicts in section.verdicts() for item in verdicts.items
+    )
+
+
 def page_of(environment: Any, document: Document) -> str:
+    without_figures = left_out(document)
     return render(
         environment,
         "document.html",
         document=document,
+        without_figures=without_figures,
         several=len(document.sections) > 1,
         blocks_of=lambda section: [(type(part).__name__, part) for part in section.parts()],
         columns_of=lambda table, row: zip(table.columns, row.cells),
         shown_alone=_shown_alone,
-        drawings=drawings,
+        drawings=(lambda shown: []) if without_figures else drawings,
         two_lines=_two_lines,
     )
 
