@@ -72,7 +72,7 @@ def _parser(loaded: Sequence[str], lists_all: bool = False) -> Parser:
 
 
 def _wrapped(names: Sequence[str]) -> str:
-    text = " ".join(names) or "none is built: run 'make'"
+    text = " ".join(names) or f"none is built: {programs.build_cure()}"
     return textwrap.fill(text, 80, initial_indent="  ", subsequent_indent="  ")
 
 
@@ -89,7 +89,7 @@ def _dispatch(arguments: Sequence[str]) -> int:
         parser = _parser([word])
     elif program := programs.find(word):
         return programs.execute(program, list(arguments[1:]))
-    elif word in programs.CORE:
+    elif programs.is_known(word):
         programs.require(word)
     else:
         raise KlatError(f"there is no command or program {word!r}{_like(word, names)}")

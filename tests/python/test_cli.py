@@ -107,6 +107,22 @@ def test_a_program_not_built_and_an_unknown_program_have_different_messages(tmp_
     assert "no benchmark 'pipe'" in fake("run", "pipe").stderr
 
 
+@pytest.mark.parametrize(
+    "words", [["run"], ["run", "noise"], ["pipes"], ["noise"], ["soak", "noise", "--for", "1s"]]
+)
+def test_an_unbuilt_tree_names_both_cures(words, tmp_path, klat, monkeypatch):
+    """The sources without programs."""
+    for name in ("pipes", "cv", "tlbflush", "timer", "network", "bench/noise"):
+        source = tmp_path / name / f"{Path(name).name}.c"
+        source.parent.mkdir(parents=True)
+        source.touch()
+    monkeypatch.delenv("KLAT_PROGRAMS", raising=False)
+    monkeypatch.setattr(programs, "directory", lambda: tmp_path)
+    status, out, err = klat(*words)
+    assert (status, out, len(err.splitlines())) == (2, "", 1)
+    assert "is not built" in err and "run 'make', or install a wheel" in err
+
+
 def test_programs_are_the_core_five_first_and_only_those_that_record(tmp_path, klat, monkeypatch):
     found = fakes.install(tmp_path / "programs", ("switch", "cv", "pipes", "eventloop"))
     for name, script in (("load", "exit 0"), ("old", "sleep 60"), ("data", "")):

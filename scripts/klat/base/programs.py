@@ -194,10 +194,24 @@ def require(name: str) -> Path:
             f"no program in {directory()} can be executed: its file system is mounted noexec; mount it with exec,"
             " or build klat on another file system"
         )
-    if name in CORE:
-        cure = "run 'make' first" if in_tree() else "install klat again"
-        raise KlatError(f"{name} is not built: there is no {_places(name)[0]}; {cure}")
+    if is_known(name):
+        raise KlatError(f"{name} is not built: there is no {_places(name)[0]}; {build_cure()}")
     raise unknown(name, available())
+
+
+def is_known(name: str) -> bool:
+    """Whether a program of that name exists, perhaps not built."""
+    sources = (
+        [path.with_suffix(".c") for path in _places(name)] if set(name) <= _NAME_CHARACTERS else []
+    )
+    return name in CORE or any(source.exists() for source in sources)
+
+
+def build_cure() -> str:
+    """What to do if a program is not built."""
+    if not in_tree():
+        return "install klat again"
+    return "run 'make', or install a wheel, which needs no compiler (docs/install.md)"
 
 
 def _is_noexec() -> bool:

@@ -177,10 +177,9 @@ def _check_loads(loads: list[str]) -> None:
 
     for load in loads:
         if load not in klat_loads.names():
-            there = klat_loads.names()
             raise KlatError(
-                f"--load {load}: a guest has only klat's own loads:"
-                f" {', '.join(there) or 'none: load/load is not built'}{did_you_mean(load, there)}"
+                f"--load {load}: a guest has only klat's own loads: {klat_loads.names_text()}"
+                f"{did_you_mean(load, klat_loads.names())}"
             )
 
 

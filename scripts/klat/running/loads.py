@@ -52,14 +52,18 @@ def names() -> list[str]:
     return [line.split()[0] for line in output.splitlines() if line.strip()]
 
 
+def names_text() -> str:
+    """The names of klat's loads, or why there are none."""
+    return ", ".join(names()) or f"none: load/load is not built; {programs.build_cure()}"
+
+
 def check(load: str) -> None:
     """KlatError if `load` is one word that is neither a load nor a command."""
     if not _WORD.fullmatch(load) or load in names() or shutil.which(load):
         return
-    there = ", ".join(names()) or "none: load/load is not built, run 'make' first"
     raise KlatError(
         f"--load {load}: is neither a load nor a command{did_you_mean(load, names())}; the loads are"
-        f" {there}"
+        f" {names_text()}"
     )
 
 
