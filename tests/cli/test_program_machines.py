@@ -175,10 +175,17 @@ def test_descriptors_that_a_parent_left_open_are_counted():
     assert LIMIT in done.err
 
 
-def test_a_file_that_may_not_grow_is_an_error(tmp_path):
-    words = [harness.path_of("timer"), "--iterations", "20", "--record", tmp_path / "s"]
-    done = command(["prlimit", "--fsize=1000", *words])
+@pytest.mark.parametrize("begun", [False, True])
+def test_a_file_that_may_not_grow_is_an_error(begun, tmp_path):
+    """session.json, or the rows of a second run."""
+    words = [harness.path_of("timer"), "--iterations", "20", "--record", tmp_path]
+    limit = 1000
+    if begun:
+        assert command(words).status in (MEASURED, UNTRUSTED)
+        limit = (tmp_path / "runs.csv").stat().st_size + 100
+    done = command(["prlimit", f"--fsize={limit}", *words])
     assert done.status == USAGE and os.strerror(errno.EFBIG) in done.err, str(done)
+    assert f"timer: cannot record into {tmp_path}" in done.err or not begun
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 4])

@@ -8,8 +8,7 @@ import subprocess
 import harness
 import pytest
 from written_sessions import statistics_of
-from harness import FAILED, MEASURED, USAGE, Session, assert_one_line, command, on_two, path_of
-from harness import run, works
+from harness import FAILED, MEASURED, Session, assert_one_line, command, on_two, path_of, works
 
 
 # eventloop has four metrics.
@@ -58,19 +57,6 @@ def test_the_session_is_described_once(program, tmp_path):
     assert (environment / "proc/sys/kernel/osrelease").read_text().strip() == release
 
 
-def test_a_session_that_does_not_fit_is_refused(tmp_path):
-    works("pipes", "--quiet", "--record", tmp_path, "--label", "stock")
-    before = (tmp_path / "runs.csv").read_bytes()
-    done = run("pipes", "--record", tmp_path, "--label", "rt")
-    assert_one_line(done, "pipes", FAILED)
-    info = json.loads((tmp_path / "session.json").read_text())
-    (tmp_path / "session.json").write_text(json.dumps({**info, "programs": None}))
-    done = run("pipes", "--record", tmp_path)
-    assert_one_line(done, "pipes", FAILED)
-    assert "session.json names no programs" in done.err
-    assert (tmp_path / "runs.csv").read_bytes() == before
-
-
 @pytest.mark.parametrize(
     "boot, why",
     [
@@ -99,47 +85,6 @@ def test_an_unwritable_directory_is_one_line(program, published, as_nobody):
         done = command([*as_nobody, published / program, "--record", place], cwd="/")
         assert_one_line(done, program, FAILED)
         assert os.strerror(13) in done.err
-
-
-# Fills the disk but for a little, so that appending stops short in the middle.
-FULL_DISK = """
-set -e
-mount -t tmpfs -o size=2m klat "$1"
-program=$2 name=$3
-"$program" --quiet --iterations 20 --record "$1" || [ $? = 3 ]
-cp "$1/runs.csv" "$1/samples/$name.u64" "$4"
-head -c "$5" /dev/zero >"$1/spare"
-cat /dev/zero >"$1/filling" 2>/dev/null || :
-rm "$1/spare"
-status=0
-"$program" --iterations 2000 --warmup 1 --record "$1" || status=$?
-cmp "$1/runs.csv" "$4/runs.csv"
-cmp "$1/samples/$name.u64" "$4/$name.u64"
-rm "$1/filling"
-"$program" --quiet --iterations 20 --record "$1" || [ $? = 3 ]
-cp "$1/runs.csv" "$4"
-exit $status
-"""
-
-
-@pytest.mark.parametrize("spare", [0, 4096])
-def test_a_full_disk_is_one_line_and_loses_nothing(spare, tmp_path, root):
-    program = "pipes"
-    disk, copies = tmp_path / "disk", tmp_path / "copies"
-    disk.mkdir()
-    copies.mkdir()
-    script = ["unshare", "--mount", "sh", "-c", FULL_DISK, "sh"]
-    done = command([*script, disk, path_of(program), program, copies, str(spare)])
-    if done.status == harness.SKIPPED:
-        harness.lacking(done.err.strip())
-    assert done.status == USAGE, str(done)
-    # The runs before and after it are short, and what disturbs them, they say.
-    verdicts = (f"{program}: disturbed: ", f"{program}: invalid: ")
-    said, *more = [line for line in done.err.splitlines() if not line.startswith(verdicts)]
-    assert not more, str(done)
-    assert said.startswith(f"{program}: cannot record into") and os.strerror(28) in said, str(done)
-    rows = harness.rows_of((copies / "runs.csv").read_text())
-    assert len({row["start_ns"] for row in rows}) == 2
 
 
 def test_programs_at_once_in_one_session_lose_nothing(tmp_path):

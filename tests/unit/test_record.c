@@ -370,6 +370,12 @@ static void check_full_disk(bool amid_a_row)
 	free(now);
 	free(runs_before);
 	free(samples_before);
+	*run->outcome = (struct klat_outcome){ KLAT_OK, "" };
+	append();
+	now = runs(NULL);
+	assert_int_equal(test_line_count(now), 1 + 4);
+	assert_rows_are_whole(now + strlen(klat_record_header));
+	free(now);
 }
 
 TEST(a_disk_full_amid_samples_leaves_both_files_as_they_were)

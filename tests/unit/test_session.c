@@ -206,6 +206,7 @@ TEST(a_session_that_does_not_fit_is_refused)
 		{ "boot_id", "\"00000000-0000-0000-0000-000000000000\"", "boot" },
 		{ "boot_id", "null", "boot" },
 		{ "schema", "1000", "schema" },
+		{ "programs", "null", "names no programs" },
 		{ "tsc", "{}", "calibration" },
 		{ "tsc", "{\"khz\": 0, \"quantum\": 1}", "calibration" },
 		{ "tsc", "{\"khz\": -2e6, \"quantum\": 1}", "calibration" },
