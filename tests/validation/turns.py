@@ -12,7 +12,8 @@ from klat.base import programs
 from klat.compare.matching import matched, side_units
 from klat.base.errors import KlatError
 from klat.compare.estimands import MEDIAN
-from klat.compare.dataset import CellRuns, Dataset, Key, read_dataset
+from klat.compare.dataset import Dataset, Key, read_dataset
+from klat.compare.runs import Runs
 from klat.compare.observations import NoLogarithm, Units, observe
 from klat.compare.way_split import split
 from klat.compare.verdicts import Judgement, Observed, Rules, judge
@@ -76,7 +77,7 @@ def _klat() -> Path:
 class Comparison:
     """The same metrics on both sides, in a few blocks that followed one another."""
 
-    cells: tuple[tuple[Key, CellRuns, CellRuns], ...]
+    cells: tuple[tuple[Key, Runs, Runs], ...]
 
     def named(self, rules: Rules) -> list[tuple[Key, Judgement]]:
         """The verdicts by metric, with blocks as pairs as for `klat ab`; without untested metrics."""
@@ -96,12 +97,10 @@ class Comparison:
         return [judgement for _, judgement in self.named(rules)]
 
 
-def _observed(cell: CellRuns) -> Observed:
-    kept = CellRuns(units={unit: runs for unit, runs in cell.units.items() if runs})
-    if not kept.units:
+def _observed(cell: Runs) -> Observed:
+    if not cell.runs:
         return Observed(())
-    pairs = {unit: unit[1] for unit in kept.units}
-    return observe(kept, MEDIAN, Units("block", True, pairs))
+    return observe(cell, MEDIAN, Units("block", True, {unit: unit[1] for unit in cell.units}))
 
 
 def _number(name: str) -> int:
@@ -120,10 +119,8 @@ def cut(sides: tuple[Dataset, Dataset], blocks: int) -> Iterator[Comparison]:
         cells = []
         for keys in shared:
             one, two = (
-                CellRuns(
-                    units={unit: runs for unit, runs in side.cells[key].units.items()
-                           if unit[1] in wanted}
-                )
+                Runs([run for unit, runs in side.cells[key].units.items() if unit[1] in wanted
+                      for run in runs])
                 for side, key in zip(sides, keys)
             )  # fmt: skip
             cells.append((keys[0], one, two))

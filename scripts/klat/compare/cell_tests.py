@@ -18,7 +18,8 @@ from klat.compare.matching import (
     not_delivered,
     why_uncounted,
 )
-from klat.compare.dataset import CellRuns, Key
+from klat.compare.dataset import Key
+from klat.compare.runs import Runs
 from klat.compare.observations import (
     NoLogarithm,
     Units,
@@ -160,7 +161,7 @@ def _without_ratio(
 
 
 def _observe(
-    base: CellRuns, new: CellRuns, estimand: Estimand, units: SideUnits, tested: bool
+    base: Runs, new: Runs, estimand: Estimand, units: SideUnits, tested: bool
 ) -> tuple[Observed, Observed]:
     """A figure without a test is that of the runs, if samples cannot be read."""
     try:
@@ -174,7 +175,7 @@ def _observe(
 
 
 def _with_placement(
-    keys: tuple[Key, Key], base: CellRuns, new: CellRuns, disagreeing: list[Condition]
+    keys: tuple[Key, Key], base: Runs, new: Runs, disagreeing: list[Condition]
 ) -> list[Condition]:
     """Add a condition if the placements differ. It includes the CPUs, unless they vary within a side."""
     if keys[0][2] == keys[1][2] or _differ_in_names(keys, (base, new), disagreeing):
@@ -194,7 +195,7 @@ def _with_placement(
 
 
 def _differ_in_names(
-    keys: tuple[Key, Key], sides: Sequence[CellRuns], disagreeing: Sequence[Condition]
+    keys: tuple[Key, Key], sides: Sequence[Runs], disagreeing: Sequence[Condition]
 ) -> bool:
     """Whether the same CPUs of one machine are at the same place, and only the kernels name their types differently."""
     infos = [run.source.session.info for side in sides for run in side.runs]
@@ -225,7 +226,7 @@ def _under_test(
 
 
 def _over_boots(
-    base: CellRuns, new: CellRuns, estimand: Estimand, boots: Units, rules: Rules
+    base: Runs, new: Runs, estimand: Estimand, boots: Units, rules: Rules
 ) -> Judgement | None:
     """Describe the difference with each boot as one pair. None with fewer than two boots.
 
@@ -235,19 +236,19 @@ def _over_boots(
     if len({boot for boot, _ in complete}) < 2:
         return None
     sides = [
-        replace(side, units={key: runs for key, runs in side.units.items() if key in complete})
+        Runs([run for key, runs in side.units.items() if key in complete for run in runs])
         for side in (base, new)
     ]
     base_boots, new_boots = observe_sides(sides, estimand, (boots, boots))
     return describe(base_boots, new_boots, rules)
 
 
-def _without_figure(blank: Judgement, tested: bool, base: CellRuns, new: CellRuns) -> Judgement:
+def _without_figure(blank: Judgement, tested: bool, base: Runs, new: Runs) -> Judgement:
     verdict, reason = without_figure(base, new)
     return replace(blank, reason=reason, verdict=verdict if tested else None)
 
 
-def without_figure(base: CellRuns, new: CellRuns) -> tuple[Verdict, str]:
+def without_figure(base: Runs, new: Runs) -> tuple[Verdict, str]:
     """The verdict and reason of a cell in which a side has no run that counts."""
     reasons = []
     settled = True
@@ -262,7 +263,7 @@ def without_figure(base: CellRuns, new: CellRuns) -> tuple[Verdict, str]:
     return verdict, "; ".join(reasons)
 
 
-def _condition_rows(cell: CellRuns) -> list[Values]:
+def _condition_rows(cell: Runs) -> list[Values]:
     """All values of each condition in the runs of a cell.
 
     A condition that varies within a side disagrees, because the shares of its values may differ
@@ -276,7 +277,7 @@ def _condition_rows(cell: CellRuns) -> list[Values]:
     ]
 
 
-def _worst(cell: CellRuns) -> Worst:
+def _worst(cell: Runs) -> Worst:
     runs = cell.runs
     return Worst(
         maximum=max((r.row.max * r.source.scale for r in runs if r.row.max is not None), default=None),

@@ -1,42 +1,40 @@
 """The one model of recorded runs, which summary, plot, compare, export, history and plan read.
 
-A `Dataset` is the sessions of one label. It gives their runs in two forms: `cells`, the runs of
-each metric by boot and pair, for verdicts, history and plans; and `settings`, the runs of each
-setting with their statistics, for tables, figures and exports. Sessions that compare refuses within
-a side are never pooled: `Dataset.pools` separates them.
+A `Dataset` is the sessions of one label. It groups their runs in two ways, each group a `Runs`: `cells`
+has those of each metric, for verdicts, history and plans; `settings` also separates runs of different
+conditions, for tables, figures and exports. Sessions that compare refuses within a side are never
+pooled: `Dataset.pools` separates them.
 """
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
+from klat.compare.runs import Runs, grouped
+from itertools import chain
 from klat.base.bounded_read import read_regular
 from klat.base.errors import KlatError
 from klat.compare.conditions import (
     NONE,
     RUN,
-    RunConditions,
     Distinctions,
     alike,
     of_kernel,
 )
 from klat.compare.machines import unify_machine_ids
 from klat.compare.session_problems import frequency_errors, frequency_problems, same_samples
-from klat.compare.settings import Setting, grouped_settings, order_of_metric, split_params
+from klat.compare.settings import Setting, grouped_settings, order_of_metric
 from klat.compare.sources import Run, Source, place_of, read_sources
 from klat.record import profiles, renamed_metrics
 from klat.record.json_files import LARGEST_PLAN
 from klat.record.plan_csv import from_csv
 from klat.record.session import (
     NOT_MEASURABLE,
-    USABLE,
-    Row,
     Session,
     SessionError,
     printable,
@@ -45,91 +43,7 @@ from klat.record.session_directory import PLAN
 
 # Benchmark, params, placement, metric.
 Key = tuple[str, str, str, str]
-key_of = attrgetter("benchmark", "params", "placement", "metric")
-_status_of = attrgetter("status")
-UnitKey = tuple[str, str]  # boot, pair
-Kind = TypeVar("Kind")
-
-
-@dataclass(eq=False)
-class CellRuns:
-    """The runs of one metric. `values` holds every value of each condition in the runs that count."""
-
-    statuses: Counter[str] = field(default_factory=Counter)
-    reasons: Counter[str] = field(default_factory=Counter)  # of the runs that do not count
-    units: dict[UnitKey, list[Run]] = field(default_factory=dict)
-    uncounted: list[Run] = field(default_factory=list)
-    values: dict[tuple[str, str], dict[str, None]] = field(default_factory=dict)
-
-    @cached_property
-    def runs(self) -> list[Run]:
-        """The runs that count, once `units` has them all."""
-        return [run for unit in self.units.values() for run in unit]
-
-    @cached_property
-    def lengths(self) -> set[int]:
-        """How many samples the runs have."""
-        return {run.row.n or 0 for run in self.runs}
-
-    @cached_property
-    def step(self) -> float:
-        """The largest step of a counter in the runs, in the unit of figures."""
-        return max((source.step for source in {run.source for run in self.runs}), default=0.0)
-
-    @property
-    def boots(self) -> int:
-        """The number of boots with a run that counts."""
-        return len({boot for boot, _ in self.units})
-
-    def parts(self, kind_of: Callable[[Run], Kind]) -> dict[Kind, CellRuns]:
-        """The runs by their kind, the most frequent kind first. The first part also has the runs
-        that do not count. A pair is left out of a kind if one of its turns has no run of that kind.
-        """
-        if len(kinds := set(map(kind_of, self.runs))) == 1:
-            return {kind: self for kind in kinds}
-        by_kind: dict[Kind, CellRuns] = {}
-        for unit, runs in self.units.items():
-            for run in runs:
-                part = by_kind.setdefault(kind_of(run), CellRuns(values=self.values))
-                part.units.setdefault(unit, []).append(run)
-        for part in by_kind.values():
-            part.units = {
-                unit: runs
-                for unit, runs in part.units.items()
-                if _is_whole(runs) or not _is_whole(self.units[unit])
-            }
-            part.statuses.update(run.row.status for run in part.runs)
-        ordered = sorted(by_kind.items(), key=lambda item: -item[1].statuses.total())
-        for _, part in ordered[:1]:
-            part.reasons = self.reasons if part.units else Counter(["no pair is of one kind"])
-            part.statuses += Counter({s: n for s, n in self.statuses.items() if s not in USABLE})
-        return dict(ordered)
-
-    def by_run_conditions(self) -> dict[RunConditions, CellRuns]:
-        """The parts whose runs may be in one figure."""
-        return self.parts(lambda run: run.conditions)
-
-    def _add(self, rows: Sequence[Row], source: Source) -> None:
-        """The rows of one session."""
-        self.statuses.update(map(_status_of, rows))
-        for row in rows:
-            if row.usable:
-                pair = source.pairing.of_order(row.order) if source.pairing else ""
-                self.units.setdefault((row.boot, pair), []).append(Run(row, source))
-            else:
-                self.uncounted.append(Run(row, source))
-                self.reasons[row.reason or "no reason was recorded"] += 1
-
-    def _complete(self, benchmark: str, params: str) -> None:
-        """After the last run."""
-        for conditions in {run.conditions: None for runs in self.units.values() for run in runs}:
-            for name, value in conditions.values(benchmark).items():
-                self.values.setdefault(name, {})[value] = None
-        _, opts = split_params(params)
-        self.values |= {(name, f"the option {name}"): {value: None} for name, value in opts.items()}
-        self.units = dict(map(_whole_pair, self.units.items()))
-        for runs in self.units.values():
-            runs.sort(key=place_of)
+key_of = attrgetter("row.benchmark", "row.params", "row.placement", "row.metric")
 
 
 @dataclass
@@ -251,15 +165,15 @@ class Dataset:
     @cached_property
     def settings(self) -> list[Setting]:
         """Only for sessions that may be pooled."""
-        return grouped_settings(self.sources)
+        return grouped_settings(self.sources, self.runs)
 
     @property
-    def cells(self) -> dict[Key, CellRuns]:
+    def cells(self) -> dict[Key, Runs]:
         """The metrics that have figures, or could have."""
         return self._by_key[0]
 
     @property
-    def failed(self) -> dict[Key, CellRuns]:
+    def failed(self) -> dict[Key, Runs]:
         """The runs that ended before they had a metric, which is empty in their keys."""
         return self._by_key[1]
 
@@ -269,28 +183,26 @@ class Dataset:
         return self._by_key[2]
 
     @cached_property
-    def _by_key(self) -> tuple[dict[Key, CellRuns], dict[Key, CellRuns], tuple[Key, ...]]:
-        cells: dict[Key, CellRuns] = defaultdict(CellRuns)
-        failed: dict[Key, CellRuns] = defaultdict(CellRuns)
-        unmeasurable = set()
-        for source in self.sources:
-            by_key: dict[Key, list[Row]] = {}
-            for row in source.session.rows:
-                by_key.setdefault(key_of(row), []).append(row)
-            for key, rows in by_key.items():
-                measured = [row for row in rows if row.n or source.session.measurable(row)]
-                if len(measured) < len(rows):
-                    unmeasurable.add(key)
-                if measured:
-                    (cells if key[3] else failed)[key]._add(measured, source)
-        for key, cell in cells.items():
-            cell._complete(key[0], key[1])
+    def runs(self) -> list[list[Run]]:
+        """The runs in the order taken, each with its metrics. Clocks of different boots may have been set to
+        one time."""
+        boots = {boot: place for place, boot in enumerate(self.boot_ids)}
+        runs = [run for source in self.sources for run in source.runs]
+        return sorted(runs, key=lambda run: (boots[run[0].row.boot], place_of(run[0])))
+
+    @cached_property
+    def _by_key(self) -> tuple[dict[Key, Runs], dict[Key, Runs], tuple[Key, ...]]:
+        groups = grouped(chain.from_iterable(self.runs), key_of)
         first = profiles.first_metrics(source.profile for source in self.sources)
-        by_order = partial(order_of_metric, first)
-        ordered = [
-            {key: keyed[key] for key in sorted(keyed, key=by_order)} for keyed in (cells, failed)
-        ]
-        return ordered[0], ordered[1], tuple(sorted(unmeasurable, key=by_order))
+        by_key = {
+            key: Runs(groups[key]) for key in sorted(groups, key=partial(order_of_metric, first))
+        }
+        tried = {key: runs for key, runs in by_key.items() if runs.runs or runs.uncounted}
+        return (
+            {key: runs for key, runs in tried.items() if key[3]},
+            {key: runs for key, runs in tried.items() if not key[3]},
+            tuple(key for key, runs in by_key.items() if runs.is_unmeasurable),
+        )
 
     def unmeasurable_lines(
         self, metrics: Sequence[str] = (), benchmarks: Sequence[str] = ()
@@ -376,17 +288,3 @@ def read_dataset(path: Path) -> Dataset:
     (sources,) = by_label.values()
     problems += frequency_errors(source.session for source in sources)
     return Dataset(sources, path=path, problems=problems)
-
-
-def _whole_pair(item: tuple[UnitKey, list[Run]]) -> tuple[UnitKey, list[Run]]:
-    """A unit in which a turn is missing gets a name of its own, so it finds no partner."""
-    (boot, pair), runs = item
-    if not _is_whole(runs):
-        pair = f"{pair}, incomplete in {runs[0].source.session.label}"
-    return (boot, pair), runs
-
-
-def _is_whole(runs: Sequence[Run]) -> bool:
-    """Whether the runs of one pair are of each of its turns, and its last turn ended."""
-    source, orders = runs[0].source, [run.row.order for run in runs]
-    return source.pairing is None or source.pairing.is_complete(orders, source.last_order)

@@ -13,10 +13,10 @@ from klat.compare.cell_tests import MatchedSides
 from klat.compare.comparison import Cell
 from klat.stats.hierarchy import mean
 from klat.compare.matching import MatchedCell, SideUnits
-from klat.compare.dataset import CellRuns, UnitKey
+from klat.compare.runs import Runs, by_boot, distribution_at
+from klat.compare.sources import UnitKey
 from klat.record.session import SessionError
 from klat.compare.observations import NoLogarithm, Units, observe_values
-from klat.compare.sources import by_boot, distribution_at
 from klat.stats.descriptive import Values
 from klat.stats.distribution import Distribution
 from klat.compare.verdicts import Interval, Rules, describe
@@ -87,7 +87,7 @@ def _cell(pair: MatchedCell, cell: Cell, units: SideUnits, rules: Rules) -> Cell
         return str(error)
 
 
-def _side(cell: CellRuns, units: Units) -> SideFigures:
+def _side(cell: Runs, units: Units) -> SideFigures:
     runs = cell.runs
     scale = mean([run.source.scale for run in runs])
     unit_figures = []
@@ -111,9 +111,7 @@ def _side(cell: CellRuns, units: Units) -> SideFigures:
     )
 
 
-def _shifts(
-    base: CellRuns, new: CellRuns, units: SideUnits, obstacle: str, rules: Rules
-) -> list[Shift]:
+def _shifts(base: Runs, new: Runs, units: SideUnits, obstacle: str, rules: Rules) -> list[Shift]:
     base_quantiles, new_quantiles = _quantiles(base, units.base), _quantiles(new, units.new)
     shifts = []
     for share, of_base, of_new in zip(SHARES, base_quantiles, new_quantiles):
@@ -128,7 +126,7 @@ def _shifts(
     return shifts
 
 
-def _quantiles(cell: CellRuns, units: Units) -> list[dict[UnitKey, list[float]]]:
+def _quantiles(cell: Runs, units: Units) -> list[dict[UnitKey, list[float]]]:
     """For each of SHARES, the quantile of the runs of each unit, where they support it."""
     by_share: list[dict[UnitKey, list[float]]] = [{} for _ in SHARES]
     for key, runs in units.of(cell).items():

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from klat.compare.comparison import Against, Cell, CellLimit
-from klat.compare.dataset import CellRuns
+from klat.compare.runs import Runs
 from klat.compare.cell_tests import MatchedSides, without_figure
 from klat.compare.limits import Limit, SamplesAbove, judged, samples_above
 from klat.compare.matching import MatchedCell, SideUnits
@@ -23,7 +23,7 @@ def with_limits(
 ) -> tuple[tuple[Against, ...], int]:
     """The sides with the limit of each cell, and the number of tests. A BASE that is compared with several
     NEWs counts once."""
-    above: dict[CellRuns, SamplesAbove] = {}
+    above: dict[Runs, SamplesAbove] = {}
     shares: dict[MatchedCell, _Shares] = {}
     for sides in matched:
         for pair, cell in zip(sides.pairs, sides.against.cells):
@@ -31,7 +31,7 @@ def with_limits(
                 continue
             for side in (pair.base, pair.new):
                 if side.units and side not in above:
-                    above[side] = samples_above(side.runs, limit, side.uncounted)
+                    above[side] = samples_above(side, limit)
             shares[pair] = _shares(pair, above, sides.units, rules)
     p = [share.p for share in shares.values()]
     judgements, adjusted, family = judged(list(above.values()), limit, rules, p)
@@ -75,7 +75,7 @@ class _Shares:
 
 
 def _shares(
-    pair: MatchedCell, above: Mapping[CellRuns, SamplesAbove], units: SideUnits, rules: Rules
+    pair: MatchedCell, above: Mapping[Runs, SamplesAbove], units: SideUnits, rules: Rules
 ) -> _Shares:
     if not (pair.base.units and pair.new.units):
         return _Shares(without_figure(pair.base, pair.new)[1])
@@ -176,7 +176,7 @@ def p_equal_means(a: Sequence[float], b: Sequence[float], pairs: bool) -> float:
 _LEAST, _READ, _MOST = range(3)
 
 
-def _by_unit(cell: CellRuns, units: Units, above: SamplesAbove, which: int) -> dict[str, Unit]:
+def _by_unit(cell: Runs, units: Units, above: SamplesAbove, which: int) -> dict[str, Unit]:
     """The counts of each unit, by its pair if it has one. Copies of a boot do not count."""
     by_unit: dict[str, Unit] = {}
     for key, runs in units.of(cell).items():

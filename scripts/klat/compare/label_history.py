@@ -18,9 +18,9 @@ from klat.compare.estimands import MEDIAN, Estimand
 from klat.stats.change_points import Change, Drift, changes, drift, is_line, needed, needed_beside
 from klat.record import renamed_metrics
 from klat.record.session import printable
-from klat.compare.dataset import CellRuns, Dataset, Key
-from klat.compare.observations import NoLogarithm, Units
-from klat.compare.observations import observe_sides
+from klat.compare.dataset import Dataset, Key
+from klat.compare.runs import Runs
+from klat.compare.observations import NoLogarithm, Units, observe_sides
 from klat.compare.sources import Source, undated
 
 
@@ -172,7 +172,7 @@ class _Part:
     kernels. `apart` names the conditions that separate them from other runs of the same key."""
 
     key: Key
-    cell: CellRuns
+    cell: Runs
     sources: dict[str, Source]  # by boot
     apart: Distinctions
 
@@ -293,7 +293,7 @@ class _Level:
 
 
 def _levels(
-    cell: CellRuns,
+    cell: Runs,
     names: Sequence[str],
     logs: Sequence[float],
     places: Sequence[Change],
@@ -301,10 +301,7 @@ def _levels(
 ) -> list[_Level]:
     ends = [0, *(change.at for change in places), len(names)]
     spans = list(zip(ends, ends[1:]))
-    cells = [
-        CellRuns(units={key: runs for key, runs in cell.units.items() if key[0] in names[a:b]})
-        for a, b in spans
-    ]
+    cells = [Runs([run for run in cell.runs if run.row.boot in names[a:b]]) for a, b in spans]
     observed = observe_sides(cells, estimand, [Units() for _ in cells], grouped=False)
     return [
         _Level(math.exp(float(np.mean(logs[a:b]))), level.resolution)

@@ -10,8 +10,9 @@ from dataclasses import dataclass, replace
 
 from klat.base.errors import KlatError
 from klat.compare.dataset import Dataset
-from klat.compare.settings import Measurement, Setting, counted, have_same_params
-from klat.compare.sources import Run, by_boot
+from klat.compare.settings import Setting, counted, have_same_params
+from klat.compare.runs import Runs, by_boot
+from klat.compare.sources import Run
 from klat.compare.verdicts import INCONCLUSIVE, NO_REGRESSION, REGRESSION, Rules, Verdict
 from klat.record.session import parse_pairs, printable
 from klat.stats.distribution import Distribution
@@ -123,9 +124,9 @@ def check(limit: Limit, side: Dataset) -> None:
         )
 
 
-def samples_above(runs: Sequence[Run], limit: Limit, unusable: Sequence[Run] = ()) -> SamplesAbove:
-    """Reads every sample of these runs, at least one. `unusable` are the runs that do not count.
-    KlatError if the floor is not below the limit; SessionError if samples are missing."""
+def samples_above(metric: Runs, limit: Limit) -> SamplesAbove:
+    """Reads every sample of the runs that count, at least one. KlatError if the floor is not below the limit; SessionError if samples are missing."""
+    runs = metric.runs
     for run in runs:
         if (run.row.floor or 0) * run.source.scale >= limit.value:
             floor = f"{run.row.floor:,} {run.row.unit}"
@@ -154,7 +155,7 @@ def samples_above(runs: Sequence[Run], limit: Limit, unusable: Sequence[Run] = (
         run: ((low.above, read.above, high.above), read.n)
         for run, (low, read, high) in tails.items()
     }
-    longer = sum((run.row.max or 0) * run.source.scale > limit.value for run in unusable)
+    longer = sum((run.row.max or 0) * run.source.scale > limit.value for run in metric.uncounted)
     return SamplesAbove(
         observed, least, most, boots, maxima, len(every) - len(boots), counts, longer
     )
@@ -303,10 +304,10 @@ class LabelLimits:
     limit: Limit
     rules: Rules
     family: int
-    sides: dict[Measurement, SideLimit]
+    sides: dict[Runs, SideLimit]
     without_figure: tuple[str, ...] = ()
 
-    def of_setting(self, setting: Setting) -> list[tuple[Measurement, SideLimit]]:
+    def of_setting(self, setting: Setting) -> list[tuple[Runs, SideLimit]]:
         measured = setting.measurements.values()
         return [(m, self.sides[m]) for m in measured if m in self.sides]
 
@@ -332,7 +333,7 @@ def label_limits(labels: Sequence[Dataset], limit: Limit, rules: Rules) -> Label
     measured = [measurement for label in labels for _, measurement in counted(label.settings)]
     if not measured:
         raise KlatError(f"--limit {limit.text}: no run counts, so there is no share to judge")
-    above = [samples_above(m.runs, limit, m.unusable) for m in measured]
+    above = [samples_above(m, limit) for m in measured]
     sides, _, family = judged(above, limit, rules)
     uncounted = [name for label in labels for name in _without_figure(label.settings)]
     return LabelLimits(limit, rules, family, dict(zip(measured, sides)), tuple(uncounted))
@@ -347,5 +348,5 @@ def _without_figure(settings: Sequence[Setting]) -> Iterator[str]:
         if not (setting.measurements or any(other.usable_runs for other in alike)):
             yield benchmark
         for metric, measurement in setting.measurements.items():
-            if not (measurement.runs or measurement.unmeasurable):
+            if not (measurement.runs or measurement.is_unmeasurable):
                 yield f"{benchmark}.{printable(metric)}"

@@ -3,16 +3,15 @@ measurements."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from klat.compare import way_split
 from klat.compare.comparison import LeftOutMachine, Options, Uncompared
 from klat.compare.conditions import RECORDED, Declared
-from klat.compare.dataset import CellRuns, Dataset, Key
+from klat.compare.dataset import Dataset, Key
+from klat.compare.runs import Runs, split_params
 from klat.compare.observations import Units
-from klat.compare.settings import split_params
 from klat.compare.sources import Source
 from klat.record.renamed_metrics import is_asked
 from klat.record.rows import status_counts
@@ -27,8 +26,8 @@ class MatchedCell:
     """The runs of one cell. If one side has no figure, both keys are the key of the other side."""
 
     keys: tuple[Key, Key]
-    base: CellRuns
-    new: CellRuns
+    base: Runs
+    new: Runs
 
     @property
     def tried(self) -> bool:
@@ -90,10 +89,10 @@ def _by_state(pairs: Sequence[MatchedCell]) -> tuple[list[MatchedCell], list[str
     return cells, list(said)
 
 
-def _without_figure(side: Dataset, key: Key, declared: Declared, used: set[Key]) -> CellRuns:
+def _without_figure(side: Dataset, key: Key, declared: Declared, used: set[Key]) -> Runs:
     """Return statuses and reasons of a measurement without a figure. Add the failed keys to `used`."""
     if key in side.unmeasurable:
-        return CellRuns(reasons=Counter([NOT_MEASURABLE]))
+        return Runs(why=NOT_MEASURABLE)
     measured = {k[:3] for k in side.cells}
     # A run that fails early is not placed.
     near = [k for k in side.failed if k[2] in ("", key[2]) or k[:3] not in measured]
@@ -101,16 +100,8 @@ def _without_figure(side: Dataset, key: Key, declared: Declared, used: set[Key])
         like = [k for k in near if bare(k)[:2] == bare(key)[:2]]
         if like:
             used.update(like)
-            return _merged([side.failed[k] for k in like])
-    return CellRuns()
-
-
-def _merged(cells: Sequence[CellRuns]) -> CellRuns:
-    merged = CellRuns()
-    for cell in cells:
-        merged.statuses += cell.statuses
-        merged.reasons += cell.reasons
-    return merged
+            return Runs([run for k in like for run in side.failed[k].every])
+    return Runs()
 
 
 def _by_neither(
@@ -137,7 +128,7 @@ def _by_neither(
             )
 
 
-def why_uncounted(cell: CellRuns) -> str:
+def why_uncounted(cell: Runs) -> str:
     """Why no run of the cell counts."""
     if not cell.reasons:
         return "not measured"
@@ -145,7 +136,7 @@ def why_uncounted(cell: CellRuns) -> str:
     return f"{status_counts(cell.statuses)} ({printable(why)})" if cell.statuses else why
 
 
-def not_delivered(cell: CellRuns) -> str:
+def not_delivered(cell: Runs) -> str:
     """What the kernel did not deliver. Empty if runs count or if there is another reason."""
     skipped = set(+cell.statuses) == {"skipped"} and not cell.units
     if not skipped or not all(reason.startswith(_UNDELIVERED) for reason in cell.reasons):

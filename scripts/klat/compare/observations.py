@@ -17,9 +17,9 @@ from statistics import median
 
 import numpy as np
 
-from klat.compare.dataset import CellRuns, UnitKey
+from klat.compare.runs import by_boot, Runs, figures_of, ranked_at
+from klat.compare.sources import UnitKey, Run
 from klat.compare.estimands import MEAN, Estimand
-from klat.compare.sources import Run, figures_of, ranked_at
 from klat.compare.verdicts import Observed, Unit
 from klat.record.samples import adjacent
 from klat.record.session import SessionError
@@ -44,16 +44,13 @@ class Units:
     by_pair: bool = False
     pairs: Mapping[UnitKey, str] = field(default_factory=dict)
 
-    def of(self, cell: CellRuns) -> dict[UnitKey, list[Run]]:
+    def of(self, cell: Runs) -> dict[UnitKey, list[Run]]:
         if self.by_pair:
             return cell.units
-        boots: dict[UnitKey, list[Run]] = {}
-        for (boot, _), runs in cell.units.items():
-            boots.setdefault((boot, ""), []).extend(runs)
-        return boots
+        return {(boot, ""): runs for boot, runs in by_boot(cell.runs).items()}
 
 
-def observe(cell: CellRuns, estimand: Estimand, units: Units) -> Observed:
+def observe(cell: Runs, estimand: Estimand, units: Units) -> Observed:
     """The logs of one estimand of the runs of a cell. The samples of a single run are read for an
     interval. NoLogarithm if a figure is 0, or a mean may be."""
     figures = {key: figures_of(runs, estimand) for key, runs in units.of(cell).items()}
@@ -67,7 +64,7 @@ def observe(cell: CellRuns, estimand: Estimand, units: Units) -> Observed:
 
 
 def observe_values(
-    cell: CellRuns, units: Units, figures: Mapping[UnitKey, Sequence[float]]
+    cell: Runs, units: Units, figures: Mapping[UnitKey, Sequence[float]]
 ) -> Observed:
     """The same for any figures of the runs of each unit."""
     observed = []
@@ -83,7 +80,7 @@ def observe_values(
     return Observed(tuple(observed), hidden(values, cell.step), noun=units.noun)
 
 
-def _resolution_of_means(cell: CellRuns, means: Sequence[float]) -> float:
+def _resolution_of_means(cell: Runs, means: Sequence[float]) -> float:
     """How far, as a log, the counter's step may have rounded the means of the runs."""
     if not cell.step or not means:
         return 0.0
@@ -145,7 +142,7 @@ class Within:
     high: float
 
 
-def within_runs(cell: CellRuns, q: Fraction) -> Within | None:
+def within_runs(cell: Runs, q: Fraction) -> Within | None:
     """Reads every sample. None where no run supports an interval."""
     ranked = [run.run_quantile(q) for run in cell.runs]
     usable = [f for f in ranked if f is not None and f.interval is not None and f.value]
@@ -161,7 +158,7 @@ def within_runs(cell: CellRuns, q: Fraction) -> Within | None:
 
 
 def observe_sides(
-    cells: Sequence[CellRuns], estimand: Estimand, units: Sequence[Units], grouped: bool = True
+    cells: Sequence[Runs], estimand: Estimand, units: Sequence[Units], grouped: bool = True
 ) -> list[Observed]:
     """The logs of one estimand on one side or two: of each run, or of each unit if a run of any side is
     too short. With `grouped`, units that are too short form groups.
@@ -192,7 +189,7 @@ def observe_sides(
     return [_observed_in_groups(side, u, q, noun, paired) for side, u in zip(sides, chosen)]
 
 
-def _runs_by_name(cell: CellRuns, units: Units) -> _Named:
+def _runs_by_name(cell: Runs, units: Units) -> _Named:
     """The runs of each unit. Units of the same pair are one."""
     named: _Named = {}
     for key, runs in units.of(cell).items():

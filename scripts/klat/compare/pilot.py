@@ -17,7 +17,8 @@ from klat.record import renamed_metrics
 from klat.record.json_files import seconds_of_runs
 from klat.record.rows import is_soak, run_noun
 from klat.record.session import Session, SessionError, printable
-from klat.compare.dataset import CellRuns, Dataset, Key, read_dataset
+from klat.compare.dataset import Dataset, Key, read_dataset
+from klat.compare.runs import Runs
 from klat.compare.observations import NoLogarithm, Units, observe
 from klat.compare.least_effort import (
     CAUTION,
@@ -157,7 +158,7 @@ def _require_one_pool(side: Dataset) -> None:
         )
 
 
-def _without_soaks(cells: dict[Key, CellRuns]) -> tuple[dict[Key, CellRuns], list[str]]:
+def _without_soaks(cells: dict[Key, Runs]) -> tuple[dict[Key, Runs], list[str]]:
     """No boot holds as many segments of a soak as runs of other programs, so a soak beside such runs is
     left out, with a sentence."""
     runs = {key: cell for key, cell in cells.items() if not is_soak(key[1])}
@@ -185,10 +186,10 @@ def _round_seconds(metrics: Sequence[Metric]) -> float | None:
     return sum(by_setting.values())
 
 
-def _of_one_kind(cells: dict[Key, CellRuns]) -> tuple[dict[Key, CellRuns], list[str]]:
+def _of_one_kind(cells: dict[Key, Runs]) -> tuple[dict[Key, Runs], list[str]]:
     """For each metric, the largest group of runs that may be in one figure; and sentences on the
     other runs."""
-    kept: dict[Key, CellRuns] = {}
+    kept: dict[Key, Runs] = {}
     left_out: dict[str, None] = {}  # once for all metrics of a program
     for key, cell in cells.items():
         kinds = cell.by_run_conditions()
@@ -234,7 +235,7 @@ def _clock_rate(session: Session) -> float | None:
 def _metric(
     key: Key,
     estimand: Estimand,
-    cell: CellRuns,
+    cell: Runs,
     costs: dict[tuple[str, str, str], float],
     target: Target,
 ) -> Metric:

@@ -26,7 +26,8 @@ from klat.compare.least_effort import (
 from klat.compare.pilot import counted_share
 from klat.record import renamed_metrics
 from klat.record.session import SessionError, printable
-from klat.compare.dataset import CellRuns, Dataset, Key, read_dataset
+from klat.compare.dataset import Dataset, Key, read_dataset
+from klat.compare.runs import Runs
 from klat.compare.observations import NoLogarithm, observe
 from klat.compare.way_split import split
 from klat.compare.verdicts import TURNS, paired_means, spread
@@ -121,7 +122,7 @@ def _comparable(pair: tuple[Key, Key], declared: Declared) -> bool:
     return a_key[2] == b_key[2] or bool(declared_of(a_key[0], declared))
 
 
-def _complete(base_runs: CellRuns, new_runs: CellRuns, units: SideUnits) -> int:
+def _complete(base_runs: Runs, new_runs: Runs, units: SideUnits) -> int:
     """Blocks in which both settings have a run that counts."""
     a, b = (
         {boots.pairs[key] for key in boots.of(cell) if key in boots.pairs}
@@ -173,8 +174,8 @@ def _costs(a: Dataset, b: Dataset) -> tuple[dict[tuple[str, str, str], float], f
 def _metric(
     key: Key,
     estimand: Estimand,
-    base_runs: CellRuns,
-    new_runs: CellRuns,
+    base_runs: Runs,
+    new_runs: Runs,
     units: SideUnits,
     seconds: float,
     target: Target,

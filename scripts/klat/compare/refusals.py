@@ -24,7 +24,8 @@ from klat.compare.conditions import (
     kernels_within,
     words_under_test,
 )
-from klat.compare.dataset import CellRuns, Dataset
+from klat.compare.dataset import Dataset
+from klat.compare.runs import Runs
 from klat.compare.environment_conditions import PROCESS, value_of
 from klat.compare.kernel_defaults import may_be_of_firmware
 from klat.compare.matching import MatchedCell, SideUnits
@@ -184,7 +185,7 @@ def floors(pairs: Sequence[MatchedCell], unit: str, margin: float) -> Iterator[s
             )
 
 
-def _typical(side: CellRuns, column: str) -> float | None:
+def _typical(side: Runs, column: str) -> float | None:
     """The median over the runs, in the unit of figures."""
     numbers = [(getattr(run.row, column), run.source.scale) for run in side.runs]
     values = [number * scale for number, scale in numbers if number is not None]

@@ -4,111 +4,23 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 
-import numpy as np
 
+from klat.compare.runs import Runs, grouped
+from operator import attrgetter
 from klat.base.programs import CORE
-from klat.compare.conditions import OBTAINED, PARAMS, RunConditions
-from klat.compare.sources import Run, Source, by_boot, merged_distribution, place_of
+from klat.compare.conditions import OBTAINED, RunConditions
+from klat.compare.sources import Run, Source
 from klat.record import profiles
 from klat.record.evidence import MIXED, STRAY, WAYS
 from klat.record.rows import run_noun
-from klat.record.session import STATUSES, USABLE, Row, SessionError, parse_pairs
-from klat.stats import descriptive
-from klat.stats.descriptive import P50, P90, P99, P999
-from klat.stats.distribution import Distribution
+from klat.record.session import STATUSES, USABLE, Row, parse_pairs
 
 # The policy is not among the options in a row's params: the policy obtained may differ from the one
 # asked for.
 _POLICY = "policy"
-
-
-@dataclass(frozen=True)
-class Statistics:
-    """Of one metric, in the session's unit. None where there are too few runs or samples."""
-
-    runs: int
-    samples: int
-    average: float | None  # mean over runs of the runs' means
-    stdev: float | None  # of the runs' means
-    min: int | None  # from here on over all samples
-    median: int | None
-    p90: int | None
-    p99: int | None
-    p999: int | None
-    max: int | None
-    tail: tuple[int, ...]  # the quantiles 9/10, 99/100, 999/1000 ... that the samples support
-    # 95 %, of the runs' medians, within one boot only: runs of several are not independent.
-    median_interval: tuple[float, float] | None
-
-
-@dataclass(eq=False)
-class Measurement:
-    """One metric of one setting: every run of it that has samples, in the order taken."""
-
-    metric: str
-    all_runs: list[Run] = field(default_factory=list)
-    unmeasurable: int = 0  # runs whose mode gives it no number
-
-    @property
-    def runs(self) -> list[Run]:
-        """Those that count."""
-        return [run for run in self.all_runs if run.row.usable]
-
-    @property
-    def unusable(self) -> list[Run]:
-        """Those that do not count."""
-        return [run for run in self.all_runs if not run.row.usable]
-
-    @property
-    def boots(self) -> int:
-        """The number of boots with a run that counts."""
-        return len({run.row.boot for run in self.runs})
-
-    def distribution(self) -> Distribution:
-        """All samples that count, as recorded. SessionError where some are missing."""
-        return merged_distribution(self.runs)
-
-    def by_boot(self) -> tuple[Distribution, ...]:
-        """The same for each boot."""
-        return tuple(map(merged_distribution, by_boot(self.runs).values()))
-
-    def readable_statistics(self, failed: Callable[[str], None]) -> Statistics | None:
-        """None where samples are missing; `failed` gets the reason."""
-        try:
-            return self.statistics
-        except SessionError as error:
-            failed(str(error))
-            return None
-
-    @cached_property
-    def statistics(self) -> Statistics:
-        """SessionError where samples are missing."""
-        rows = [run.row for run in self.runs]
-        samples = self.distribution()
-        median, p90, p99, p999 = map(samples.quantile, (P50, P90, P99, P999))
-        means = np.array([float(row.mean) for row in rows if row.mean is not None])
-        average = float(means.mean()) if len(means) else None
-        if len(means) == len(rows) and len({row.n for row in rows}) == 1:
-            average = samples.mean()  # exact, while the recorded means are rounded down
-        medians = np.array([float(row.p50) for row in rows if row.p50 is not None])
-        return Statistics(
-            runs=len(rows),
-            samples=samples.n,
-            average=average,
-            stdev=float(means.std(ddof=1)) if len(means) > 1 else None,
-            min=samples.min if samples.n else None,
-            median=median,
-            p90=p90,
-            p99=p99,
-            p999=p999,
-            max=samples.max if samples.n else None,
-            tail=samples.tail(),
-            median_interval=descriptive.median_interval(medians) if self.boots == 1 else None,
-        )
 
 
 @dataclass(eq=False)
@@ -121,7 +33,7 @@ class Setting:
     statuses: Counter[str] = field(default_factory=Counter)
     reasons: list[tuple[str, str]] = field(default_factory=list)  # status, one reason of a run
     floors: list[int] = field(default_factory=list)
-    measurements: dict[str, Measurement] = field(default_factory=dict)
+    measurements: dict[str, Runs] = field(default_factory=dict)
     # The evidence of runs that count although the mode gives no number: their only result.
     evidence: list[dict[str, str]] = field(default_factory=list)
 
@@ -146,7 +58,7 @@ class Setting:
 
     def unmeasurable(self) -> list[str]:
         """Metrics that have no number in this mode."""
-        return [name for name, m in self.measurements.items() if m.unmeasurable]
+        return [name for name, m in self.measurements.items() if m.is_unmeasurable]
 
     def evidence_ranges(self) -> list[tuple[str, int, int]]:
         """Least and largest value of each count."""
@@ -171,7 +83,7 @@ class Setting:
         return sorted(counted, key=lambda g: (STATUSES.index(g[0]), -g[2], g[1]))
 
 
-def counted(settings: Iterable[Setting]) -> Iterator[tuple[Setting, Measurement]]:
+def counted(settings: Iterable[Setting]) -> Iterator[tuple[Setting, Runs]]:
     """The measurements with a run that counts."""
     for setting in settings:
         for measurement in setting.measurements.values():
@@ -203,20 +115,6 @@ def by_value(text: str) -> tuple[int, float, str]:
     return (0, float(text), "") if NUMBER.fullmatch(text) else (1, 0.0, text)
 
 
-def split_params(params: str) -> tuple[str, dict[str, str]]:
-    """The params that say what is measured, and the others, which are conditions of it."""
-    conditions = dict(PARAMS)
-    kept = []
-    for item in params.split(";"):
-        name, _, value = item.partition("=")
-        if name in conditions:
-            # The length of a soak's segments does not change its samples.
-            conditions[name] = "given" if name == "soak" else value
-        else:
-            kept.append(item)
-    return ";".join(kept), conditions
-
-
 def order_of_metric(first: Mapping[str, str], key: tuple[str, str, str, str]) -> tuple[object, ...]:
     """Sorts benchmark, params, placement and metric. `first` has the metric before all others, by benchmark."""
     benchmark, params, placement, metric = key
@@ -230,35 +128,22 @@ def common_params(settings: Iterable[Setting]) -> dict[str, str]:
     return {k: v for k, v in first.items() if all(params.get(k) == v for params in others)}
 
 
-def grouped_settings(sources: Sequence[Source]) -> list[Setting]:
-    """The settings of sessions that may be pooled, sorted by program and params. The runs of a
+def grouped_settings(sources: Iterable[Source], runs: Iterable[list[Run]]) -> list[Setting]:
+    """The settings of runs that may be pooled, sorted by program and params. The runs of a
     setting have the same params, placement, policy, CPUs and build, and their event came about in
     one way. compare takes such runs together."""
-    settings: dict[tuple[_What, RunConditions], Setting] = {}
     counted: dict[_What, dict[RunConditions, None]] = {}
-    for source in sources:
-        for rows in source.session.runs:
-            if any(row.usable for row in rows):
-                counted.setdefault(_what(rows[0]), {})[source.run_conditions(rows[0])] = None
-    for source in sources:
-        for rows in source.session.runs:
-            first = rows[0]
-            what, conditions = _what(first), source.run_conditions(first)
-            if not any(row.usable for row in rows):
-                conditions = _nearest(conditions, list(counted.get(what, ())))
-            if (what, conditions) not in settings:
-                policy = _policy(conditions.policy)
-                params = parse_pairs(first.params) | ({_POLICY: policy} if policy else {})
-                settings[what, conditions] = Setting(first.benchmark, params, first.placement)
-            _count_run(settings[what, conditions], rows, source)
-    shown_first = profiles.first_metrics(source.profile for source in sources)
-    boots = {b: i for i, b in enumerate(dict.fromkeys(s.session.boot_id for s in sources))}
-    for setting in settings.values():
-        if (name := shown_first.get(setting.benchmark)) in setting.measurements:
-            setting.measurements = {name: setting.measurements[name], **setting.measurements}
-        for measurement in setting.measurements.values():
-            # Clocks of different boots may have been set to one time.
-            measurement.all_runs.sort(key=lambda run: (boots[run.row.boot], place_of(run)))
+    groups: dict[tuple[_What, RunConditions], list[list[Run]]] = {}
+    for run in runs:
+        if any(metric.row.usable for metric in run):
+            counted.setdefault(_what(run[0].row), {})[run[0].conditions] = None
+    for run in runs:
+        what, conditions = _what(run[0].row), run[0].conditions
+        if not any(metric.row.usable for metric in run):
+            conditions = _nearest(conditions, list(counted.get(what, ())))
+        groups.setdefault((what, conditions), []).append(run)
+    first = profiles.first_metrics(source.profile for source in sources)
+    settings = {key: _setting(group, key[1], first) for key, group in groups.items()}
     _tell_apart(settings)
     return _placed(sorted(settings.values(), key=_sort_key))
 
@@ -332,27 +217,32 @@ def have_same_params(a: Setting, b: Setting) -> bool:
     return a.benchmark == b.benchmark and kept[0] == kept[1]
 
 
-def _count_run(setting: Setting, rows: Sequence[Row], source: Source) -> None:
-    # The rows of a run should share a status. If not, the worst counts.
-    worst = max(rows, key=lambda row: STATUSES.index(row.status))
-    setting.statuses[worst.status] += 1
-    if worst.status != "ok":
-        # The reason of a run that measured nothing is one sentence, which may have a semicolon.
-        whole = worst.status in ("error", "skipped")
-        parts = [worst.reason] if whole else worst.reason.split(";")
-        reasons = [part.strip() for part in parts if part.strip()]
-        setting.reasons += [(worst.status, r) for r in reasons or ["no reason was recorded"]]
-    if worst.floor is not None:
-        setting.floors.append(worst.floor)
-    for row in rows:
-        if row.metric:
-            measurement = setting.measurements.setdefault(row.metric, Measurement(row.metric))
-            if row.n:
-                measurement.all_runs.append(Run(row, source))
-            elif not source.session.measurable(row):
-                measurement.unmeasurable += 1
-    if worst.status in USABLE and not all(map(source.session.measurable, rows)):
-        setting.evidence.append(parse_pairs(rows[0].evidence))
+def _setting(
+    runs: Sequence[list[Run]], conditions: RunConditions, shown_first: Mapping[str, str]
+) -> Setting:
+    first = runs[0][0].row
+    policy = _policy(conditions.policy)
+    params = parse_pairs(first.params) | ({_POLICY: policy} if policy else {})
+    setting = Setting(first.benchmark, params, first.placement)
+    for run in runs:
+        # The rows of a run should share a status. If not, the worst counts.
+        worst = max((metric.row for metric in run), key=lambda row: STATUSES.index(row.status))
+        setting.statuses[worst.status] += 1
+        if worst.status != "ok":
+            # The reason of a run that measured nothing is one sentence, which may have a semicolon.
+            whole = worst.status in ("error", "skipped")
+            parts = [worst.reason] if whole else worst.reason.split(";")
+            reasons = [part.strip() for part in parts if part.strip()]
+            setting.reasons += [(worst.status, r) for r in reasons or ["no reason was recorded"]]
+        if worst.floor is not None:
+            setting.floors.append(worst.floor)
+        if worst.status in USABLE and not all(metric.is_measurable for metric in run):
+            setting.evidence.append(parse_pairs(run[0].row.evidence))
+    metrics = grouped((m for run in runs for m in run if m.row.metric), attrgetter("row.metric"))
+    first_name = shown_first.get(setting.benchmark)
+    names = sorted(metrics, key=lambda name: str(name) != first_name)
+    setting.measurements = {name: Runs(metrics[name]) for name in names}
+    return setting
 
 
 def _placed(settings: Sequence[Setting]) -> list[Setting]:

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from itertools import combinations
 from statistics import median
 
+from operator import attrgetter
+from klat.compare.runs import grouped, Runs
 from klat.base.errors import SessionError
-from klat.compare.settings import Measurement
 from klat.compare.sources import Run
 from klat.record.json_files import read_run_json
 from klat.record.longest import KeptSample, NoLongestSamples, longest_samples
@@ -85,9 +86,10 @@ class SoakReport:
     clock_sets: tuple[ClockSet, ...]
 
 
-def soak_reports(measurement: Measurement, failed: Callable[[str], None]) -> Iterator[SoakReport]:
+def soak_reports(measurement: Runs, failed: Callable[[str], None]) -> Iterator[SoakReport]:
     """For each soak of the metric. `failed` gets a sentence on what cannot be read."""
-    for runs in _by_session(measurement):
+    soaked = (run for run in measurement.runs if run.row.soak)
+    for runs in grouped(soaked, attrgetter("source.session.path")).values():
         try:
             report = _report(measurement.metric, runs, failed)
         except SessionError as error:
@@ -152,14 +154,6 @@ def _longest_delays(
     for problem in problems:
         failed(problem)
     return tuple(_delays(kept.get((row.benchmark, row.params, row.metric), ()))[:_DELAYS]), ""
-
-
-def _by_session(measurement: Measurement) -> list[list[Run]]:
-    by_session: dict[str, list[Run]] = {}
-    for run in measurement.runs:
-        if run.row.soak:
-            by_session.setdefault(str(run.source.session.path), []).append(run)
-    return list(by_session.values())
 
 
 def _whole(runs: Sequence[Run]) -> list[Run]:

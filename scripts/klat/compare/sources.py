@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
-from itertools import chain, groupby
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -23,18 +22,17 @@ from klat.compare.conditions import (
     declared_options,
 )
 from klat.compare.session_problems import without_copies
-from klat.compare.estimands import Estimand
 from klat.compare.environment_conditions import Values
 from klat.stats.distribution import Distribution
 from klat.record.environment import changed
 from klat.record.json_files import read_run_json
-from klat.record.rows import is_soak
-from klat.record.samples import PART, PIECE, SampleBudget, SampleFiles, Samples, is_counted
+from klat.record.samples import PART, SampleBudget, SampleFiles, Samples, is_counted
 from klat.record.session import Row, Session, SessionError, find_sessions, printable, read_session
 from klat.record.verification import believed
 from klat.record.evidence import state_of
 
 
+UnitKey = tuple[str, str]  # boot, pair
 _FIRST_YEAR = "2020"  # klat did not exist before
 
 
@@ -131,6 +129,11 @@ class Source:
         """Whether `begun` can be right. A machine without a clock battery can begin each boot in 1970."""
         return self.begun[:4].isdigit() and self.begun >= _FIRST_YEAR
 
+    @cached_property
+    def runs(self) -> list[list[Run]]:
+        """The runs in the order recorded, each with a `Run` for every metric."""
+        return [[Run(row, self) for row in rows] for rows in self.session.runs]
+
     def run_conditions(self, row: Row) -> RunConditions:
         obtained = (row.benchmark, row.policy, row.cpus, state_of(row))
         if (conditions := self._run_conditions.get(obtained)) is None:
@@ -195,6 +198,16 @@ class Run:
         return self.source.run_conditions(self.row)
 
     @property
+    def unit(self) -> UnitKey:
+        """The boot, and the pair if there is one."""
+        pairing = self.source.pairing
+        return self.row.boot, pairing.of_order(self.row.order) if pairing else ""
+
+    @property
+    def is_measurable(self) -> bool:
+        return self.source.session.measurable(self.row)
+
+    @property
     def is_counted(self) -> bool:
         return is_counted(self.row)
 
@@ -231,86 +244,6 @@ class Run:
 
 # Sorts the runs of one boot in the order taken, even if the clock was set in a session.
 place_of = attrgetter("source.first_start", "row.line")
-
-
-def figures_of(runs: Sequence[Run], estimand: Estimand) -> list[float]:
-    """The figure of each run that supports it, in the unit of figures."""
-    if not estimand.column:
-        assert estimand.q is not None
-        ticks = [(run.quantiles([estimand.q])[0], run) for run in runs]
-        return [tick * run.source.scale for tick, run in ticks if tick is not None]
-    recorded = map(attrgetter(f"row.{estimand.column}"), runs)
-    return [
-        float(value) * run.source.scale for run, value in zip(runs, recorded) if value is not None
-    ]
-
-
-def by_boot(runs: Iterable[Run]) -> dict[str, list[Run]]:
-    boots: dict[str, list[Run]] = {}
-    for run in runs:
-        boots.setdefault(run.row.boot, []).append(run)
-    return boots
-
-
-def merged_distribution(runs: Sequence[Run]) -> Distribution:
-    """All samples of the runs, as recorded."""
-    counted = [run for run in runs if run.is_counted]
-    parts = uncounted_samples([run for run in runs if not run.is_counted])
-    return Distribution.merged(
-        chain([Distribution.of_parts(parts)], (run.distribution() for run in counted))
-    )
-
-
-def uncounted_samples(runs: Sequence[Run]) -> Iterator[Samples]:
-    """All samples of runs that are not counted by value, in pieces. Raises SessionError."""
-    for source, members in groupby(runs, _source_of):
-        for _, samples in source.files.blocks(run.row for run in members):
-            if isinstance(samples, SessionError):
-                raise samples
-            yield samples.ravel()
-
-
-_source_of = attrgetter("source")
-
-
-def _factor(source: Source, scale: float) -> float:
-    """From ticks of a session to ticks of `scale` ns. The ticks of boots can have been calibrated differently."""
-    factor = source.scale / scale
-    return 1.0 if abs(factor - 1) < 1e-3 else factor
-
-
-def distribution_at(runs: Sequence[Run], scale: float) -> Distribution:
-    """All samples of the runs, in ticks of `scale` ns."""
-    by_factor: dict[float, list[Run]] = {}
-    for run in runs:
-        by_factor.setdefault(_factor(run.source, scale), []).append(run)
-    counted = []
-    for factor, members in by_factor.items():
-        merged = merged_distribution(members)
-        counted.append(Distribution(_in_ticks(merged.values, factor), merged.counts))
-    return Distribution.merged(counted)
-
-
-def ranked_at(runs: Sequence[Run], scale: float, places: Sequence[int]) -> descriptive.Values:
-    """Of all samples of the runs, those at these places, from 0, in ascending order. They are rounded to ticks
-    of `scale` ns, and given in the unit of figures. Raises SessionError."""
-    is_long = sum(run.row.n or 0 for run in runs) > PIECE
-    if is_long or any(map(is_soak, {run.row.params for run in runs})):
-        return distribution_at(runs, scale).times(scale).take(np.array(places))
-    parts = [
-        _in_ticks(part, _factor(source, scale))
-        for source, members in groupby(runs, _source_of)
-        for part in uncounted_samples(list(members))
-    ]
-    ordered = np.partition(np.concatenate(parts), sorted(set(places)))
-    return ordered[list(places)].astype(np.float64) * scale
-
-
-def _in_ticks(samples: Samples, factor: float) -> Samples:
-    if factor == 1.0:
-        return samples
-    ticks: Samples = np.rint(samples * factor).astype(np.uint64)
-    return ticks
 
 
 def read_sources(

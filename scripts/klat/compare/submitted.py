@@ -10,7 +10,8 @@ from pathlib import Path
 from klat.base.bounded_read import open_to_read, read_regular
 from klat.base.errors import KlatError, SessionError, printable
 from klat.compare.dataset import Dataset, read_datasets
-from klat.compare.settings import Measurement, Setting
+from klat.compare.settings import Setting
+from klat.compare.runs import Runs
 from klat.record import received
 from klat.record.json_files import LARGEST_PLAN, TIMED_MODES, read_run_json
 from klat.record.plan_csv import from_csv
@@ -73,7 +74,7 @@ def _check(session: Session) -> None:
         raise KlatError(f"{faults[0]}; klat summary --verify lists all; measure again")
 
 
-def measurement(label: Dataset, benchmark: str) -> tuple[Setting, Measurement] | None:
+def measurement(label: Dataset, benchmark: str) -> tuple[Setting, Runs] | None:
     """The runs of the program's metric in the table. If the runs have different conditions: those of the conditions with
     the most runs. None if no run counts."""
     name = METRICS[benchmark]

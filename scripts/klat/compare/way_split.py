@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from klat.stats.means import welch
-from klat.compare.dataset import CellRuns
+from klat.compare.runs import Runs
 from klat.compare.sources import Run
 from klat.record.evidence import MIXED, STRAY, WAYS, state_of
 
@@ -23,11 +22,11 @@ class WayPart:
     It is empty if there is only one, unless that is mixed."""
 
     state: str
-    base: CellRuns
-    new: CellRuns
+    base: Runs
+    new: Runs
 
 
-def split(base: CellRuns, new: CellRuns) -> tuple[list[WayPart], list[str]]:
+def split(base: Runs, new: Runs) -> tuple[list[WayPart], list[str]]:
     """The runs of both sides by the way of their event, and sentences on runs that are not
     compared with runs of the same state.
 
@@ -87,7 +86,7 @@ def split(base: CellRuns, new: CellRuns) -> tuple[list[WayPart], list[str]]:
 
 
 def _left_out(
-    cell: CellRuns, parts: Mapping[str, CellRuns], states: Sequence[str], event: str, what: str
+    cell: Runs, parts: Mapping[str, Runs], states: Sequence[str], event: str, what: str
 ) -> Iterator[str]:
     """Sentences on the runs of a cell that are in none of the states."""
     for way, part in parts.items():
@@ -100,7 +99,7 @@ def _left_out(
         )
 
 
-def _mixes_differ(base: CellRuns, new: CellRuns, states: Sequence[str]) -> bool:
+def _mixes_differ(base: Runs, new: Runs, states: Sequence[str]) -> bool:
     """Whether the share of runs in a state differs between the sides, with units as independent
     observations (Welch, and Bonferroni over the states)."""
     for state in states:
@@ -114,22 +113,22 @@ def _mixes_differ(base: CellRuns, new: CellRuns, states: Sequence[str]) -> bool:
     return False
 
 
-def _empty_cell(event: str, state: str, other: str) -> CellRuns:
+def _empty_cell(event: str, state: str, other: str) -> Runs:
     """The empty cell of the side that was never in the state."""
-    return CellRuns(reasons=Counter([f"{event} {_way(state)} in {other} alone"]))
+    return Runs(why=f"{event} {_way(state)} in {other} alone")
 
 
 def _state(run: Run) -> str:
     return state_of(run.row)
 
 
-def _frequent_states(parts: Mapping[str, CellRuns]) -> list[str]:
+def _frequent_states(parts: Mapping[str, Runs]) -> list[str]:
     """The most frequent first."""
     total = sum(len(part.runs) for part in parts.values())
     return [state for state, part in parts.items() if len(part.runs) >= STRAY * total]
 
 
-def _shares(parts: Mapping[str, CellRuns], states: Sequence[str], cell: CellRuns) -> str:
+def _shares(parts: Mapping[str, Runs], states: Sequence[str], cell: Runs) -> str:
     counted = [f"{_way(s)} in {len(parts[s].runs):,}" for s in states if s in parts]
     return f"{', '.join(counted)} of {len(cell.runs):,} runs"
 

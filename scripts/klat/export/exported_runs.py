@@ -9,14 +9,16 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+from operator import attrgetter
+from klat.compare.runs import grouped, Runs, merged_distribution
 from klat.base.errors import KlatError
 from klat.compare.conditions import NONE, RUN
 from klat.compare.dataset import Dataset, read_datasets
 from klat.record import renamed_metrics
 from klat.record.rows import status_counts
 from klat.record.session import USABLE, Row, parse_pairs, printable
-from klat.compare.settings import Measurement, Setting
-from klat.compare.sources import Run, Source, merged_distribution
+from klat.compare.settings import Setting
+from klat.compare.sources import Run, Source
 from klat.stats.distribution import Distribution
 
 # Recorded by a run beside its mean.
@@ -29,7 +31,7 @@ class MetricRuns:
 
     label: Dataset
     setting: Setting
-    measurement: Measurement
+    measurement: Runs
 
     @property
     def metric(self) -> str:
@@ -56,9 +58,7 @@ class MetricRuns:
 
     def distribution(self) -> Distribution:
         """All samples in `unit`. SessionError where some are missing."""
-        by_scale: dict[float, list[Run]] = {}
-        for run in self.runs:
-            by_scale.setdefault(run.source.scale, []).append(run)
+        by_scale = grouped(self.runs, attrgetter("source.scale"))
         return Distribution.merged(
             merged_distribution(runs) if factor == 1 else merged_distribution(runs).times(factor)
             for factor, runs in by_scale.items()

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from klat.compare.dataset import Dataset
-from klat.compare.settings import Measurement, Setting
+from klat.compare.settings import Setting
+from klat.compare.runs import Runs
 from klat.compare.soaks import WINDOW_NS, Delay, SoakDrift, SoakReport, soak_reports, soaks_together
 from klat.record.session import printable
 from klat.report.document import Column, Line, Row, Table
@@ -130,7 +131,7 @@ def tail_table(label: Dataset, failed: Callable[[str], None]) -> Table | None:
     return Table("", tuple(map(Column, columns)), tuple(rows), f"tail [{label.figure_unit}]")
 
 
-def _tail(label: Dataset, measurement: Measurement, failed: Callable[[str], None]) -> Row | None:
+def _tail(label: Dataset, measurement: Runs, failed: Callable[[str], None]) -> Row | None:
     statistics = measurement.readable_statistics(failed)
     if not statistics or not statistics.samples:
         return None

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from hashlib import sha256
 
-from klat.compare.settings import Measurement, Setting
-from klat.compare.sources import Run
+from operator import attrgetter
+from klat.compare.runs import grouped, Runs
+from klat.compare.settings import Setting
 from klat.record.session import SessionError, printable
 from klat.report.text.numbers import plural
 from klat.stats.positions import Order, Standout, standouts
@@ -33,7 +34,7 @@ def standout_lines(setting: Setting, failed: Callable[[str], None]) -> Iterator[
         yield f"{', '.join(names)}: {sentence}; something other than the measured event happens there"
 
 
-def _sentences(measurement: Measurement, iterations: str) -> Iterator[str]:
+def _sentences(measurement: Runs, iterations: str) -> Iterator[str]:
     """The places of all runs together, and of single sessions if all runs together do not show the
     place."""
     sessions = list(_by_session(measurement, iterations))
@@ -54,13 +55,10 @@ def _kind(standout: Standout) -> _Kind:
     return standout.place, standout.typical is None, standout.shorter
 
 
-def _by_session(measurement: Measurement, iterations: str) -> Iterator[dict[bytes, Order]]:
+def _by_session(measurement: Runs, iterations: str) -> Iterator[dict[bytes, Order]]:
     """The runs that count, in which one sample matters, by their samples. A soak has no order."""
-    sessions: dict[str, list[Run]] = {}
-    for run in measurement.runs:
-        if run.row.n and run.row.n <= _LONGEST and not run.row.soak:
-            sessions.setdefault(str(run.source.session.path), []).append(run)
-    for runs in sessions.values():
+    ordered = (r for r in measurement.runs if r.row.n and r.row.n <= _LONGEST and not r.row.soak)
+    for runs in grouped(ordered, attrgetter("source.session.path")).values():
         orders: dict[bytes, Order] = {}
         for _, samples in runs[0].source.files.blocks(run.row for run in runs):
             if isinstance(samples, SessionError):

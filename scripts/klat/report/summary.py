@@ -183,7 +183,7 @@ def _unmeasurable(setting: Setting) -> Iterator[Line]:
 def counts(setting: Setting) -> str:
     """`500 runs of 1,000 samples: 498 ok, 2 disturbed`."""
     runs = plural(sum(setting.statuses.values()), setting.noun)
-    sizes = {run.row.n or 0 for m in setting.measurements.values() for run in m.all_runs}
+    sizes = {run.row.n or 0 for m in setting.measurements.values() for run in m.sampled}
     if sizes:
         low, high = min(sizes), max(sizes)
         runs += (

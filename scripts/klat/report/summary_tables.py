@@ -10,7 +10,8 @@ from typing import Any, TextIO
 from klat.compare.dataset import Dataset
 from klat.compare.limits import LabelLimits
 from klat.compare.sweep_shapes import Shootdown, shootdowns
-from klat.compare.settings import Measurement, Setting
+from klat.compare.settings import Setting
+from klat.compare.runs import Runs
 from klat.compare.soaks import Delay, SoakReport, soak_reports, soaks_together
 from klat.compare.sweeps import Sweep, SweepLine, SweepPoint, sweeps
 from klat.record.session import STATUSES
@@ -36,7 +37,7 @@ LIMIT_COLUMNS = "limit above share share_low share_high verdict".split()
 
 
 def figures(
-    label: Dataset, setting: Setting, measurement: Measurement, failed: Callable[[str], None]
+    label: Dataset, setting: Setting, measurement: Runs, failed: Callable[[str], None]
 ) -> dict[str, Any]:
     """Every figure of one metric; None if it is not supported. `_ns` only if the unit is a time."""
     statistics = measurement.readable_statistics(failed)
@@ -145,7 +146,7 @@ def _label(
 def _setting(
     label: Dataset, setting: Setting, failed: Callable[[str], None], limits: LabelLimits | None
 ) -> dict[str, Any]:
-    metrics = [m for m in setting.measurements.values() if m.runs or m.unmeasurable]
+    metrics = [m for m in setting.measurements.values() if m.runs or m.is_unmeasurable]
     return {
         "benchmark": setting.benchmark,
         "params": setting.params,
@@ -163,13 +164,13 @@ def _setting(
 def _metric(
     label: Dataset,
     setting: Setting,
-    measurement: Measurement,
+    measurement: Runs,
     failed: Callable[[str], None],
     limits: LabelLimits | None,
 ) -> dict[str, Any]:
     metric = {
         "metric": measurement.metric,
-        "measurable": not measurement.unmeasurable,
+        "measurable": not measurement.is_unmeasurable,
         "boots": measurement.boots,
         **figures(label, setting, measurement, failed),
         "tail": _tail(measurement, failed),
@@ -181,7 +182,7 @@ def _metric(
     return metric
 
 
-def _tail(measurement: Measurement, failed: Callable[[str], None]) -> list[list[float]]:
+def _tail(measurement: Runs, failed: Callable[[str], None]) -> list[list[float]]:
     """Pairs of a share and the sample that this share of the samples exceeds at most."""
     statistics = measurement.readable_statistics(failed)
     tail = statistics.tail if statistics else ()
@@ -259,7 +260,7 @@ def _soak_cells(soaks: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def soaks_json(
-    label: Dataset, measurement: Measurement, failed: Callable[[str], None]
+    label: Dataset, measurement: Runs, failed: Callable[[str], None]
 ) -> list[dict[str, Any]]:
     """One for each soak of the metric. `longest` is None if the longest samples cannot be read."""
     return [

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from klat.compare.runs import by_boot, merged_distribution
 from klat.report.plot import reduction as reduce
 from klat.report.plot.axis import Axis, sample_axis
-from klat.report.plot.gnuplot import COLOURS, DASHES, EDGE, INK, LEFT, LINE, RIGHT
-from klat.report.plot.gnuplot import Figure, line, points, quoted, tics
+from klat.report.plot.gnuplot import COLOURS, DASHES, EDGE, INK, LEFT, LINE, RIGHT, Figure, line
+from klat.report.plot.gnuplot import points, quoted, tics
 from klat.report.plot.series import Curve, Overlay, describe
 from klat.report.text.numbers import one_in, plural
 from klat.stats.descriptive import Values
@@ -73,7 +74,8 @@ def distribution(overlay: Overlay, axis: Axis, limit: LimitLine | None = None) -
     drawn: list[Drawn] = []
     shown: list[Curve] = []
     for curve in overlay.curves:
-        boots = curve.measurement.by_boot()
+        by_unit = by_boot(curve.measurement.runs)
+        boots = tuple(map(merged_distribution, by_unit.values()))
         ordered = Distribution.merged(boots)
         if ordered.n:
             place = len(drawn) % len(COLOURS)

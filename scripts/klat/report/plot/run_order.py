@@ -67,7 +67,7 @@ def run_series(overlay: Overlay, axis: Axis, limit: LimitLine | None = None) -> 
     tracks = [
         _track(curve, upper, axis.scale(curve.label), soak)
         for curve in overlay.curves
-        if curve.measurement.all_runs
+        if curve.measurement.sampled
     ]
     if not tracks:
         return None
@@ -114,7 +114,7 @@ def _upper(runs: Sequence[Run], soak: bool) -> Estimand:
 
 
 def _track(curve: Curve, upper: Estimand, scale: float, soak: bool) -> _Track:
-    runs = curve.measurement.all_runs
+    runs = curve.measurement.sampled
     rows = [run.row for run in runs]
     middle = np.array([row.middle for row in rows]) * scale
     number = np.arange(1, len(rows) + 1, dtype=np.float64)

@@ -11,7 +11,8 @@ from klat.report.text.numbers import plural
 from klat.report.text.columns import params_text
 from klat.report.text.parameters import parameters
 from klat.record.session import printable
-from klat.compare.settings import Measurement, Setting, common_params
+from klat.compare.settings import Setting, common_params
+from klat.compare.runs import Runs
 
 _MOST_CURVES = 8
 _NAME_LENGTH = 32
@@ -24,7 +25,7 @@ class Curve:
     name: str
     label: Dataset
     setting: Setting
-    measurement: Measurement
+    measurement: Runs
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ def overlays(labels: Sequence[Dataset], per_session: Sequence[Dataset]) -> list[
         for setting in label.settings:
             params = tuple(setting.params.items())
             for metric, measurement in setting.measurements.items():
-                if measurement.all_runs:
+                if measurement.sampled:
                     key = (setting.benchmark, params, setting.placement, metric)
                     curve = Curve(name, label, setting, measurement)
                     groups.setdefault(key, []).append(curve)
