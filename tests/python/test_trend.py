@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
-from written_sessions import again
+from written_sessions import again, samples
 
 from klat.base.errors import KlatError
 from klat.compare.comparison import Options
@@ -125,6 +125,45 @@ def test_a_mail_has_one_line_for_each_jump(three):
     brief = [*markdown.lines(report.document(three, changes, brief=True))]
     assert sum("come +36" in line for line in brief) == 1
     assert not any("typical samples of" in line for line in brief)
+
+
+@pytest.fixture
+def two(new_session) -> tuple[Trend, list[Change]]:
+    """Two kernels, ten metrics, of which each is slower and none is explained."""
+
+    def kernel(label: str, ratio: float) -> Path:
+        medians = [ratio * (9_000 + 100 * number) for number in range(10)]
+        run = lambda boot: {f"metric{n}": samples(m + boot) for n, m in enumerate(medians)}
+        boots = [[run(boot)] for boot in range(5)]
+        return new_session.label(label, boots)
+
+    paths = [kernel("lab-6.12", 1.0), kernel("lab-7.3", 1.3)]
+    result = follow(*paths)
+    why = "the boot could not be repeated: the guest gave other samples than the boot that was recorded"
+    return result, [Change(m, m.steps[1], KeptSample(why=why)) for m in result.series]
+
+
+def test_a_diff_has_one_line_for_each_metric_and_each_reason_once(two):
+    shown = [*terminal.lines(report.document(*two), False)]
+    assert max(map(len, shown)) <= 80
+    assert sum(bool(re.match(r"pipes metric\d .*\d  ▲ 1.300$", line)) for line in shown) == 10
+    assert "to the first" not in "\n".join(shown)
+    assert " ".join(" ".join(shown).split()).count("the boot could not be repeated") == 1
+
+
+def test_a_diff_of_ten_metrics_fits_a_mail(two):
+    brief = [*markdown.lines(report.document(*two, brief=True))]
+    assert len(two[1]) == 10 and len(brief) <= 60
+
+
+def test_the_page_of_a_diff_has_neither_maps_nor_curves(two):
+    shown = page(*two)
+    assert "<figure" not in shown and 'class="heat' not in shown and "▲" in shown
+
+
+def test_a_section_of_a_page_has_content(three):
+    shown = page(three, explained(three))
+    assert not re.search(r"</h2>\s*</section>", shown)
 
 
 def test_csv_and_json_have_a_row_for_each_kernel_and_the_whole_explanation(three):

@@ -204,8 +204,8 @@ def matrix_figure(label: Dataset, matrix: Matrix) -> Captioned:
     from klat.report.plot.gnuplot import Figure
     from klat.report.plot.matrix_figures import draw_matrix
 
-    figure = Figure(f"{matrix.benchmark}-{matrix.metric}-matrix")
-    draw_matrix(figure, label, matrix, common_axis([label]))
+    figure = Figure(f"{matrix.benchmark}-{matrix.metric}-matrix", width=780, font=13)
+    draw_matrix(figure, label, matrix, common_axis([label]), 0)
     note = "rows: CPUs of the first role; thick lines separate nodes, thin ones caches"
     return Captioned(figure, matrix_title(matrix), note)
 

@@ -75,26 +75,28 @@ def document(
     trend: Trend,
     changes: Sequence[Change],
     brief: bool = False,
-    figures: Sequence[Captioned] = (),
+    figures: Sequence[Captioned] | None = None,
 ) -> Document:
-    """`brief`: each jump has one line, for a mail. With `figures`, the document is for a page."""
-    maps = _heat_maps(trend) if figures else ()
+    """`brief`: each jump has one line, for a mail. With `figures`, the document is for a page. Two kernels need none."""
+    for_page = figures is not None
+    is_long = any(len(chain) > 2 for chain in trend.chains)
+    maps = _heat_maps(trend) if for_page and is_long else ()
     blocks: list[Block] = [_kernels(trend), Notes(tuple(_notes(trend))), *maps, *_medians(trend)]
-    blocks += [Figures(tuple(figures))] if figures else []
+    blocks += [Figures(tuple(figures))] if figures and is_long else []
     sections = [Section("Medians", tuple(blocks))]
     ordered = sorted(changes, key=lambda change: -change.size)
     if ordered:
         sections.append(Section("Jumps", tuple(_jumps(trend, ordered))))
     if not brief:
         if ordered:
-            how_to_read = [Paragraph(_GRAPHS)] if figures else []
-            functions = (*how_to_read, *_explained(trend, ordered, bool(figures)))
+            how_to_read = [Paragraph(_GRAPHS)] if for_page else []
+            functions = (*how_to_read, *_explained(trend, ordered, for_page))
             sections.append(Section("Functions of each jump", functions))
         brought = tuple(_brought(trend))
         sections.append(Section("What the kernels bring", brought, detail=True))
     ends = ((trend.labels[chain[0]], trend.labels[chain[-1]]) for chain in trend.chains)
     title = "; ".join(f"{start} to {end}" for start, end in ends)
-    terms = (_TERM, *wording.terms(trend.comparison))
+    terms = (_TERM_OF_LONG if is_long else _TERM, *wording.terms(trend.comparison))
     outcome = Word(_conclusion(trend), TONES[trend.status])
     return Document(title, outcome, trend.status, tuple(sections), terms, trend.comparison.problems)
 
@@ -107,7 +109,8 @@ def _conclusion(trend: Trend) -> str:
     return f"{counts}, {lost}: {wording.MEANINGS[trend.status]}"
 
 
-_TERM = (
+_TERM = "The ratio has its verdict: ▲ slower, ▼ faster, = same, ? inconclusive. A jump is a ratio beyond the margin."
+_TERM_OF_LONG = (
     "Medians: below each, its ratio to the kernel before, with the verdict of this step (▲ slower, ▼ faster, = same, ?"
     " inconclusive), and its ratio to the first kernel. A jump is a step beyond the margin."
 )
@@ -143,17 +146,22 @@ def _medians(trend: Trend) -> Iterator[Block]:
     unit = trend.comparison.against[0].base.unit
     for chain in trend.chains:
         rows: list[Row] = []
+        is_pair = len(chain) == 2
         for metric, name in zip(trend.series, names(trend.series)):
             if not any(kernel in metric.values for kernel in chain):
                 continue
             figures = [whole(metric.values.get(kernel)) for kernel in chain]
             steps = [metric.steps.get(kernel) for kernel in chain]
+            if is_pair:
+                rows.append(Row(name, (*figures, _ratio(steps[1]))))
+                continue
             to_first = [_to_first(metric, chain[0], kernel) for kernel in chain]
             rows.append(Row(name, tuple(figures)))
             rows.append(Row("  to the previous", tuple(map(_ratio, steps))))
             rows.append(Row("  to the first", ("", *to_first[1:])))
-        columns = tuple(Column(_short(trend, kernel)) for kernel in chain)
-        yield Table(unit, columns, tuple(rows), f"median, {unit}", 0)
+        columns = [Column(_short(trend, kernel)) for kernel in chain]
+        columns += [Column("ratio")] if is_pair else []
+        yield Table(unit, tuple(columns), tuple(rows), f"median, {unit}", 0)
     missing = [
         f"{name} of {trend.labels[kernel]}: {why}"
         for metric, name in zip(trend.series, names(trend.series))
@@ -189,7 +197,7 @@ def _heat_maps(trend: Trend) -> Iterator[HeatMap]:
     less = _ranges([f"{100 * (1 / start - 1):+.0f}" for start in _SHADES], "less")
     legend = (*reversed(less), Word("between", "equal"), *more)
     for chain in trend.chains:
-        if len(chain) < 2:
+        if len(chain) < 3:
             continue
         rows = [
             (name, tuple(_shaded(metric, chain[0], kernel) for kernel in chain))
@@ -285,18 +293,26 @@ def _jumps(trend: Trend, changes: Sequence[Change]) -> Iterator[Block]:
     because = Column("functions", left=True, wraps=True)
     yield Paragraph(f"{plural(len(changes), 'jump')}, the largest first")
     yield Table("", (*columns, because), tuple(rows), "metric", 0)
+    for title, is_open in (("doubtful", True), ("not explained", False)):
+        reasons: dict[str, list[str]] = {}
+        for change in changes:
+            if change.why and bool(change.functions) == is_open:
+                jump = f"{called[change.metric.key]}, {_labels(trend, change.step)}"
+                reasons.setdefault(change.why, []).append(jump)
+        if reasons:
+            yield Listing(tuple(_in_brief(jumps, why) for why, jumps in reasons.items()), title)
 
 
 def _in_short(change: Change, difference: int) -> str:
     if not change.functions:
-        return change.why or "not explained"
+        return "not explained"
     total = change.difference
     shown = ", ".join(f"{name} {count:+,}" for name, count in change.functions[:_BRIEF])
     rest = change.functions[_BRIEF:]
     others = f", {len(rest)} more {sum(count for _, count in rest):+,}" if rest else ""
     # The typical samples may differ by another number than the figures of the kernels, which are means over boots.
     of_samples = f", together {total:+,} in the typical samples" if total != difference else ""
-    return shown + others + of_samples + (f" (doubtful: {change.why})" if change.why else "")
+    return shown + others + of_samples + (" (doubtful)" if change.why else "")
 
 
 def _explained(trend: Trend, changes: Sequence[Change], graphs: bool) -> Iterator[Block]:

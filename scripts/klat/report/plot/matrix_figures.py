@@ -32,17 +32,18 @@ def matrix_figures(labels: Sequence[Dataset], axis: Axis) -> list[Figure]:
         for matrix in matrices(label):
             stem = f"{matrix.benchmark}-{matrix.metric}-matrix"
             figure = Figure(unique_file_name(stem, taken))
-            draw_matrix(figure, label, matrix, axis, name if len(labels) > 1 else "")
+            shown = params_text(parameters(matrix.benchmark, matrix.params))
+            title = " ".join([matrix_title(matrix), *([name] if len(labels) > 1 else [])])
+            top = _placements(figure, matrix, axis, axis.scale(label), figure.head(title, shown))
+            draw_matrix(figure, label, matrix, axis, top)
             figures.append(figure)
     return figures
 
 
-def draw_matrix(figure: Figure, label: Dataset, matrix: Matrix, axis: Axis, name: str = "") -> None:
+def draw_matrix(figure: Figure, label: Dataset, matrix: Matrix, axis: Axis, top: float) -> None:
     """Rows are the CPUs of the first role, from the top. Thick lines separate nodes, thin ones caches."""
-    shown = params_text(parameters(matrix.benchmark, matrix.params))
-    top = figure.head(" ".join(filter(None, (matrix_title(matrix), name))), shown)
     scale = axis.scale(label)
-    top = _placements(figure, matrix, axis, scale, top) + 36
+    top += 36
     note = "thick lines: nodes; thin lines: caches" if any(matrix.starts) else ""
     figure.caption(top, axis.title(matrix.metric), note)
     place = {cpu: i for i, cpu in enumerate(matrix.cpus)}

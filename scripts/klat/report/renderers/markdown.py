@@ -28,7 +28,7 @@ def lines(document: Document) -> Iterator[str]:
 def _block(block: Block) -> Iterator[str]:
     match block:
         case Facts():
-            yield from (f"- {name} {_escaped(text)}" for name, text in block.sentences)
+            yield from (f"- {name}: {_escaped(text)}" for name, text in block.sentences)
         case Notes():
             for note in block.notes:
                 label = f"**{note.label}**" if note.tone == "refused" else note.label

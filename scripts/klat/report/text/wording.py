@@ -286,7 +286,8 @@ def about_sides(against: Against) -> Iterator[tuple[str, str, str]]:
     yield "kernel", base.kernel, new.kernel
     yield "preemption", base.model, new.model
     yield "CPU", base.cpu_model, new.cpu_model
-    yield "mode", how_measured(base), how_measured(new)
+    base_mode, new_mode = (how_measured(side).removeprefix("mode ") for side in (base, new))
+    yield "mode", base_mode, new_mode
     yield "measured in", boots_of(base), boots_of(new)
     same = base.run_noun == new.run_noun
     yield f"{base.run_noun if same else 'run'}s", base.runs, new.runs
