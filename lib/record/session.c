@@ -94,11 +94,19 @@ static json_t *tsc_object(const struct klat_counter *tsc)
 			 tsc->invariant, "quantum", (json_int_t)tsc->quantum);
 }
 
+static int count_online(void)
+{
+	klat_cpu_set online;
+
+	if (klat_cpus_online(&online))
+		klat_cpus_allowed(&online);
+	return klat_cpu_weight(&online);
+}
+
 static json_t *describe(struct klat_run *run, const char *boot)
 {
 	const struct klat_common *common = &run->library->common;
 	struct utsname names;
-	klat_cpu_set online;
 	char created[32];
 	time_t now = time(NULL);
 	struct tm utc;
@@ -108,8 +116,6 @@ static json_t *describe(struct klat_run *run, const char *boot)
 		klat_error(run, errno, "cannot record into %s: uname() failed: %m", common->record);
 		return NULL;
 	}
-	if (klat_cpus_online(&online))
-		klat_cpus_allowed(&online);
 	strftime(created, sizeof(created), "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &utc));
 	klat_counter_calibrate(&run->library->counter);
 	json = json_pack("{s:i, s:s, s:s, s:s, s:o, s:s, s:o, s:s, s:s, s:s, s:s, s:o, s:i, s:s, "
@@ -119,7 +125,7 @@ static json_t *describe(struct klat_run *run, const char *boot)
 			 "seed", seed, "created", created, "machine_id", klat_machine_id(),
 			 "boot_id", boot, "kernel_release", names.release, "kernel_version",
 			 names.version, "architecture", names.machine, "cpu_model",
-			 klat_cpu_model(), "cpus_online", klat_cpu_weight(&online), "preemption",
+			 klat_cpu_model(), "cpus_online", count_online(), "preemption",
 			 klat_preemption(&names), "mode", klat_mode(), "unit", klat_unit(), "tsc",
 			 tsc_object(&run->library->counter), "inherited", klat_inherited(),
 			 "under_load", common->under_load, "libraries", "programs");
@@ -209,6 +215,18 @@ static int check_preemption(struct klat_run *run, int session)
 		       : 0;
 }
 
+/* Root can take a CPU offline while the machine runs. Older sessions lack the number. */
+static int check_online(struct klat_run *run, const json_t *json)
+{
+	const json_int_t then = json_integer_value(json_object_get(json, "cpus_online"));
+	const int now = count_online();
+
+	return then && then != now
+		       ? refuse(run, " began with %d CPUs online, and now %d are online", (int)then,
+				now)
+		       : 0;
+}
+
 static int check_same(struct klat_run *run, int session, const json_t *json, const char *boot)
 {
 	const char *boot_then = json_string_value(json_object_get(json, "boot_id"));
@@ -227,7 +245,7 @@ static int check_same(struct klat_run *run, int session, const json_t *json, con
 	if (load_then && json_is_true(load_then) != under_load)
 		return refuse(run, " has runs %s --under-load, but this run %s it",
 			      under_load ? "without" : "with", under_load ? "has" : "is without");
-	return check_scheduler(run, session) ?: check_preemption(run, session);
+	return check_scheduler(run, session) ?: check_preemption(run, session) ?: check_online(run, json);
 }
 
 /* Whether a difference of this value can change the run: see _is_effective() in

@@ -87,6 +87,7 @@ void klat_snapshot_take(struct klat_snapshot *snapshot, const struct klat_run *r
 	snapshot->smi = klat_arch_smi_count(run->cpus[0]);
 	klat_scheduler(snapshot->scheduler, sizeof(snapshot->scheduler));
 	snapshot->preemption = klat_shown_preemption();
+	klat_cpus_online(&snapshot->online);
 	if (run->library->common.guest_halt_poll >= 0)
 		take_halt_poll(snapshot, run);
 }
@@ -267,6 +268,8 @@ static void judge_machine(struct klat_run *run)
 	    library->before.preemption != library->after.preemption)
 		klat_invalid(run, "the preemption model changed from %s to %s",
 			     library->before.preemption, library->after.preemption);
+	if (memcmp(&library->before.online, &library->after.online, sizeof(klat_cpu_set)))
+		klat_invalid(run, "a CPU of the machine went online or offline");
 }
 
 static void judge_halt_poll(struct klat_run *run)

@@ -167,6 +167,7 @@ struct klat_snapshot {
 	/* If the run holds the guest's halt polling. polls is -1 if the kernel does not count. */
 	int64_t halt_poll_ns, polls, halts;
 	int highest_cpu;
+	klat_cpu_set online;
 	char scheduler[64];     /* of sched_ext; empty if there is none */
 	const char *preemption; /* see klat_shown_preemption() */
 };
@@ -441,8 +442,7 @@ struct klat_library {
 struct klat_run *klat_run_make(const struct klat_benchmark *benchmark);
 /* Give the benchmark's options their defaults again. */
 void klat_run_restore_defaults(const struct klat_run *run);
-/* Frees what the supervisor allocated; the shared memory stays. The options are as before the run.
- */
+/* Frees what the supervisor allocated; the shared memory stays. Restores the options. */
 void klat_run_free(struct klat_run *run);
 /* Sets lead and end, see klat_end(). The fault "edges" makes klat work at both edges of the timed
  * part: for tests of the order of samples. */

@@ -1,5 +1,5 @@
-"""The sched_ext scheduler and the preemption model are recorded, and may not change in a session or during a run. A
-directory stands in for /sys/kernel."""
+"""The sched_ext scheduler, the preemption model and the online CPUs are recorded, and may not change in a session or
+during a run. A directory stands in for /sys/kernel, and a file for the list of online CPUs."""
 
 import os
 import subprocess
@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 from harness import FAILED, MEASURED, UNTRUSTED, command, json_of, path_of
 
-PLANT = 'mount --bind "$1" /sys/kernel && shift && exec "$@"'
+ONLINE = "/sys/devices/system/cpu/online"
+PLANT = f'mount --bind "$1/online" {ONLINE} && mount --bind "$1" /sys/kernel && shift && exec "$@"'
+MOST_CPUS = 4096
 SHORT = ("--quiet", "--policy", "other", "--iterations", "20")
 
 
@@ -17,7 +19,13 @@ def kernel(tmp_path: Path, root: None) -> Path:
     path = tmp_path / "kernel"
     (path / "sched_ext/root").mkdir(parents=True)
     load(path, "rusty_1.0")
+    turn_on(path, MOST_CPUS)
     return path
+
+
+def turn_on(kernel: Path, cpus: int) -> None:
+    """CPUs above those of this machine."""
+    (kernel / "online").write_text(f"0-{cpus - 1}\n")
 
 
 def load(kernel: Path, operations: str) -> None:
@@ -60,6 +68,15 @@ def test_a_session_is_of_one_preemption_model(kernel, tmp_path):
     assert done.status == FAILED and said in done.err
 
 
+def test_a_session_is_of_one_number_of_cpus(kernel, tmp_path):
+    record = words(kernel, "syscall", *SHORT, "--record", tmp_path / "session")
+    assert command(record).status == MEASURED
+    turn_on(kernel, MOST_CPUS - 1)
+    done = command(record)
+    said = f"began with {MOST_CPUS} CPUs online, and now {MOST_CPUS - 1} are online"
+    assert done.status == FAILED and said in done.err
+
+
 @pytest.mark.alone  # the change comes a second after the start
 @pytest.mark.parametrize(
     ("change", "said"),
@@ -69,9 +86,13 @@ def test_a_session_is_of_one_preemption_model(kernel, tmp_path):
             lambda kernel: choose(kernel, "full"),
             "the preemption model changed from voluntary to full",
         ),
+        (
+            lambda kernel: turn_on(kernel, MOST_CPUS - 1),
+            "a CPU of the machine went online or offline",
+        ),
     ],
 )
-def test_a_scheduler_or_a_model_that_changes_in_a_run_makes_it_invalid(kernel, change, said):
+def test_a_scheduler_a_model_or_a_cpu_that_changes_in_a_run_makes_it_invalid(kernel, change, said):
     choose(kernel, "voluntary")
     timer = words(kernel, "timer", "--policy", "other", "--iterations", "10000")
     with subprocess.Popen(timer, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as run:
