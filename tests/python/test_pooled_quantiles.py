@@ -1,5 +1,5 @@
 """A quantile for which single runs are too short is that of all samples of a boot, and if boots are too
-short, of a group of boots."""
+short, of a group of boots. Runs of unequal numbers of samples are treated in the same way."""
 
 import json
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from written_sessions import RT, NewSession, words
+from written_sessions import PIPES, RT, NewSession, words
 
 from klat.compare.dataset import read_dataset
 from klat.compare.estimands import parse
@@ -109,7 +109,10 @@ def test_too_few_samples_say_how_many_are_needed(boots, klat):
 
 def test_history_has_a_point_for_each_boot_with_enough_samples(boots, klat):
     out = klat("history", boots("stock", 3, 5), "--quantile", "p99.9")[1]
-    assert "the p99.9 of all samples of a boot, because single runs are too short" in words(out)
+    assert (
+        "the p99.9 of all samples of a boot, because single runs are too short or unequal"
+        in words(out)
+    )
     out = klat("history", boots("rt", 3, 4), "--quantile", "p99.9")[1]
     assert "no boot has the 5,000 samples that p99.9 needs" in words(out)
 
@@ -165,3 +168,41 @@ def test_equal_kernels_with_unequal_numbers_of_runs_are_rarely_said_to_differ():
         false += found.verdict in (Verdict.FASTER, Verdict.SLOWER)
     # 5 % and three standard errors. By quantile(), 14 % are false.
     assert false <= 400 * (0.05 + 3 * 0.011)
+
+
+def soak(
+    new_session: NewSession,
+    label: str,
+    length: int,
+    segments: int,
+    rare: int,
+    times: int,
+    **info: Any,
+) -> Path:
+    """Eight boots. Each `rare`th sample is about so many times as long as the others."""
+    boots = []
+    for boot in range(8):
+        drawn = np.random.default_rng(boot).uniform(51_000, 53_000, (segments, length))
+        drawn.flat[rare - 1 :: rare] *= times
+        boots.append([[int(x) for x in segment] for segment in drawn])
+    run = {"params": f"{PIPES};soak={length}"}
+    return new_session.label(label, boots, environment={}, run=run, **info)
+
+
+def test_segments_of_another_length_make_no_difference(new_session, klat):
+    """By segments, the mean of the short ones is 0.82 of the mean of the others, and their p99 is 0.83."""
+    short = soak(new_session, "stock", 500, 20, rare=150, times=1000)
+    long = soak(new_session, "rt", 5000, 2, rare=150, times=1000, **RT)
+    for figure in ("mean", "p99", "median"):
+        status, out, _ = klat("compare", short, long, "--quantile", figure)
+        assert (
+            status == 0 and f"{figure} pooled" in out and "are too short or unequal" in words(out)
+        )
+
+
+def test_means_of_unequal_numbers_of_samples_are_no_change_of_the_kernel(new_session, klat):
+    """No boot of the short side has one of the rare samples, and each boot of the long side has one."""
+    short = soak(new_session, "stock", 500, 4, rare=20_000, times=10_000)
+    long = soak(new_session, "rt", 5000, 4, rare=20_000, times=10_000, **RT)
+    status, out, _ = klat("compare", short, long, "--quantile", "mean")
+    assert status == 3 and "the means are of unequal numbers of samples" in words(out)

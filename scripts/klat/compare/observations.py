@@ -2,7 +2,8 @@
 
 For some quantiles, single runs are too short: then the figure is that of all samples of a boot or block. If
 a boot is too short as well, neighbouring boots form a group, and the groups are the units. They share no
-boot, so they are as independent as boots.
+boot, so they are as independent as boots. The same if runs have unequal numbers of samples, because the log of
+a figure of few samples has another expected value.
 """
 
 from __future__ import annotations
@@ -161,12 +162,14 @@ def observe_sides(
     cells: Sequence[Runs], estimand: Estimand, units: Sequence[Units], grouped: bool = True
 ) -> list[Observed]:
     """The logs of one estimand on one side or two: of each run, or of each unit if a run of any side is
-    too short. With `grouped`, units that are too short form groups.
+    too short, or if runs have unequal numbers of samples. With `grouped`, units that are too short form groups.
 
     NoLogarithm if a figure is 0. SessionError if samples are needed that cannot be read.
     """
     q = estimand.q
-    if q is None or all(supports(n, q) for cell in cells for n in cell.lengths):
+    if _are_equally_long(cells) and (
+        q is None or all(supports(n, q) for cell in cells for n in cell.lengths)
+    ):
         return [observe(cell, estimand, u) for cell, u in zip(cells, units)]
     sides = [_runs_by_name(cell, u) for cell, u in zip(cells, units)]
     paired = len(cells) > 1 and all(
@@ -174,7 +177,7 @@ def observe_sides(
     )
     samples = [{name: _samples(runs) for name, runs in side.items()} for side in sides]
     on_both = [name for name in sides[0] if paired and name in sides[1]]
-    needed = fewest(q) if grouped else 0
+    needed = fewest(q) if grouped and q else 0
     groups = _groups_of_neighbours(
         {name: min(s[name] for s in samples) for name in on_both}, needed
     )
@@ -186,7 +189,26 @@ def observe_sides(
     noun = units[0].noun
     if any(len(names) > 1 for side_groups in chosen for names in side_groups):
         noun = f"{noun} group"
+    if q is None:
+        means = [_observed_means(side, u, noun, paired) for side, u in zip(sides, chosen)]
+        return _with_bias(means, cells, samples)
     return [_observed_in_groups(side, u, q, noun, paired) for side, u in zip(sides, chosen)]
+
+
+# Runs have unequal numbers of samples if those of one session have more than so many times as many as those of another.
+_ALIKE = 1.1
+
+
+def _are_equally_long(cells: Sequence[Runs]) -> bool:
+    """Whether the runs of all sessions have about as many samples. The last segment of a soak may be short."""
+    every = {n for cell in cells for n in cell.lengths}
+    if max(every, default=0) <= _ALIKE * min(every, default=0):
+        return True
+    by_session: dict[object, list[int]] = {}
+    for run in chain.from_iterable(cell.runs for cell in cells):
+        by_session.setdefault(run.source, []).append(run.row.n or 0)
+    usual = [float(median(lengths)) for lengths in by_session.values()]
+    return max(usual) <= _ALIKE * min(usual)
 
 
 def _runs_by_name(cell: Runs, units: Units) -> _Named:
@@ -241,3 +263,49 @@ def _observed_in_groups(
         pooled=True,
         needed_and_present=None if pooled_units else (fewest(q), _samples(every)),
     )
+
+
+_UNEQUAL = (
+    "the means are of unequal numbers of samples, so rare long samples shift their ratio: soak equally long, or"
+    " judge the share of long samples (--limit)"
+)
+
+
+def _observed_means(
+    side: _Named, groups: Sequence[tuple[str, ...]], noun: str, paired: bool
+) -> Observed:
+    """The mean of all samples of each unit."""
+    units = []
+    for (name,) in groups:
+        total = sum(
+            float(run.row.mean or 0) * (run.row.n or 0) * run.source.scale for run in side[name]
+        )
+        if not total:
+            raise NoLogarithm("is 0")
+        units.append(Unit(name, (math.log(total / _samples(side[name])),), name if paired else ""))
+    return Observed(tuple(units), noun=noun, pooled=True)
+
+
+def _with_bias(
+    sides: Sequence[Observed], cells: Sequence[Runs], samples: Sequence[Mapping[str, int]]
+) -> list[Observed]:
+    """The expected log of a mean of n samples is below the log of the true mean, by the squared coefficient of
+    variation over 2 n (the second term of the Taylor series). Unequal units differ in this bias."""
+    runs = [run for cell in cells for run in cell.runs]
+    values = [value for side in sides for unit in side.units for value in unit.values]
+    count, centre = _samples(runs), mean(values)
+    squares = math.fsum(
+        ((float(run.row.mean or 0) ** 2 + float(run.row.stddev or 0) ** 2) * run.source.scale**2)
+        * (run.row.n or 0)
+        for run in runs
+    )
+    variation = max(squares / count / centre**2 - 1, 0.0)
+    of_sides = [[variation / 2 / n for n in by_name.values()] for by_name in samples]
+    biases = list(map(mean, of_sides)) if len(sides) > 1 else of_sides[0]
+    bias = (max(biases) - min(biases)) / len(sides)
+    observed = []
+    for side, cell in zip(sides, cells):
+        rounded = _resolution_of_means(cell, [v for unit in side.units for v in unit.values])
+        coarse = _UNEQUAL if bias > rounded else side.coarse
+        observed.append(replace(side, resolution=rounded + bias, coarse=coarse))
+    return observed

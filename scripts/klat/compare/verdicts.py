@@ -38,7 +38,6 @@ GRANULAR = (
     f" {FINER}"
 )
 
-
 # Of each of two settings in a block.
 TURNS = 2
 
@@ -113,7 +112,8 @@ class Unit:
 class Observed:
     """One estimand of one metric on one side.
 
-    `resolution` bounds, as a log, what the counter's granularity can hide. `sample_interval` is the log
+    `resolution` bounds, as a log, what the counter's granularity can hide. `coarse` is the reason if that is
+    too much. `sample_interval` is the log
     interval of a single run whose samples were read. `noun` is the word for a unit. With `pooled`, each
     unit has one figure, of all its samples. `needed_and_present` is how many samples a figure needs, and how many
     there are, if they are too few.
@@ -121,6 +121,7 @@ class Observed:
 
     units: tuple[Unit, ...]
     resolution: float = 0.0
+    coarse: str = GRANULAR
     sample_interval: Interval | None = None
     noun: str = "boot"
     pooled: bool = False
@@ -200,7 +201,7 @@ def judge(
     drafts = [_draft(base, new, rules, why, True) for (base, new), why in zip(pairs, reasons)]
     family = sum(draft.p is not None for draft in drafts)
     return [
-        draft if p is None else _decide(replace(draft, p_adjusted=p), rules, family, base.noun)
+        draft if p is None else _decide(replace(draft, p_adjusted=p), rules, family, base)
         for draft, p, (base, _) in zip(drafts, rules.adjusted([d.p for d in drafts]), pairs)
     ]
 
@@ -378,21 +379,21 @@ _VERDICTS: dict[int, Verdict] = {
 }
 
 
-def _decide(draft: Judgement, rules: Rules, family: int, noun: str) -> Judgement:
+def _decide(draft: Judgement, rules: Rules, family: int, base: Observed) -> Judgement:
     assert draft.ratio is not None and draft.p_adjusted is not None and draft.p_same is not None
     value = math.log(draft.ratio)
     if verdict := _VERDICTS.get(int(conclude(value, draft.p_adjusted, draft.p_same, rules.alpha))):
         return replace(draft, verdict=verdict)
-    return replace(draft, verdict=Verdict.INCONCLUSIVE, reason=_why_not(draft, rules, family, noun))
+    return replace(draft, verdict=Verdict.INCONCLUSIVE, reason=_why_not(draft, rules, family, base))
 
 
-def _why_not(draft: Judgement, rules: Rules, family: int, noun: str) -> str:
+def _why_not(draft: Judgement, rules: Rules, family: int, base: Observed) -> str:
     assert draft.p is not None
     if draft.resolution and 2 * draft.resolution >= rules.log_margin:
-        return GRANULAR
+        return base.coarse
     if draft.p <= rules.alpha:
         a, b = draft.base.units, draft.new.units
         if rules.factor(family) * power.by_states(a, b, 0, b) > rules.alpha:
-            return f"{family} tests need more than {a} and {b} {noun}s; one test alone would be settled"
+            return f"{family} tests need more than {a} and {b} {base.noun}s; one test alone would be settled"
         return f"settled as one test alone, but not after the correction for {family} tests"
     return "the interval crosses the edge of the margin"
