@@ -13,7 +13,7 @@ from scipy.signal import lfilter
 from klat.report.text.look_text import too_few_units
 from klat.stats import descriptive, power, multiplicity, exceedance
 from klat.stats.means import MeanDifference, from_intervals, paired, welch
-from klat.stats.hierarchy import branch_means, mean, variance, variance_components
+from klat.stats.means import branch_means, mean, variance, variance_components
 from validation.interval import clopper_pearson
 
 EXACT = pytest.approx

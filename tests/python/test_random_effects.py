@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from klat.stats.means import paired
-from klat.stats.hierarchy import between_variance, next_effect
+from klat.stats.means import between_variance, next_effect
 
 # Thirteen trials of the BCG vaccine (Colditz et al., J. American Medical Association 271, 1994): cases and
 # others among the vaccinated, then among the rest.

@@ -8,7 +8,7 @@ import numpy as np
 
 from klat.compare.over_machines import machines_as_pairs
 from klat.compare.verdicts import Judgement, Observed, Rules, Unit, Verdict, describe, judge
-from klat.stats.hierarchy import next_effect
+from klat.stats.means import next_effect
 from validation.simulation import Rate
 
 MACHINES = (6, 10, 20)

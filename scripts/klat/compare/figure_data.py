@@ -11,7 +11,7 @@ import numpy as np
 
 from klat.compare.cell_tests import MatchedSides
 from klat.compare.comparison import Cell
-from klat.stats.hierarchy import mean
+from klat.stats.means import mean
 from klat.compare.matching import MatchedCell, SideUnits
 from klat.compare.runs import Runs, by_boot, distribution_at
 from klat.compare.sources import UnitKey

@@ -12,7 +12,7 @@ from klat.compare.limits import Limit, SamplesAbove, judged, samples_above
 from klat.compare.matching import MatchedCell, SideUnits
 from klat.compare.observations import Units
 from klat.compare.verdicts import Rules, Verdict, too_few
-from klat.stats.hierarchy import mean, variance
+from klat.stats.means import mean, variance
 from klat.stats.means import paired, student, welch
 from klat.stats.power import by_chance, MOST_UNITS, Design, power_of_change, smallest
 from klat.stats.exceedance import Unit, p_by_counts, share_of

@@ -27,7 +27,7 @@ from klat.record.session import SessionError
 from klat.stats.descriptive import fewest, supports
 from klat.stats.granularity import as_log, hidden, rounded_alike, short_runs_rounded_alike
 from klat.stats.distribution import between_logs, log_quantile_places
-from klat.stats.hierarchy import mean
+from klat.stats.means import mean
 
 _Named = dict[str, list[Run]]  # the runs of each unit
 

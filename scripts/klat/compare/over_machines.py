@@ -17,7 +17,7 @@ from klat.compare.estimands import Estimand
 from klat.compare.matching import MachinePair, MatchedCell
 from klat.compare.verdicts import Judgement, Method, Observed, Rules, Unit, Verdict, describe
 from klat.stats import power
-from klat.stats.hierarchy import between_variance, mean, next_effect
+from klat.stats.means import between_variance, mean, next_effect
 
 # Conditions that must be the same on all machines: somebody set them, or they are under test. The others
 # belong to the machine. They may differ, because each comparison is within one machine.

@@ -13,7 +13,7 @@ from klat.compare.conditions import Declared
 from klat.compare.matching import SideUnits, declared_of, matched, side_units
 from klat.base.errors import KlatError
 from klat.compare.estimands import Estimand, tested_by_default
-from klat.stats.hierarchy import mean, variance
+from klat.stats.means import mean, variance
 from klat.compare.least_effort import (
     Effort,
     Metric,

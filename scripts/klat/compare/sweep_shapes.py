@@ -13,7 +13,7 @@ from klat.compare.settings import Setting
 from klat.compare.sweeps import RESPONDERS, Quantity, Sweep, SweepLine, SweepPoint
 from klat.stats.descriptive import LinearFit, fit_over_boots, linear_fit
 from klat.stats.granularity import rounding_of_slope
-from klat.stats.hierarchy import mean
+from klat.stats.means import mean
 from klat.stats.means import welch
 
 BENCHMARK, SWEPT = RESPONDERS

@@ -18,7 +18,7 @@ import numpy as np
 
 from klat.compare.conditions import OBTAINED
 from klat.stats.granularity import rounding
-from klat.stats.hierarchy import branch_means
+from klat.stats.means import branch_means
 from klat.compare.dataset import Dataset
 from klat.compare.published import Published, published
 from klat.record.evidence import WAYS

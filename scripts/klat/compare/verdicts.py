@@ -24,7 +24,7 @@ from klat.stats.means import (
     paired,
     welch,
 )
-from klat.stats.hierarchy import Level, branch_means, mean, variance_components
+from klat.stats.means import Level, branch_means, mean, variance_components
 from klat.stats.descriptive import effective_size, squared_error
 
 Interval = tuple[float, float]

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from klat.stats.distribution import Distribution
-from klat.stats.hierarchy import mean
+from klat.stats.means import mean
 
 # Fewer samples above a limit do not show how such samples cluster.
 ENOUGH = 20

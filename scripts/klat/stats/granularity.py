@@ -10,7 +10,7 @@ import numpy as np
 
 from klat.stats.descriptive import Samples
 from klat.stats.distribution import Distribution
-from klat.stats.hierarchy import mean
+from klat.stats.means import mean
 
 # Of normal noise with a deviation of 0.7 steps or more, this share of values lies outside the two
 # fullest neighbouring steps. Rounding then changes the mean by less than 0.0001 of a step.
