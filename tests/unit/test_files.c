@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #define APPEND (O_RDWR | O_APPEND | O_CREAT)
@@ -134,6 +135,10 @@ TEST(what_is_no_regular_file_is_refused_at_once)
 	check_open("fifo", -ENXIO);
 	assert_int_equal(klat_file_open(record, "folder", O_RDONLY), -ENXIO);
 	assert_int_equal(klat_file_open(record, "folder", APPEND), -EISDIR);
+	if (geteuid() == 0) {
+		assert_int_equal(mknodat(record, "zero", S_IFCHR | 0600, makedev(1, 5)), 0);
+		check_open("zero", -ENXIO);
+	}
 }
 
 TEST(a_lease_does_not_block)
