@@ -2,12 +2,13 @@
 every program refuses."""
 
 import os
+import re
 import shlex
 
 import pytest
 from harness import ROOT, USAGE, assert_one_line, command, path_of
 
-# By program: the words, and a part of what the program says.
+# By program: the words, and a part of what the program says. ` | ` separates command lines.
 REFUSED = {
     "eventloop": """
         --pairs 0                            -> from 1 to
@@ -39,52 +40,22 @@ REFUSED = {
         --soak 5 --record x --wake spin      -> between two threads that sleep
     """,
     "network": """
-        --address 10.0.0.1
-        --address 10.0.0/24
-        --address 10.0.0.1/
-        --address 10.0.0.1/24x
-        --address 10.0.0.1/31
-        --address 10.0.0.1/7
-        --address 10.0.0.0/24
-        --address 10.0.0.255/24
-        --address 127.0.0.1/8
-        --address 224.0.0.1/8
-        --address ::1/64
-        --device ''
-        --device aaaaaaaaaaaaaaaa
-        --device a/b
-        --device ..
-        --device klat%d
-        --port 65536
-        --wait-for 0
-        --low-priority 98
-        --remote --cpus 0,0
-        --cpus 0
+        --address 10.0.0.1 | --address 10.0.0/24 | --address 10.0.0.1/ | --address 10.0.0.1/24x
+        --address 10.0.0.1/31 | --address 10.0.0.1/7 | --address 10.0.0.0/24
+        --address 10.0.0.255/24 | --address 127.0.0.1/8 | --address 224.0.0.1/8 | --address ::1/64
+        --device '' | --device aaaaaaaaaaaaaaaa | --device a/b | --device .. | --device klat%d
+        --port 65536 | --wait-for 0 | --low-priority 98 | --remote --cpus 0,0 | --cpus 0
     """,
     "network/client": """
                                              -> --to
-        --to
-        --unknown
-        --to nonsense
-        --to 0.0.0.0
-        --to ::1
-        --to 10.168.77.2 --count 0
-        --to 10.168.77.2 --count 12x
-        --to 10.168.77.2 --count +12
-        --to 10.168.77.2 --count ''
+        --to | --unknown | --to nonsense | --to 0.0.0.0 | --to ::1 | --to 10.168.77.2 --count 0
+        --to 10.168.77.2 --count 12x | --to 10.168.77.2 --count +12 | --to 10.168.77.2 --count ''
         --to 10.168.77.2 --count 9999999999999999999999999999999999999999
-        --to 10.168.77.2 --bytes 23
-        --to 10.168.77.2 --bytes 1473
-        --to 10.168.77.2 --port 0
-        --to 10.168.77.2 --source here
-        --to 10.168.77.2 extra
+        --to 10.168.77.2 --bytes 23 | --to 10.168.77.2 --bytes 1473 | --to 10.168.77.2 --port 0
+        --to 10.168.77.2 --source here | --to 10.168.77.2 extra
     """,
     "load": """
-        zero --cpu -1
-        zero --cpu x
-        zero --cpu ''
-        zero --cpu 1x
-        zero --cpu 4096
+        zero --cpu -1 | zero --cpu x | zero --cpu '' | zero --cpu 1x | zero --cpu 4096
         zero --cpu 100000
     """,
     "pipes": """
@@ -114,12 +85,9 @@ REFUSED = {
         --what system                        -> fork|vfork|clone|thread
     """,
     "tlbflush": """
-        --operation membarrier --pages 2
-        --operation membarrier --initiators 2
-        --operation membarrier --page-table freed
-        --initiators 2 --responders 1
-        --initiators 2 --responder-state sleeping
-        --initiators 2 --cpus 0,0
+        --operation membarrier --pages 2 | --operation membarrier --initiators 2
+        --operation membarrier --page-table freed | --initiators 2 --responders 1
+        --initiators 2 --responder-state sleeping | --initiators 2 --cpus 0,0
         --initiators 2 --cpus 0
         --cpus one                           -> each role spins
         --soak 5 --record x --iterations 5   -> --soak needs --record, and excludes
@@ -132,44 +100,28 @@ REFUSED = {
         --hogs 65
     """,
     "transport": f"""
-        --peer process
-        --wait spin --cpus 0,0
-        --rate 49
-        --wait block --plant sleep
-        --bytes 31
-        --bytes 16777217
-        --cpus 0
-        --peer netns
-        --peer remote --transport tcp
-        --listen 7718
-        --listen 7718 --transport pipe
+        --peer process | --wait spin --cpus 0,0 | --rate 49 | --wait block --plant sleep
+        --bytes 31 | --bytes 16777217 | --cpus 0 | --peer netns | --peer remote --transport tcp
+        --listen 7718 | --listen 7718 --transport pipe
         --listen 7718 --transport tcp --peer process
         --listen 7718 --transport tcp --connect 127.0.0.1:7718
-        --listen 7718 --transport tcp --rate 100
-        --listen 7718 --transport tcp --cpus 0,1
-        --transport tcp --connect 127.0.0.1
-        --transport tcp --connect 127.0.0.1:
-        --transport tcp --connect 127.0.0.1:0
-        --transport tcp --connect 127.0.0.1:65536
-        --transport tcp --connect 127.0.0.1:1x
-        --transport tcp --connect localhost:80
-        --transport tcp --connect {"1" * 300}:80
-        --transport tcp --drop-every 5
-        --transport udp --drop-every 1
-        --transport udp --reorder-every 1
-        --transport unix --reorder-every 5
-        --transport tcp --duplicate-every 5
-        --transport udp --datagram 255
-        --transport tcp --interface lo
+        --listen 7718 --transport tcp --rate 100 | --listen 7718 --transport tcp --cpus 0,1
+        --transport tcp --connect 127.0.0.1 | --transport tcp --connect 127.0.0.1:
+        --transport tcp --connect 127.0.0.1:0 | --transport tcp --connect 127.0.0.1:65536
+        --transport tcp --connect 127.0.0.1:1x | --transport tcp --connect localhost:80
+        --transport tcp --connect {"1" * 300}:80 | --transport tcp --drop-every 5
+        --transport udp --drop-every 1 | --transport udp --reorder-every 1
+        --transport unix --reorder-every 5 | --transport tcp --duplicate-every 5
+        --transport udp --datagram 255 | --transport tcp --interface lo
         --transport multicast --interface aaaaaaaaaaaaaaaa
-        --soak 5 --record x --wait spin      -> --wait block, or with --rate
-        --soak 5 --record x --listen 9999    -> --listen or --connect
+        --soak 5 --record x --wait spin -> --wait block, or with --rate
+        --soak 5 --record x --listen 9999 -> --listen or --connect
     """,
 }
 LINES = [
     (program, *map(str.strip, f"{line} -> ".split("->")[:2]))
     for program, lines in REFUSED.items()
-    for line in lines.strip().splitlines()
+    for line in re.split(r"\n| \| ", lines.strip())
 ]
 
 

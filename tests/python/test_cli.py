@@ -1,6 +1,8 @@
 """What holds for every command: it is found, and what goes wrong is one line and a status."""
 
 import os
+import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -54,40 +56,19 @@ def test_without_a_command_the_help_goes_to_standard_error(klat):
     assert (status, out) == (2, "") and "usage: klat" in err
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["nothing"],
-        ["../klat"],
-        ["--no-such-option"],
-        ["run", "--no-such-option"],
-        ["run", "--run", "5"],
-        ["run", "nothing"],
-        ["run", "pipes", "pipes"],
-        ["run", "--runs", "0"],
-        ["run", "--runs", "5x"],
-        ["run", "--runs", "99999999999999999999"],
-        ["run", "--runs", "１"],
-        ["run", "--seed", "-1"],
-        ["run", "--seed", "9223372036854775808"],
-        ["run", "--iterations", "0"],
-        ["run", "--pause", "x"],
-        ["run", "--time-limit", "0"],
-        ["run", "--load", " "],
-        ["run", "--cpus", ""],
-        ["run", "--policy", 'fifo"'],
-        ["run", "--sweep", "tlbflush.responders=2..1"],
-        ["run", "pipes", "--sweep", "cv.x=1,2"],
-        ["run", "--option", "pipes.record=/tmp/x"],
-        ["run", "--label", "a/b"],
-        ["run", "--resume", "nowhere"],
-        ["run", "--all", "pipes"],
-        ["ab", "--a", "x", "--b", "y", "--all", "pipes"],
-        ["doctor", "--format", "xml"],
-        ["doctor", "extra"],
-    ],
-)
-def test_bad_input_is_refused_with_status_2_in_one_line(core, klat, words):
+BAD_INPUT = """\
+nothing | ../klat | --no-such-option | run --no-such-option | run --run 5 | run nothing
+run pipes pipes | run --runs 0 | run --runs 5x | run --runs 99999999999999999999
+run --runs '１' | run --seed -1 | run --seed 9223372036854775808 | run --iterations 0
+run --pause x | run --time-limit 0 | run --load ' ' | run --cpus '' | run --policy 'fifo"'
+run --sweep tlbflush.responders=2..1 | run pipes --sweep cv.x=1,2
+run --option pipes.record=/tmp/x | run --label a/b | run --resume nowhere | run --all pipes
+ab --a x --b y --all pipes | doctor --format xml | doctor extra"""
+
+
+@pytest.mark.parametrize("line", re.split(r"\n| \| ", BAD_INPUT))
+def test_bad_input_is_refused_with_status_2_in_one_line(core, klat, line):
+    words = shlex.split(line)
     status, out, err = klat(*words)
     assert (status, out, len(err.splitlines())) == (2, "", 1), err
     command = words[0] if words[0] in commands.names() else ""

@@ -13,7 +13,6 @@ CAPACITY, RANKING, PART = (
     f"{CPU}/cpu{{}}/{file}"
     for file in ("cpu_capacity", "acpi_cppc/highest_perf", "regs/identification/midr_el1")
 )
-INTEL = "sys/devices/cpu_{}/cpus"
 LAST_LEVEL = f"{CPU}/cpu{{}}/cache/index3/shared_cpu_list"
 SHARED = f"{CPU}/cpu{{}}/cache/index2/shared_cpu_list"
 
@@ -29,32 +28,21 @@ def plant(root: Path, files: dict[str, str]) -> None:
                 path.write_text(f"{value}\n")
 
 
+def intel(**cpus: str) -> dict[str, str]:
+    return {f"sys/devices/cpu_{kind}/cpus": text for kind, text in cpus.items()}
+
+
 @pytest.mark.parametrize(
     ("files", "types"),
     [
         ({}, ""),
-        ({INTEL.format("core"): "0-7"}, ""),
+        (intel(core="0-7"), ""),
+        (intel(core="0-3", atom="4-6"), "core 0-3, atom 4-6, unknown 7"),
         (
-            {INTEL.format("core"): "0-3", INTEL.format("atom"): "4-6"},
-            "core 0-3, atom 4-6, unknown 7",
-        ),
-        (
-            {
-                INTEL.format("core"): "0-1",
-                INTEL.format("atom"): "2-7",
-                LAST_LEVEL: "0-5:0-5",
-                SHARED: "2-5:2-5 6-7:6-7",
-            },
+            intel(core="0-1", atom="2-7") | {LAST_LEVEL: "0-5:0-5", SHARED: "2-5:2-5 6-7:6-7"},
             "core 0-1, atom 2-5, lowpower 6-7",
         ),
-        (
-            {
-                INTEL.format("core"): "0-1",
-                INTEL.format("atom"): "2-7",
-                INTEL.format("lowpower"): "6-7",
-            },
-            "core 0-1, atom 2-5, lowpower 6-7",
-        ),
+        (intel(core="0-1", atom="2-7", lowpower="6-7"), "core 0-1, atom 2-5, lowpower 6-7"),
         ({CAPACITY: "0-3:530 4-5:1024 6-7:1010"}, "big 4-7, little 0-3"),
         ({CAPACITY: "0-7:1024", RANKING: "0-3:250 4-7:100"}, ""),
         ({CAPACITY: "0-6:1024 7:-1"}, ""),
