@@ -13,7 +13,6 @@ from klat.campaign.campaign_file import (
     ASKED,
     DONE,
     ENDED,
-    MEASURING,
     PAUSED,
     BootAttempt,
     Campaign,

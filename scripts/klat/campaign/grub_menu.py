@@ -9,7 +9,6 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Union
 
 from klat.base.errors import KlatError
 from klat.campaign.boot_loader import file_text

@@ -20,7 +20,8 @@ from klat.base.bounded_read import read_regular
 from klat.base.errors import KlatError
 from klat.compare.conditions import Distinctions, NONE, RECORDED, RUN, alike, of_kernel
 from klat.compare.environment_conditions import GUEST
-from klat.compare.runs import Runs, grouped
+from klat.compare.runs import Runs
+from klat.base.grouping import grouped
 from klat.compare.session_problems import frequency_errors, frequency_problems, same_samples
 from klat.compare.settings import Setting, grouped_settings, order_of_metric
 from klat.compare.sources import Run, Source, place_of, read_sources

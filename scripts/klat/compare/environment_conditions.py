@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Set
 from enum import Enum
 from functools import lru_cache
 
-from klat.record.environment import ABSENT, CONFIG
+from klat.record.environment import CONFIG
 
 # By (key, name).
 Values = dict[tuple[str, str], str]

@@ -6,13 +6,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from klat.base.grouping import grouped
 from klat.compare import way_split
 from klat.compare.comparison import LeftOutMachine, Options, Uncompared
 from klat.compare.conditions import RECORDED, Declared
 from klat.compare.dataset import Dataset, Key
 from klat.compare.runs import Runs, split_params
 from klat.compare.observations import Units
-from klat.compare.sources import Source
 from klat.record.renamed_metrics import is_asked
 from klat.record.rows import status_counts
 from klat.record.session import NOT_MEASURABLE, printable
@@ -220,9 +220,7 @@ class MachinePair:
 
 def by_machine(side: Dataset) -> dict[str, Dataset]:
     """The sessions of each machine id. Those without one have an empty key."""
-    sources: dict[str, list[Source]] = {}
-    for source in side.sources:
-        sources.setdefault(str(source.session.info.get(_MACHINE) or ""), []).append(source)
+    sources = grouped(side.sources, lambda source: str(source.session.info.get(_MACHINE) or ""))
     return {id_: replace(side, sources=its, problems=[]) for id_, its in sources.items()}
 
 

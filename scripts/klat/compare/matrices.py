@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from klat.base.grouping import grouped
 from klat.compare.conditions import OBTAINED
 from klat.compare.dataset import Dataset
 from klat.compare.settings import Setting
@@ -50,9 +51,7 @@ class Matrix:
 
     def by_placement(self) -> list[tuple[str, list[PairMedians]]]:
         """The figures of each placement, the placement with the lowest median first."""
-        figures: dict[str, list[PairMedians]] = {}
-        for figure in self.pairs.values():
-            figures.setdefault(figure.placement, []).append(figure)
+        figures = grouped(self.pairs.values(), lambda figure: figure.placement)
         return sorted(
             figures.items(), key=lambda item: float(np.median([f.value for f in item[1]]))
         )
@@ -60,10 +59,10 @@ class Matrix:
 
 def matrices(label: Dataset) -> Iterator[Matrix]:
     """A matrix for each metric of runs that differ in their pair of CPUs only."""
-    groups: dict[tuple[str, tuple[tuple[str, str], ...]], list[Setting]] = {}
-    for setting in label.settings:
-        params = tuple(pair for pair in setting.params.items() if pair[0] != "cpus")
-        groups.setdefault((setting.benchmark, params), []).append(setting)
+    groups = grouped(
+        label.settings,
+        lambda s: (s.benchmark, tuple(pair for pair in s.params.items() if pair[0] != "cpus")),
+    )
     for (benchmark, params), settings in groups.items():
         for metric in dict.fromkeys(name for s in settings for name in s.measurements):
             of_pairs = [s for s in settings if _has_runs(s, metric) and _pair_of(s, metric)]

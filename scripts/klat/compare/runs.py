@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,6 +12,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from klat.base.grouping import grouped
 from klat.compare.conditions import PARAMS, RunConditions
 from klat.compare.estimands import Estimand
 from klat.compare.sources import Run, Source, UnitKey
@@ -24,13 +25,6 @@ from klat.stats.distribution import Distribution
 
 Kind = TypeVar("Kind")
 _source_of = attrgetter("source")
-
-
-def grouped(runs: Iterable[Run], by: Callable[[Run], Kind]) -> dict[Kind, list[Run]]:
-    groups: dict[Kind, list[Run]] = defaultdict(list)
-    for run in runs:
-        groups[by(run)].append(run)
-    return dict(groups)
 
 
 def by_boot(runs: Iterable[Run]) -> dict[str, list[Run]]:

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 
-from klat.compare.runs import Runs, grouped
+from klat.compare.runs import Runs
+from klat.base.grouping import grouped
 from operator import attrgetter
 from klat.base.programs import CORE
 from klat.compare.conditions import OBTAINED, RunConditions
@@ -182,12 +183,9 @@ def _policy(obtained: str) -> str:
 def _tell_apart(settings: Mapping[tuple[_What, RunConditions], Setting]) -> None:
     """Add the conditions that differ between settings with the same params to these. A run of both
     ways is always named: its figures are those of no event."""
-    groups: dict[tuple[str, ...], list[tuple[RunConditions, Setting]]] = {}
-    for (what, conditions), setting in settings.items():
-        groups.setdefault((*what, setting.params.get(_POLICY, "")), []).append(
-            (conditions, setting)
-        )
-    for group in groups.values():
+    groups = grouped(settings, lambda key: (*key[0], settings[key].params.get(_POLICY, "")))
+    for keys in groups.values():
+        group = [(key[1], settings[key]) for key in keys]
         for name in OBTAINED:
             values = {getattr(conditions, name) for conditions, _ in group}
             if len(values) > 1 or MIXED in values:

@@ -10,7 +10,8 @@ from itertools import combinations
 from statistics import median
 
 from operator import attrgetter
-from klat.compare.runs import grouped, Runs
+from klat.compare.runs import Runs
+from klat.base.grouping import grouped
 from klat.base.errors import SessionError
 from klat.compare.sources import Run
 from klat.record.json_files import read_run_json

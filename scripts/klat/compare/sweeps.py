@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from klat.base.grouping import grouped
 from klat.compare.conditions import OBTAINED
 from klat.stats.granularity import rounding
 from klat.stats.means import branch_means
@@ -235,11 +236,9 @@ def _along(option: str, settings: Sequence[Setting], choices: tuple[str, ...] = 
             swept.append(setting)
     chains = []
     for alike in _alike(option, swept, (*_FOLLOWING, *_OBTAINED)):
-        at: dict[float, list[Setting]] = {}
-        for setting in alike:
-            value = setting.params[option]
-            x = float(choices.index(value) if choices else value)
-            at.setdefault(x, []).append(setting)
+        texts = (setting.params[option] for setting in alike)
+        x = {text: float(choices.index(text) if choices else text) for text in texts}
+        at = grouped(alike, lambda setting: x[setting.params[option]])
         if len(at) > 1:
             rest = {k: v for k, v in common_params(alike).items() if k not in (option, *_FOLLOWING)}
             chains.append(_Chain(option, rest, dict(sorted(at.items())), choices))

@@ -14,7 +14,6 @@ from itertools import islice
 import numpy as np
 from numpy.typing import NDArray
 
-from klat.base.errors import KlatError
 from klat.explain.trace import INSTRUCTIONS, PATH, SITE, TIMES, Idle, Item, Executed, Trace
 
 # A spinning thread stores each stamp for another thread. If the other thread preempts the spinning thread

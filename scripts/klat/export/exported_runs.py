@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from operator import attrgetter
-from klat.compare.runs import grouped, Runs, merged_distribution
+from klat.compare.runs import Runs, merged_distribution
+from klat.base.grouping import grouped
 from klat.base.errors import KlatError
 from klat.compare.conditions import NONE, RUN
 from klat.compare.dataset import Dataset, read_datasets

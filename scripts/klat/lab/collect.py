@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from klat.base.grouping import grouped
 from klat.base import files
 from klat.base.errors import KlatError, printable
 from klat.lab import guest
@@ -246,7 +247,8 @@ def _unrecorded(
     """By benchmark and arguments: the runs without a record, and the last message of one that
     failed."""
     entries: list[Mapping[str, Any]] = []
-    for (benchmark, arguments), runs in _by_arguments(schedule).items():
+    sets = grouped(schedule, lambda run: (run.benchmark, run.arguments))
+    for (benchmark, arguments), runs in sets.items():
         missing = [run.order for run in runs if run.order not in completed]
         reasons = [said[run.order] for run in runs if run.order in said]
         if missing and not reasons:
@@ -264,15 +266,6 @@ def _unrecorded(
                 }
             )
     return entries
-
-
-def _by_arguments(
-    schedule: Sequence[plan_csv.PlannedRun],
-) -> dict[tuple[str, tuple[str, ...]], list[plan_csv.PlannedRun]]:
-    runs: dict[tuple[str, tuple[str, ...]], list[plan_csv.PlannedRun]] = {}
-    for run in schedule:
-        runs.setdefault((run.benchmark, run.arguments), []).append(run)
-    return runs
 
 
 def _said(session: Path) -> dict[int, str]:

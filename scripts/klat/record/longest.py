@@ -12,6 +12,7 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from klat.base.grouping import grouped
 from klat.base.bounded_read import open_below
 from klat.base.errors import SessionError, printable
 from klat.record.rows import Row
@@ -58,10 +59,8 @@ def longest_samples(
     longest first. Only of segments that count, and with `of_rows` only of the rows on these lines of
     runs.csv. Adds a sentence on lines that are damaged or missing to `problems`. NoLongestSamples if
     there is no file or an empty one, SessionError if it cannot be read."""
-    rows: dict[tuple[str, int, str], list[Row]] = {}
-    for row in session.rows:
-        if row.soak:
-            rows.setdefault((row.benchmark, row.run, row.metric), []).append(row)
+    segments = (row for row in session.rows if row.soak)
+    rows = grouped(segments, lambda row: (row.benchmark, row.run, row.metric))
     if not rows:
         return {}
     path = session.path / FILE

@@ -19,6 +19,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from klat.base.grouping import grouped
 from klat.base import files
 from klat.base.bounded_read import open_below, read_regular
 from klat.base.errors import SessionError, did_you_mean, printable
@@ -111,7 +112,7 @@ class Session:
     @cached_property
     def runs(self) -> list[list[Row]]:
         """The rows of each run together, in the order in which the runs were recorded."""
-        return _by_run(self.rows)
+        return list(grouped(self.rows, batch_of).values())
 
     def worst_rows(self) -> Iterator[Row]:
         """Of each run, the row with the worst status."""
@@ -290,13 +291,6 @@ def _read_header(file: Path, line: bytes, problems: list[str]) -> Sequence[str]:
     return COLUMNS if tuple(header) == COLUMNS else header
 
 
-def _by_run(rows: Iterable[Row]) -> list[list[Row]]:
-    batches: dict[tuple[str, str, int, int], list[Row]] = {}
-    for row in rows:
-        batches.setdefault(batch_of(row), []).append(row)
-    return list(batches.values())
-
-
 def _complete_runs(rows: Iterable[Row], problems: list[str]) -> list[Row]:
     """The rows of complete runs. Of runs with the same order or the same start, only the first is kept."""
     kept: list[Row] = []
@@ -304,7 +298,7 @@ def _complete_runs(rows: Iterable[Row], problems: list[str]) -> list[Row]:
     incomplete = repeated = restarted = 0
     orders: set[int] = set()
     starts: set[tuple[str, int]] = set()
-    for batch in _by_run(rows):
+    for batch in grouped(rows, batch_of).values():
         if len(batch) == 1:
             whole = batch[0].rows == 1
         else:

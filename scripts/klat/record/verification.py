@@ -14,6 +14,7 @@ from itertools import repeat
 from operator import attrgetter, mul
 from typing import Any
 
+from klat.base.grouping import grouped
 from klat.record.samples import DamagedPairs, SampleFiles, adjacent, is_counted
 from klat.record.rows import batch_of, is_soak
 from klat.record.session import FIGURES, Row, Session, SessionError, printable
@@ -38,12 +39,10 @@ def verify(session: Session, files: SampleFiles | None = None) -> Verification:
     """Check every row that has samples, whatever its status. `files` are the samples of the session."""
     result = Verification()
     files = files or SampleFiles(session)
-    by_file: dict[tuple[str, bool], list[Row]] = {}
     short: list[Row] = []
     figures: list[RowFigures] = []
-    for row in session.rows:
-        if row.n:
-            by_file.setdefault((row.benchmark, is_soak(row.params)), []).append(row)
+    sampled = (row for row in session.rows if row.n)
+    by_file = grouped(sampled, lambda row: (row.benchmark, is_soak(row.params)))
     for (_, soak), rows in by_file.items():
         rows.sort(key=_place_of)
         if soak:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
+from klat.base.grouping import grouped
 from klat.compare.comparison import (
     Against,
     Comparison,
@@ -91,9 +92,7 @@ def _machines(group: Sequence[Against], names: Mapping[str, str]) -> Iterator[st
 
 def left_out(comparison: Comparison, names: Mapping[str, str]) -> Section:
     """The machines of all NEWs, for a report without a section over machines."""
-    of_new: dict[str, list[LeftOutMachine]] = {}
-    for left in comparison.left_out_machines:
-        of_new.setdefault(left.new_path, []).append(left)
+    of_new = grouped(comparison.left_out_machines, lambda left: left.new_path)
     labels = {against.new.path: against.new.label for against in comparison.against}
     blocks = (
         Listing(_left_out_lines(machines, names), labels[path] if len(labels) > 1 else "")

@@ -11,7 +11,8 @@ from klat.compare.dataset import Dataset
 from klat.compare.environment_conditions import scheduling
 from klat.compare.limits import LabelLimits
 from klat.compare.matrices import Matrix, matrices
-from klat.compare.runs import grouped, Runs
+from klat.compare.runs import Runs
+from klat.base.grouping import grouped
 from klat.compare.settings import Setting, common_params
 from klat.compare.verdicts import INCONCLUSIVE, NO_REGRESSION, REGRESSION
 from klat.record.evidence import other_work

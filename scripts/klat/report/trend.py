@@ -30,7 +30,7 @@ from klat.report.document import Paragraph, Row, Section, Table, Word
 from klat.report.icicles import pictures
 from klat.report.notes import side_notes
 from klat.report.text import wording
-from klat.report.text.numbers import MISSING, plural, whole
+from klat.report.text.numbers import plural, whole
 from klat.report.text.parameters import parameters
 
 # Functions in the line of a jump, and in the table below.

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import TextIO
 
+from klat.base.grouping import grouped
 from klat.report.text.columns import wrapped
 
 
@@ -194,9 +195,7 @@ def say_messages(messages: Mapping[str, int], say: Callable[[str], None]) -> Non
 
 def _say_counted(lines: Counter[str], say: Callable[[str], None]) -> None:
     """Say each line once with its count. Lines that differ only in numbers count as one."""
-    groups: dict[str, list[str]] = {}
-    for line in lines:
-        groups.setdefault(re.sub(r"[0-9]+(\.[0-9]+)?", "#", line), []).append(line)
+    groups = grouped(lines, lambda line: re.sub(r"[0-9]+(\.[0-9]+)?", "#", line))
     counts = {group[0]: sum(lines[line] for line in group) for group in groups.values()}
     several = {group[0] for group in groups.values() if len(group) > 1}
     shown = sorted(counts, key=lambda line: -counts[line])

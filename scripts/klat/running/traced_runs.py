@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from klat.base.grouping import grouped
 from klat.base import files, process, programs
 from klat.base.bounded_read import open_below
 from klat.base.errors import FAILED, INVALID, KlatError, MEASURED, SKIPPED, USAGE
@@ -270,12 +271,8 @@ def explain_session(session: Path, schedule: Sequence[PlannedRun]) -> Iterator[E
     if all(_above(run.arguments) is None for run in schedule):
         return
     record = read_session(session)
-    sets: dict[tuple[str, tuple[str, ...]], list[PlannedRun]] = {}
-    for run in schedule:
-        sets.setdefault((run.benchmark, run.arguments), []).append(run)
-    rows: dict[int, list[Row]] = {}
-    for row in record.rows:
-        rows.setdefault(row.order, []).append(row)
+    sets = grouped(schedule, lambda run: (run.benchmark, run.arguments))
+    rows = grouped(record.rows, lambda row: row.order)
 
     def rows_of(runs: Sequence[PlannedRun]) -> list[Row]:
         return [row for run in runs for row in rows.get(run.order, ())]
