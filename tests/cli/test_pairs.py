@@ -5,17 +5,8 @@ import subprocess
 import sys
 
 import pytest
-from harness import (
-    MEASURED,
-    ROOT,
-    SKIPPED,
-    UNTRUSTED,
-    USAGE,
-    Session,
-    assert_one_line,
-    command,
-    faults,
-)
+from harness import MEASURED, ROOT, SKIPPED, UNTRUSTED, USAGE, Session, assert_one_line, command
+from harness import faults
 from harness import injected_gap, json_of, run, shown_on_two, traits, until, works
 
 pytestmark = [pytest.mark.alone, pytest.mark.usefixtures("two_cpus")]

@@ -14,17 +14,8 @@ from typing import Any
 
 import harness
 import pytest
-from campaign_image import (
-    DISK,
-    EFI_STUB,
-    GRUB,
-    KLAT_PACKAGES,
-    SYSTEMD_BOOT,
-    UEFI,
-    Guest,
-    build,
-    opened,
-)
+from campaign_image import DISK, EFI_STUB, GRUB, KLAT_PACKAGES, SYSTEMD_BOOT, UEFI, Guest, build
+from campaign_image import opened
 from klat.campaign.campaign_file import ASKED, RUNNING, Campaign, read_campaign
 from klat.campaign.campaign_text import time_left
 from test_lab_boots import klat

@@ -9,20 +9,9 @@ import pytest
 from klat.base.errors import KlatError
 from klat.campaign import campaign_file, engine
 from klat.campaign.boot_loader import OWN_WORD, BootEntry, BootLoader, OwnEntry
-from klat.campaign.campaign_file import (
-    BootAttempt,
-    BootSetting,
-    Campaign,
-    CampaignBoot,
-    ENDED,
-    MOST_FAILURES,
-    MOST_INTERRUPTIONS,
-    PAUSED,
-    PLANNED,
-    RUNNING,
-    read_campaign,
-    write_campaign,
-)
+from klat.campaign.campaign_file import BootAttempt, BootSetting, Campaign, CampaignBoot, ENDED
+from klat.campaign.campaign_file import MOST_FAILURES, MOST_INTERRUPTIONS, PAUSED, PLANNED, RUNNING
+from klat.campaign.campaign_file import read_campaign, write_campaign
 from klat.campaign.engine import Engine, change_phase, entry_copies
 from klat.campaign.this_machine import Measured
 

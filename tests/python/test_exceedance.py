@@ -9,14 +9,8 @@ from scipy import stats
 
 from klat.compare.judged_limits import p_equal, p_equal_means
 from klat.stats.distribution import Distribution
-from klat.stats.exceedance import (
-    Exceedance,
-    Grouping,
-    Tail,
-    design_effect,
-    p_by_counts,
-    units_to_show,
-)
+from klat.stats.exceedance import Exceedance, Grouping, Tail, design_effect, p_by_counts
+from klat.stats.exceedance import units_to_show
 
 
 def tails(boots: list[list[list[int]]], limit: float) -> Exceedance:

@@ -15,18 +15,8 @@ from pathlib import Path
 
 import fakes
 import pytest
-from fakes import (
-    SLOW,
-    Klat,
-    each_once,
-    is_running,
-    kill_children,
-    processes_of,
-    recorded_orders,
-    stop_within,
-    wait_for,
-    klat,
-)
+from fakes import SLOW, Klat, each_once, is_running, kill_children, processes_of, recorded_orders
+from fakes import stop_within, wait_for, klat
 
 from klat.running.changed_machine import changes
 

@@ -5,21 +5,8 @@ import re
 from pathlib import Path
 from resource import RUSAGE_CHILDREN, getrusage
 
-from rows import (
-    BUILD,
-    CPU,
-    ROOT,
-    Claim,
-    Figure,
-    Unavailable,
-    in_turns,
-    mean_ns,
-    number_in,
-    output_of,
-    peer,
-    program,
-    ratio,
-)
+from rows import BUILD, CPU, ROOT, Claim, Figure, Unavailable, in_turns, mean_ns, number_in
+from rows import output_of, peer, program, ratio
 
 PINNED = ["taskset", "--cpu-list", str(CPU)]
 FIFO = ["chrt", "--fifo", "50", *PINNED]

@@ -5,21 +5,8 @@ import shutil
 import statistics
 import subprocess
 
-from rows import (
-    BUILD,
-    CPU,
-    ROOT,
-    ROUNDS,
-    Claim,
-    Figure,
-    Unavailable,
-    number_in,
-    in_turns,
-    mean_ns,
-    output_of,
-    program,
-    ratio,
-)
+from rows import BUILD, CPU, ROOT, ROUNDS, Claim, Figure, Unavailable, number_in, in_turns, mean_ns
+from rows import output_of, program, ratio
 
 HELD = ["chrt", "--fifo", "50", "taskset", "--cpu-list", str(CPU)]
 BATCHED = ["--cpus", str(CPU), "--batch", "1000"]

@@ -11,19 +11,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from rows import (
-    CPU,
-    ROUNDS,
-    Claim,
-    Figure,
-    Unavailable,
-    number_in,
-    in_turns,
-    mean_ns,
-    output_of,
-    program,
-    ratio,
-)
+from rows import CPU, ROUNDS, Claim, Figure, Unavailable, number_in, in_turns, mean_ns, output_of
+from rows import program, ratio
 
 DECADES = [10**n for n in range(2, 8)]
 SIZES = [100, 1000, 10000]

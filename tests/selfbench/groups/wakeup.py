@@ -5,18 +5,8 @@ import os
 import subprocess
 import sys
 
-from rows import (
-    CPU,
-    Claim,
-    Figure,
-    Unavailable,
-    number_in,
-    in_turns,
-    output_of,
-    peer,
-    program,
-    ratio,
-)
+from rows import CPU, Claim, Figure, Unavailable, number_in, in_turns, output_of, peer, program
+from rows import ratio
 
 OTHER_CPU = min(os.sched_getaffinity(0))
 
