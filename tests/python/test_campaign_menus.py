@@ -698,25 +698,17 @@ def test_a_submenu_sets_its_own_default(tmp_path, grub, default):
         loader.default()
 
 
-@pytest.mark.parametrize(
-    "default, title",
-    [
-        ("inner", "5 first"),  # GRUB searches only the top menu for a name
-        ("Inner", "5 first"),
-        ("menu>inner", "Inner"),
-        ("1>Inner", "Inner"),
-        ("menu", "Deep"),
-        ("menu>0>0", "Deep"),
-        ("menu>9", "Deep"),
-        ("C >> D", "C > D"),
-        ("3rd", "Same"),  # a number, to GRUB
-        ("0x2", "C > D"),
-        ("same", "Same"),
-        ("gone", "5 first"),
-        ("gone>x", "5 first"),
-        ("-1", "5 first"),
-    ],
-)
+# GRUB searches only the top menu for a name. It takes 3rd for a number.
+DEFAULTS = {
+    "5 first": ["inner", "Inner", "gone", "gone>x", "-1"],
+    "Inner": ["menu>inner", "1>Inner"],
+    "Deep": ["menu", "menu>0>0", "menu>9"],
+    "C > D": ["C >> D", "0x2"],
+    "Same": ["3rd", "same"],
+}
+
+
+@pytest.mark.parametrize("default, title", [(d, t) for t, all in DEFAULTS.items() for d in all])
 def test_grub_finds_its_default(grub, default, title):
     """As grub-emu 2.06 does."""
     linux = "linux /boot/vmlinuz-6.1 ro;"

@@ -98,20 +98,22 @@ def test_a_run_repeated_after_an_incomplete_batch_counts_once(writer):
     assert session.completed_orders() == {7}
 
 
-def test_the_second_of_two_complete_runs_of_one_place_is_ignored_and_said(writer):
-    writer.run({"round_trip": SAMPLES}, order=1, run=1)
+@pytest.mark.parametrize(
+    ("steps", "order", "said"),
+    [
+        (0, 1, "has the same place in the plan"),
+        (1, 0, "an earlier run of the program has the same start"),
+    ],
+)
+def test_a_run_with_the_place_or_the_start_of_another_is_ignored_and_said(
+    writer, steps, order, said
+):
+    writer.run({"round_trip": SAMPLES}, order=order, run=1)
     started = writer.start_ns
-    writer.run({"round_trip": SAMPLES}, order=1, run=1)
-    assert [row.start_ns for row in read_session(writer.path).rows] == [started]
-    assert "has the same place in the plan" in problems(writer)
-
-
-def test_a_run_with_the_start_of_another_one_is_ignored_and_said(writer):
-    writer.run({"round_trip": SAMPLES}, run=1)
-    writer.start_ns -= STEP_NS
-    writer.run({"round_trip": SAMPLES}, run=2)
-    assert [row.run for row in read_session(writer.path).rows] == [1]
-    assert "an earlier run of the program has the same start" in problems(writer)
+    writer.start_ns -= STEP_NS * steps
+    writer.run({"round_trip": SAMPLES}, order=order, run=1 + steps)
+    assert [(row.run, row.start_ns) for row in read_session(writer.path).rows] == [(1, started)]
+    assert said in problems(writer)
 
 
 @pytest.mark.parametrize(
