@@ -46,6 +46,11 @@ class Claim:
     measure: Callable[[], Figure]
 
 
+def no_slower(text: str, measure: Callable[[], Figure]) -> Claim:
+    """A row whose figure is a ratio."""
+    return Claim(f"{text}, at most 1.00", 1.005, measure)
+
+
 def output_of(*words: str | Path) -> str:
     """Standard output; status 3 is a figure too, if a doubtful one."""
     time.sleep(REST_SECONDS)

@@ -2,7 +2,7 @@
 
 import statistics
 
-from rows import BUILD, CPU, ROUNDS, Claim, Figure, output_of, ratio
+from rows import BUILD, CPU, ROUNDS, Claim, Figure, no_slower, output_of, ratio
 
 
 def bracket() -> list[list[float]]:
@@ -22,6 +22,6 @@ def recording() -> Figure:
 
 
 CLAIMS = [
-    Claim("empty bracket / bare fenced rdtsc pair, at most 1.00", 1.005, empty_bracket),
+    no_slower("empty bracket / bare fenced rdtsc pair", empty_bracket),
     Claim("recording a sample, at most 5 ns", 5, recording),
 ]
