@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -72,13 +73,27 @@ def print_document(document: Document, form: str) -> None:
         print(line)
 
 
+def say_of(command: str) -> Callable[[str], None]:
+    """Prints a line of the command on standard error."""
+    return lambda line: print(f"klat {command}: {line}", file=sys.stderr)
+
+
+def page_templates(page: Path | None) -> Any:
+    """What a page needs; None without a page. KlatError if it is missing."""
+    if not page:
+        return None
+    from klat.report.renderers import html
+
+    return html.templates()
+
+
 def write_page(command: str, file: Path, environment: Any, document: Document) -> None:
     """Write the page. Says on standard error what is missing in it."""
     from klat.report.renderers import html
 
     html.write(file, html.page_of(environment, document))
     if sentence := html.left_out(document):
-        print(f"klat {command}: {file}: {sentence}", file=sys.stderr)
+        say_of(command)(f"{file}: {sentence}")
 
 
 def add_paths(parser: argparse.ArgumentParser) -> None:
@@ -86,7 +101,16 @@ def add_paths(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("paths", nargs="+", metavar="PATH", type=Path, help=what)
 
 
+def add_format(add: Any, *others: str, more: str = "") -> None:
+    """`add` is add_argument of a parser, here and below."""
+    choices = ("text", *others)
+    add("--format", choices=choices, default="text", help=f"default: text{more}")
+
+
+def add_page(add: Any, what: str = "write a page with figures too") -> None:
+    add("--html", type=Path, metavar="FILE", help=what)
+
+
 def add_metric(add: Any) -> None:
-    """`add` is add_argument of a parser."""
     text = "only this; repeatable; pipes.round_trip: of this program only"
     add("--metric", action="append", default=[], metavar="NAME", help=text)

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TYPE_CHECKING
 
+from klat.commands._types import add_repeatable, add_number, number
 from klat.base import files
 from klat.base.errors import KlatError, did_you_mean
 from klat.commands import _campaign_state, _session_options, add_command
-from klat.commands._types import checked, number
 from klat.record import session_directory
 from klat.record.json_files import MOST_BOOTS, MOST_LOOKS
 from klat.record.profiles import PROFILES
@@ -66,30 +66,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     _session_options.add_benchmarks(parser)
     _session_options.add_measure(parser, "profile")
     add = parser.add_argument
-    add(
-        "--kernel",
-        action="append",
-        default=[],
-        required=True,
-        type=checked(_named),
-        metavar="LABEL=ENTRY",
-        help="a kernel to measure; repeatable",
-    )
-    add(
-        "--setting",
-        action="append",
-        default=[],
-        type=checked(_named),
-        metavar="LABEL=WORDS",
-        help="also measure each kernel with these parameters added to its command line; repeatable",
-    )
-    add(
-        "--boots",
-        required=True,
-        type=number(1, MOST_BOOTS),
-        metavar="N",
-        help="boots of each kernel and setting",
-    )
+    what = "a kernel to measure; repeatable"
+    add_repeatable(add, "--kernel", "LABEL=ENTRY", what, _named, required=True)
+    what = "also measure each kernel with these parameters added to its command line; repeatable"
+    add_repeatable(add, "--setting", "LABEL=WORDS", what, _named)
+    what = "boots of each kernel and setting"
+    add_number(add, "--boots", 1, MOST_BOOTS, what, required=True)
     add(
         "--looks",
         type=number(1, MOST_LOOKS),

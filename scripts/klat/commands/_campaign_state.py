@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from klat.commands._types import add_flag
 from klat.base.errors import KlatError
 
 if TYPE_CHECKING:
@@ -25,11 +26,8 @@ _OF_PROXMOX = Path("/etc/kernel/proxmox-boot-uuids")
 
 def add_boot_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_mutually_exclusive_group()
-    group.add_argument(
-        "--kexec",
-        action="store_true",
-        help="each kernel starts the next one by kexec, without firmware and boot loader",
-    )
+    what = "each kernel starts the next one by kexec, without firmware and boot loader"
+    add_flag(group.add_argument, "--kexec", what)
     group.add_argument(
         "--boot-command",
         metavar="COMMAND",

@@ -8,10 +8,10 @@ import traceback
 from pathlib import Path
 from typing import Any, NoReturn
 
+from klat.commands._types import add_flag, number
 from klat.base.errors import KlatError
 from klat.base.streams import say
 from klat.commands import _lab_options, add_command
-from klat.commands._types import number
 
 _ABORT = 255  # this exit status ends `git bisect run`
 
@@ -89,11 +89,7 @@ def add_parser(actions: Any) -> None:
     add("--modules", type=Path, metavar="DIR", help="modules of that kernel")
     add("--boots", type=number(1, 10_000), default=1, help="default: 1")
     add("--time-limit", type=number(1, 86_400, "number of seconds"), metavar="S")
-    add(
-        "--explain",
-        action="store_true",
-        help="also print good against bad by function, as klat lab explain does",
-    )
+    add_flag(add, "--explain", "also print good against bad by function, as klat lab explain does")
     parser.set_defaults(func=_bisect_check)
 
 

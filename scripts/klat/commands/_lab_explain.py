@@ -9,12 +9,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TYPE_CHECKING
 
+from klat.commands._types import add_repeatable, checked, number, real
+from klat.commands import add_format, add_page, _lab_options, _session_options, add_command
 from klat import export
 from klat.base import files
 from klat.base.errors import KlatError
 from klat.base.streams import say
-from klat.commands import _lab_options, _session_options, add_command
-from klat.commands._types import checked, number, real
 
 if TYPE_CHECKING:
     from klat.explain.explanation import Explanation
@@ -68,14 +68,8 @@ def add_parser(actions: Any) -> None:
         help="for example pipes.round_trip (default: with BASE alone, every metric; with two sides,"
         " the first metric of their only benchmark)",
     )
-    add(
-        "--where",
-        action="append",
-        default=[],
-        type=checked(_parameter),
-        metavar="NAME=VALUE",
-        help="use only runs with this parameter, for example bytes=64; repeatable",
-    )
+    what = "use only runs with this parameter, for example bytes=64; repeatable"
+    add_repeatable(add, "--where", "NAME=VALUE", what, _parameter)
     add(
         "--least",
         type=number(0, 10**9, "number of instructions"),
@@ -106,22 +100,14 @@ def add_parser(actions: Any) -> None:
 def _add_output(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--path", action="store_true", help="print the calls in order, as a diff")
-    add(
-        "--format",
-        choices=("text", *export.EXPLANATIONS),
-        default="text",
-        help="default: text; the other formats have every function and call chain",
+    more = "; the other formats have every function and call chain"
+    add_format(add, *export.EXPLANATIONS, more=more)
+    what = (
+        "also print the source lines with most instructions; FILE is that side's kernel with debug"
+        " information"
     )
-    add(
-        "--vmlinux",
-        action="append",
-        default=[],
-        type=checked(_debug),
-        metavar="BASE=FILE|NEW=FILE",
-        help="also print the source lines with most instructions; FILE is that side's kernel with"
-        " debug information",
-    )
-    add("--html", type=Path, metavar="FILE", help="also write a page with pictures of the calls")
+    add_repeatable(add, "--vmlinux", "BASE=FILE|NEW=FILE", what, _debug)
+    add_page(add, "also write a page with pictures of the calls")
 
 
 def _add_kernels(parser: argparse.ArgumentParser) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from typing import Any, TYPE_CHECKING
 
+from klat.commands._types import add_repeatable, add_number, checked, number
 from klat.base.errors import KlatError, did_you_mean
 from klat.commands import _session_options
-from klat.commands._types import checked, number
 from klat.record import renamed_metrics
 from klat.record.profiles import PROFILES
 from klat.running import choices
@@ -65,14 +65,7 @@ def architecture(arguments: argparse.Namespace) -> Architecture:
 def add_kernel(parser: argparse._ActionsContainer, kernels: str) -> None:
     """--arch, --kernel with this help, and --time-limit."""
     add_architecture(parser)
-    parser.add_argument(
-        "--kernel",
-        action="append",
-        default=[],
-        type=checked(_kernel),
-        metavar="SPEC",
-        help=kernels,
-    )
+    add_repeatable(parser.add_argument, "--kernel", "SPEC", kernels, _kernel)
     add_time_limit(parser)
 
 
@@ -86,15 +79,8 @@ def add_guest(parser: argparse.ArgumentParser, kernels: str, cpus: int, nodes: i
     the defaults."""
     add = parser.add_argument
     add_kernel(parser, kernels)
-    add(
-        "--cpus",
-        type=number(2 if cpus > 1 else 1, 4096),
-        metavar="N",
-        help=f"CPUs of a guest (default: {cpus})",
-    )
-    add(
-        "--numa", type=number(1, 128), metavar="N", help=f"NUMA nodes of a guest (default: {nodes})"
-    )
+    add_number(add, "--cpus", 2 if cpus > 1 else 1, 4096, f"CPUs of a guest (default: {cpus})")
+    add_number(add, "--numa", 1, 128, f"NUMA nodes of a guest (default: {nodes})")
     add(
         "--memory",
         type=number(128, 1 << 20, "number of megabytes"),

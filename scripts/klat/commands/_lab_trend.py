@@ -10,10 +10,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TYPE_CHECKING
 
+from klat.commands import add_format, add_page
+from klat.commands._types import add_number, checked, margin, share
 from klat.base.errors import KlatError
 from klat.base.streams import say
 from klat.commands import _lab_options, _session_options, add_command, print_document, write_page
-from klat.commands._types import checked, margin, number, share
 
 if TYPE_CHECKING:
     from klat.compare.dataset import Dataset, Key
@@ -105,12 +106,8 @@ def _add(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     programs = "programs that count on one CPU, or all (default: the usual ones of klat lab run)"
     add("benchmarks", nargs="*", metavar="benchmark", help=programs)
-    add(
-        "--boots",
-        type=number(2, 10_000),
-        metavar="N",
-        help="boots of each kernel (default: as many as the number of tests needs)",
-    )
+    what = "boots of each kernel (default: as many as the number of tests needs)"
+    add_number(add, "--boots", 2, 10_000, what)
     add("--margin", type=margin, metavar="M", help="largest ratio still treated as equal (default: 2%%)")  # fmt: skip
     add("--alpha", type=share, metavar="A", help="chance of error (default: 5%%)")
     add("--no-explain", action="store_true", help="do not count the instructions of jumps by function")  # fmt: skip
@@ -122,15 +119,9 @@ def _add(parser: argparse.ArgumentParser) -> None:
     }
     _lab_options.add_conditions(parser, "2026-01-01", **fixed)
     jobs = "guests at once (default: as many as this machine has CPUs)"
-    add("--jobs", type=number(1, 64), metavar="N", help=jobs)
-    formats = ("text", "json", "csv", "markdown")
-    add(
-        "--format",
-        choices=formats,
-        default="text",
-        help="default: text; markdown has one line for each jump",
-    )
-    add("--html", type=Path, metavar="FILE", help="write a page too")
+    add_number(add, "--jobs", 1, 64, jobs)
+    add_format(add, "json", "csv", "markdown", more="; markdown has one line for each jump")
+    add_page(add, "write a page too")
     add("--plots", type=Path, metavar="DIR", help="draw all metrics, into trend.svg and trend.png")
 
 

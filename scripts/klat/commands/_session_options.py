@@ -9,9 +9,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from klat.commands._types import add_number, checked, number, short_time
 from klat.base import programs
 from klat.base.errors import KlatError
-from klat.commands._types import checked, number, short_time
 from klat.record import plan_csv, session_directory
 from klat.record.json_files import MOST_PAUSE_MS, MOST_SECONDS
 from klat.record.profiles import PROFILES
@@ -130,8 +130,7 @@ def add_above(parser: argparse.ArgumentParser, option: str, *, required: bool) -
 
 
 def add_runs(parser: argparse.ArgumentParser, what: str, option: str = "--runs") -> None:
-    add = parser.add_argument
-    add(option, type=number(1, plan_csv.MAX_RUNS), metavar="N", help=what)
+    add_number(parser.add_argument, option, 1, plan_csv.MAX_RUNS, what)
 
 
 def profiles_text() -> str:

@@ -38,6 +38,23 @@ def number(minimum: int, maximum: int, what: str = "number") -> Any:
     return checked(convert)
 
 
+def add_number(add: Any, option: str, least: int, most: int, what: str, **more: Any) -> None:
+    """`add` is add_argument of a parser."""
+    add(option, type=number(least, most), metavar="N", help=what, **more)
+
+
+def add_repeatable(
+    add: Any, option: str, metavar: str, what: str, convert: Callable[[str], Any] = str, **more: Any
+) -> None:
+    """An option whose values are a list. `convert` raises ValueError."""
+    kind = checked(convert)
+    add(option, action="append", default=[], type=kind, metavar=metavar, help=what, **more)
+
+
+def add_flag(add: Any, option: str, what: str) -> None:
+    add(option, action="store_true", help=what)
+
+
 def real(is_valid: Callable[[float], bool], what: str, is_share: bool = False) -> Any:
     """A decimal number that `is_valid` accepts. A share may be in percent."""
 

@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from klat.commands._types import add_repeatable
 from klat.base.errors import KlatError
 from klat.base.process import Signals
 from klat.commands import SUMMARIES, _session_options, add_command
-from klat.commands._types import checked
 from klat.record import plan_csv
 from klat.report.text.columns import wrapped
 from klat.report.text.look_text import too_few_units
@@ -81,14 +81,8 @@ def add_parser(subparsers: Any) -> None:
         )
         add(f"--{side}-setup", metavar="COMMAND", help=f"run before each turn of {name}")
         add(f"--{side}-prefix", metavar="COMMAND", help=f"goes before each program of {name}")
-        add(
-            f"--{side}-option",
-            action="append",
-            default=[],
-            type=checked(plan_csv.parse_option),
-            metavar="BENCHMARK.OPTION[=VALUE]",
-            help=f"as --option, for {name} alone",
-        )
+        what, form = f"as --option, for {name} alone", "BENCHMARK.OPTION[=VALUE]"
+        add_repeatable(add, f"--{side}-option", form, what, plan_csv.parse_option)
     _session_options.add_runs(
         parser,
         "blocks of four turns, ABBA or BAAB; the unit of comparison (default: 10)",

@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, TYPE_CHECKING
 
+from klat.commands import add_format, SUMMARIES, _campaign_plan, _campaign_state, add_command
 from klat.base import programs
 from klat.base.errors import KlatError, printable
-from klat.commands import SUMMARIES, _campaign_plan, _campaign_state, add_command
 from klat.record import session_directory
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def add_parser(subparsers: Any) -> None:
     ):
         _add(actions, name, function, summary, more)
     status = _add(actions, "status", _status, "show the progress of the campaign")
-    status.add_argument("--format", choices=("text", "json"), default="text", help="default: text")
+    add_format(status.add_argument, "json")
 
 
 def _add(

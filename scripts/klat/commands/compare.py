@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from klat.commands._types import add_flag, add_repeatable
+from klat.commands import add_format, add_page, page_templates
 from klat.commands import SUMMARIES, add_command, add_metric, print_document, write_page
 from klat.commands._types import add_limit, estimand, limit_of, margin, share
 
@@ -68,13 +70,8 @@ def add_parser(subparsers: Any) -> None:
     add("new", metavar="NEW", type=Path, nargs="+", help="the same")
     add_rules(add)
     add_metric(add)
-    add(
-        "--format",
-        choices=("text", "json", "csv", "markdown"),
-        default="text",
-        help="default: text",
-    )
-    add("--html", type=Path, metavar="FILE", help="write a page with figures too")
+    add_format(add, "json", "csv", "markdown")
+    add_page(add)
     parser.set_defaults(func=run)
 
 
@@ -91,18 +88,10 @@ def add_rules(add: Any) -> None:
     )
     add("--correction", choices=("holm", "bh"), default="holm", help="default: holm")
     add_limit(add)
-    add(
-        "--within-runs",
-        action="store_true",
-        help="read every sample, and print how well single runs resolve the quantile",
-    )
-    add(
-        "--allow",
-        action="append",
-        default=[],
-        metavar="KEY",
-        help="compare although this condition differs; repeatable",
-    )
+    what = "read every sample, and print how well single runs resolve the quantile"
+    add_flag(add, "--within-runs", what)
+    what = "compare although this condition differs; repeatable"
+    add_repeatable(add, "--allow", "KEY", what)
 
 
 def _keys() -> str:
@@ -148,11 +137,7 @@ def run(args: argparse.Namespace) -> int:
         # Each NEW adds its tests to the family of the correction.
         if any(path.resolve() == other.resolve() for other in args.new[:number]):
             raise KlatError(f"{path}: is given twice as NEW; give it once")
-    environment = None
-    if args.html:
-        from klat.report.renderers import html
-
-        environment = html.templates()
+    environment = page_templates(args.html)
     base, news = read_dataset(args.base), [read_dataset(new) for new in args.new]
     comparison, matched = compare_with_runs(base, news, chosen)
     for problem in comparison.problems:

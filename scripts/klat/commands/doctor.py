@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from klat.commands import SUMMARIES, add_command
+from klat.commands import add_format, SUMMARIES, add_command
 
 _DESCRIPTION = """\
 Lists what on this machine would spoil a session, in order of harm, each with
@@ -37,17 +37,11 @@ output.
 
 def add_parser(subparsers: Any) -> None:
     parser = add_command(subparsers, "doctor", SUMMARIES["doctor"], _DESCRIPTION, _EPILOG)
-    parser.add_argument("--format", choices=("text", "json"), default="text", help="default: text")
-    parser.add_argument(
-        "--output",
-        type=Path,
-        default=Path("results"),
-        metavar="DIR",
-        help="where sessions will go (default: results)",
-    )
-    parser.add_argument(
-        "--report", type=Path, metavar="FILE", help="write what a bug report needs, too"
-    )
+    add = parser.add_argument
+    add_format(add, "json")
+    what = "where sessions will go (default: results)"
+    add("--output", type=Path, default=Path("results"), metavar="DIR", help=what)
+    add("--report", type=Path, metavar="FILE", help="write what a bug report needs, too")
     parser.set_defaults(func=_doctor)
 
 

@@ -7,10 +7,10 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from klat.commands._types import add_number
 from klat.base import files
 from klat.base.errors import KlatError
 from klat.commands import SUMMARIES, _session_options, add_command
-from klat.commands._types import number
 from klat.record import renamed_metrics
 from klat.running import choices
 
@@ -56,13 +56,8 @@ def add_parser(subparsers: Any) -> None:
         help="a metric of the program (default: the first that klat can explain)",
     )
     _session_options.add_runs(parser, "number of traced runs, and of untraced runs (default: 25)")
-    add(
-        "--longest",
-        type=number(0, 1000),
-        default=3,
-        metavar="N",
-        help="show the parts of the N longest samples (default: 3)",
-    )
+    what = "show the parts of the N longest samples (default: 3)"
+    add_number(add, "--longest", 0, 1000, what, default=3)
     _session_options.add_measure(parser, *_session_options.PROGRAM, "iterations", "cpus", "load")
     add("--keep", type=Path, metavar="DIR", help="keep the record and the traces in this directory")
     parser.set_defaults(func=_run)

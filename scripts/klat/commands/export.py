@@ -8,13 +8,15 @@ import sys
 from pathlib import Path
 from typing import Any, TYPE_CHECKING
 
+from klat.commands._types import add_repeatable
+from klat.commands import say_of, SUMMARIES, add_command, add_metric, compare
 from klat.base import files
-from klat.commands import SUMMARIES, add_command, add_metric, compare
 from klat.export import RUNS, VERDICTS
 
 if TYPE_CHECKING:
     from klat.export.exported_runs import ExportedRuns
 
+_say = say_of("export")
 _DESCRIPTION = """\
 Writes what some sessions measured, or the verdicts on them, in a format that
 other programs read.
@@ -64,7 +66,7 @@ def add_parser(subparsers: Any) -> None:
     add_metric(add)
     group = parser.add_argument_group("of runs and samples only")
     add = group.add_argument
-    add("--benchmark", action="append", default=[], metavar="NAME", help="only this; repeatable")
+    add_repeatable(add, "--benchmark", "NAME", "only this; repeatable")
     group = parser.add_argument_group("of verdicts only, as of klat compare")
     rules: dict[str, Any] = {}
 
@@ -75,10 +77,6 @@ def add_parser(subparsers: Any) -> None:
 
     compare.add_rules(add_rule)
     parser.set_defaults(func=run, rules=rules)
-
-
-def _say(line: str) -> None:
-    print(f"klat export: {line}", file=sys.stderr)
 
 
 def run(args: argparse.Namespace) -> int:

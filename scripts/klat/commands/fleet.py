@@ -8,9 +8,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from klat.commands._types import add_flag, number
 from klat.base.errors import KlatError
 from klat.commands import SUMMARIES, _campaign_plan, _fleet_playbook, _session_options, add_command
-from klat.commands._types import number
 
 _DESCRIPTION = """\
 Measures kernels on many machines at the same time, by klat campaign on each.
@@ -82,8 +82,8 @@ def _add_machines(parser: argparse.ArgumentParser) -> None:
 def _add_options(parser: argparse.ArgumentParser) -> None:
     _add_machines(parser)
     add = parser.add_argument
-    add("--check", action="store_true", help="klat campaign check on each machine first")
-    add("--keep", action="store_true", help="leave klat and the sessions on the machines")
+    add_flag(add, "--check", "klat campaign check on each machine first")
+    add_flag(add, "--keep", "leave klat and the sessions on the machines")
     add(
         "--patience",
         type=number(1, 10**4, "number of minutes"),

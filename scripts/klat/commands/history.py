@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from klat.commands._types import estimand, number, share
+from klat.commands._types import add_number, estimand, share
+from klat.commands import add_page, page_templates, SUMMARIES, add_command, add_metric, write_page
 
-from klat.commands import SUMMARIES, add_command, add_metric, write_page
 
 _TOO_FEW = 3
 
@@ -39,15 +39,9 @@ def add_parser(subparsers: Any) -> None:
     add_metric(add)
     add("--quantile", default="median", metavar="Q", help="median, mean, p90, p99.9 (default: median)")  # fmt: skip
     add("--alpha", type=share, default=0.05, metavar="A", help="chance of a false mark (default: 5%%)")  # fmt: skip
-    add(
-        "--seed",
-        type=number(0, 2**63 - 1),
-        default=1,
-        metavar="N",
-        help="seed of the permutations (default: 1)",
-    )
+    add_number(add, "--seed", 0, 2**63 - 1, "seed of the permutations (default: 1)", default=1)
     add("-o", "--output", type=Path, metavar="DIR", help="draw each metric, as SVG and as PNG")
-    add("--html", type=Path, metavar="FILE", help="write a page with figures too")
+    add_page(add)
     parser.set_defaults(func=run)
 
 
@@ -57,11 +51,7 @@ def run(args: argparse.Namespace) -> int:
     from klat.compare.dataset import read_dataset
 
     tested = estimand(args.quantile)
-    environment = None
-    if args.html:
-        from klat.report.renderers import html
-
-        environment = html.templates()
+    environment = page_templates(args.html)
     options = HistoryOptions(args.alpha, tested, tuple(dict.fromkeys(args.metric)), args.seed)
     timeline = history(read_dataset(args.path), options)
     for problem in timeline.problems:

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from klat.commands._types import add_number
 from klat.base.streams import say
 from klat.commands import (
     SUMMARIES,
@@ -17,8 +18,6 @@ from klat.commands import (
     _session_options,
     add_command,
 )
-from klat.commands._types import number
-from klat.record import plan_csv
 
 _DESCRIPTION = """\
 Boots kernels in QEMU, runs the suite in each guest, and records a session for
@@ -116,26 +115,13 @@ def _add_run(actions: Any) -> None:
     _lab_options.add_guest(
         parser, "debian:NAME, or NAME=KERNEL[,modules=DIR][,append=WORDS]; repeatable", 1, 1
     )
-    add(
-        "--boots",
-        type=number(1, 10_000),
-        metavar="N",
-        help="boots of each kernel under each load (default: 20)",
-    )
-    add(
-        "--runs",
-        type=number(1, plan_csv.MAX_RUNS),
-        metavar="N",
-        help="runs of each parameter set in each boot (default: 25)",
-    )
+    what = "boots of each kernel under each load (default: 20)"
+    add_number(add, "--boots", 1, 10_000, what)
+    _session_options.add_runs(parser, "runs of each parameter set in each boot (default: 25)")
     add("--mode", choices=("auto", "kvm", "counted", "emulated"), help="default: auto")
     _lab_options.add_conditions(parser)
-    add(
-        "--jobs",
-        type=number(1, 64),
-        metavar="N",
-        help="guests at once, in counted mode (default: as many as this machine has CPUs)",
-    )
+    jobs = "guests at once, in counted mode (default: as many as this machine has CPUs)"
+    add_number(add, "--jobs", 1, 64, jobs)
     add("--resume", type=Path, metavar="SESSION", help="complete this session's experiment")
     parser.set_defaults(func=_run)
 
@@ -193,13 +179,7 @@ def _add_shootdown(actions: Any) -> None:
         default="munmap",
         help="operation that must reach all CPUs (default: munmap)",
     )
-    add(
-        "--iterations",
-        type=number(10, 10**6),
-        default=50,
-        metavar="N",
-        help="operations (default: 50)",
-    )
+    add_number(add, "--iterations", 10, 10**6, "operations (default: 50)", default=50)
     seed = {"help": "seed of the guest (default: random)"}
     _session_options.add_measure(parser, "seed", seed=seed)
     parser.set_defaults(func=_shootdown)

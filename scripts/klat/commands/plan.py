@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from klat.commands import SUMMARIES, add_command, add_metric, print_document
+from klat.commands import add_format, SUMMARIES, add_command, add_metric, print_document
 from klat.commands._types import estimand, margin, real, share
 
 _DESCRIPTION = """\
@@ -56,7 +56,7 @@ def add_parser(subparsers: Any) -> None:
     )
     add("--quantile", metavar="Q", help="as of compare (default: median, and p99 where supported)")
     add_metric(add)
-    add("--format", choices=("text", "markdown", "json"), default="text", help="default: text")
+    add_format(add, "markdown", "json")
     parser.set_defaults(func=run)
 
 

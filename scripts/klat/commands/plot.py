@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from klat.commands import SUMMARIES, add_command, add_paths
+from klat.commands import say_of, SUMMARIES, add_command, add_paths
 from klat.commands._types import add_limit_alone, limit_of
 
 if TYPE_CHECKING:
@@ -16,6 +15,7 @@ if TYPE_CHECKING:
     from klat.report.plot.distribution_figures import LimitLine
 
 _UNREADABLE = 2
+_say = say_of("plot")
 
 _DESCRIPTION = """\
 Draws with gnuplot, as SVG and as PNG: the distribution of the samples of each
@@ -41,10 +41,6 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("--sweeps", action="store_true", help="draw only sweeps and maps of CPUs")
     add_limit_alone(parser.add_argument, "draw L as a line")
     parser.set_defaults(func=run)
-
-
-def _say(line: str) -> None:
-    print(f"klat plot: {line}", file=sys.stderr)
 
 
 def _limit_line(args: argparse.Namespace, labels: Sequence[Dataset]) -> LimitLine | None:

@@ -12,12 +12,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TYPE_CHECKING
 
+from klat.commands._types import add_flag, add_limit, checked, limit_of, long_time
 from klat.base import programs, streams
 from klat.base.errors import FAILED, KlatError, MEASURED, SessionError, USAGE, worst
 from klat.base.process import Signals
 from klat.base.streams import say
 from klat.commands import SUMMARIES, _session_options, add_command
-from klat.commands._types import add_limit, checked, limit_of, long_time
 from klat.record import plan_csv, session_directory
 from klat.record.json_files import MOST_SECONDS, MOST_SOAK_SECONDS
 from klat.record.profiles import PROFILES
@@ -93,14 +93,9 @@ def add_parser(subparsers: Any) -> None:
         help="how long: 90s, 8min, 8h, 2d",
     )
     add_limit(add, counted=False)
-    add(
-        "--stop-above", action="store_true", help="end the soak at the first sample above the limit"
-    )
-    add(
-        "--explain",
-        action="store_true",
-        help="with --stop-above: trace the kernel, and say what took the time of this sample",
-    )
+    add_flag(add, "--stop-above", "end the soak at the first sample above the limit")
+    what = "with --stop-above: trace the kernel, and say what took the time of this sample"
+    add_flag(add, "--explain", what)
     add(
         "--segment",
         type=checked(partial(long_time, most_s=MOST_SECONDS)),

@@ -8,12 +8,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from klat.commands._types import add_flag, add_limit, limit_of
+from klat.commands import add_format, add_page, page_templates, say_of
 from klat.commands import SUMMARIES, add_command, add_metric, add_paths, print_document, write_page
-from klat.commands._types import add_limit, limit_of
 
 _MISMATCH = 1
 _UNREADABLE = 2
 _SHOWN = 20
+_say = say_of("summary")
 
 _DESCRIPTION = """\
 Prints what was measured: for each benchmark, placement and metric the average
@@ -39,37 +41,22 @@ exceeded, but one is cannot tell, or a metric has no run that counts."""
 def add_parser(subparsers: Any) -> None:
     parser = add_command(subparsers, "summary", SUMMARIES["summary"], _DESCRIPTION, _EPILOG)
     add_paths(parser)
-    parser.add_argument(
-        "--format",
-        choices=("text", "markdown", "csv", "json"),
-        default="text",
-        help="default: text",
+    add = parser.add_argument
+    add_format(add, "markdown", "csv", "json")
+    add_page(add, "also write a page, as one file that needs no other")
+    what = (
+        "list each row that contradicts its samples, is damaged or cannot be checked; if there is one,"
+        " end with status 1"
     )
-    parser.add_argument(
-        "--html",
-        metavar="FILE",
-        type=Path,
-        help="also write a page, as one file that needs no other",
+    add_flag(add, "--verify", what)
+    what = (
+        "also print the values that one sample in 10, 100, 1,000 and so on exceeds; always printed for"
+        " a soak"
     )
-    parser.add_argument(
-        "--verify",
-        action="store_true",
-        help="list each row that contradicts its samples, is damaged or cannot be "
-        "checked; if there is one, end with status 1",
-    )
-    parser.add_argument(
-        "--tail",
-        action="store_true",
-        help="also print the values that one sample in 10, 100, 1,000 and so on exceeds; always printed"
-        " for a soak",
-    )
-    add_metric(parser.add_argument)
-    add_limit(parser.add_argument)
+    add_flag(add, "--tail", what)
+    add_metric(add)
+    add_limit(add)
     parser.set_defaults(func=run)
-
-
-def _say(line: str) -> None:
-    print(f"klat summary: {line}", file=sys.stderr)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -77,11 +64,7 @@ def run(args: argparse.Namespace) -> int:
     from klat.record.session import SessionError
     from klat.report.summary import document
 
-    environment = None
-    if args.html:
-        from klat.report.renderers import html
-
-        environment = html.templates()
+    environment = page_templates(args.html)
     limit = limit_of(args)
     verified = not args.verify or _verify(args.paths)
     try:
