@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import harness
+import made_tools
 import pytest
 import yaml
 from harness import ROOT, Done, command
@@ -179,8 +180,35 @@ def test_measure_runs_under_a_load_that_the_record_names(unpacked, tmp_path):
     assert done.status == 0 and session.parent == tmp_path / "results/b", str(done)
     assert "load: zero" in command([KLAT, "summary", session]).out
     done = run([unpacked / "measure", "syscall"], unpacked, RUNS="1", LABEL="c", LOAD="nonsense")
-    assert done.status == 1 and "measure: the load ended: load: " in done.err, str(done)
+    assert done.status == 1 and "measure: the load ended or was stopped: load: " in done.err, str(
+        done
+    )
     assert not list((tmp_path / "results/c").glob("*/runs.csv"))
+
+
+ENDS_THE_LOAD = """\
+#!/bin/sh
+{end} "$(cat load.pid)"
+sleep 0.2
+exec "${{0%/*}}/syscall" "$@"
+"""
+LOAD = """\
+#!/bin/sh
+[ "$1" = --list ] && exit
+echo $$ >"$PWD/load.pid"
+while sleep 0.1; do :; done
+"""
+
+
+@pytest.mark.parametrize("end", ["kill", "kill -STOP"])
+def test_measure_records_no_run_whose_load_ends(end, unpacked, tmp_path):
+    (unpacked / "load").unlink()
+    made_tools.script(unpacked / "load", LOAD)
+    made_tools.script(unpacked / "cv", ENDS_THE_LOAD.format(end=end))
+    done = run([unpacked / "measure", "syscall", "cv"], unpacked, RUNS="1", LABEL="b", LOAD="any")
+    assert done.status == 1 and "measure: the load ended or was stopped" in done.err, str(done)
+    (session,) = (tmp_path / "results/b").iterdir()
+    assert [row["order"] for row in harness.Session(session).rows] == ["1"]
 
 
 def test_measure_writes_into_no_directory_of_another_user(unpacked, tmp_path):

@@ -100,25 +100,36 @@ for word; do printf '%s\\n' "$word"; done >>/seen
 echo "it said this" >&2
 mkdir -p /results
 echo x >>/results/rows
+[ ! -e /load.pid ] || kill "$(cat /load.end)" "$(cat /load.pid)"
 exit $(cat /status.${0##*/})
+"""
+LOAD = """#!/bin/sh
+echo $$ >/load.pid
+while sleep 0.1; do :; done
 """
 
 
 def follow(
-    directory: Path, busybox: Path, arguments: tuple[str, ...], runs: int, **statuses: int
+    directory: Path,
+    busybox: Path,
+    arguments: tuple[str, ...],
+    runs: int,
+    load_end: str = "",
+    **statuses: int,
 ) -> tuple[Path, bytes]:
     """A guest's directory after lab/init, and what it wrote to the serial line. Without a kernel: what
     would mount, load or end something does nothing, and there is no disk. `statuses` are the exit statuses of
     the programs that are planned, by name."""
     # In a process space of its own, of which a call that ends a machine would be the end.
     # It ends with unshare, which a time limit kills.
-    enter = ["unshare", "--mount", "--pid", "--fork", "--kill-child"]
+    guest_root = directory / "guest"
+    (guest_root / "proc").mkdir(parents=True)
+    enter = ["unshare", f"--mount-proc={guest_root / 'proc'}", "--pid", "--fork", "--kill-child"]
     enter += [] if os.geteuid() == 0 else ["-r"]
     if subprocess.run([*enter, "true"], check=False).returncode:
         harness.lacking("no process space can be made here")
-    guest_root = directory / "guest"
-    for name in ("bin", "dev", "klat", "proc", "sys", "etc"):
-        (guest_root / name).mkdir(parents=True)
+    for name in ("bin", "dev", "klat", "sys", "etc"):
+        (guest_root / name).mkdir()
     shutil.copy(busybox, guest_root / "bin/busybox")
     for name in initramfs._APPLETS:
         (guest_root / "bin" / name).symlink_to("busybox")
@@ -139,6 +150,10 @@ def follow(
     (guest_root / "klat/modules.last").write_text("")
     planned = plan_csv.to_csv(plan_csv.make([(name, arguments) for name in statuses], runs, 1))
     settings: dict[str, str | int] = {"LABEL": "a label's", "SEED": 7, "LOAD": "", "NETWORK": 0}
+    if load_end:
+        made_tools.script(guest_root / "bin/load", LOAD)
+        (guest_root / "load.end").write_text(load_end)
+        settings["LOAD"] = "load"
     for name, (_, data) in entries(initramfs.of_boot(planned, settings)).items():
         if data:
             (guest_root / name).write_bytes(data)
@@ -179,6 +194,13 @@ def test_a_program_that_fails_is_left_out_and_the_others_go_on(tmp_path, busybox
     guest.unpack(delivery.tar, tmp_path)
     said = (tmp_path / "lab/programs.log").read_text().splitlines()
     assert sum(f" {status} it said this" in line for line in said) == runs
+
+
+@pytest.mark.parametrize("end", ["-TERM", "-STOP"])
+def test_a_load_that_does_not_run_any_more_ends_the_boot(tmp_path, busybox, end):
+    guest_root, serial = follow(tmp_path, busybox, WORDS, 5, end, pipes=0)
+    delivery = received(tmp_path, serial)
+    assert (delivery.state, (guest_root / "results/rows").read_text()) == ("programs", "x\n")
 
 
 def delivered(
