@@ -23,7 +23,7 @@ from klat.lab import apt, image, kernel_formats, kernels, qemu
 from klat.lab.apt import Archive, Package
 from klat.lab.architectures import AMD64, ARM64
 from klat.lab.guest import ModuleMissing
-from klat.lab.guest_contents import unpacked_for
+from klat.lab.guest_contents import modules_of, unpacked_for
 from klat.lab.kernel_formats import BzImage
 from klat.lab.modules import Tree
 
@@ -504,10 +504,22 @@ def test_a_kernel_that_is_replaced_while_klat_is_at_work_is_refused(tmp_path, mo
     for action in (
         lambda: image.cached_copy(first.image, tmp_path),
         lambda: image.unpacked(first.image, tmp_path),
-        lambda: kernels.obtain(first.spec, archive, AMD64),
     ):
         with pytest.raises(KlatError, match="changed while klat ran"):
             action()
+    assert kernels.obtain(first.spec, archive, AMD64).image == first.image
+
+
+def test_modules_that_are_replaced_while_klat_is_at_work_are_not_loaded(tmp_path):
+    """A lock file was checked with those before."""
+    planted.kernel(tmp_path / "k")
+    tree(tmp_path / "m", tun="")
+    archive: Any = None  # not asked
+    spec = kernels.parse(f"k={tmp_path / 'k'},modules={tmp_path / 'm'}")
+    checked = kernels.obtain(spec, archive, AMD64)
+    loaded = modules_of(checked, [("network", ())])
+    tree(tmp_path / "m", tun="other", other="")
+    assert modules_of(kernels.obtain(checked.spec, archive, AMD64), [("network", ())]) == loaded
 
 
 def test_qemu_starts_a_packed_kernel_of_x86_with_kvm_but_of_no_other_architecture(

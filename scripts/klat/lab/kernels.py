@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -42,7 +42,8 @@ class Spec:
     modules: Path | None = None
     append: str = ""
     package: tuple[str, str] = ("", "")  # name and version of the only package that will do
-    sha256: str = ""  # of its image; empty: any
+    # What obtain() read, if it is from a file.
+    kernel: Kernel | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True)
@@ -245,10 +246,8 @@ def obtain(spec: Spec, archive: Archive, architecture: Architecture) -> Kernel:
     """The kernel of the spec. Fetches it if it is missing. `archive` has this architecture. The spec of the
     returned kernel names the exact build: a second call with it returns the same kernel."""
     if not spec.debian:
-        from_file = _from_file(spec, architecture)
-        if spec.sha256 not in ("", from_file.image.sha256):
-            raise KlatError(f"{spec.path}: changed while klat ran; run the command again")
-        return replace(from_file, spec=replace(spec, sha256=from_file.image.sha256))
+        from_file = spec.kernel or _from_file(spec, architecture)
+        return replace(from_file, spec=replace(spec, kernel=from_file))
     # The archive has only the newest builds. The cache can have older builds, and builds of which the archive has
     # removed a package.
     packages = archive.packages()

@@ -68,6 +68,7 @@ class Tree:
             directory,
         )
         self._paths: dict[str, Path] = {}
+        self._modules: dict[Path, Module] = {}  # read once: all guests have what was checked
         for folder, names, files in os.walk(self.directory):
             names.sort()
             for file in sorted(files):
@@ -109,7 +110,7 @@ class Tree:
         if path is None:
             why = f", which {above[-1]} needs" if above else ""
             raise ModuleMissing(f"{self.directory}: there is no module {name}{why}")
-        module = read(path)
+        module = self._modules[path] = self._modules.get(path) or read(path)
         if module.release != self._release:
             raise KlatError(
                 f"{path}: is of kernel {module.release or 'unknown'}, and the kernel to boot is"
