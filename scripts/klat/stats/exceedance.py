@@ -44,11 +44,11 @@ class Tail:
 
 @dataclass(frozen=True)
 class Grouping:
-    """One way to divide the samples into clusters. `effect` is the design effect: the variance of
+    """One way to divide the samples into clusters. `clusters` is their number if they had one size. `effect` is the design effect: the variance of
     the share, divided by that of the same number of independent samples. `seen_at` is the share at
     which the effect was computed; 1 if few samples are above the limit."""
 
-    clusters: int
+    clusters: float
     effect: float
     seen_at: float
 
@@ -94,7 +94,7 @@ class Exceedance:
             above,
             n,
             tuple(
-                Grouping(len(clusters), _effect(clusters, threshold), seen_at)
+                Grouping(_equal_clusters(clusters), _effect(clusters, threshold), seen_at)
                 for clusters in groups
                 if len(clusters) > 1
             ),
@@ -153,7 +153,7 @@ class Exceedance:
 
     def times(self, factor: float) -> Exceedance:
         """The same share in `factor` times as many samples and clusters."""
-        grown = [replace(g, clusters=max(2, round(g.clusters * factor))) for g in self.groupings]
+        grown = [replace(g, clusters=max(2.0, g.clusters * factor)) for g in self.groupings]
         return replace(self, above=self.above * factor, n=self.n * factor, groupings=tuple(grown))
 
 
@@ -190,15 +190,25 @@ def _effect(clusters: Sequence[Sequence[Tail]], threshold: float | None) -> floa
 
 
 def design_effect(counts: Sequence[int], sizes: Sequence[int]) -> float | None:
-    """The variance of sum(counts) / sum(sizes) between clusters, by linearisation (Cochran, Sampling
-    Techniques, 1977, 11.8), divided by that of independent samples. None with fewer than two clusters,
+    """The variance of sum(counts) / sum(sizes) between clusters, by the jackknife (Cochran, Sampling
+    Techniques, 1977, 6.17), divided by that of independent samples. A cluster that has most of the samples
+    decides the share, so its residual is small without each cluster's factor. None with fewer than two clusters,
     or if no sample counts, or every one."""
     x, n, clusters = sum(counts), sum(sizes), len(sizes)
     if clusters < 2 or x in (0, n):
         return None
     share = x / n
-    residuals = math.fsum((count - share * size) ** 2 for count, size in zip(counts, sizes))
-    return clusters / (clusters - 1) * residuals / n**2 / (share * (1 - share) / n)
+    residuals = math.fsum(
+        ((count - share * size) / (1 - size / n)) ** 2 for count, size in zip(counts, sizes)
+    )
+    return (clusters - 1) / clusters * residuals / n**2 / (share * (1 - share) / n)
+
+
+def _equal_clusters(clusters: Sequence[Sequence[Tail]]) -> float:
+    """How many clusters of one size are as many as these of unequal sizes (Kish, Survey Sampling, 1965, 8.2);
+    at least two."""
+    sizes = [sum(tail.n for tail in cluster) for cluster in clusters]
+    return max(2.0, sum(sizes) ** 2 / sum(size * size for size in sizes))
 
 
 def units_to_show(observed: Exceedance, units: int, share: float, alpha: float) -> int | None:
