@@ -131,6 +131,15 @@ def test_the_last_line_of_the_text_fits_80_columns():
     assert " ".join(map(str.strip, lines)) == f"{words} (status 1)" and max(map(len, lines)) <= 80
 
 
+def test_many_files_that_one_side_lacks_are_one_row(side, klat):
+    pages = "sys/kernel/mm/transparent_hugepage"
+    sizes = {f"{pages}/hugepages-{2**n}kB/enabled": "[never]" for n in range(3, 11)}
+    stock = side("stock", environment=sizes | {f"{CPU}/cpuidle/current_governor": "menu"})
+    shown = klat("compare", stock, side("rt", **RT))[1]
+    assert shown.count(pages) == 1 and f"{pages}, 8 files: present | absent" in shown
+    assert "current_governor: menu | absent" in shown
+
+
 def test_lists_and_paragraphs_are_apart_in_markdown(side, klat):
     stock = side("stock", environment={f"{CPU}/cpuidle/current_governor": "menu"})
     rt = side("rt", run={"params": "x=2"}, **RT)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -10,6 +11,7 @@ from dataclasses import replace
 from klat.compare.comparison import Against, Cell, Result
 from klat.compare.dataset import Key
 from klat.compare.verdicts import Judgement, Spread, Verdict
+from klat.record.environment import ABSENT
 from klat.record.session import NOT_MEASURABLE
 from klat.report.document import Differences, Item, Judged, Note, Row, Verdicts, Word
 from klat.report.text import wording
@@ -58,7 +60,24 @@ def differences(against: Against, rows: Iterable[tuple[str, str, str]]) -> Diffe
         " nothing."
     )
     note = kernel if against.subject == "kernel" else "In the first session of each side."
-    return Differences("BASE and NEW also differ in", note, tuple(rows))
+    return Differences("BASE and NEW also differ in", note, tuple(_in_few_rows(rows)))
+
+
+def _in_few_rows(rows: Iterable[tuple[str, str, str]]) -> Iterator[tuple[str, str, str]]:
+    """Many files of one directory that one side lacks are one row."""
+    for (directory, *are_absent), group in itertools.groupby(rows, _directory_and_absence):
+        files = list(group)
+        if not directory or not any(are_absent) or len(files) <= _MANY:
+            yield from files
+            continue
+        base, new = (ABSENT if is_absent else "present" for is_absent in are_absent)
+        yield f"{directory}, {len(files)} files", base, new
+
+
+def _directory_and_absence(row: tuple[str, str, str]) -> tuple[str, bool, bool]:
+    """The directory has at most four parts, for example sys/kernel/mm/transparent_hugepage."""
+    name, base, new = row
+    return "/".join(name.split("/")[:-1][:4]), base == ABSENT, new == ABSENT
 
 
 def nothing_shared(against: Against) -> str:
