@@ -1,6 +1,7 @@
 """What --profile makes of a session, and what reports make of its record."""
 
 import json
+import re
 import shlex
 from pathlib import Path
 
@@ -41,6 +42,15 @@ def test_each_load_has_a_session_that_names_the_profile(runner):
         assert json.loads((session / "run.json").read_text())["profile"] == "rt"
         planned = plan_csv.from_csv((session / "plan.csv").read_text())
         assert len(planned) == len(RT.sets)
+
+
+def test_the_last_session_advises_one_command_for_all(runner):
+    done = runner(
+        "run", "--runs", "1", "--load", "none", "--load", "sleep 60", "--label", "x", "timer"
+    )
+    assert done.stderr.count("next: ") == 1
+    advice = done.stderr.split("next: ")[1].splitlines()[0]
+    assert re.fullmatch(r"\S*klat summary results/x/\S+ results/x-sleep/\S+", advice)
 
 
 def test_the_default_label_says_that_it_is_of_a_profile(runner):

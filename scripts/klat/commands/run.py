@@ -212,6 +212,7 @@ def _measure(
     from klat.running.runner import Runner
 
     statuses: list[int] = []
+    sessions: list[Path] = []
     left = [entry.label for entry in settings]
     try:
         for entry in settings:
@@ -225,7 +226,9 @@ def _measure(
                     f" seed {entry.seed}\ninto {session}",
                     file=sys.stderr,
                 )
-                statuses.append(Runner([session]).run())
+                statuses.append(Runner([session], earlier=None if left else sessions).run())
+            if not session_directory.is_empty(session):
+                sessions.append(session)
             if ends_all(statuses[-1]):
                 break
     finally:

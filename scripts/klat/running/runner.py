@@ -37,9 +37,13 @@ class Runner:
 
     command = "run"  # of klat, that resumes it
 
-    def __init__(self, sessions: Sequence[Path], trust: bool = False) -> None:
-        """`trust` accepts sessions that another user may have written."""
+    def __init__(
+        self, sessions: Sequence[Path], trust: bool = False, earlier: Sequence[Path] | None = ()
+    ) -> None:
+        """`trust` accepts sessions that another user may have written. The commands to type next are also about the
+        `earlier` sessions. None: another session follows, so there are no such commands yet."""
         self._trust = trust
+        self._earlier = earlier
         self._recordings = [Recording(session, trust) for session in sessions]
         self._planned = sum(len(recording.schedule) for recording in self._recordings)
 
@@ -181,17 +185,17 @@ class Runner:
 
     def _advise(self, outcomes: Sequence[Outcome]) -> None:
         paths = [r.path for r, outcome in zip(self._recordings, outcomes) if outcome.recorded]
-        lines = self.advice(paths)
+        if self._earlier is None or not (paths or self._earlier):
+            return
+        lines = self.advice([*self._earlier, *paths])
         for start, line in zip(("next:", *[" " * 5] * len(lines)), lines):
             self.say(f"{start} {line}")
 
     def advice(self, recorded: Sequence[Path]) -> list[str]:
         """Commands to type next, for the sessions that hold runs."""
-        lines = []
-        for path in recorded:
-            lines.append(command_line("summary", path))
-            if shutil.which("gnuplot"):
-                lines.append(f"{command_line('plot', path)} -o plots")
+        lines = [command_line("summary", *recorded)]
+        if shutil.which("gnuplot"):
+            lines.append(f"{command_line('plot', *recorded)} -o plots")
         return lines
 
     def say(self, line: str) -> None:
