@@ -42,6 +42,22 @@ def test_a_load_runs_beside_the_session_and_ends_with_it(klat):
     assert "--under-load" not in klat.starts()[-1]
 
 
+@pytest.mark.parametrize(
+    "words", [("run", "pipes", "--runs", "5", *SLOW), ("soak", "pipes", "--for", "1s")]
+)
+def test_another_session_beside_a_load_is_named(klat, words):
+    """Its programs were a part of the load, which the session names."""
+    other = klat.start("run", "pipes", "--runs", "100", "--label", "other", *SLOW)
+    wait_for(klat.starts, "the first run")
+    done = klat(*words, "--label", "loaded", "--load", "sleep 60", status=0)
+    other.terminate()
+    other.communicate(timeout=fakes.PATIENCE)
+    said = "the number of other klat sessions at work was 0 and later"
+    assert said in " ".join(done.stderr.split())
+    (facts,) = klat.directory.glob("results/loaded*/*/run.json")
+    assert json.loads(facts.read_text())["changed"][0][0] == "other-sessions"
+
+
 def state_of_load(klat: Klat, inherits: Callable[[], object]) -> tuple[str, str, str, set[int]]:
     """Timer slack, nice value, policy and CPUs of a load when klat `inherits` others."""
     load = "cat /proc/$$/timerslack_ns /proc/$$/stat /proc/$$/status >state; exec sleep 60"

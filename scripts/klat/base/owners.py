@@ -159,20 +159,25 @@ def try_lock(descriptor: int) -> bool:
 
 
 def lock_holder(descriptor: int) -> int | None:
-    """The pid that took the lock of a file, from /proc/locks; None if it is unknown. This process may
-    have ended: its children keep the lock."""
+    """The pid that took the lock of a file; None if it is unknown."""
+    return next(iter(lock_holders(descriptor)), None) or None
+
+
+def lock_holders(descriptor: int) -> list[int]:
+    """The pids that took the lock of a file, from /proc/locks; 0 for an unknown one. These processes may have ended:
+    their children keep the lock."""
     status = os.fstat(descriptor)
     device = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}"
     try:
         lines = Path("/proc/locks").read_text(encoding="ascii").splitlines()
     except (OSError, ValueError):
-        return None
-    for line in lines:
-        # "1: FLOCK  ADVISORY  WRITE 4711 fd:01:1234 0 EOF"; a waiting process has "->" before FLOCK.
-        words = line.split()
-        if words[1:2] == ["FLOCK"] and words[5:6] == [f"{device}:{status.st_ino}"]:
-            return int(words[4]) if words[4].isdecimal() and int(words[4]) else None
-    return None
+        return []
+    # "1: FLOCK  ADVISORY  WRITE 4711 fd:01:1234 0 EOF"; a waiting process has "->" before FLOCK.
+    return [
+        int(words[4]) if words[4].isdecimal() else 0
+        for words in map(str.split, lines)
+        if words[1:2] == ["FLOCK"] and words[5:6] == [f"{device}:{status.st_ino}"]
+    ]
 
 
 def process_name(pid: int | None) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,7 +12,9 @@ from klat.compare.environment_conditions import NET, Files, Rule, Values, of_fil
 from klat.record import session_directory
 from klat.record.environment import captured, short
 from klat.record.session import printable
+from klat.running.loads import Load
 
+_OTHERS = "the number of other klat sessions at work"
 _ONLINE = "sys/devices/system/cpu/online"
 
 
@@ -47,20 +49,25 @@ def changes(environment: Path, machine: Path) -> list[Change]:
 
 
 @contextmanager
-def noting_changes(session: Path, facts: dict[str, Any]) -> Iterator[None]:
+def noting_changes(
+    session: Path, facts: dict[str, Any], loads: Sequence[Load] = ()
+) -> Iterator[None]:
     """At the end, adds to run.json what has changed on the machine since the session began: its runs are then not all
-    of one setting. `facts` is run.json. Adds nothing if there is a prefix, because programs can then see another
-    machine than klat does."""
+    of one setting. `facts` is run.json. Does not read the machine if there is a prefix, because programs can then see
+    another one than klat does. Also adds other sessions that ran beside `loads`: they were a part of the load.
+    """
     try:
         yield
     finally:
-        if not facts.get("prefix"):
-            _note_changes(session, facts)
+        found = [] if facts.get("prefix") else changes(session / "environment", Path("/"))
+        if others := max((load.others for load in loads), default=0):
+            found.append(Change("other-sessions", _OTHERS, "0", str(others)))
+        _note(found, session, facts)
 
 
-def _note_changes(session: Path, facts: dict[str, Any]) -> None:
+def _note(found: Sequence[Change], session: Path, facts: dict[str, Any]) -> None:
     changed = {(key, name): [was, now] for key, name, was, now in facts.get("changed", [])}
-    for change in changes(session / "environment", Path("/")):
+    for change in found:
         changed.setdefault((change.key, change.name), [change.was, change.now])
     if changed:
         facts["changed"] = [[*place, *values] for place, values in changed.items()]

@@ -17,6 +17,7 @@ from klat.base.errors import FAILED, KlatError, SessionError
 from klat.base.process import Signals, Stopped
 from klat.record import session_directory
 from klat.record.plan_csv import PlannedRun
+from klat.running import at_work
 from klat.running.changed_machine import noting_changes
 from klat.running.loads import Load, Restore
 from klat.running.progress import Progress, TimeLeft
@@ -82,7 +83,7 @@ class Runner:
                 load.settle()
                 for portion in portions:
                     portion.recording.load = load
-            with SessionTraces() as traces:
+            with SessionTraces() as traces, at_work.shown():
                 self._loop(portions, done, signals, progress, load, restore, traces)
         except (Stopped, KlatError) as error:
             stopped = error
@@ -114,7 +115,8 @@ class Runner:
                 signals.check()
                 _set_up(portion.recording, stderr, signals)
                 pause = portion.recording.settings.pause_ms / 1000
-                with noting_changes(portion.recording.path, portion.recording.facts):
+                facts, loads = portion.recording.facts, [load] if load else []
+                with noting_changes(portion.recording.path, facts, loads):
                     for run in portion.runs:
                         signals.check()
                         progress.before(done, run.benchmark, left.seconds())

@@ -16,12 +16,14 @@ from klat.base.errors import FAILED, KlatError, worst
 from klat.base.process import Process, Signals, Stopped
 from klat.record import session_directory
 from klat.record.json_files import read_run_json
+from klat.running import at_work
 from klat.running.changed_machine import noting_changes
 from klat.running.loads import Guard, Load
 from klat.running.traced_runs import soak_traces
 
 # After the time of the soak: for calibration, warm-up and the end.
 _MARGIN_SECONDS = 120
+_LOOK_SECONDS = 10  # between two looks for other sessions beside a load
 # A program records its last segment when it is asked to end.
 _RECORDING_SECONDS = 60
 
@@ -78,7 +80,8 @@ def soak(session: Path, settings: SoakSettings) -> SoakEnd:
     # them when they write to the terminal.
     signal.signal(signal.SIGTTOU, signal.SIG_IGN)
     loads: list[Load] = []
-    with Signals() as signals, noting_changes(session, read_run_json(session)):
+    facts = read_run_json(session)
+    with Signals() as signals, noting_changes(session, facts, loads), at_work.shown():
         try:
             signals.check()
             for load in settings.loads:
@@ -157,4 +160,4 @@ def _wait(
         left = deadline - time.monotonic()
         if left <= 0:
             raise KlatError(f"the soak did not end within {seconds} s", FAILED)
-        signals.wait(left)
+        signals.wait(min(left, _LOOK_SECONDS) if loads else left)
