@@ -269,7 +269,7 @@ static void judge_machine(struct klat_run *run)
 		klat_invalid(run, "the preemption model changed from %s to %s",
 			     library->before.preemption, library->after.preemption);
 	if (memcmp(&library->before.online, &library->after.online, sizeof(klat_cpu_set)))
-		klat_invalid(run, "a CPU of the machine went online or offline");
+		klat_disturbed(run, "a CPU of the machine went online or offline");
 }
 
 static void judge_halt_poll(struct klat_run *run)
