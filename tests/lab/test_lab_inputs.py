@@ -532,3 +532,11 @@ def test_qemu_starts_a_packed_kernel_of_x86_with_kvm_but_of_no_other_architectur
     found = unpacked_for("kvm", image.inspect(tmp_path / "Image.gz", ARM64.format))
     assert found and found.path.read_bytes() == flat
     assert unpacked_for("kvm", image.inspect(planted.kernel(tmp_path / "k"), AMD64.format)) is None
+
+
+@pytest.mark.parametrize("place", ["lib/modules/6.12", "usr/lib/modules/6.12", "6.12", ""])
+def test_modules_are_found_where_packages_and_make_put_them(place, tmp_path):
+    directory = tmp_path / "m" / place
+    (directory / "kernel").mkdir(parents=True)
+    (directory / "kernel/tun.ko").touch()
+    assert Tree(tmp_path / "m", "6.12").directory == directory

@@ -11,6 +11,7 @@ import pytest
 from written_sessions import again, samples
 
 from klat.base.errors import KlatError
+from klat.commands import _lab_trend
 from klat.compare.comparison import Options
 from klat.compare.dataset import read_dataset
 from klat.compare.estimands import MEDIAN
@@ -270,3 +271,11 @@ def test_few_boots_are_repeated_for_the_typical_samples(new_session):
     assert len(asked) == 2 and [path.name for path in chosen] == ["1", "1"]
     far = lab_trend.sessions_to_repeat([(dataset, asked[0][1], 10_300.0)])
     assert [path.name for path in far] == ["2"], "the nearest one, where none is near"
+
+
+@pytest.mark.parametrize("typed", ["{path}", "{path},modules=m", "debian:6.12,append=quiet"])
+def test_a_side_of_a_diff_without_a_name_has_that_of_its_side(typed, tmp_path):
+    image = tmp_path / "bzImage"
+    image.touch()
+    spec = _lab_trend._of_side("base", typed.format(path=image))
+    assert spec.label == "base" and spec.append == ("quiet" if "append" in typed else "")

@@ -163,10 +163,12 @@ def _diff(arguments: argparse.Namespace) -> int:
 
 
 def _of_side(side: str, text: str) -> Spec:
-    """A kernel as typed; a file or a tree alone gets the name of its side."""
+    """A kernel as typed. A file or a tree, and a kernel of Debian with options, have the name of their side."""
     from klat.lab import kernels
 
-    return kernels.parse(f"{side}={text}" if Path(text).exists() else text)
+    kernel, comma, _ = text.partition(",")
+    is_unnamed = Path(kernel).exists() or (comma and kernel.startswith("debian:"))
+    return kernels.parse(f"{side}={text}" if is_unnamed else text)
 
 
 def _report(arguments: argparse.Namespace, every: bool, lock: Lock | None) -> int:

@@ -53,20 +53,14 @@ def read(path: Path) -> Module:
 
 
 class Tree:
-    """The modules below a directory: lib/modules/RELEASE, or one of its parents."""
+    """The modules below a directory: lib/modules/RELEASE or usr/lib/modules/RELEASE, or one of its parents."""
 
     def __init__(self, directory: Path, release: str) -> None:
         if not directory.is_dir():
             raise KlatError(f"{directory}: no such directory of modules")
         self._release = release
-        self.directory = next(
-            (
-                inner
-                for inner in (directory / "lib/modules" / release, directory / release)
-                if inner.is_dir()
-            ),
-            directory,
-        )
+        places = (directory / above / release for above in ("lib/modules", "usr/lib/modules", ""))
+        self.directory = next((place for place in places if place.is_dir()), directory)
         self._paths: dict[str, Path] = {}
         self._modules: dict[Path, Module] = {}  # read once: all guests have what was checked
         for folder, names, files in os.walk(self.directory):
