@@ -126,7 +126,9 @@ def test_every_package_of_a_user_has_a_name_for_each_package_manager(
     environment |= {"PYTHONHOME": str(tmp_path), "CC": "gcc-of-nowhere"}
     words = ["--check", "build", "eventloop", "run", "plot"]
     done = command([DEPS, *words], env=environment)
-    assert done.err.endswith("; sudo make deps installs them\n"), str(done)
+    assert done.err.endswith(f"; sudo scripts/deps {' '.join(words[1:])} installs them\n"), str(
+        done
+    )
     names = done.err.removeprefix("klat: missing: ").partition(";")[0].split()
     assert len(names) == 15 and {"gcc", "gnuplot", ELSEWHERE[manager][0]} <= {*names}
 

@@ -14,7 +14,7 @@ from fakes import ROOT
 
 from klat import cli, commands
 from klat.base import programs
-from klat.base.errors import KlatError
+from klat.base.errors import KlatError, installing
 
 
 @pytest.fixture
@@ -295,3 +295,15 @@ def test_a_file_system_without_exec_is_named(tmp_path, monkeypatch, name):
     monkeypatch.setattr(os, "statvfs", lambda _: flags)
     with pytest.raises(KlatError, match=f"no program in {tmp_path} can be .* mounted noexec"):
         programs.require(name)
+
+
+@pytest.mark.parametrize("has_pip", [True, False])
+def test_the_cure_of_a_missing_module_fits_the_environment(has_pip, monkeypatch):
+    monkeypatch.setattr(sys, "prefix", "/somewhere/else")
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: has_pip or None)
+    words = (
+        f"{sys.executable} -m pip install"
+        if has_pip
+        else f"uv pip install --python {sys.executable}"
+    )
+    assert installing("jinja2") == f"{words} jinja2"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import sys
 from collections.abc import Iterable
@@ -23,7 +24,14 @@ class SessionError(Exception):
 def installing(*modules: str) -> str:
     """The command that installs these Python modules for klat."""
     if sys.prefix != sys.base_prefix:
-        return f"{sys.executable} -m pip install {' '.join(modules)}"
+        # uv makes environments without pip.
+        has_pip = importlib.util.find_spec("pip")
+        pip = (
+            f"{sys.executable} -m pip install"
+            if has_pip
+            else f"uv pip install --python {sys.executable}"
+        )
+        return f"{pip} {' '.join(modules)}"
     return f"apt install {' '.join(f'python3-{name}' for name in modules)} (Debian, Ubuntu)"
 
 
