@@ -178,7 +178,7 @@ class Dataset:
         """The metrics that have no number in this mode."""
         return self._by_key[2]
 
-    @cached_property
+    @property
     def runs(self) -> list[list[Run]]:
         """The runs in the order taken, each with its metrics. Clocks of different boots may have been set to
         one time."""

@@ -129,7 +129,7 @@ class Source:
         """Whether `begun` can be right. A machine without a clock battery can begin each boot in 1970."""
         return self.begun[:4].isdigit() and self.begun >= _FIRST_YEAR
 
-    @cached_property
+    @property
     def runs(self) -> list[list[Run]]:
         """The runs in the order recorded, each with a `Run` for every metric."""
         return [[Run(row, self) for row in rows] for rows in self.session.runs]
