@@ -65,14 +65,17 @@ static void take_clocks(struct klat_snapshot *snapshot)
 	int64_t narrowest = INT64_MAX;
 
 	for (int i = 0; i < 5; i++) {
-		const int64_t at_ns = klat_now_ns(), raw_ns = klat_clock_ns(CLOCK_MONOTONIC_RAW),
-			      width = klat_now_ns() - at_ns;
+		const int64_t at_ns = klat_now_ns(), raw_ns = klat_clock_ns(CLOCK_MONOTONIC_RAW);
+		const uint64_t ticks = klat_ticks();
+		const int64_t width = klat_now_ns() - at_ns;
 
 		if (width >= narrowest)
 			continue;
 		narrowest = width;
 		snapshot->at_ns = at_ns;
 		snapshot->raw_ns = raw_ns;
+		snapshot->ticks = ticks;
+		snapshot->width_ns = width;
 	}
 }
 
@@ -250,6 +253,20 @@ int64_t klat_stolen(const struct klat_run *run, const struct klat_snapshot *befo
 	return stolen > 0 ? stolen : 0;
 }
 
+/* A guest can move to a host with another frequency after klat has measured this one. */
+static void judge_frequency(struct klat_run *run)
+{
+	const struct klat_snapshot *before = &run->library->before, *after = &run->library->after;
+	const struct klat_counter *counter = &run->library->counter;
+	const double ns = after->raw_ns - before->raw_ns, ticks = after->ticks - before->ticks,
+		     khz = 1e6 * ticks / ns,
+		     error = (before->width_ns + after->width_ns) / ns + counter->quantum / ticks;
+
+	if (klat_timed() && ns > 0 && fabs(khz / counter->khz - 1) > 0.001 + error)
+		klat_invalid(run, "the counter ran at %.0f kHz, and klat took it for %.0f kHz", khz,
+			     counter->khz);
+}
+
 static void judge_machine(struct klat_run *run)
 {
 	const struct klat_library *library = run->library;
@@ -317,6 +334,7 @@ void klat_evidence_judge(struct klat_run *run)
 	if (klat_timed() && !run->library->counter.invariant)
 		klat_invalid(run, "the time-stamp counter is not invariant");
 	judge_throttling(run);
+	judge_frequency(run);
 	judge_machine(run);
 	judge_halt_poll(run);
 	klat_busy_count(run);

@@ -160,10 +160,11 @@ struct klat_snapshot {
 	int row_count;               /* can exceed KLAT_MOST_ROWS */
 	int64_t steal[KLAT_MAX_CPU]; /* clock ticks of sysconf(_SC_CLK_TCK); -1: unknown */
 	int64_t smi;                 /* -1: cannot be read */
-	int64_t at_ns;               /* CLOCK_MONOTONIC */
-	int64_t raw_ns;              /* CLOCK_MONOTONIC_RAW, at the same time */
-	int64_t throttled;           /* see klat_cgroup_throttled() */
-	int64_t thermal_throttles;   /* of the run's CPUs; only a rise has a meaning */
+	/* CLOCK_MONOTONIC, CLOCK_MONOTONIC_RAW at the same time, how long the readings took. */
+	int64_t at_ns, raw_ns, width_ns;
+	uint64_t ticks;            /* the counter, at the same time */
+	int64_t throttled;         /* see klat_cgroup_throttled() */
+	int64_t thermal_throttles; /* of the run's CPUs; only a rise has a meaning */
 	/* If the run holds the guest's halt polling. polls is -1 if the kernel does not count. */
 	int64_t halt_poll_ns, polls, halts;
 	int highest_cpu;
@@ -440,7 +441,6 @@ struct klat_library {
 /* Make a run, with its options and state, in memory that the measured process shares. Returns NULL
  * after a line on stderr. */
 struct klat_run *klat_run_make(const struct klat_benchmark *benchmark);
-/* Give the benchmark's options their defaults again. */
 void klat_run_restore_defaults(const struct klat_run *run);
 /* Frees what the supervisor allocated; the shared memory stays. Restores the options. */
 void klat_run_free(struct klat_run *run);

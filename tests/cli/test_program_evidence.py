@@ -1,6 +1,7 @@
 """A known spin is recovered, a planted fault is caught: the figures are of what they say."""
 
 import itertools
+import json
 import platform
 import re
 from collections.abc import Iterator
@@ -50,6 +51,17 @@ def test_an_injected_spin_is_recovered(program, ns, tmp_path):
         return "; ".join(filter(None, wrong))
 
     until(attempt)
+
+
+def test_a_counter_of_another_frequency_than_the_session_is_caught(tmp_path):
+    """As after a guest has moved to another host."""
+    record = ("syscall", "--quiet", "--iterations", "100000", "--record", tmp_path)
+    harness.works(*record)
+    info = json.loads((tmp_path / "session.json").read_text())
+    info["tsc"]["khz"] *= 1.01
+    (tmp_path / "session.json").write_text(json.dumps(info))
+    done = run(*record)
+    assert done.status == UNTRUSTED and "the counter ran at" in done.err, str(done)
 
 
 def unrecovered(session: Session, row: dict[str, str], ns: float) -> str:
