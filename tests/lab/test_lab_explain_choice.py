@@ -170,3 +170,14 @@ def test_the_metrics_of_another_architectures_program_are_those_of_this_machines
     assert replays._runnable(guests) == lab.directory / "programs/pipes"
     with pytest.raises(KlatError, match="no benchmark|no pipe|unknown|there is no"):
         replays._runnable(lab.directory / "pipe")
+
+
+def test_a_program_without_stamps_has_another_command_as_its_cure(monkeypatch, tmp_path):
+    replays = explaining._Replays.__new__(explaining._Replays)
+    monkeypatch.setattr(explaining.choosing, "every", lambda path, where: [])
+    monkeypatch.setattr(
+        explaining._Replays, "_programs", lambda _, path, names: {"noise": tmp_path}
+    )
+    monkeypatch.setattr(explaining._Replays, "_bounds", lambda _, path: [])
+    with pytest.raises(KlatError, match="no sample of noise begins.*; klat explain noise traces"):
+        replays.explainable(tmp_path, Wanted("", ""))

@@ -201,7 +201,12 @@ class _Replays:
             if (c.benchmark, c.metric) == (name, metric)
         ]
         if not explainable:
-            raise KlatError(f"{path}: has no samples that klat can explain")
+            names = " and ".join(ran) or "its programs"
+            first = next(iter(ran), "BENCHMARK")
+            raise KlatError(
+                f"{path}: no sample of {names} begins and ends at a stamp of the program, so it cannot be counted by"
+                f" function; klat explain {first} traces slow samples of a running kernel"
+            )
         return explainable
 
     def _programs(self, path: Path, names: Iterable[str]) -> dict[str, Path]:
