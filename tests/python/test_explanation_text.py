@@ -83,3 +83,11 @@ def test_a_doubt_is_shown_and_makes_it_invalid():
     doubtful = replace(NEW, sample=replace(NEW.sample, doubt="it may be another sample"))
     assert "      NOT EXPLAINED: it may be another sample" in lines(20, BASE, doubtful)
     assert not explanation(BASE, doubtful).valid
+
+
+def test_a_share_that_rounds_to_nothing_is_not_zero():
+    assert [report._share(share) for share in (0.733, 0.0005, 0.0001)] == [
+        "73.3 %",
+        "0.1 %",
+        "<0.1 %",
+    ]

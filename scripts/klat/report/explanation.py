@@ -81,14 +81,18 @@ def kinds(side: Side) -> str:
         counts[kind.ticks] += kind.count
     paths = Counter(kind.ticks for kind in side.kinds)
     lines = [
-        f"{ticks // side.sample.windows:,} in {100 * count / total:.1f} %{_paths(paths[ticks])}"
+        f"{ticks // side.sample.windows:,} in {_share(count / total)}{_paths(paths[ticks])}"
         for ticks, count in counts.most_common(_KINDS)
     ]
     left = counts.most_common()[_KINDS:]
     if left:
-        share = 100 * sum(count for _, count in left) / total
-        lines.append(f"{len(left)} other length{'s' * (len(left) > 1)} in {share:.1f} %")
+        share = sum(count for _, count in left) / total
+        lines.append(f"{len(left)} other length{'s' * (len(left) > 1)} in {_share(share)}")
     return f"{total:,} samples: {', '.join(lines)}"
+
+
+def _share(share: float) -> str:
+    return f"{100 * share:.1f} %" if share >= 0.0005 else "<0.1 %"
 
 
 def _paths(count: int) -> str:
