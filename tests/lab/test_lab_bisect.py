@@ -100,11 +100,11 @@ def record(
     return sessions
 
 
-def refused(lab: Lab, good: str, bad: str) -> str:
+def refused(lab: Lab, good: str, bad: str, *more: str) -> str:
     """What klat lab bisect-check says in one line before it ends the bisection."""
     kernel = planted.kernel(lab.directory / "k")
     sides = ("--good", lab.results / good, "--bad", lab.results / bad)
-    done = lab.inside("bisect-check", *sides, "--kernel", kernel, *METRIC)
+    done = lab.inside("bisect-check", *sides, "--kernel", kernel, *METRIC, *more)
     assert done.returncode == 255, done.stderr
     (line,) = done.stderr.splitlines()
     return line
@@ -189,6 +189,23 @@ def test_sessions_that_are_not_of_the_lab_are_refused(lab):
     sessions = record(lab.results, planned(lab, loads=("none",)), all="m")
     (sessions[0] / "run.json").write_text("{}")
     assert "is not a session of klat lab" in refused(lab, "good", "bad")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("--metric pipes.no_such", "no run with figures of pipes.no_such"),
+        ("--metric pipes", "'pipes' is not BENCHMARK.METRIC"),
+        ("--statistic worst", "'worst'"),
+        ("--good missing", "missing: no such directory"),
+        ("--bad results/good", "do not differ in every boot"),
+        ("--kernel missing", "there is no missing"),
+        ("--kernel /etc/passwd", "/etc/passwd: "),
+    ],
+)
+def test_a_bisection_ends_where_its_command_line_is_wrong(lab, words, said):
+    record(lab.results, planned(lab, loads=("none",)))
+    assert said in refused(lab, "good", "bad", *words.split())
 
 
 @pytest.mark.parametrize(("load", "ends"), [("none", ""), ("fork", "-fork")])

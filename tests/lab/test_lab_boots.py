@@ -199,26 +199,6 @@ def test_a_kernel_that_does_not_boot_is_passed_over(twice, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "words",
-    [
-        ("--metric", "pipes.no_such"),
-        ("--metric", "pipes"),
-        ("--metric", "pipes.round_trip", "--statistic", "worst"),
-        ("--metric", "pipes.round_trip", "--good", "missing"),
-        ("--metric", "pipes.round_trip", "--bad", "first/lab-stock"),
-        ("--metric", "pipes.round_trip", "--kernel", "missing"),
-        ("--metric", "pipes.round_trip", "--kernel", "/etc/passwd"),
-    ],
-)
-def test_a_bisection_ends_where_its_command_line_is_wrong(twice, words):
-    tree, release = package("stock")
-    image = tree / f"boot/vmlinuz-{release}"
-    found, told = bisect(twice, image, *words, cwd=twice[0].parent)
-    assert found == 255, told
-    assert "Traceback" not in told
-
-
-@pytest.mark.parametrize(
     ("label", "cpus"),
     # A word of a mask has 64 CPUs.
     [("stock", 4), ("stock", 66), pytest.param("rt", 80, marks=pytest.mark.long)],
