@@ -261,7 +261,7 @@ def test_a_killed_check_of_a_bisection_leaves_nothing_that_the_next_lab_does_not
     lab.boot(kernel, *LIMIT)
     assert not lab.working()
     kept = {path.name for path in (lab.cache / "klat/lab").iterdir()}
-    assert kept <= {"apt", "images", "initramfs", "packages", "work"}
+    assert kept <= {"apt", "build", "images", "initramfs", "packages", "work"}
 
 
 FETCHES_BUSYBOX = f"""

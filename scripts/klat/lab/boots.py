@@ -119,7 +119,7 @@ class Booting:
         # The guest's memory is then a file, too.
         memory = machine.shape.memory_mib << 20
         self._most = max(self._file_bytes, memory, _TRACE_BYTES) if plugin else self._file_bytes
-        environment = plugin.environment if plugin else None
+        environment = {**machine.environment, **(plugin.environment if plugin else {})}
         self._guest = Guest(self.words, work / "stderr", self._most, environment)
 
     def poll(self) -> bool:
@@ -242,6 +242,7 @@ class Booting:
             "mode_reason": self.experiment.why,
             "cpu_model": machine.cpu_model,
             "shape": vars(machine.shape),
+            "stopped_clock": bool(machine.environment),
             "command": self.words,
             "kernel": dict(self._facts),
             "seed": self.boot.seed,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import hashlib
 import os
 import platform
@@ -16,9 +17,11 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from klat.base.errors import KlatError
 from klat.base.process import answer
+from klat.lab import suite
 from klat.lab.architectures import Architecture
 from klat.lab.guest import EmulatorFailed
 
@@ -63,6 +66,10 @@ class Machine:
         return self.architecture.boards[self.mode == "kvm"]
 
     @property
+    def environment(self) -> dict[str, str]:
+        return _stopped_clock(self.emulator.path) if self.mode == "counted" else {}
+
+    @property
     def cpu_model(self) -> str:
         return self.architecture.cpus[self.mode == "kvm"]
 
@@ -89,9 +96,18 @@ def find(architecture: Architecture) -> Emulator:
     return Emulator(path, (int(match[2]), int(match[3])), text, architecture)
 
 
-def _ask(path: str, *words: str) -> subprocess.CompletedProcess[str]:
+@functools.cache
+def _stopped_clock(path: str) -> dict[str, str]:
+    """Variables with which this QEMU loads the library of lab/plugin/clock.c. Empty if it cannot."""
+    libraries = filter(None, [str(suite.trace_plugin()), os.environ.get("LD_PRELOAD")])
+    variables = {"LD_PRELOAD": " ".join(libraries)}
+    complaint = _ask(path, "--version", env={**os.environ, **variables}).stderr
+    return {} if "LD_PRELOAD" in complaint else variables
+
+
+def _ask(path: str, *words: str, **options: Any) -> subprocess.CompletedProcess[str]:
     try:
-        return answer([path, *words], seconds=30)
+        return answer([path, *words], seconds=30, **options)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise EmulatorFailed(f"{path} {' '.join(words)}: {error}") from None
 

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Stops the time of day for the process that loads this library by LD_PRELOAD: QEMU, in counted
+ * mode.
+ *
+ * QEMU emulates the TLB. It resizes this TLB by how much of it was in use in the last 100 ms of the
+ * host's time. A page's accessed bit is set when the TLB misses, and the kernel does more for a
+ * page with this bit, for example in munmap(). So the number of the guest's instructions would
+ * depend on the host's speed: a munmap had 34 more. With a time that does not pass, the TLB only
+ * grows, and the guest decides when.
+ *
+ * The guest's clock does not come from here: it counts instructions.
+ */
+#include <stdint.h>
+#include <sys/time.h>
+
+#define EXPORT __attribute__((visibility("default")))
+#define SECONDS 1700000000
+
+EXPORT int gettimeofday(struct timeval *restrict now, void *restrict zone)
+{
+	(void)zone;
+	*now = (struct timeval){ .tv_sec = SECONDS };
+	return 0;
+}
+
+/* GLib's, which some versions of QEMU call. In microseconds. */
+EXPORT int64_t g_get_real_time(void);
+int64_t g_get_real_time(void)
+{
+	return SECONDS * INT64_C(1000000);
+}
