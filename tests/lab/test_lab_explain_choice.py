@@ -174,7 +174,7 @@ def test_the_metrics_of_another_architectures_program_are_those_of_this_machines
 
 def test_a_program_without_stamps_has_another_command_as_its_cure(monkeypatch, tmp_path):
     replays = explaining._Replays.__new__(explaining._Replays)
-    monkeypatch.setattr(explaining.choosing, "every", lambda path, where: [])
+    monkeypatch.setattr(choosing, "every", lambda path, where: [])
     monkeypatch.setattr(
         explaining._Replays, "_programs", lambda _, path, names: {"noise": tmp_path}
     )
