@@ -91,12 +91,13 @@ def test_what_comes_is_the_first_line_with_its_time():
     stream = Terminal(False)
     times = iter(range(0, 100, 5))
     shown = progress.Progress(
-        4, 0, stream, {}, lambda: next(times), what="2 kernels: ", noun="boots"
-    )
+        4, 0, stream, {}, lambda: next(times), what="2 kernels: ", noun="boots",
+        then=lambda left: f", then {left / 2} s",
+    )  # fmt: skip
     for done, left in ((1, None), (2, 75.0)):
         shown.before(done, "", left)
     first, second = stream.getvalue().splitlines()
-    assert first == "2 kernels: about 1 min 15 s to go"
+    assert first == "2 kernels: about 1 min 15 s to go, then 37.5 s"
     assert second == "2 of 4 boots (50 %), about 1 min 15 s left"
 
 

@@ -243,7 +243,9 @@ def _measure(
     elif arguments.lock:
         lock_files.write(arguments.lock, request, rules, kernels, chains)
     output = _session_options.output(arguments, _OUTPUT)
-    sides, failed = trend.boots_of(request, kernels, output, arguments.jobs, sys.argv, say)
+    sides, failed = trend.boots_of(
+        request, kernels, output, arguments.jobs, sys.argv, say, not arguments.no_explain
+    )
     failures = {request.specs[n].label: why for n, why in sorted((missing | failed).items())}
     place = {number: index for index, number in enumerate(sides)}
     chains = [[place[number] for number in chain if number in place] for chain in chains]
