@@ -190,6 +190,7 @@ TEST(thermal_throttling_disturbs_a_run)
 		assert_judged(KLAT_OK, "");
 		throttles[i] = 1;
 		klat_snapshot_take(&library->after, run);
+		library->after.raw_ns = library->before.raw_ns;
 		memcpy(library->after.irq, library->before.irq, sizeof(library->before.irq));
 		memcpy(library->after.steal, library->before.steal, sizeof(library->before.steal));
 		assert_judged(KLAT_DISTURBED, "thermal throttling");

@@ -69,7 +69,7 @@ def _note(found: Sequence[Change], session: Path, facts: dict[str, Any]) -> None
     changed = {(key, name): [was, now] for key, name, was, now in facts.get("changed", [])}
     for change in found:
         changed.setdefault((change.key, change.name), [change.was, change.now])
-    if changed:
+    if changed and not session_directory.is_empty(session):  # the disk may be full
         facts["changed"] = [[*place, *values] for place, values in changed.items()]
         session_directory.write_facts(session, facts)
 
