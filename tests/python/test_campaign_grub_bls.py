@@ -9,7 +9,7 @@ from made_kernels import write
 from klat.base.errors import KlatError
 from klat.campaign.boot_loader import OwnEntry
 from klat.campaign.grub import Grub
-from klat.campaign.grub_files import _file_version, bls_entries
+from klat.campaign.grub_bls import _file_version, bls_entries
 
 OLD, NEW, RESCUE = "5eed-6.9.5-200.fc39.x86_64", "5eed-6.10.3-100.fc39.x86_64", "5eed-0-rescue"
 

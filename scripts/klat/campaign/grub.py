@@ -41,7 +41,7 @@ from klat.campaign.grub_item import (
     default_item,
     identified,
 )
-from klat.campaign.grub_files import BLS
+from klat.campaign.grub_bls import BLS
 from klat.campaign.grub_files import GRUBENV, variables
 from klat.campaign.grub_execution import ARGUMENTS, shown
 from klat.campaign.grub_menu import OWN_FILE, GrubMenu

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Union
 
 from klat.base.errors import KlatError
-from klat.campaign.grub_item import Truth, holds, negated
+from klat.campaign.grub_condition import Truth, holds, negated
 from klat.campaign.grub_script import (
     Command,
     GrubFunction,

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from klat.base.errors import KlatError
 from klat.campaign.boot_loader import file_text
-from klat.campaign.grub_files import BLS, bls_entries, doubt_of_grub
+from klat.campaign.grub_bls import BLS, bls_entries, doubt_of_grub
 from klat.campaign.grub_files import (
     GRUBENV,
     SIGNATURE,
@@ -24,7 +24,7 @@ from klat.campaign.grub_files import (
     target,
     variables,
 )
-from klat.campaign.grub_item import NUMBER, Truth, number_of
+from klat.campaign.grub_condition import NUMBER, Truth, number_of
 from klat.campaign.grub_execution import ARGUMENTS, Execution, Shown, shown
 from klat.campaign.grub_item import INITRAMFS, LINUX, OTHERS, LoadCommand, MenuItem
 from klat.campaign.grub_script import (

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TYPE_CHECKING
 
-from klat.commands._types import add_repeatable, add_number, number
 from klat.base import files
 from klat.base.errors import KlatError, did_you_mean
 from klat.commands import _campaign_state, _session_options, add_command
+from klat.commands._types import add_number, add_repeatable, number
 from klat.record import session_directory
 from klat.record.json_files import MOST_BOOTS, MOST_LOOKS
 from klat.record.profiles import PROFILES

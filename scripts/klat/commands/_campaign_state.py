@@ -7,8 +7,8 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from klat.commands._types import add_flag
 from klat.base.errors import KlatError
+from klat.commands._types import add_flag
 
 if TYPE_CHECKING:
     from klat.campaign.boot_loader import BootLoader

@@ -8,10 +8,10 @@ import traceback
 from pathlib import Path
 from typing import Any, NoReturn
 
-from klat.commands._types import add_flag, number
 from klat.base.errors import KlatError
 from klat.base.streams import say
 from klat.commands import _lab_options, add_command
+from klat.commands._types import add_flag, number
 
 _ABORT = 255  # this exit status ends `git bisect run`
 

@@ -9,12 +9,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TYPE_CHECKING
 
-from klat.commands._types import add_repeatable, checked, number, real
-from klat.commands import add_format, add_page, _lab_options, _session_options, add_command
 from klat import export
 from klat.base import files
 from klat.base.errors import KlatError
 from klat.base.streams import say
+from klat.commands import _lab_options, _session_options, add_command, add_format, add_page
+from klat.commands._types import add_repeatable, checked, number, real
 
 if TYPE_CHECKING:
     from klat.explain.explanation import Explanation

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from typing import Any, TYPE_CHECKING
 
-from klat.commands._types import add_repeatable, add_number, checked, number
 from klat.base.errors import KlatError, did_you_mean
 from klat.commands import _session_options
+from klat.commands._types import add_number, add_repeatable, checked, number
 from klat.record import renamed_metrics
 from klat.record.profiles import PROFILES
 from klat.running import choices

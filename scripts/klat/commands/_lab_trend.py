@@ -10,11 +10,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TYPE_CHECKING
 
-from klat.commands import add_format, add_page
-from klat.commands._types import add_number, checked, margin, share
 from klat.base.errors import KlatError
 from klat.base.streams import say
-from klat.commands import _lab_options, _session_options, add_command, print_document, write_page
+from klat.commands import (
+    _lab_options,
+    _session_options,
+    add_command,
+    add_format,
+    add_page,
+    print_document,
+    write_page,
+)
+from klat.commands._types import add_number, checked, margin, share
 
 if TYPE_CHECKING:
     from klat.compare.dataset import Dataset, Key

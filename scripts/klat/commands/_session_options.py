@@ -9,9 +9,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from klat.commands._types import add_number, checked, number, short_time
 from klat.base import programs
 from klat.base.errors import KlatError
+from klat.commands._types import add_number, checked, number, short_time
 from klat.record import plan_csv, session_directory
 from klat.record.json_files import MOST_PAUSE_MS, MOST_SECONDS
 from klat.record.profiles import PROFILES

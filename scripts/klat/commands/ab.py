@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from klat.commands._types import add_repeatable
 from klat.base.errors import KlatError
 from klat.base.process import Signals
 from klat.commands import SUMMARIES, _session_options, add_command
+from klat.commands._types import add_repeatable
 from klat.record import plan_csv
 from klat.report.text.columns import wrapped
 from klat.report.text.look_text import too_few_units

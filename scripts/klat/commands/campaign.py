@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, TYPE_CHECKING
 
-from klat.commands import add_format, SUMMARIES, _campaign_plan, _campaign_state, add_command
 from klat.base import programs
 from klat.base.errors import KlatError, printable
+from klat.commands import SUMMARIES, _campaign_plan, _campaign_state, add_command, add_format
 from klat.record import session_directory
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from klat.commands import add_format, SUMMARIES, add_command
+from klat.commands import SUMMARIES, add_command, add_format
 
 _DESCRIPTION = """\
 Lists what on this machine would spoil a session, in order of harm, each with

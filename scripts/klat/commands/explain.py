@@ -7,10 +7,10 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from klat.commands._types import add_number
 from klat.base import files
 from klat.base.errors import KlatError
 from klat.commands import SUMMARIES, _session_options, add_command
+from klat.commands._types import add_number
 from klat.record import renamed_metrics
 from klat.running import choices
 

@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 from typing import Any, TYPE_CHECKING
 
-from klat.commands._types import add_repeatable
-from klat.commands import say_of, SUMMARIES, add_command, add_metric, compare
 from klat.base import files
+from klat.commands import SUMMARIES, add_command, add_metric, compare, say_of
+from klat.commands._types import add_repeatable
 from klat.export import RUNS, VERDICTS
 
 if TYPE_CHECKING:

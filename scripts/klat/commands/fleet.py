@@ -8,9 +8,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from klat.commands._types import add_flag, number
 from klat.base.errors import KlatError
 from klat.commands import SUMMARIES, _campaign_plan, _fleet_playbook, _session_options, add_command
+from klat.commands._types import add_flag, number
 
 _DESCRIPTION = """\
 Measures kernels on many machines at the same time, by klat campaign on each.

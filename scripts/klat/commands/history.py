@@ -8,9 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from klat.commands import SUMMARIES, add_command, add_metric, add_page, page_templates, write_page
 from klat.commands._types import add_number, estimand, share
-from klat.commands import add_page, page_templates, SUMMARIES, add_command, add_metric, write_page
-
 
 _TOO_FEW = 3
 

@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from klat.commands._types import add_number
 from klat.base.streams import say
 from klat.commands import (
     SUMMARIES,
@@ -18,6 +17,7 @@ from klat.commands import (
     _session_options,
     add_command,
 )
+from klat.commands._types import add_number
 
 _DESCRIPTION = """\
 Boots kernels in QEMU, runs the suite in each guest, and records a session for

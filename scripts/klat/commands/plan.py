@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from klat.commands import add_format, SUMMARIES, add_command, add_metric, print_document
+from klat.commands import SUMMARIES, add_command, add_format, add_metric, print_document
 from klat.commands._types import estimand, margin, real, share
 
 _DESCRIPTION = """\

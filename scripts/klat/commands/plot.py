@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, TYPE_CHECKING
 
-from klat.commands import say_of, SUMMARIES, add_command, add_paths
+from klat.commands import SUMMARIES, add_command, add_paths, say_of
 from klat.commands._types import add_limit_alone, limit_of
 
 if TYPE_CHECKING:

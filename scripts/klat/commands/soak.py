@@ -12,12 +12,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TYPE_CHECKING
 
-from klat.commands._types import add_flag, add_limit, checked, limit_of, long_time
 from klat.base import programs, streams
 from klat.base.errors import FAILED, KlatError, MEASURED, SessionError, USAGE, worst
 from klat.base.process import Signals
 from klat.base.streams import say
 from klat.commands import SUMMARIES, _session_options, add_command
+from klat.commands._types import add_flag, add_limit, checked, limit_of, long_time
 from klat.record import plan_csv, session_directory
 from klat.record.json_files import MOST_SECONDS, MOST_SOAK_SECONDS
 from klat.record.profiles import PROFILES

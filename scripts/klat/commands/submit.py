@@ -19,10 +19,10 @@ what they record of the machine and the kernel, and checksums. Unpacked, it is a
 label that klat summary and klat compare read.
 
 The label becomes the kernel's release. The ids of the machine and the boot
-become others, which cannot be traced without /etc/machine-id. klat replaces
- the names of the machine and of its caller, serial numbers, addresses
-and home directories that it recognises. Commands and logs are not in the file.
-Look through the file before you publish it.
+become others, which cannot be traced without /etc/machine-id. klat replaces the
+names of the machine and of its caller, serial numbers, addresses and home
+directories that it recognises. Commands and logs are not in the file. Look
+through the file before you publish it.
 """
 
 _EPILOG = """\

@@ -8,9 +8,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from klat.commands import (
+    SUMMARIES,
+    add_command,
+    add_format,
+    add_metric,
+    add_page,
+    add_paths,
+    page_templates,
+    print_document,
+    say_of,
+    write_page,
+)
 from klat.commands._types import add_flag, add_limit, limit_of
-from klat.commands import add_format, add_page, page_templates, say_of
-from klat.commands import SUMMARIES, add_command, add_metric, add_paths, print_document, write_page
 
 _MISMATCH = 1
 _UNREADABLE = 2

@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from klat.compare.comparison import Against, Cell, CellLimit
-from klat.compare.runs import Runs
 from klat.compare.cell_tests import MatchedSides, without_figure
+from klat.compare.comparison import Against, Cell, CellLimit
 from klat.compare.limits import Limit, SamplesAbove, judged, samples_above
 from klat.compare.matching import MatchedCell, SideUnits
 from klat.compare.observations import Units
+from klat.compare.runs import Runs
 from klat.compare.verdicts import Rules, Verdict, too_few
-from klat.stats.means import mean, variance
-from klat.stats.means import paired, student, welch
-from klat.stats.power import by_chance, MOST_UNITS, Design, power_of_change, smallest
 from klat.stats.exceedance import Unit, p_by_counts, share_of
+from klat.stats.means import mean, paired, student, variance, welch
+from klat.stats.power import Design, MOST_UNITS, by_chance, power_of_change, smallest
 
 
 def with_limits(

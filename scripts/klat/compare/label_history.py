@@ -19,7 +19,7 @@ from klat.stats.change_points import Change, Drift, changes, drift, is_line, nee
 from klat.record import renamed_metrics
 from klat.record.session import printable
 from klat.compare.dataset import Dataset, Key
-from klat.compare.runs import Runs
+from klat.compare.runs import Runs, by_boot
 from klat.compare.observations import NoLogarithm, Units, observe_sides
 from klat.compare.sources import Source, undated
 
@@ -301,7 +301,8 @@ def _levels(
 ) -> list[_Level]:
     ends = [0, *(change.at for change in places), len(names)]
     spans = list(zip(ends, ends[1:]))
-    cells = [Runs([run for run in cell.runs if run.row.boot in names[a:b]]) for a, b in spans]
+    boots = by_boot(cell.runs)
+    cells = [Runs([run for name in names[a:b] for run in boots[name]]) for a, b in spans]
     observed = observe_sides(cells, estimand, [Units() for _ in cells], grouped=False)
     return [
         _Level(math.exp(float(np.mean(logs[a:b]))), level.resolution)

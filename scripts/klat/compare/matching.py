@@ -9,10 +9,10 @@ from dataclasses import dataclass, field, replace
 from klat.base.grouping import grouped
 from klat.compare import way_split
 from klat.compare.comparison import LeftOutMachine, Options, Uncompared
-from klat.compare.conditions import RECORDED, Declared
+from klat.compare.conditions import Declared, RECORDED
 from klat.compare.dataset import Dataset, Key
-from klat.compare.runs import Runs, split_params
 from klat.compare.observations import Units
+from klat.compare.runs import Runs, split_params
 from klat.record.renamed_metrics import is_asked
 from klat.record.rows import status_counts
 from klat.record.session import NOT_MEASURABLE, printable

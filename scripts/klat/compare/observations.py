@@ -18,15 +18,15 @@ from statistics import median
 
 import numpy as np
 
-from klat.compare.runs import by_boot, Runs, figures_of, ranked_at
-from klat.compare.sources import UnitKey, Run
-from klat.compare.estimands import MEAN, Estimand
+from klat.compare.estimands import Estimand, MEAN
+from klat.compare.runs import Runs, by_boot, figures_of, ranked_at
+from klat.compare.sources import Run, UnitKey
 from klat.compare.verdicts import Observed, Unit
 from klat.record.samples import adjacent
 from klat.record.session import SessionError
 from klat.stats.descriptive import fewest, supports
-from klat.stats.granularity import as_log, hidden, rounded_alike, short_runs_rounded_alike
 from klat.stats.distribution import between_logs, log_quantile_places
+from klat.stats.granularity import as_log, hidden, rounded_alike, short_runs_rounded_alike
 from klat.stats.means import mean
 
 _Named = dict[str, list[Run]]  # the runs of each unit

@@ -6,18 +6,17 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-
-
-from klat.compare.runs import Runs
-from klat.base.grouping import grouped
 from operator import attrgetter
+
+from klat.base.grouping import grouped
 from klat.base.programs import CORE
 from klat.compare.conditions import OBTAINED, RunConditions
+from klat.compare.runs import Runs
 from klat.compare.sources import Run, Source
 from klat.record import profiles
 from klat.record.evidence import MIXED, STRAY, WAYS
 from klat.record.rows import run_noun
-from klat.record.session import STATUSES, USABLE, Row, parse_pairs
+from klat.record.session import Row, STATUSES, USABLE, parse_pairs
 
 # The policy is not among the options in a row's params: the policy obtained may differ from the one
 # asked for.

@@ -7,12 +7,12 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from operator import attrgetter
 from statistics import median
 
-from operator import attrgetter
-from klat.compare.runs import Runs
-from klat.base.grouping import grouped
 from klat.base.errors import SessionError
+from klat.base.grouping import grouped
+from klat.compare.runs import Runs
 from klat.compare.sources import Run
 from klat.record.json_files import read_run_json
 from klat.record.longest import KeptSample, NoLongestSamples, longest_samples

@@ -12,25 +12,19 @@ from typing import Any
 
 import numpy as np
 
-from klat.record import json_files
-from klat.stats import descriptive
-from klat.stats.descriptive import STRETCH, RunQuantile, quantile_of
-from klat.compare.conditions import (
-    Declared,
-    RunConditions,
-    conditions,
-    declared_options,
-)
-from klat.compare.session_problems import without_copies
+from klat.compare.conditions import Declared, RunConditions, conditions, declared_options
 from klat.compare.environment_conditions import Values
-from klat.stats.distribution import Distribution
+from klat.compare.session_problems import without_copies
+from klat.record import json_files
 from klat.record.environment import changed
+from klat.record.evidence import state_of
 from klat.record.json_files import read_run_json
 from klat.record.samples import PART, SampleBudget, SampleFiles, Samples, is_counted
 from klat.record.session import Row, Session, SessionError, find_sessions, printable, read_session
 from klat.record.verification import believed
-from klat.record.evidence import state_of
-
+from klat.stats import descriptive
+from klat.stats.descriptive import RunQuantile, STRETCH, quantile_of
+from klat.stats.distribution import Distribution
 
 UnitKey = tuple[str, str]  # boot, pair
 _FIRST_YEAR = "2020"  # klat did not exist before

@@ -10,11 +10,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from klat.compare.settings import Setting
-from klat.compare.sweeps import RESPONDERS, Quantity, Sweep, SweepLine, SweepPoint
+from klat.compare.sweeps import Quantity, RESPONDERS, Sweep, SweepLine, SweepPoint
 from klat.stats.descriptive import LinearFit, fit_over_boots, linear_fit
 from klat.stats.granularity import rounding_of_slope
-from klat.stats.means import mean
-from klat.stats.means import welch
+from klat.stats.means import mean, welch
 
 BENCHMARK, SWEPT = RESPONDERS
 # These follow from the number of responders, so they may differ along a sweep.

@@ -6,20 +6,20 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from operator import attrgetter
-from klat.compare.runs import Runs, merged_distribution
-from klat.base.grouping import grouped
 from klat.base.errors import KlatError
+from klat.base.grouping import grouped
 from klat.compare.conditions import NONE, RUN
 from klat.compare.dataset import Dataset, read_datasets
-from klat.record import renamed_metrics
-from klat.record.rows import status_counts
-from klat.record.session import USABLE, Row, parse_pairs, printable
+from klat.compare.runs import Runs, merged_distribution
 from klat.compare.settings import Setting
 from klat.compare.sources import Run, Source
+from klat.record import renamed_metrics
+from klat.record.rows import status_counts
+from klat.record.session import Row, USABLE, parse_pairs, printable
 from klat.stats.distribution import Distribution
 
 # Recorded by a run beside its mean.

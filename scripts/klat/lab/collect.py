@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from klat.base.grouping import grouped
 from klat.base import files
 from klat.base.errors import KlatError, printable
+from klat.base.grouping import grouped
 from klat.lab import guest
 from klat.lab.experiment import Experiment, PlannedBoot
 from klat.lab.guest import BootFailure, Delivery, ProgramsFailed, ResultsIncomplete

@@ -23,7 +23,8 @@ from klat.running.loads import IDLE
 from klat.lab.kernels import Kernel, Spec
 from klat.lab.qemu import Machine, GuestSize
 from klat.base.process import Signals, Stopped
-from klat.running.progress import Progress, duration, say_reasons
+from klat.running.progress import Progress, duration
+from klat.running.reasons import say_reasons
 from klat.running.recording import Outcome, count_statuses, status_of
 from klat.running.runner import command_line
 from klat.report.text.columns import wrapped

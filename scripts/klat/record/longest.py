@@ -12,9 +12,9 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from klat.base.grouping import grouped
 from klat.base.bounded_read import open_below
 from klat.base.errors import SessionError, printable
+from klat.base.grouping import grouped
 from klat.record.rows import Row
 from klat.record.session import Session
 

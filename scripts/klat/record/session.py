@@ -19,10 +19,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from klat.base.grouping import grouped
 from klat.base import files
 from klat.base.bounded_read import open_below, read_regular
 from klat.base.errors import SessionError, did_you_mean, printable
+from klat.base.grouping import grouped
 from klat.record.json_files import SESSION_FILE, TIMED_MODES, read_session_json
 from klat.record.rows import (
     COLUMNS,
@@ -32,9 +32,9 @@ from klat.record.rows import (
     STATUSES,
     USABLE,
     batch_of,
-    start_of,
     has_odd_bytes,
     parse_pairs,
+    start_of,
 )
 
 __all__ = [

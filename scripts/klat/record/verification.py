@@ -15,11 +15,11 @@ from operator import attrgetter, mul
 from typing import Any
 
 from klat.base.grouping import grouped
-from klat.record.samples import DamagedPairs, SampleFiles, adjacent, is_counted
 from klat.record.rows import batch_of, is_soak
+from klat.record.samples import DamagedPairs, SampleFiles, adjacent, is_counted
 from klat.record.session import FIGURES, Row, Session, SessionError, printable
-from klat.stats.distribution import Distribution
 from klat.stats.descriptive import RowFigures, row_figures, thousandths
+from klat.stats.distribution import Distribution
 
 _recorded_of = attrgetter(*FIGURES)
 _place_of = attrgetter("first_sample", "line")

@@ -21,7 +21,7 @@ from klat.base.errors import FAILED, INVALID, KlatError, MEASURED, SKIPPED, USAG
 from klat.base.process import Signals
 from klat.running.changed_machine import changes
 from klat.running.loads import Load
-from klat.running.progress import say_messages, say_reasons
+from klat.running.reasons import say_messages, say_reasons
 from klat.record import plan_csv, session_directory
 from klat.record.environment import changed
 from klat.record.evidence import other_work
@@ -210,9 +210,8 @@ class Recording:
         try:
             status = self._start(run, stderr, signals, inherit)
         except KlatError:
-            self._drop_rows_after(
-                before
-            )  # the program can have ended when klat sees that the load has
+            # The program can have ended before klat sees that the load has.
+            self._drop_rows_after(before)
             raise
         silent = bool(self._prefix) and self._recorded_bytes() == before
         self._count(run, status, process.take_lines(stderr), silent)

@@ -17,10 +17,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from klat.base.grouping import grouped
 from klat.base import files, process, programs
 from klat.base.bounded_read import open_below
 from klat.base.errors import FAILED, INVALID, KlatError, MEASURED, SKIPPED, USAGE
+from klat.base.grouping import grouped
 from klat.base.process import Signals
 from klat.record.plan_csv import PlannedRun
 from klat.record.rows import Row
