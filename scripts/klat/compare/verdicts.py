@@ -13,22 +13,19 @@ from enum import Enum
 from functools import cached_property
 
 from klat.compare.estimands import FINER
-from klat.stats import multiplicity, power
-from klat.stats.descriptive import effective_size, squared_error
+from klat.stats import power, multiplicity
+from klat.stats.multiplicity import Look
 from klat.stats.means import (
-    Level,
     MeanDifference,
     Statement,
-    branch_means,
     combined,
     conclude,
     from_intervals,
-    mean,
     paired,
-    variance_components,
     welch,
 )
-from klat.stats.multiplicity import Look
+from klat.stats.means import Level, branch_means, mean, variance_components
+from klat.stats.descriptive import effective_size, squared_error
 
 Interval = tuple[float, float]
 
