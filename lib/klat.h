@@ -482,7 +482,7 @@ int klat_error(struct klat_run *run, int error, const char *format, ...) KLAT_PR
  * reached. */
 int klat_cannot_start(struct klat_run *run, int error, const char *what);
 
-/* For setup(): skips the run without so much memory or, with `huge`, without huge pages. */
+/* For setup(): skips the run if so much memory or, with `huge`, huge pages are not available. */
 int klat_need_memory(struct klat_run *run, int64_t bytes, bool huge);
 /* The size of a transparent huge page. Not positive: this kernel has none. */
 int64_t klat_huge_page_bytes(void);

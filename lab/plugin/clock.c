@@ -6,8 +6,8 @@
  * QEMU emulates the TLB. It resizes this TLB by how much of it was in use in the last 100 ms of the
  * host's time. A page's accessed bit is set when the TLB misses, and the kernel does more for a
  * page with this bit, for example in munmap(). So the number of the guest's instructions would
- * depend on the host's speed: a munmap had 34 more. With a time that does not pass, the TLB only
- * grows, and the guest decides when.
+ * depend on the host's speed: by 34 in one munmap(). With a time that does not pass, QEMU only
+ * enlarges the TLB, and only the guest's accesses decide when.
  *
  * The guest's clock does not come from here: it counts instructions.
  */

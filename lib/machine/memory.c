@@ -38,7 +38,7 @@ static int need_huge_pages(struct klat_run *run)
 	if (strstr(enabled, "[never]"))
 		return klat_skip(run, "transparent huge pages are off: write madvise to " HUGE_PAGES
 				      "enabled");
-	/* A larger value has flags: madvise() can still get huge pages. */
+	/* With a value above 1, madvise() can still get huge pages. */
 	if (prctl(PR_GET_THP_DISABLE, 0, 0, 0, 0) == 1)
 		return klat_skip(run, "transparent huge pages are off for this process: its parent "
 				      "called prctl(PR_SET_THP_DISABLE)");

@@ -253,7 +253,7 @@ int64_t klat_stolen(const struct klat_run *run, const struct klat_snapshot *befo
 	return stolen > 0 ? stolen : 0;
 }
 
-/* A guest can move to a host with another frequency after klat has measured this one. */
+/* A guest can move to a host with another counter frequency after the calibration. */
 static void judge_frequency(struct klat_run *run)
 {
 	const struct klat_snapshot *before = &run->library->before, *after = &run->library->after;
@@ -263,8 +263,8 @@ static void judge_frequency(struct klat_run *run)
 		     error = (before->width_ns + after->width_ns) / ns + counter->quantum / ticks;
 
 	if (klat_timed() && ns > 0 && fabs(khz / counter->khz - 1) > 0.001 + error)
-		klat_invalid(run, "the counter ran at %.0f kHz, and klat took it for %.0f kHz", khz,
-			     counter->khz);
+		klat_invalid(run, "the counter ran at %.0f kHz, and was calibrated at %.0f kHz",
+			     khz, counter->khz);
 }
 
 static void judge_machine(struct klat_run *run)

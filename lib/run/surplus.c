@@ -244,8 +244,8 @@ static bool has_neighbours(const struct klat_run *run)
  * before the waits are compared with the median.
  *
  * The limit on the sum allows 10 us for each iteration, because the kernel counts up to 10 us of a
- * wakeup as a wait. Shorter iterations cannot exceed it. Samples above twice the median then show
- * that other tasks ran.
+ * wakeup as a wait. So the waits of iterations below 10 us never exceed it. Then samples above
+ * twice the median show that other tasks ran.
  */
 static void judge_waits(struct klat_run *run, const struct klat_worker *worker,
 			const struct longest_metric *longest)

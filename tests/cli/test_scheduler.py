@@ -1,5 +1,4 @@
-"""The sched_ext scheduler, the preemption model and the online CPUs are recorded, and may not change in a session or
-during a run. A directory stands in for /sys/kernel, and a file for the list of online CPUs."""
+"""A session has one sched_ext scheduler, one preemption model and one number of online CPUs. A directory stands in for /sys/kernel, and a file for the list of online CPUs."""
 
 import os
 import subprocess
@@ -19,12 +18,11 @@ def kernel(tmp_path: Path, root: None) -> Path:
     path = tmp_path / "kernel"
     (path / "sched_ext/root").mkdir(parents=True)
     load(path, "rusty_1.0")
-    turn_on(path, MOST_CPUS)
+    set_online(path, MOST_CPUS)
     return path
 
 
-def turn_on(kernel: Path, cpus: int) -> None:
-    """CPUs above those of this machine."""
+def set_online(kernel: Path, cpus: int) -> None:
     (kernel / "online").write_text(f"0-{cpus - 1}\n")
 
 
@@ -71,7 +69,7 @@ def test_a_session_is_of_one_preemption_model(kernel, tmp_path):
 def test_a_session_is_of_one_number_of_cpus(kernel, tmp_path):
     record = words(kernel, "syscall", *SHORT, "--record", tmp_path / "session")
     assert command(record).status == MEASURED
-    turn_on(kernel, MOST_CPUS - 1)
+    set_online(kernel, MOST_CPUS - 1)
     done = command(record)
     said = f"began with {MOST_CPUS} CPUs online, and now {MOST_CPUS - 1} are online"
     assert done.status == FAILED and said in done.err
@@ -92,7 +90,7 @@ def test_a_session_is_of_one_number_of_cpus(kernel, tmp_path):
             "the preemption model changed from voluntary to full",
         ),
         (
-            lambda kernel: turn_on(kernel, MOST_CPUS - 1),
+            lambda kernel: set_online(kernel, MOST_CPUS - 1),
             MEASURED,
             "a CPU of the machine went online or offline",
         ),

@@ -511,7 +511,7 @@ def test_a_kernel_that_is_replaced_while_klat_is_at_work_is_refused(tmp_path, mo
 
 
 def test_modules_that_are_replaced_while_klat_is_at_work_are_not_loaded(tmp_path):
-    """A lock file was checked with those before."""
+    """The lock file was checked with the modules as they were first read."""
     planted.kernel(tmp_path / "k")
     tree(tmp_path / "m", tun="")
     archive: Any = None  # not asked

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The dynamic linker preloads this into QEMU. It delays one in 400 long jumps. QEMU leaves a halted
-// guest by a long jump, and counts the guest's instructions afterwards. It also ends a QEMU that
-// counts if it reads the host's time of day, which differs between a slow host and a fast one.
+// guest by a long jump, and counts the guest's instructions afterwards. It also ends a QEMU with
+// -icount that reads the host's time of day: its samples would depend on the host's speed.
 
 #include <dlfcn.h>
 #include <setjmp.h>

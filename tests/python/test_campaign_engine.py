@@ -221,7 +221,7 @@ def at_home(rig: Rig) -> bool:
     return (rig.release(), rig.running[1]) == (STOCK.release, STOCK.words)
 
 
-# The first is no cut, and the last is after the last step.
+# Cut 0 is none, and the last is after the last step.
 @pytest.mark.parametrize("has_menu", [True, False])
 @pytest.mark.parametrize("cut", range(21))
 def test_a_power_cut_at_any_step_loses_and_doubles_nothing(rig, cut, has_menu):
@@ -340,7 +340,7 @@ def test_a_kernel_that_goes_down_each_time_it_measures_ends_the_campaign(rig):
 
 @pytest.mark.parametrize("has_menu", [True, False])
 def test_a_check_boots_each_kernel_and_one_that_panics(rig, has_menu):
-    """Without a record klat itself makes the kernel panic. It runs in klat's entry, so this entry was started."""
+    """Without a menu, klat itself makes the kernel panic. It runs only in klat's entry, so this entry was booted."""
     rig.has_menu = has_menu
     campaign = drive(rig, begun(rig, is_check=True))
     assert campaign.is_complete and rig.panics == (0 if has_menu else 1)

@@ -90,7 +90,7 @@ def partly_delivered(both: SideWriter, label: str, **other: str) -> Path:
     return undelivered(both, label, **other)
 
 
-# As above, in the text.
+# BASE, NEW, the exit status and a part of the text.
 CASES: list[tuple[Make, Make, int, str]] = [
     (with_cv, untouched, 3, "not measured in NEW"),
     (with_cv, failing("skipped"), 3, f"no run of NEW counts: 5 skipped ({NEEDS_2})"),

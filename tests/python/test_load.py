@@ -46,13 +46,13 @@ def test_a_load_runs_beside_the_session_and_ends_with_it(klat):
     "words", [("run", "pipes", "--runs", "5", *SLOW), ("soak", "pipes", "--for", "1s")]
 )
 def test_another_session_beside_a_load_is_named(klat, words):
-    """Its programs were a part of the load, which the session names."""
+    """Its programs add to the load that the session names."""
     other = klat.start("run", "pipes", "--runs", "100", "--label", "other", *SLOW)
     wait_for(klat.starts, "the first run")
     done = klat(*words, "--label", "loaded", "--load", "sleep 60", status=0)
     other.terminate()
     other.communicate(timeout=fakes.PATIENCE)
-    said = "the number of other klat sessions at work was 0 and later"
+    said = "the load was as named and later with 1 other klat session"
     assert said in " ".join(done.stderr.split())
     (facts,) = klat.directory.glob("results/loaded*/*/run.json")
     assert json.loads(facts.read_text())["changed"][0][0] == "other-sessions"

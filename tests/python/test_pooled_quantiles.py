@@ -110,7 +110,7 @@ def test_too_few_samples_say_how_many_are_needed(boots, klat):
 def test_history_has_a_point_for_each_boot_with_enough_samples(boots, klat):
     out = klat("history", boots("stock", 3, 5), "--quantile", "p99.9")[1]
     assert (
-        "the p99.9 of all samples of a boot, because single runs are too short or unequal"
+        "the p99.9 of all samples of a boot, because single runs are too short or unequally long"
         in words(out)
     )
     out = klat("history", boots("rt", 3, 4), "--quantile", "p99.9")[1]
@@ -196,7 +196,9 @@ def test_segments_of_another_length_make_no_difference(new_session, klat):
     for figure in ("mean", "p99", "median"):
         status, out, _ = klat("compare", short, long, "--quantile", figure)
         assert (
-            status == 0 and f"{figure} pooled" in out and "are too short or unequal" in words(out)
+            status == 0
+            and f"{figure} pooled" in out
+            and "are too short or unequally long" in words(out)
         )
 
 

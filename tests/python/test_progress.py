@@ -92,7 +92,7 @@ def test_what_comes_is_the_first_line_with_its_time():
     times = iter(range(0, 100, 5))
     shown = progress.Progress(
         4, 0, stream, {}, lambda: next(times), what="2 kernels: ", noun="boots",
-        then=lambda left: f", then {left / 2} s",
+        after=lambda left: f", then {left / 2} s",
     )  # fmt: skip
     for done, left in ((1, None), (2, 75.0)):
         shown.before(done, "", left)

@@ -92,7 +92,7 @@ def write_page(command: str, file: Path, environment: Any, document: Document) -
     from klat.report.renderers import html
 
     html.write(file, html.page_of(environment, document))
-    if sentence := html.left_out(document):
+    if sentence := html.missing_figures(document):
         say_of(command)(f"{file}: {sentence}")
 
 

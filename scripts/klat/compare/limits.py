@@ -125,7 +125,8 @@ def check(limit: Limit, side: Dataset) -> None:
 
 
 def samples_above(metric: Runs, limit: Limit) -> SamplesAbove:
-    """Reads every sample of the runs that count, at least one. KlatError if the floor is not below the limit; SessionError if samples are missing."""
+    """Reads every sample of the runs that count, of which there must be one. KlatError if the floor is not below the
+    limit; SessionError if samples are missing."""
     runs = metric.runs
     for run in runs:
         if (run.row.floor or 0) * run.source.scale >= limit.value:

@@ -195,20 +195,19 @@ def observe_sides(
     return [_observed_in_groups(side, u, q, noun, paired) for side, u in zip(sides, chosen)]
 
 
-# Runs have unequal numbers of samples if those of one session have more than so many times as many as those of another.
-_ALIKE = 1.1
+_MOST_LENGTH_RATIO = 1.1  # between the median numbers of samples of two sessions
 
 
 def _are_equally_long(cells: Sequence[Runs]) -> bool:
-    """Whether the runs of all sessions have about as many samples. The last segment of a soak may be short."""
+    """Whether the runs of all sessions have about the same number of samples. The last segment of a soak may be short."""
     every = {n for cell in cells for n in cell.lengths}
-    if max(every, default=0) <= _ALIKE * min(every, default=0):
+    if max(every, default=0) <= _MOST_LENGTH_RATIO * min(every, default=0):
         return True
     by_session: dict[object, list[int]] = {}
     for run in chain.from_iterable(cell.runs for cell in cells):
         by_session.setdefault(run.source, []).append(run.row.n or 0)
-    usual = [float(median(lengths)) for lengths in by_session.values()]
-    return max(usual) <= _ALIKE * min(usual)
+    medians = [float(median(lengths)) for lengths in by_session.values()]
+    return max(medians) <= _MOST_LENGTH_RATIO * min(medians)
 
 
 def _runs_by_name(cell: Runs, units: Units) -> _Named:
@@ -266,7 +265,7 @@ def _observed_in_groups(
 
 
 _UNEQUAL = (
-    "the means are of unequal numbers of samples, so rare long samples shift their ratio: soak equally long, or"
+    "the means are of unequal numbers of samples, so rare long samples shift their ratio: measure equally many, or"
     " judge the share of long samples (--limit)"
 )
 
@@ -290,8 +289,9 @@ def _with_bias(
     sides: Sequence[Observed], cells: Sequence[Runs], samples: Sequence[Mapping[str, int]]
 ) -> list[Observed]:
     """The expected log of a mean of n samples is below the log of the true mean, by the squared coefficient of
-    variation over 2 n (the second term of the Taylor series). Unequal units differ in this bias. Twice the term bounds
-    it better if most units have none of the rare long samples."""
+    variation over 2 n (the second term of the Taylor series). Unequal units differ in this bias. The sides get
+    twice the difference, because the bias is larger if most units have none of the rare long samples.
+    """
     runs = [run for cell in cells for run in cell.runs]
     values = [value for side in sides for unit in side.units for value in unit.values]
     count, centre = _samples(runs), mean(values)

@@ -66,7 +66,7 @@ class Statistics:
 
 @dataclass(eq=False)
 class Runs:
-    """Runs of one metric in the order taken. `why` says why none counts where no run has the reason."""
+    """Runs of one metric in the order taken. `why` is the reason that no run counts, if the runs do not record it."""
 
     every: Sequence[Run] = ()
     why: str = ""

@@ -42,7 +42,7 @@ class Spec:
     modules: Path | None = None
     append: str = ""
     package: tuple[str, str] = ("", "")  # name and version of the only package that will do
-    # What obtain() read, if it is from a file.
+    # What obtain() has read from `path`. A second call returns it, also if the file was replaced.
     kernel: Kernel | None = field(default=None, compare=False, repr=False)
 
 

@@ -98,7 +98,7 @@ def find(architecture: Architecture) -> Emulator:
 
 @functools.cache
 def _stopped_clock(path: str) -> dict[str, str]:
-    """Variables with which this QEMU loads the library of lab/plugin/clock.c. Empty if it cannot."""
+    """LD_PRELOAD with klat's plugin for QEMU, whose clock.c stops the time of day. Empty if it cannot be preloaded."""
     libraries = filter(None, [str(suite.trace_plugin()), os.environ.get("LD_PRELOAD")])
     variables = {"LD_PRELOAD": " ".join(libraries)}
     complaint = _ask(path, "--version", env={**os.environ, **variables}).stderr

@@ -38,9 +38,9 @@ Say = Callable[[str], None]
 CLOCK = "2026-01-01T00:00:00"
 STUDY = "trend"  # Experiment.study of all these experiments: the words added for one kernel are under test
 _EXPLAINED = "explained.json"
-# As measured with 2 and 11 kernels: how many boots of each kernel are repeated to explain jumps, and the time of
-# a traced boot over that of a boot.
-_REPEATED_BOOTS, _TRACED = 2.5, 1.7
+# Measured with 2 and 11 kernels.
+_REPEATED_BOOTS = 2.5  # of each kernel, to explain jumps
+_TRACED_BOOT_RATIO = 1.7  # the time of a traced boot over that of a boot
 _MOST_BYTES = 64 << 20
 _NEAR = 0.001  # a small part of the smallest margin in use
 
@@ -113,13 +113,13 @@ def boots_of(
     what += f", {kept} are kept: " if kept else ": "
     done = kept * runs_of_boot
     # Repeated boots are traced, which takes longer.
-    share = _REPEATED_BOOTS * _TRACED * len(experiments) / max(1, missing)
+    share = _REPEATED_BOOTS * _TRACED_BOOT_RATIO * len(experiments) / max(1, missing)
 
-    def then(left: float) -> str:
+    def explaining(left: float) -> str:
         return f", then about {duration(left * share)} to explain jumps" if explains else ""
 
     progress = Progress(
-        runs * len(experiments), done, sys.stderr, detail=False, what=what, then=then
+        runs * len(experiments), done, sys.stderr, detail=False, what=what, after=explaining
     )
     for number, (kernel_request, begun) in experiments.items():
         (spec,) = kernel_request.specs

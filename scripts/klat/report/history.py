@@ -82,10 +82,12 @@ def _of_boot(history: History) -> str:
     name = history.options.estimand.name
     pooled = [series.pooled for series in history.series if series.points]
     if pooled and all(pooled):
-        return f"{name} of all samples of a boot, because single runs are too short or unequal"
+        return (
+            f"{name} of all samples of a boot, because single runs are too short or unequally long"
+        )
     text = f"{name} of a boot, averaged over its runs"
     return (
-        f"{text}, or of all its samples if single runs are too short or unequal"
+        f"{text}, or of all its samples if single runs are too short or unequally long"
         if any(pooled)
         else text
     )

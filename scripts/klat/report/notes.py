@@ -191,7 +191,7 @@ def _pooled(results: Iterable[Result]) -> Iterator[str]:
         if result.judgement.pooled and result.judgement.ratio is not None:
             by_noun.setdefault(result.judgement.noun, []).append(result.estimand)
     for noun, sides in by_noun.items():
-        short = "single runs are too short or unequal"
+        short = "single runs are too short or unequally long"
         if noun.endswith(" group"):
             short = f"single runs and {noun[:-6]}s are too short"
         yield f"pooled: {', '.join(sides)} of all samples of a {noun} together, because {short}"

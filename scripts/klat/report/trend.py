@@ -77,7 +77,8 @@ def document(
     brief: bool = False,
     figures: Sequence[Captioned] | None = None,
 ) -> Document:
-    """`brief`: each jump has one line, for a mail. With `figures`, the document is for a page. Two kernels need none."""
+    """`brief`: each jump has one line, for a mail. With `figures`, the document is for a page. For two kernels
+    it has no maps and no curves."""
     for_page = figures is not None
     is_long = any(len(chain) > 2 for chain in trend.chains)
     maps = _heat_maps(trend) if for_page and is_long else ()
@@ -109,7 +110,7 @@ def _conclusion(trend: Trend) -> str:
     return f"{counts}, {lost}: {wording.MEANINGS[trend.status]}"
 
 
-_TERM = "The ratio has its verdict: ▲ slower, ▼ faster, = same, ? inconclusive. A jump is a ratio beyond the margin."
+_TERM = "The mark of a ratio is its verdict: ▲ slower, ▼ faster, = same, ? inconclusive. A jump is a ratio beyond the margin."
 _TERM_OF_LONG = (
     "Medians: below each, its ratio to the kernel before, with the verdict of this step (▲ slower, ▼ faster, = same, ?"
     " inconclusive), and its ratio to the first kernel. A jump is a step beyond the margin."
@@ -293,10 +294,10 @@ def _jumps(trend: Trend, changes: Sequence[Change]) -> Iterator[Block]:
     because = Column("functions", left=True, wraps=True)
     yield Paragraph(f"{plural(len(changes), 'jump')}, the largest first")
     yield Table("", (*columns, because), tuple(rows), "metric", 0)
-    for title, is_open in (("doubtful", True), ("not explained", False)):
+    for title, has_functions in (("doubtful", True), ("not explained", False)):
         reasons: dict[str, list[str]] = {}
         for change in changes:
-            if change.why and bool(change.functions) == is_open:
+            if change.why and bool(change.functions) == has_functions:
                 jump = f"{called[change.metric.key]}, {_labels(trend, change.step)}"
                 reasons.setdefault(change.why, []).append(jump)
         if reasons:

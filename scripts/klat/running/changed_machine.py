@@ -12,9 +12,9 @@ from klat.compare.environment_conditions import NET, Files, Rule, Values, of_fil
 from klat.record import session_directory
 from klat.record.environment import captured, short
 from klat.record.session import printable
+from klat.report.text.numbers import plural
 from klat.running.loads import Load
 
-_OTHERS = "the number of other klat sessions at work"
 _ONLINE = "sys/devices/system/cpu/online"
 
 
@@ -54,20 +54,25 @@ def noting_changes(
 ) -> Iterator[None]:
     """At the end, adds to run.json what has changed on the machine since the session began: its runs are then not all
     of one setting. `facts` is run.json. Does not read the machine if there is a prefix, because programs can then see
-    another one than klat does. Also adds other sessions that ran beside `loads`: they were a part of the load.
+    another one than klat does. Also adds other klat sessions that ran beside `loads`, because they add to the load.
     """
     try:
         yield
     finally:
-        found = [] if facts.get("prefix") else changes(session / "environment", Path("/"))
+        session_changes = [] if facts.get("prefix") else changes(session / "environment", Path("/"))
         if others := max((load.others for load in loads), default=0):
-            found.append(Change("other-sessions", _OTHERS, "0", str(others)))
-        _note(found, session, facts)
+            session_changes.append(_beside(others))
+        _note(session_changes, session, facts)
 
 
-def _note(found: Sequence[Change], session: Path, facts: dict[str, Any]) -> None:
+def _beside(others: int) -> Change:
+    text = f"with {plural(others, 'other klat session')}"
+    return Change("other-sessions", "the load", "as named", text)
+
+
+def _note(changes_seen: Sequence[Change], session: Path, facts: dict[str, Any]) -> None:
     changed = {(key, name): [was, now] for key, name, was, now in facts.get("changed", [])}
-    for change in found:
+    for change in changes_seen:
         changed.setdefault((change.key, change.name), [change.was, change.now])
     if changed and not session_directory.is_empty(session):  # the disk may be full
         facts["changed"] = [[*place, *values] for place, values in changed.items()]

@@ -60,7 +60,7 @@ class TimeLeft:
 class Progress:
     """Draws on `stream`. Call before() before each run. say() prints a line above the bar, and say_detail() does so only
     with `detail`. `done` has the runs so far. `part_seconds` is the time that a part of them takes, once it
-    is known. `what` is said before the estimated time, and `then` behind it.
+    is known. `what` is said before the estimated time, and `after` after it.
     """
 
     def __init__(
@@ -73,14 +73,14 @@ class Progress:
         detail: bool = True,
         what: str = "",
         noun: str = "runs",
-        then: Callable[[float], str] = lambda left: "",
+        after: Callable[[float], str] = lambda left: "",
     ) -> None:
         environment = os.environ if environment is None else environment
         self.total = total
         self.done = self._first = done
         self.part_seconds: float | None = None
         self._detail = detail
-        self._what, self._noun, self._then = what, noun, then
+        self._what, self._noun, self._after = what, noun, after
         self._stream = stream
         self._clock = clock
         self._bar = stream.isatty() and environment.get("TERM") != "dumb"
@@ -110,7 +110,7 @@ class Progress:
         self.done = done
         if left is not None and not self._announced:
             self._announced = True
-            self.say(f"{self._what}about {duration(left)} to go{self._then(left)}")
+            self.say(f"{self._what}about {duration(left)} to go{self._after(left)}")
         now = self._clock()
         is_begun = self._announced or not self._what  # the first line has the time
         if self._bar:

@@ -41,8 +41,8 @@ class Runner:
     def __init__(
         self, sessions: Sequence[Path], trust: bool = False, earlier: Sequence[Path] | None = ()
     ) -> None:
-        """`trust` accepts sessions that another user may have written. The commands to type next are also about the
-        `earlier` sessions. None: another session follows, so there are no such commands yet."""
+        """`trust` accepts sessions that another user may have written. The commands to type next, said at the end,
+        also take the `earlier` sessions. None: nothing is said, because another session follows."""
         self._trust = trust
         self._earlier = earlier
         self._recordings = [Recording(session, trust) for session in sessions]

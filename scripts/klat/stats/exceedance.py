@@ -44,8 +44,9 @@ class Tail:
 
 @dataclass(frozen=True)
 class Grouping:
-    """One way to divide the samples into clusters. `clusters` is their number if they had one size. `effect` is the design effect: the variance of
-    the share, divided by that of the same number of independent samples. `seen_at` is the share at
+    """One way to divide the samples into clusters. `clusters` is their effective number: unequal clusters count as fewer
+    of one size. `effect` is the design effect: the variance of the share, divided by that of the same number of
+    independent samples. `seen_at` is the share at
     which the effect was computed; 1 if few samples are above the limit."""
 
     clusters: float
@@ -191,8 +192,8 @@ def _effect(clusters: Sequence[Sequence[Tail]], threshold: float | None) -> floa
 
 def design_effect(counts: Sequence[int], sizes: Sequence[int]) -> float | None:
     """The variance of sum(counts) / sum(sizes) between clusters, by the jackknife (Cochran, Sampling
-    Techniques, 1977, 6.17), divided by that of independent samples. A cluster that has most of the samples
-    decides the share, so its residual is small without each cluster's factor. None with fewer than two clusters,
+    Techniques, 1977, 6.17), divided by that of independent samples. A cluster with most of the samples
+    pulls the share to itself, so its residual is too small: the factor 1 / (1 - size / n) corrects it. None with fewer than two clusters,
     or if no sample counts, or every one."""
     x, n, clusters = sum(counts), sum(sizes), len(sizes)
     if clusters < 2 or x in (0, n):
@@ -205,7 +206,7 @@ def design_effect(counts: Sequence[int], sizes: Sequence[int]) -> float | None:
 
 
 def _equal_clusters(clusters: Sequence[Sequence[Tail]]) -> float:
-    """How many clusters of one size are as many as these of unequal sizes (Kish, Survey Sampling, 1965, 8.2);
+    """The effective number of clusters, (sum of sizes)^2 / sum of squares (Kish, Survey Sampling, 1965, 8.2), but
     at least two."""
     sizes = [sum(tail.n for tail in cluster) for cluster in clusters]
     return max(2.0, sum(sizes) ** 2 / sum(size * size for size in sizes))

@@ -1,5 +1,5 @@
-"""Means in two levels, the runs of a kernel in its boots; and the difference of two means, with its interval and its
-tests: over independent units, or over pairs. A boot is a branch, and branches may differ in size.
+"""Means of runs within boots, and the difference of two means with its interval and tests, over independent units or
+over pairs. A boot is a branch of the two levels. Branches may differ in size.
 
 Values are logs, so that a difference is the log of a ratio and a margin is the same up and down. Of three
 statements exactly one is true: the difference is below the margin, within it, or above it. The tests are functions
@@ -8,9 +8,9 @@ over arrays: a comparison tests its family with them, and the validation tests t
 The effects of several groups, each an estimate with an error, are a model of random effects: the true effect of a
 group is drawn from a population. Each group has the same weight. Then the error of the mean is that of Hartung and
 Knapp (Statistics in Medicine 20, 2001) with equal weights. This equals the error of Student's t over the groups.
-Weights from the estimated errors would be more precise. But an error that is estimated
-from few units is often too small. The level is then not kept (docs/validation.md, Machines; Roever, Knapp and Friede,
-BMC Medical Research Methodology 15, 2015). Student's t keeps a two-sided level of 8 % or less for any errors of the
+Weights from the estimated errors would be more precise. But an error that is estimated from few units is often too
+small. The level is then not kept (docs/validation.md, Machines; Roever, Knapp and Friede, BMC Medical Research
+Methodology 15, 2015). Student's t keeps a two-sided level of 8 % or less for any errors of the
 groups (Bakirov and Szekely, J. Mathematical Sciences 139, 2006; Ibragimov and Mueller, J. Business & Economic
 Statistics 28, 2010).
 """

@@ -66,7 +66,7 @@ def render(environment: Any, name: str, **values: Any) -> str:
     return text
 
 
-def left_out(document: Document) -> str:
+def missing_figures(document: Document) -> str:
     """A sentence if the page has no figures because gnuplot is missing, else an empty text."""
     if is_installed() or not any(_has_figures(section) for section in document.sections):
         return ""
@@ -80,7 +80,7 @@ def _has_figures(section: Section) -> bool:
 
 
 def page_of(environment: Any, document: Document) -> str:
-    without_figures = left_out(document)
+    without_figures = missing_figures(document)
     return render(
         environment,
         "document.html",
