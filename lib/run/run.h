@@ -138,6 +138,8 @@ struct klat_stop_detector {
 void klat_stop_detector_start(struct klat_stop_detector *detector, int cpu);
 /* Returns how often the process was stopped. */
 int64_t klat_stop_detector_end(struct klat_stop_detector *detector);
+/* The detector's sleeps since it started; -1 if unknown. */
+int64_t klat_stop_detector_sleeps(const struct klat_run *run);
 
 /* evidence.c */
 /* Sums that the record does not contain: numbered interrupts, and softirqs for devices. */
@@ -361,10 +363,14 @@ int64_t klat_soak_progress(const struct klat_run *run);
 /* CLOCK_REALTIME at the end of a sample of the current segment. 0 if it is unknown. */
 int64_t klat_soak_time_ns(const struct klat_run *run, const struct klat_kept *sample);
 
+/* Suspensions of the machine since it booted, with those that failed. -1 if the kernel does not
+ * count them. It counts one that fails some time after the threads go on. */
+int64_t klat_count_suspensions(void);
+
 /* The state of the run at one moment. The evidence of a segment is the difference of two. */
 struct klat_reading {
 	int64_t at_ns, clock_ns, suspended_ns, iterations;
-	int64_t suspensions; /* begun since the boot; -1 if the kernel does not count them */
+	int64_t suspensions; /* see klat_count_suspensions() */
 	int64_t sleeps;      /* of the stop detector; -1 if unknown */
 	int64_t stops;       /* of processes of the run */
 	uint64_t ticks;      /* at clock_ns */

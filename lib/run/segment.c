@@ -137,7 +137,7 @@ static void read_clocks(struct klat_reading *reading)
 	reading->suspended_ns = klat_suspended_ns();
 }
 
-static int64_t count_suspensions(void)
+int64_t klat_count_suspensions(void)
 {
 	static const char *const names[] = { "success", "fail" };
 	int64_t sum = 0;
@@ -172,11 +172,10 @@ static void take(struct klat_reading *reading, const struct klat_run *run)
 {
 	read_clocks(reading);
 	read_counts(reading, run);
-	reading->suspensions = count_suspensions();
+	reading->suspensions = klat_count_suspensions();
 	for (int i = 0; i < run->worker_count; i++)
 		read_worker(&reading->workers[i], &run->workers[i]);
-	reading->sleeps = klat_task_count(run->library->stop_detector.task, "status",
-					  "\nvoluntary_ctxt_switches");
+	reading->sleeps = klat_stop_detector_sleeps(run);
 	reading->stops = run->library->stops;
 	memset(&reading->snapshot, 0, sizeof(reading->snapshot));
 	klat_snapshot_take(&reading->snapshot, run);

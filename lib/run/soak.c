@@ -178,6 +178,8 @@ struct follower {
 	int64_t began_ns, shown_s;
 	int64_t first;        /* iteration of the segment */
 	int64_t suspended_ns; /* how long the machine was suspended since it booted */
+	int64_t suspensions;  /* begun since the boot */
+	int64_t sleeps;       /* of the stop detector */
 	/* When the last suspension was seen: the time, and the iterations; -1 if there was none. */
 	int64_t resumed_ns, resumed_at;
 };
@@ -192,6 +194,8 @@ static int make_follower(struct follower *follower, struct klat_run *run)
 				       .soak = soak,
 				       .segment = 1,
 				       .suspended_ns = klat_suspended_ns(),
+				       .suspensions = klat_count_suspensions(),
+				       .sleeps = klat_stop_detector_sleeps(run),
 				       .resumed_at = -1 };
 	follower->limit = run->library->common.limit_ns
 				  ? (uint64_t)klat_ns_to_ticks(run, run->library->common.limit_ns)
@@ -392,16 +396,26 @@ static void show(struct follower *follower, int64_t now_ns)
 }
 
 /* After a suspension of the machine, workers are late for a while. These samples belong to the
- * segment that the suspension makes invalid. False as long as workers can be late. */
+ * segment that the suspension makes invalid. False as long as workers can be late. The kernel
+ * counts a suspension that fails some time after it let the threads go on: after a stop, the next
+ * poll tells. */
 static bool has_settled(struct follower *follower, int64_t now_ns, int64_t at)
 {
 	const int64_t suspended_ns = klat_suspended_ns();
+	const int64_t suspensions = klat_count_suspensions();
+	const int64_t sleeps = klat_stop_detector_sleeps(follower->run);
+	const bool stopped = sleeps != follower->sleeps;
 
-	if (suspended_ns - follower->suspended_ns >= 1000000) {
+	follower->sleeps = sleeps;
+	if (suspended_ns - follower->suspended_ns >= 1000000 ||
+	    suspensions != follower->suspensions) {
 		follower->suspended_ns = suspended_ns;
+		follower->suspensions = suspensions;
 		follower->resumed_ns = now_ns;
 		follower->resumed_at = at;
 	}
+	if (stopped)
+		return false;
 	return follower->resumed_at < 0 ||
 	       (now_ns - follower->resumed_ns >= SETTLING_S * KLAT_NS_PER_S &&
 		at > follower->resumed_at);
@@ -450,7 +464,7 @@ static int follow(struct follower *follower, int *status, struct rusage *usage)
 		/* A second signal must not end the recording of the last segment. */
 		if (asked)
 			klat_signals_ignore();
-		ends = ends || asked || now_ns >= end_ns;
+		ends = ends || asked || (settled && now_ns >= end_ns);
 		/* A count of iterations can be visible before their samples. So this takes the
 		 * samples up to the count of the previous poll. */
 		drain(follower, visible);

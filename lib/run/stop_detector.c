@@ -44,6 +44,12 @@ void klat_stop_detector_start(struct klat_stop_detector *detector, int cpu)
 		klat_nap(10000);
 }
 
+int64_t klat_stop_detector_sleeps(const struct klat_run *run)
+{
+	return klat_task_count(run->library->stop_detector.task, "status",
+			       "\nvoluntary_ctxt_switches");
+}
+
 /* A stop adds two sleeps. A lock of the kernel can add one. The count is read while the thread
  * still sleeps: on a PREEMPT_RT kernel, waking up adds sleeps on locks. */
 int64_t klat_stop_detector_end(struct klat_stop_detector *detector)
