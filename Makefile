@@ -263,7 +263,7 @@ define planted
 $(BUILD)/planted/$(call binary_of,$(1)): $(call objects_of,$(1)) tests/planted/mode.c $(LIBRARY)
 	@mkdir -p $$(@D)
 	$$(say) CC $$@
-	$$(Q)$$(CC) $$(CFLAGS) $$(LDFLAGS) -Wl,--wrap=klat_mode,--wrap=klat_cpus_online,--wrap=klat_arch_missing,--wrap=klat_arch_counter_invariant,--wrap=klat_planted,--wrap=klat_suspended_ns,--wrap=klat_arch_broadcast_cpus,--wrap=klat_snapshot_take,--wrap=open -o $$@ $$(filter %.o %.c %.a,$$^) $$(LDLIBS)
+	$$(Q)$$(CC) $$(CFLAGS) $$(LDFLAGS) -Wl,--wrap=klat_mode,--wrap=klat_cpus_online,--wrap=klat_arch_missing,--wrap=klat_arch_counter_invariant,--wrap=klat_planted,--wrap=klat_clocks_take,--wrap=klat_arch_broadcast_cpus,--wrap=klat_snapshot_take,--wrap=open -o $$@ $$(filter %.o %.c %.a,$$^) $$(LDLIBS)
 endef
 $(foreach f,$(PLANTED),$(eval $(call planted,$(f))))
 

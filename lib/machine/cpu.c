@@ -100,7 +100,7 @@ int klat_cpus_online(klat_cpu_set *set)
 
 	if (assumed_count)
 		return assumed_cpus(set);
-	err = klat_cpus_read(SYSFS "/online", set);
+	err = klat_cpus_read(KLAT_ONLINE_FILE, set);
 	if (err || klat_cpus_allowed(&allowed))
 		return err;
 	for (size_t i = 0; i < KLAT_ARRAY_SIZE(set->bits); i++)

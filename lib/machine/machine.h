@@ -55,6 +55,7 @@ typedef struct {
 int klat_cpus_allowed(klat_cpu_set *set);
 int klat_cpus_online(klat_cpu_set *set);
 /* The CPUs of a file with one list. 0 or -errno. */
+#define KLAT_ONLINE_FILE "/sys/devices/system/cpu/online"
 int klat_cpus_read(const char *path, klat_cpu_set *set);
 /* Make both functions above return CPUs 0 to count - 1 from now on. */
 void klat_cpus_assume(int count);

@@ -215,16 +215,21 @@ static int check_preemption(struct klat_run *run, int session)
 		       : 0;
 }
 
-/* Root can take a CPU offline while the machine runs. Older sessions lack the number. */
-static int check_online(struct klat_run *run, const json_t *json)
+/* Root can take a CPU offline while the machine runs. The affinity of a run says nothing. */
+static int check_online(struct klat_run *run, int session)
 {
-	const json_int_t then = json_integer_value(json_object_get(json, "cpus_online"));
-	const int now = count_online();
+	char now[4096], *then = NULL;
+	size_t size = 0;
+	int err = 0;
 
-	return then && then != now
-		       ? refuse(run, " began with %d CPUs online, and now %d are online", (int)then,
-				now)
-		       : 0;
+	if (!klat_read_line(KLAT_ONLINE_FILE, now, sizeof(now)) ||
+	    klat_file_read(session, "environment" KLAT_ONLINE_FILE, sizeof(now), &then, &size))
+		return 0;
+	then[strcspn(then, "\n")] = 0;
+	if (strcmp(then, now))
+		err = refuse(run, " began with the CPUs %s online, and now they are %s", then, now);
+	free(then);
+	return err;
 }
 
 static int check_same(struct klat_run *run, int session, const json_t *json, const char *boot)
@@ -245,7 +250,8 @@ static int check_same(struct klat_run *run, int session, const json_t *json, con
 	if (load_then && json_is_true(load_then) != under_load)
 		return refuse(run, " has runs %s --under-load, but this run %s it",
 			      under_load ? "without" : "with", under_load ? "has" : "is without");
-	return check_scheduler(run, session) ?: check_preemption(run, session) ?: check_online(run, json);
+	return check_scheduler(run, session) ?: check_preemption(run, session)
+	       ?: check_online(run, session);
 }
 
 /* Whether a difference of this value can change the run: see _is_effective() in

@@ -59,29 +59,9 @@ static int64_t thermal_throttles(const struct klat_run *run)
 	return sum;
 }
 
-/* An interruption between the readings adds its length, so take the narrowest of several. */
-static void take_clocks(struct klat_snapshot *snapshot)
-{
-	int64_t narrowest = INT64_MAX;
-
-	for (int i = 0; i < 5; i++) {
-		const int64_t at_ns = klat_now_ns(), raw_ns = klat_clock_ns(CLOCK_MONOTONIC_RAW);
-		const uint64_t ticks = klat_ticks();
-		const int64_t width = klat_now_ns() - at_ns;
-
-		if (width >= narrowest)
-			continue;
-		narrowest = width;
-		snapshot->at_ns = at_ns;
-		snapshot->raw_ns = raw_ns;
-		snapshot->ticks = ticks;
-		snapshot->width_ns = width;
-	}
-}
-
 void klat_snapshot_take(struct klat_snapshot *snapshot, const struct klat_run *run)
 {
-	take_clocks(snapshot);
+	klat_clocks_take(&snapshot->clocks);
 	klat_interrupts_take(snapshot, run);
 	take_steal(snapshot);
 	snapshot->throttled = klat_cgroup_throttled();
@@ -90,23 +70,9 @@ void klat_snapshot_take(struct klat_snapshot *snapshot, const struct klat_run *r
 	snapshot->smi = klat_arch_smi_count(run->cpus[0]);
 	klat_scheduler(snapshot->scheduler, sizeof(snapshot->scheduler));
 	snapshot->preemption = klat_shown_preemption();
-	klat_cpus_online(&snapshot->online);
+	klat_cpus_read(KLAT_ONLINE_FILE, &snapshot->online);
 	if (run->library->common.guest_halt_poll >= 0)
 		take_halt_poll(snapshot, run);
-}
-
-/* CLOCK_MONOTONIC stands still while the machine is suspended, and CLOCK_BOOTTIME does not. An
- * interruption between the two readings adds its length, so take the smallest difference. */
-int64_t klat_suspended_ns(void)
-{
-	int64_t least = INT64_MAX;
-
-	for (int i = 0; i < 5; i++) {
-		int64_t now_ns = klat_now_ns(), ns = klat_clock_ns(CLOCK_BOOTTIME) - now_ns;
-
-		least = ns < least ? ns : least;
-	}
-	return least;
 }
 
 void klat_thread_self(int64_t *migrations, int64_t *wait_ns)
@@ -219,7 +185,8 @@ static void judge_throttling(struct klat_run *run)
 void klat_judge_clock_rate(struct klat_run *run, int metric, int64_t set_before_ns)
 {
 	enum { DRIFT_PPM = 200 }; /* a free-running oscillator drifts less */
-	const struct klat_snapshot *before = &run->library->before, *after = &run->library->after;
+	const struct klat_clocks *before = &run->library->before.clocks,
+				 *after = &run->library->after.clocks;
 	const struct klat_summary *summary = &run->library->summaries[metric];
 	const int64_t raw_ns = after->raw_ns - before->raw_ns,
 		      ahead_ns = after->at_ns - before->at_ns - raw_ns,
@@ -253,16 +220,35 @@ int64_t klat_stolen(const struct klat_run *run, const struct klat_snapshot *befo
 	return stolen > 0 ? stolen : 0;
 }
 
-/* A guest can move to a host with another counter frequency after the calibration. */
+static void judge_suspension(struct klat_run *run)
+{
+	const struct klat_clocks *before = &run->library->before.clocks,
+				 *after = &run->library->after.clocks;
+	const int64_t ms = klat_suspended_ms(before, after);
+
+	if (ms > 0)
+		klat_invalid(run, "the machine was suspended for %lld ms", (long long)ms);
+	else if (klat_was_suspended(before, after))
+		klat_invalid(run, "the machine began to suspend, which stops every thread, and "
+				  "gave up");
+}
+
+/* A guest can move to a host with another counter frequency after the calibration. The two readings
+ * can come from two CPUs. */
 static void judge_frequency(struct klat_run *run)
 {
-	const struct klat_snapshot *before = &run->library->before, *after = &run->library->after;
+	enum { OFFSET_NS = 20000 }; /* between the counters of two CPUs, at most */
+	const struct klat_clocks *before = &run->library->before.clocks,
+				 *after = &run->library->after.clocks;
 	const struct klat_counter *counter = &run->library->counter;
-	const double ns = after->raw_ns - before->raw_ns, ticks = after->ticks - before->ticks,
-		     khz = 1e6 * ticks / ns,
-		     error = (before->width_ns + after->width_ns) / ns + counter->quantum / ticks;
+	const double ns = after->raw_ns - before->raw_ns,
+		     khz = 1e6 * (after->ticks - before->ticks) / ns,
+		     quantum_ns = 1e6 * counter->quantum / counter->khz,
+		     error = (before->width_ns + after->width_ns + OFFSET_NS + quantum_ns) / ns;
 
-	if (klat_timed() && ns > 0 && fabs(khz / counter->khz - 1) > 0.001 + error)
+	/* A suspension can stop the counter, set it to 0 or let it go on. */
+	if (klat_timed() && ns > 0 && !klat_was_suspended(before, after) &&
+	    fabs(khz / counter->khz - 1) > 0.001 + error)
 		klat_invalid(run, "the counter ran at %.0f kHz, and was calibrated at %.0f kHz",
 			     khz, counter->khz);
 }
@@ -326,6 +312,7 @@ void klat_evidence_judge(struct klat_run *run)
 {
 	/* First, so that the reason names the stop: the other tests see the stop as a preemption
 	 * and as a wait. */
+	judge_suspension(run);
 	klat_deadline_judge(run);
 	klat_judge_pairs(run, judge_pair);
 	klat_surplus_judge(run);

@@ -210,7 +210,8 @@ static int64_t other_calls(const struct klat_run *run, int cpu)
 static int64_t other_timers(const struct klat_run *run, int cpu)
 {
 	const struct klat_library *library = run->library;
-	int64_t expected = (library->after.at_ns - library->before.at_ns) / 1000000 + 10;
+	int64_t expected =
+		(library->after.clocks.at_ns - library->before.clocks.at_ns) / 1000000 + 10;
 
 	klat_for_each_worker(worker, run)
 		if (worker->cpu == cpu)

@@ -4,6 +4,7 @@
 #define KLAT_RUN_H
 
 #include "machine/machine.h"
+#include "run/clocks.h"
 
 /* The values of the library's own options. */
 struct klat_common {
@@ -136,8 +137,8 @@ struct klat_stop_detector {
 
 /* If it cannot start, no stop is counted. */
 void klat_stop_detector_start(struct klat_stop_detector *detector, int cpu);
-/* Returns how often the process was stopped. */
-int64_t klat_stop_detector_end(struct klat_stop_detector *detector);
+/* After the snapshots: add to library->stops how often the process was stopped. */
+void klat_stop_detector_end(struct klat_run *run);
 /* The detector's sleeps since it started; -1 if unknown. */
 int64_t klat_stop_detector_sleeps(const struct klat_run *run);
 
@@ -162,9 +163,7 @@ struct klat_snapshot {
 	int row_count;               /* can exceed KLAT_MOST_ROWS */
 	int64_t steal[KLAT_MAX_CPU]; /* clock ticks of sysconf(_SC_CLK_TCK); -1: unknown */
 	int64_t smi;                 /* -1: cannot be read */
-	/* CLOCK_MONOTONIC, CLOCK_MONOTONIC_RAW at the same time, how long the readings took. */
-	int64_t at_ns, raw_ns, width_ns;
-	uint64_t ticks;            /* the counter, at the same time */
+	struct klat_clocks clocks;
 	int64_t throttled;         /* see klat_cgroup_throttled() */
 	int64_t thermal_throttles; /* of the run's CPUs; only a rise has a meaning */
 	/* If the run holds the guest's halt polling. polls is -1 if the kernel does not count. */
@@ -179,8 +178,6 @@ void klat_snapshot_take(struct klat_snapshot *snapshot, const struct klat_run *r
 /* The clock ticks that the hypervisor took from the run's CPUs. -1: unknown. */
 int64_t klat_stolen(const struct klat_run *run, const struct klat_snapshot *before,
 		    const struct klat_snapshot *after);
-/* How long the machine was suspended since it booted. */
-int64_t klat_suspended_ns(void);
 /* From /proc/thread-self: migrations and wait time since the thread started, -1 if absent. */
 void klat_thread_self(int64_t *migrations, int64_t *wait_ns);
 /* The checks of every benchmark, from pinning to SMIs. */
@@ -363,17 +360,11 @@ int64_t klat_soak_progress(const struct klat_run *run);
 /* CLOCK_REALTIME at the end of a sample of the current segment. 0 if it is unknown. */
 int64_t klat_soak_time_ns(const struct klat_run *run, const struct klat_kept *sample);
 
-/* Suspensions of the machine since it booted, with those that failed. -1 if the kernel does not
- * count them. It counts one that fails some time after the threads go on. */
-int64_t klat_count_suspensions(void);
-
 /* The state of the run at one moment. The evidence of a segment is the difference of two. */
 struct klat_reading {
-	int64_t at_ns, clock_ns, suspended_ns, iterations;
-	int64_t suspensions; /* see klat_count_suspensions() */
-	int64_t sleeps;      /* of the stop detector; -1 if unknown */
-	int64_t stops;       /* of processes of the run */
-	uint64_t ticks;      /* at clock_ns */
+	int64_t iterations;
+	int64_t sleeps; /* of the stop detector; -1 if unknown */
+	int64_t stops;  /* of processes of the run */
 	struct klat_snapshot snapshot;
 	struct klat_busy busy;
 	struct klat_worker *workers;

@@ -116,43 +116,6 @@ static void read_worker(struct klat_worker *worker, const struct klat_worker *li
 	worker->account.changed = klat_traits_changed(&worker->account.traits, &traits);
 }
 
-/* An interruption between the readings of two clocks makes their difference wrong. So keep the
- * readings that took the least time. */
-static void read_clocks(struct klat_reading *reading)
-{
-	int64_t fastest = INT64_MAX;
-
-	for (int i = 0; i < READINGS; i++) {
-		int64_t at_ns = klat_now_ns(), clock_ns = klat_clock_ns(CLOCK_REALTIME), took_ns;
-		uint64_t ticks = klat_ticks();
-
-		took_ns = klat_now_ns() - at_ns;
-		if (took_ns >= fastest)
-			continue;
-		fastest = took_ns;
-		reading->at_ns = at_ns;
-		reading->clock_ns = clock_ns;
-		reading->ticks = ticks;
-	}
-	reading->suspended_ns = klat_suspended_ns();
-}
-
-int64_t klat_count_suspensions(void)
-{
-	static const char *const names[] = { "success", "fail" };
-	int64_t sum = 0;
-
-	for (size_t i = 0; i < KLAT_ARRAY_SIZE(names); i++) {
-		const int64_t count =
-			klat_read_count(klat_path("/sys/power/suspend_stats/%s", names[i]));
-
-		if (count < 0)
-			return -1;
-		sum += count;
-	}
-	return sum;
-}
-
 /* Read the iterations, and the counts of the same iterations. If something interrupts the reading,
  * the workers go on. So read again. */
 static void read_counts(struct klat_reading *reading, const struct klat_run *run)
@@ -170,15 +133,15 @@ static void read_counts(struct klat_reading *reading, const struct klat_run *run
 
 static void take(struct klat_reading *reading, const struct klat_run *run)
 {
-	read_clocks(reading);
+	memset(&reading->snapshot, 0, sizeof(reading->snapshot));
+	klat_snapshot_take(&reading->snapshot, run);
+	/* Again, because the counts belong to this time. */
+	klat_clocks_take(&reading->snapshot.clocks);
 	read_counts(reading, run);
-	reading->suspensions = klat_count_suspensions();
 	for (int i = 0; i < run->worker_count; i++)
 		read_worker(&reading->workers[i], &run->workers[i]);
 	reading->sleeps = klat_stop_detector_sleeps(run);
 	reading->stops = run->library->stops;
-	memset(&reading->snapshot, 0, sizeof(reading->snapshot));
-	klat_snapshot_take(&reading->snapshot, run);
 	klat_busy_take(&reading->busy, run);
 }
 
@@ -272,25 +235,13 @@ static struct klat_reading *difference(const struct klat_run *run,
 	return made;
 }
 
-static void judge_suspension(struct klat_run *run, const struct klat_reading *before,
-			     const struct klat_reading *after)
-{
-	int64_t ms = (after->suspended_ns - before->suspended_ns) / 1000000;
-
-	if (ms > 0)
-		klat_invalid(run, "the machine was suspended for %lld ms", (long long)ms);
-	else if (before->suspensions >= 0 && after->suspensions > before->suspensions)
-		klat_invalid(run, "the machine began to suspend, which stops every thread, and "
-				  "gave up");
-}
-
 /* The samples are right, but their times follow the clock as it was at the segment's start. */
-static void count_clock_set(struct klat_run *run, const struct klat_reading *before,
-			    const struct klat_reading *after)
+static void count_clock_set(struct klat_run *run)
 {
-	int64_t ms = (after->clock_ns - before->clock_ns - (after->at_ns - before->at_ns) -
-		      (after->suspended_ns - before->suspended_ns)) /
-		     1000000;
+	const struct klat_clocks *before = &run->library->before.clocks,
+				 *after = &run->library->after.clocks;
+	int64_t ms =
+		(after->clock_ns - before->clock_ns - (after->boot_ns - before->boot_ns)) / 1000000;
 
 	if (ms <= -CLOCK_SET_MS || ms >= CLOCK_SET_MS)
 		klat_count(run, "clock_set_ms", ms);
@@ -339,8 +290,8 @@ int klat_segment_end(const struct klat_run *run, const struct klat_reading *befo
 		library->stops = after->stops - before->stops;
 		if (before->sleeps >= 0 && after->sleeps >= 0)
 			library->stops += (after->sleeps - before->sleeps + 1) / 2;
-		library->start_ns = before->clock_ns;
-		library->elapsed_ns = after->at_ns - before->at_ns;
+		library->start_ns = before->snapshot.clocks.clock_ns;
+		library->elapsed_ns = after->snapshot.clocks.at_ns - before->snapshot.clocks.at_ns;
 		library->common.run = number;
 		library->counts = NULL;
 		library->count_count = 0;
@@ -356,8 +307,7 @@ int klat_segment_end(const struct klat_run *run, const struct klat_reading *befo
 		err = klat_run_judge(&segment);
 	}
 	if (!err) {
-		judge_suspension(&segment, before, after);
-		count_clock_set(&segment, before, after);
+		count_clock_set(&segment);
 		judge_histograms(&segment);
 		err = library->soak.record(&segment, library->soak.session);
 		run->library->soak.unrecorded = err;

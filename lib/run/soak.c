@@ -176,10 +176,9 @@ struct follower {
 	int64_t segment; /* number of the current one, from 1 */
 	struct klat_reading *before, *after;
 	int64_t began_ns, shown_s;
-	int64_t first;        /* iteration of the segment */
-	int64_t suspended_ns; /* how long the machine was suspended since it booted */
-	int64_t suspensions;  /* begun since the boot */
-	int64_t sleeps;       /* of the stop detector */
+	int64_t first;             /* iteration of the segment */
+	struct klat_clocks clocks; /* of the last poll */
+	int64_t sleeps;            /* of the stop detector, at the last poll */
 	/* When the last suspension was seen: the time, and the iterations; -1 if there was none. */
 	int64_t resumed_ns, resumed_at;
 };
@@ -190,16 +189,11 @@ static int make_follower(struct follower *follower, struct klat_run *run)
 	const int64_t capacity =
 		HISTOGRAM_BYTES / sizeof(struct klat_pair) / run->library->metrics_used;
 
-	*follower = (struct follower){ .run = run,
-				       .soak = soak,
-				       .segment = 1,
-				       .suspended_ns = klat_suspended_ns(),
-				       .suspensions = klat_count_suspensions(),
-				       .sleeps = klat_stop_detector_sleeps(run),
-				       .resumed_at = -1 };
+	*follower = (struct follower){ .run = run, .soak = soak, .segment = 1, .resumed_at = -1 };
 	follower->limit = run->library->common.limit_ns
 				  ? (uint64_t)klat_ns_to_ticks(run, run->library->common.limit_ns)
 				  : UINT64_MAX;
+	klat_clocks_take(&follower->clocks);
 	follower->before = klat_reading_make(run);
 	follower->after = klat_reading_make(run);
 	soak->histograms = calloc(run->benchmark->metric_count, sizeof(*soak->histograms));
@@ -301,8 +295,8 @@ static void begin_segment(struct follower *follower)
 {
 	struct klat_soak *soak = follower->soak;
 
-	soak->began_ns = follower->before->clock_ns;
-	soak->began = follower->before->ticks;
+	soak->began_ns = follower->before->snapshot.clocks.clock_ns;
+	soak->began = follower->before->snapshot.clocks.ticks;
 	follower->first = follower->drained;
 	soak->overwritten = 0;
 	klat_for_each_metric(m, follower->run)
@@ -396,29 +390,23 @@ static void show(struct follower *follower, int64_t now_ns)
 }
 
 /* After a suspension of the machine, workers are late for a while. These samples belong to the
- * segment that the suspension makes invalid. False as long as workers can be late. The kernel
- * counts a suspension that fails some time after it let the threads go on: after a stop, the next
- * poll tells. */
+ * segment that the suspension makes invalid. False as long as workers can be late, and after a
+ * stop: the kernel counts a suspension that failed a little later. */
 static bool has_settled(struct follower *follower, int64_t now_ns, int64_t at)
 {
-	const int64_t suspended_ns = klat_suspended_ns();
-	const int64_t suspensions = klat_count_suspensions();
-	const int64_t sleeps = klat_stop_detector_sleeps(follower->run);
-	const bool stopped = sleeps != follower->sleeps;
+	const struct klat_clocks last = follower->clocks;
+	const int64_t last_sleeps = follower->sleeps;
 
-	follower->sleeps = sleeps;
-	if (suspended_ns - follower->suspended_ns >= 1000000 ||
-	    suspensions != follower->suspensions) {
-		follower->suspended_ns = suspended_ns;
-		follower->suspensions = suspensions;
+	follower->sleeps = klat_stop_detector_sleeps(follower->run);
+	klat_clocks_take(&follower->clocks);
+	if (klat_was_suspended(&last, &follower->clocks)) {
 		follower->resumed_ns = now_ns;
 		follower->resumed_at = at;
 	}
-	if (stopped)
-		return false;
-	return follower->resumed_at < 0 ||
-	       (now_ns - follower->resumed_ns >= SETTLING_S * KLAT_NS_PER_S &&
-		at > follower->resumed_at);
+	return follower->sleeps == last_sleeps &&
+	       (follower->resumed_at < 0 ||
+		(now_ns - follower->resumed_ns >= SETTLING_S * KLAT_NS_PER_S &&
+		 at > follower->resumed_at));
 }
 
 static int follow(struct follower *follower, int *status, struct rusage *usage)
@@ -461,12 +449,10 @@ static int follow(struct follower *follower, int *status, struct rusage *usage)
 			return signal;
 		if (!end_ns)
 			continue;
-		/* A second signal must not end the recording of the last segment. */
 		if (asked)
-			klat_signals_ignore();
+			klat_signals_ignore(); /* a second one must not end the recording */
 		ends = ends || asked || (settled && now_ns >= end_ns);
-		/* A count of iterations can be visible before their samples. So this takes the
-		 * samples up to the count of the previous poll. */
+		/* A count of iterations can be visible before their samples. */
 		drain(follower, visible);
 		note_state(follower, false);
 		show(follower, now_ns);

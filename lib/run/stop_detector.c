@@ -5,6 +5,9 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+/* The kernel counts a suspension that failed this long after the threads go on, at most. */
+enum { COUNTED_AFTER_NS = 100000000 };
+
 static void *sleep_until_end(void *argument)
 {
 	struct klat_stop_detector *detector = argument;
@@ -52,16 +55,24 @@ int64_t klat_stop_detector_sleeps(const struct klat_run *run)
 
 /* A stop adds two sleeps. A lock of the kernel can add one. The count is read while the thread
  * still sleeps: on a PREEMPT_RT kernel, waking up adds sleeps on locks. */
-int64_t klat_stop_detector_end(struct klat_stop_detector *detector)
+void klat_stop_detector_end(struct klat_run *run)
 {
+	struct klat_library *library = run->library;
+	struct klat_stop_detector *detector = &library->stop_detector;
 	int64_t sleeps;
 
 	if (!detector->runs)
-		return 0;
+		return;
 	sleeps = sleeps_of(detector) - detector->before;
 	close(detector->pipe[1]);
 	pthread_join(detector->thread, NULL);
 	if (detector->status >= 0)
 		close(detector->status);
-	return sleeps > 1 ? (sleeps - 1) / 2 : 0;
+	if (sleeps > 1)
+		library->stops += (sleeps - 1) / 2;
+	if (library->stops &&
+	    !klat_was_suspended(&library->before.clocks, &library->after.clocks)) {
+		klat_nap(COUNTED_AFTER_NS);
+		klat_clocks_take(&library->after.clocks);
+	}
 }

@@ -294,7 +294,7 @@ static void judge_waits(struct klat_run *run, const struct klat_worker *worker,
 static void judge_interrupts(struct klat_run *run, const struct longest_metric *longest)
 {
 	const struct klat_library *library = run->library;
-	const double elapsed_ns = library->after.at_ns - library->before.at_ns,
+	const double elapsed_ns = library->after.clocks.at_ns - library->before.clocks.at_ns,
 		     share = longest->sum_ns / elapsed_ns,
 		     interrupts = klat_other_interrupts(run) * (share > 0 && share < 1 ? share : 1),
 		     length = longest->median_ns / LENGTH_NS;

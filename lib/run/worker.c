@@ -488,7 +488,7 @@ int klat_workers_run(struct klat_run *run)
 	pthread_barrier_wait(&library->barrier); /* all stamps are taken */
 	klat_busy_take(&library->busy_after, run);
 	klat_snapshot_take(&library->after, run);
-	library->stops += klat_stop_detector_end(&library->stop_detector);
+	klat_stop_detector_end(run);
 	klat_neighbours_take(&library->neighbours, run);
 	pthread_barrier_wait(&library->barrier); /* done */
 	klat_for_each_worker(worker, run)

@@ -71,7 +71,7 @@ def test_a_session_is_of_one_number_of_cpus(kernel, tmp_path):
     assert command(record).status == MEASURED
     set_online(kernel, MOST_CPUS - 1)
     done = command(record)
-    said = f"began with {MOST_CPUS} CPUs online, and now {MOST_CPUS - 1} are online"
+    said = f"began with the CPUs 0-{MOST_CPUS - 1} online, and now they are 0-{MOST_CPUS - 2}"
     assert done.status == FAILED and said in done.err
 
 

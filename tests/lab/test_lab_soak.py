@@ -37,6 +37,9 @@ echo freezer >/sys/power/pm_test
 (recorded freeze 1; echo mem >/sys/power/state) &
 soak freeze --cpus 1 --soak 4 --segment 1
 
+(sleep 1.5; echo mem >/sys/power/state) &
+timer --method nanosleep --mode periodic --iterations 20000 --record /results/run >/dev/null
+
 (recorded offline 2; echo 0 >/sys/devices/system/cpu/cpu2/online) &
 soak offline --cpus 1 --together 2 --soak 4 --segment 1 &
 other=$!
@@ -101,6 +104,13 @@ def test_a_suspension_that_gives_up_refutes_its_segment(results):
     assert refuted["reason"].endswith("began to suspend, which stops every thread, and gave up")
     late = int(refuted["max"]) / Session(session).info["tsc"]["khz"]
     assert late > 900 and "suspend" in summary(session)
+    # The samples that are late because of it are all in this segment.
+    assert all(int(row["max"]) < int(refuted["max"]) / 4 for row in segments if row != refuted)
+
+
+def test_a_suspension_that_gives_up_refutes_an_ordinary_run(results):
+    (run,) = Session(results / "run").rows
+    assert run["status"] == "invalid" and "began to suspend" in run["reason"], run["reason"]
 
 
 def test_a_cpu_that_goes_offline_ends_its_soak_alone(results):

@@ -25,8 +25,8 @@ void __real_klat_snapshot_take(struct klat_snapshot *snapshot, const struct klat
 void __wrap_klat_snapshot_take(struct klat_snapshot *snapshot, const struct klat_run *run);
 bool __real_klat_planted(const struct klat_run *run, const char *fault);
 bool __wrap_klat_planted(const struct klat_run *run, const char *fault);
-int64_t __real_klat_suspended_ns(void);
-int64_t __wrap_klat_suspended_ns(void);
+void __real_klat_clocks_take(struct klat_clocks *clocks);
+void __wrap_klat_clocks_take(struct klat_clocks *clocks);
 int __real_open(const char *path, int flags, ...);
 int __wrap_open(const char *path, int flags, ...);
 
@@ -100,14 +100,14 @@ bool __wrap_klat_planted(const struct klat_run *run, const char *fault)
 }
 
 /* KLAT_TEST_SUSPENDED: a file with the seconds for which the machine was suspended. */
-int64_t __wrap_klat_suspended_ns(void)
+void __wrap_klat_clocks_take(struct klat_clocks *clocks)
 {
 	const char *path = getenv("KLAT_TEST_SUSPENDED");
 	char text[32];
 
-	if (!path)
-		return __real_klat_suspended_ns();
-	return klat_read_line(path, text, sizeof(text)) ? atoll(text) * KLAT_NS_PER_S : 0;
+	__real_klat_clocks_take(clocks);
+	if (path && klat_read_line(path, text, sizeof(text)))
+		clocks->boot_ns += atoll(text) * KLAT_NS_PER_S;
 }
 
 /* KLAT_TEST_SYS: a directory in place of /sys. */

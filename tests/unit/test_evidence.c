@@ -160,7 +160,7 @@ TEST(other_interrupts_in_the_samples_disturb_a_run_without_a_load)
 		run->library->before.irq_present[cases[i].row] = true;
 		after->irq_present[cases[i].row] = true;
 		after->irq[cases[i].row][run->cpus[0]] = cases[i].count;
-		after->at_ns = 500000000;
+		after->clocks.at_ns = 500000000;
 		run->library->common.under_load = cases[i].under_load;
 		run->workers[2].kernel_threads = cases[i].sockets;
 		run->workers[2].woken = !cases[i].remote;
@@ -190,13 +190,63 @@ TEST(thermal_throttling_disturbs_a_run)
 		assert_judged(KLAT_OK, "");
 		throttles[i] = 1;
 		klat_snapshot_take(&library->after, run);
-		library->after.raw_ns = library->before.raw_ns;
+		library->after.clocks = library->before.clocks;
 		memcpy(library->after.irq, library->before.irq, sizeof(library->before.irq));
 		memcpy(library->after.steal, library->before.steal, sizeof(library->before.steal));
 		assert_judged(KLAT_DISTURBED, "thermal throttling");
 		assert_string_equal(run->outcome->reason,
 				    "thermal throttling slowed CPUs of the run");
 	}
+}
+
+TEST(a_machine_that_was_suspended_makes_a_run_invalid)
+{
+	struct klat_clocks *before = &run->library->before.clocks,
+			   *after = &run->library->after.clocks;
+
+	after->at_ns = 1000000000;
+	after->boot_ns = 1000400000;
+	assert_judged(KLAT_OK, "");
+	after->boot_ns = 1001000000;
+	assert_judged(KLAT_INVALID, "the machine was suspended for 1 ms");
+	after->boot_ns = after->at_ns;
+	after->suspensions = before->suspensions + 1;
+	assert_judged(KLAT_INVALID, "the machine began to suspend, which stops every thread");
+	before->suspensions = -1; /* unknown */
+	assert_judged(KLAT_OK, "");
+}
+
+/* The counter was calibrated at 2 GHz. */
+TEST(a_counter_that_does_not_run_as_it_was_calibrated_makes_a_run_invalid)
+{
+	static const struct {
+		int64_t raw_ns, ticks, width_ns;
+		enum klat_status status;
+	} cases[] = {
+		{ 1000000000, 2000000000, 0, KLAT_OK },
+		{ 1000000000, 2001900000, 0, KLAT_OK },
+		{ 1000000000, 2002100000, 0, KLAT_INVALID },
+		{ 1000000000, 1997900000, 0, KLAT_INVALID },
+		{ 1000000000, 1997900000, 1000000, KLAT_OK },
+		{ 1000000000, 0, 0, KLAT_INVALID },
+		{ 1000000, 2041000, 0, KLAT_OK }, /* two CPUs */
+		{ 1000000, 2043000, 0, KLAT_INVALID },
+		{ 0, 0, 0, KLAT_OK },
+	};
+	struct klat_clocks *after = &run->library->after.clocks;
+
+	run->library->counter.khz = 2000000;
+	run->library->counter.quantum = 1;
+	for (size_t i = 0; i < KLAT_ARRAY_SIZE(cases); i++) {
+		after->raw_ns = cases[i].raw_ns;
+		after->ticks = cases[i].ticks;
+		after->width_ns = cases[i].width_ns;
+		assert_judged(cases[i].status,
+			      cases[i].status ? "kHz, and was calibrated at 2000000 kHz" : "");
+	}
+	after->boot_ns = 5000000; /* a suspension says enough */
+	after->raw_ns = 1000000000;
+	assert_judged(KLAT_INVALID, "suspended for 5 ms");
 }
 
 static void sample_500_times(uint64_t ticks)
@@ -239,7 +289,7 @@ TEST(other_interrupts_count_by_the_share_of_the_time_that_samples_cover)
 	run->library->after.irq_present[KLAT_IRQ_DEVICES] = true;
 	for (size_t i = 0; i < KLAT_ARRAY_SIZE(cases); i++) {
 		sample_500_times(cases[i].ticks);
-		run->library->after.at_ns = 10 * 500 * cases[i].ticks / 2;
+		run->library->after.clocks.at_ns = 10 * 500 * cases[i].ticks / 2;
 		run->library->after.irq[KLAT_IRQ_DEVICES][run->cpus[0]] = cases[i].count;
 		assert_judged(cases[i].status, cases[i].status == KLAT_OK ? "" : "interrupts from");
 	}
@@ -267,9 +317,9 @@ TEST(a_clock_that_a_program_corrects_moves_timers)
 		skip();
 	map_500_samples();
 	sample_500_times(4000);
-	run->library->after.raw_ns = 1000000000;
+	run->library->after.clocks.raw_ns = 1000000000;
 	for (size_t i = 0; i < KLAT_ARRAY_SIZE(cases); i++) {
-		run->library->after.at_ns = 1000000000 + 1000 * cases[i].ppm;
+		run->library->after.clocks.at_ns = 1000000000 + 1000 * cases[i].ppm;
 		*run->outcome = (struct klat_outcome){ KLAT_OK, "" };
 		klat_judge_clock_rate(run, 0, 500000);
 		assert_int_equal(run->outcome->status, cases[i].status);
