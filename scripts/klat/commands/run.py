@@ -226,7 +226,7 @@ def _measure(
                     f" seed {entry.seed}\ninto {session}",
                     file=sys.stderr,
                 )
-                statuses.append(Runner([session], earlier=None if left else sessions).run())
+                statuses.append(Runner([session], earlier=sessions, last=not left).run())
             if not session_directory.is_empty(session):
                 sessions.append(session)
             if ends_all(statuses[-1]):

@@ -47,8 +47,8 @@ RECORDED = {
     "unit": "unit",
 }
 COUNTER = "counter"
-# Whether the environment was captured.
-CAPTURE = ("environment", "the environment")
+OTHER_SESSIONS = "other-sessions"  # of klat, beside a load
+CAPTURE = ("environment", "the environment")  # whether it was captured
 NONE = "none"
 COMPILER = (KERNEL[0], "compiler")
 RUN = {
@@ -81,7 +81,7 @@ _NOT_ALLOWABLE = {
 }
 ALLOWABLE = tuple(
     sorted(
-        {*RECORDED, *RULES, *RUN, *ROWS, *PARAMS, *WITHIN_SIDE, CAPTURE[0], COUNTER}
+        {*RECORDED, *RULES, *RUN, *ROWS, *PARAMS, *WITHIN_SIDE, CAPTURE[0], COUNTER, OTHER_SESSIONS}
         - _NOT_ALLOWABLE
         | {f"{family}.NAME" for family in FAMILIES}
     )

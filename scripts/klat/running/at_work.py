@@ -6,6 +6,7 @@ import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 
 from klat.base import owners
 
@@ -22,10 +23,27 @@ def shown() -> Iterator[None]:
         os.close(descriptor)
 
 
-def count_others() -> int:
-    """How many other processes of klat are at work. Sessions in other containers are not seen."""
+def has_others(load: int) -> bool:
+    """Whether other sessions are at work, apart from those in the process group of the load. Sessions in other containers
+    are not seen."""
     descriptor = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY)
     try:
-        return len({*owners.lock_holders(descriptor)} - {os.getpid()})
+        others = {*owners.lock_holders(descriptor)} - {0, os.getpid()}
     finally:
         os.close(descriptor)
+    return any(_is_klat(pid) and _group(pid) != load for pid in others)
+
+
+def _is_klat(pid: int) -> bool:
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return False
+    return any(os.path.basename(word) == b"klat" for word in words)
+
+
+def _group(pid: int) -> int | None:
+    try:
+        return os.getpgid(pid)
+    except OSError:
+        return None

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from klat.base.errors import KlatError
 from klat.compare.condition_meanings import Alike, meaning
+from klat.compare.conditions import OTHER_SESSIONS
 from klat.compare.environment_conditions import NET, Files, Rule, Values, of_files, rule_of
 from klat.record import session_directory
 from klat.record.environment import captured, short
 from klat.record.session import printable
-from klat.report.text.numbers import plural
 from klat.running.loads import Load
 
 _ONLINE = "sys/devices/system/cpu/online"
@@ -54,20 +55,26 @@ def noting_changes(
 ) -> Iterator[None]:
     """At the end, adds to run.json what has changed on the machine since the session began: its runs are then not all
     of one setting. `facts` is run.json. Does not read the machine if there is a prefix, because programs can then see
-    another one than klat does. Also adds other klat sessions that ran beside `loads`, because they add to the load.
+    another one than klat does. Also adds that another klat session ran beside `loads`, because it adds to the load.
     """
+    for load in loads:
+        load.beside_others = False
     try:
         yield
-    finally:
-        session_changes = [] if facts.get("prefix") else changes(session / "environment", Path("/"))
-        if others := max((load.others for load in loads), default=0):
-            session_changes.append(_beside(others))
-        _note(session_changes, session, facts)
+    except BaseException:
+        with suppress(KlatError, OSError):  # the first error is the one to report
+            _note_all(session, facts, loads)
+        raise
+    _note_all(session, facts, loads)
 
 
-def _beside(others: int) -> Change:
-    text = f"with {plural(others, 'other klat session')}"
-    return Change("other-sessions", "the load", "as named", text)
+def _note_all(session: Path, facts: dict[str, Any], loads: Sequence[Load]) -> None:
+    seen = [] if facts.get("prefix") else changes(session / "environment", Path("/"))
+    if any(load.beside_others for load in loads):
+        seen.append(
+            Change(OTHER_SESSIONS, "the load", "as named", "with another klat session beside it")
+        )
+    _note(seen, session, facts)
 
 
 def _note(changes_seen: Sequence[Change], session: Path, facts: dict[str, Any]) -> None:

@@ -20,7 +20,7 @@ from klat.base.errors import KlatError, SessionError, did_you_mean
 from klat.base.process import Process, Signals, Stopped, answer, ending
 from klat.machine import kernel_files
 from klat.record import session_directory
-from klat.running.at_work import count_others
+from klat.running.at_work import has_others
 
 IDLE = "none"  # the name of no load
 
@@ -128,7 +128,7 @@ class Load:
         self._command = command
         self._signals = signals
         self._log = session / session_directory.LOAD_LOG
-        self.others = 0  # the most other sessions of klat that check() has found at work
+        self.beside_others = False  # whether check() has found another session of klat at work
         descriptor = files.append(self._log)
         reader, writer = os.pipe()
         try:
@@ -150,7 +150,7 @@ class Load:
     def check(self) -> None:
         """KlatError if the load has ended, or if something stopped it since the last check. The session would name a
         load that did not run."""
-        self.others = max(self.others, count_others())
+        self.beside_others |= has_others(self._process.pid)
         if self._process.ended():
             how = self._ending()
         elif self._process.stopped():

@@ -12,11 +12,12 @@ import shutil
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from klat.base import owners, process, programs
+from klat.base import files, owners, process, programs
 from klat.base.errors import FAILED, INVALID, KlatError, MEASURED, SKIPPED, USAGE
 from klat.base.process import Signals
 from klat.running.changed_machine import changes
@@ -31,6 +32,7 @@ from klat.report.text.columns import wrapped
 
 # After so many runs of one program that fail in the same way, the next would fail too.
 _FAILURES_ALIKE = 3
+_ROWS = "runs.csv"
 
 
 @dataclass(frozen=True)
@@ -211,7 +213,7 @@ class Recording:
             status = self._start(run, stderr, signals, inherit)
         except KlatError:
             # The program can have ended before klat sees that the load has.
-            self._drop_rows_after(before)
+            drop_rows_after(self.path, before)
             raise
         silent = bool(self._prefix) and self._recorded_bytes() == before
         self._count(run, status, process.take_lines(stderr), silent)
@@ -246,16 +248,9 @@ class Recording:
 
     def _recorded_bytes(self) -> int:
         try:
-            return (self.path / "runs.csv").stat().st_size
+            return (self.path / _ROWS).lstat().st_size
         except OSError:
             return 0
-
-    def _drop_rows_after(self, size: int) -> None:
-        rows = self.path / "runs.csv"
-        if size:
-            os.truncate(rows, size)
-        else:
-            rows.unlink(missing_ok=True)
 
     def _count(
         self, run: PlannedRun, status: int | None, lines: Sequence[str], silent: bool
@@ -331,6 +326,19 @@ class Recording:
             }
         )
         say_messages(unsaid, say)
+
+
+def drop_rows_after(session: Path, size: int) -> None:
+    """Cut runs.csv to this size; 0 removes it. KlatError if it is a link."""
+    with files.directory(session) as directory, suppress(FileNotFoundError):
+        if not size:
+            os.unlink(_ROWS, dir_fd=directory)
+            return
+        rows = files.open_regular(directory, _ROWS, os.O_WRONLY)
+        try:
+            os.ftruncate(rows, size)
+        finally:
+            os.close(rows)
 
 
 def count_statuses(

@@ -39,12 +39,17 @@ class Runner:
     command = "run"  # of klat, that resumes it
 
     def __init__(
-        self, sessions: Sequence[Path], trust: bool = False, earlier: Sequence[Path] | None = ()
+        self,
+        sessions: Sequence[Path],
+        trust: bool = False,
+        earlier: Sequence[Path] = (),
+        last: bool = True,
     ) -> None:
-        """`trust` accepts sessions that another user may have written. The commands to type next, said at the end,
-        also take the `earlier` sessions. None: nothing is said, because another session follows."""
+        """`trust` accepts sessions that another user may have written. The commands to type next also take the `earlier`
+        sessions. They are said after the `last` session, or after one that was stopped."""
         self._trust = trust
         self._earlier = earlier
+        self._last = last
         self._recordings = [Recording(session, trust) for session in sessions]
         self._planned = sum(len(recording.schedule) for recording in self._recordings)
 
@@ -163,7 +168,8 @@ class Runner:
             trust = ["--trust"] if self._trust else []
             again = command_line(self.command, *trust, "--resume", self._recordings[0].path)
             self.say(f"to complete it: {_sudo()}{again}")
-        self._advise(outcomes)
+        if self._last or stopped:
+            self._advise(outcomes)
         if stopped:
             return stopped.status
         return FAILED if failure else status_of(outcomes)
@@ -187,7 +193,7 @@ class Runner:
 
     def _advise(self, outcomes: Sequence[Outcome]) -> None:
         paths = [r.path for r, outcome in zip(self._recordings, outcomes) if outcome.recorded]
-        if self._earlier is None or not (paths or self._earlier):
+        if not paths and not self._earlier:
             return
         lines = self.advice([*self._earlier, *paths])
         for start, line in zip(("next:", *[" " * 5] * len(lines)), lines):
