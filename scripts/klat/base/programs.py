@@ -194,7 +194,7 @@ def require(name: str) -> Path:
             f"no program in {directory()} can be executed: its file system is mounted noexec; mount it with exec,"
             " or build klat on another file system"
         )
-    if is_known(name):
+    if is_known(name) and not locate(name):
         raise KlatError(f"{name} is not built: there is no {_places(name)[0]}; {build_cure()}")
     raise unknown(name, available())
 
