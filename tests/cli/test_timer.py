@@ -3,6 +3,7 @@
 import ctypes
 import os
 import struct
+import subprocess
 
 import pytest
 from harness import FAILED, UNTRUSTED, Session, command, json_of, lacking, measured, run, works
@@ -26,6 +27,36 @@ def test_a_wait_that_misses_periods_sleeps_for_the_others(real_time):
     result = json_of(works("timer", "--method", "nanosleep", *LATE))
     assert result["evidence"]["counts"]["missed"] > 0
     assert "before it slept" not in result["reason"], result["reason"]
+
+
+# One timer of many is set 205 ms too late, as on a machine that stalls.
+STALL = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <time.h>
+int timer_settime(timer_t timer, int flags, const struct itimerspec *wanted, struct itimerspec *old)
+{
+	static int calls;
+	int (*set)(timer_t, int, const struct itimerspec *, struct itimerspec *) =
+		dlsym(RTLD_NEXT, "timer_settime");
+	struct itimerspec late = *wanted;
+	if (++calls == 200)
+		late.it_value.tv_nsec += 205000000;
+	late.it_value.tv_sec += late.it_value.tv_nsec / 1000000000;
+	late.it_value.tv_nsec %= 1000000000;
+	return set(timer, flags, &late, old);
+}
+"""
+
+
+def test_a_signal_that_is_late_once_is_a_sample(tmp_path, real_time):
+    build = ["cc", "-shared", "-fPIC", "-o", tmp_path / "stall.so", "-x", "c", "-"]
+    subprocess.run(build, input=STALL, text=True, check=True)
+    preloaded = os.environ | {"LD_PRELOAD": str(tmp_path / "stall.so")}
+    result = json_of(run("timer", "--method", "signal", "--json", env=preloaded))
+    (lateness,) = (metric for metric in result["metrics"] if metric["name"] == "lateness")
+    assert lateness["n"] == 500, result["reason"]
+    assert lateness["max"] > 0.2 * 1000 * result["tsc_khz"]
 
 
 DEADLINE = ("--policy", "deadline:200us:1ms", "--json")
