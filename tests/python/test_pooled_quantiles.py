@@ -208,3 +208,19 @@ def test_means_of_unequal_numbers_of_samples_are_no_change_of_the_kernel(new_ses
     long = soak(new_session, "rt", 5000, 4, rare=20_000, times=10_000, **RT)
     status, out, _ = klat("compare", short, long, "--quantile", "mean")
     assert status == 3 and "the means are of unequal numbers of samples" in words(out)
+
+
+@pytest.mark.parametrize("figure", ["mean", "median", "p99"])
+def test_a_side_without_a_run_that_counts_has_no_figure_to_compare(new_session, klat, figure):
+    """The boots of the other side have unequal numbers of samples."""
+
+    def label(name: str, ratio: float, **run: str) -> Path:
+        boots = [[draw(boot, 1, 600 + 600 * (boot % 2), ratio)] for boot in range(4)]
+        return new_session.label(name, boots, environment={}, run=run)
+
+    stock = label("stock", 1.0)
+    failed = label("rt", 1.1, status="invalid", reason="no wakeup")
+    for name, sides in (("NEW", (stock, failed)), ("BASE", (failed, stock))):
+        status, out, err = klat("compare", *sides, "--quantile", figure)
+        assert (status, err) == (3, "")
+        assert f"no run of {name} counts: 4 invalid (no wakeup)" in words(out)

@@ -199,7 +199,10 @@ _MOST_LENGTH_RATIO = 1.1  # between the median numbers of samples of two session
 
 
 def _are_equally_long(cells: Sequence[Runs]) -> bool:
-    """Whether the runs of all sessions have about the same number of samples. The last segment of a soak may be short."""
+    """Whether the runs of all sessions have about the same number of samples. The last segment of a soak may be short.
+    A side without runs has nothing to compare them with."""
+    if not all(cell.runs for cell in cells):
+        return True
     every = {n for cell in cells for n in cell.lengths}
     if max(every, default=0) <= _MOST_LENGTH_RATIO * min(every, default=0):
         return True
