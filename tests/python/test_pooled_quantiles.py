@@ -15,6 +15,7 @@ from klat.compare.dataset import read_dataset
 from klat.compare.estimands import parse
 from klat.compare.observations import Units
 from klat.compare.observations import observe_sides
+from klat.compare.runs import Runs
 from klat.compare.verdicts import Observed, Rules, Unit, Verdict, judge
 from klat.stats.distribution import Distribution, between_logs, log_quantile_places
 
@@ -224,3 +225,24 @@ def test_a_side_without_a_run_that_counts_has_no_figure_to_compare(new_session, 
         status, out, err = klat("compare", *sides, "--quantile", figure)
         assert (status, err) == (3, "")
         assert f"no run of {name} counts: 4 invalid (no wakeup)" in words(out)
+
+
+def test_the_bias_of_means_between_two_boots_does_not_depend_on_the_number_of_sides(new_session):
+    """The resolutions of two sides add. The boots of a side alone differ by twice its resolution."""
+
+    def cell(name: str, *lengths: int) -> Runs:
+        boots = [[draw(boot, 1, n, 1.0)] for boot, n in enumerate(lengths)]
+        (runs,) = read_dataset(new_session.label(name, boots)).cells.values()
+        return runs
+
+    def resolutions(*cells: Runs) -> list[float]:
+        sides = observe_sides(cells, parse("mean"), [Units() for _ in cells])
+        return [side.resolution for side in sides]
+
+    short, long = cell("short", 600, 600), cell("long", 6000, 6000)
+    base, new = resolutions(short, long)
+    assert base + new > 0.0001
+    of_three = resolutions(short, long, cell("other", 6000, 6000))
+    assert of_three[0] + of_three[1] == pytest.approx(base + new, rel=0.1)
+    (alone,) = resolutions(cell("both", 600, 600, 6000, 6000))
+    assert 2 * alone == pytest.approx(base + new, rel=0.1)

@@ -291,9 +291,11 @@ def _observed_means(
 def _with_bias(
     sides: Sequence[Observed], cells: Sequence[Runs], samples: Sequence[Mapping[str, int]]
 ) -> list[Observed]:
-    """The expected log of a mean of n samples is below the log of the true mean, by the squared coefficient of
-    variation over 2 n (the second term of the Taylor series). Unequal units differ in this bias. The sides get
-    twice the difference, because the bias is larger if most units have none of the rare long samples.
+    """The expected log of a mean of n samples is below the log of the true mean, by CV^2 / 2n (the second term of
+    the Taylor series; CV is the coefficient of variation). Unequal units differ in this bias. Two figures get twice
+    the difference, because the bias is larger if most units have none of the rare long samples: CV^2 / n of one
+    less CV^2 / n of the other. The resolutions of two figures add, so each has half of it. Of one side alone, the two
+    figures are two of its units.
     """
     runs = [run for cell in cells for run in cell.runs]
     values = [value for side in sides for unit in side.units for value in unit.values]
@@ -306,7 +308,7 @@ def _with_bias(
     variation = max(squares / count / centre**2 - 1, 0.0)
     of_sides = [[variation / n for n in by_name.values()] for by_name in samples]
     biases = list(map(mean, of_sides)) if len(sides) > 1 else of_sides[0]
-    bias = (max(biases) - min(biases)) / len(sides)
+    bias = (max(biases) - min(biases)) / 2
     observed = []
     for side, cell in zip(sides, cells):
         rounded = _resolution_of_means(cell, [v for unit in side.units for v in unit.values])
