@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from written_sessions import RT, Klat, SideWriter, again, samples, words
 
+from klat.compare.runs import Runs
+
 CV = {"benchmark": "cv", "params": ""}
 NOT_RUN = {"placement": "", "cpus": "", "policy": ""}
 NEEDS_2 = "needs 2 CPUs and may use 1"
@@ -188,3 +190,7 @@ def test_sides_with_nothing_in_common_are_not_comparable_and_both_are_listed(sid
     assert said in words(out) and said in page.read_text()
     assert "not measured in NEW" in out
     assert "only in NEW: pipes same-llc x=2: round_trip (BASE: not measured)" in out
+
+
+def test_a_side_without_a_run_has_no_value_of_a_condition():
+    assert Runs().values == {} and Runs().parts(lambda run: run) == {}

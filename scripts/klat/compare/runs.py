@@ -114,6 +114,8 @@ class Runs:
     @cached_property
     def values(self) -> dict[tuple[str, str], dict[str, None]]:
         """Every value of each condition in the runs that count."""
+        if not self.runs:
+            return {}
         row = self.every[0].row
         values: dict[tuple[str, str], dict[str, None]] = {}
         for conditions in dict.fromkeys(run.conditions for run in self.runs):
