@@ -17,6 +17,7 @@ from klat.compare.observations import Units
 from klat.compare.observations import observe_sides
 from klat.compare.runs import Runs
 from klat.compare.verdicts import Observed, Rules, Unit, Verdict, judge
+from klat.stats.descriptive import P50, P99, fewest, rank
 from klat.stats.distribution import Distribution, between_logs, log_quantile_places
 
 P999 = Fraction(999, 1000)
@@ -78,7 +79,8 @@ def test_one_run_that_is_too_short_pools_both_sides(boots):
     long, short = boots("long", 2, 2, n=5000), boots("short", 2, 6)
     cells = [cell for path in (long, short) for cell in read_dataset(path).cells.values()]
     found = observe_sides(cells, parse("p99.9"), [Units(), Units()])
-    assert [(side.pooled, side.runs) for side in found] == [(True, 2), (True, 2)]
+    why = "single runs are too short"
+    assert [(side.pooled, side.runs) for side in found] == [(why, 2), (why, 2)]
 
 
 def test_boots_that_are_too_short_are_groups(boots, klat):
@@ -110,10 +112,7 @@ def test_too_few_samples_say_how_many_are_needed(boots, klat):
 
 def test_history_has_a_point_for_each_boot_with_enough_samples(boots, klat):
     out = klat("history", boots("stock", 3, 5), "--quantile", "p99.9")[1]
-    assert (
-        "the p99.9 of all samples of a boot, because single runs are too short or unequally long"
-        in words(out)
-    )
+    assert "the p99.9 of all samples of a boot, because single runs are too short" in words(out)
     out = klat("history", boots("rt", 3, 4), "--quantile", "p99.9")[1]
     assert "no boot has the 5,000 samples that p99.9 needs" in words(out)
 
@@ -194,13 +193,46 @@ def test_segments_of_another_length_make_no_difference(new_session, klat):
     """By segments, the mean of the short ones is 0.82 of the mean of the others, and their p99 is 0.83."""
     short = soak(new_session, "stock", 500, 20, rare=150, times=1000)
     long = soak(new_session, "rt", 5000, 2, rare=150, times=1000, **RT)
-    for figure in ("mean", "p99", "median"):
+    for figure, why in (
+        ("mean", ""),
+        ("p99", ", some fewer than 25,000"),
+        ("p90", ", some fewer than 2,500"),
+    ):
         status, out, _ = klat("compare", short, long, "--quantile", figure)
-        assert (
-            status == 0
-            and f"{figure} pooled" in out
-            and "are too short or unequally long" in words(out)
-        )
+        assert status == 0 and f"{figure} pooled" in out
+        reason = f"because the runs have unequal numbers of samples{why} "
+        assert f"pooled: {figure} of all samples of a boot together, {reason}" in words(out)
+
+
+@pytest.mark.parametrize(("n", "pooled"), [(400, True), (500, False)])
+def test_a_run_of_many_samples_has_its_own_median_whatever_the_length_of_others(
+    new_session, klat, n, pooled
+):
+    """In equal time, a kernel that is a sixth faster takes more samples."""
+    slow = soak(new_session, "stock", n, 3, rare=150, times=1000)
+    fast = soak(new_session, "rt", 7 * n // 6, 3, rare=150, times=1000, **RT)
+    out = klat("compare", slow, fast, "--quantile", "median", "--format", "json")[1]
+    judgement = json.loads(out)["against"][0]["cells"][0]["results"][0]["judgement"]
+    assert (judgement["pooled"], judgement["base"]["runs"]) == (pooled, 8 if pooled else 24)
+
+
+@pytest.mark.parametrize("q", [P50, P99])
+@pytest.mark.parametrize("times", [1.2, 2, 10])
+def test_equal_kernels_with_long_runs_of_unequal_length_are_rarely_said_to_differ(q, times):
+    """Exponential samples. The sample of rank k among n has the share of a beta distribution below it."""
+    rng = np.random.default_rng(2)
+    false = 0
+    for _ in range(400):
+        sides = []
+        for n in (50 * fewest(q), round(50 * times * fewest(q))):
+            k = rank(n, q)
+            runs = np.log(-np.log1p(-rng.beta(k, n - k + 1, (20, 5))))
+            logs = runs + rng.normal(0, 0.01, (20, 1)) + rng.normal(0, 0.01, (20, 5))
+            sides.append(Observed(tuple(Unit(str(i), tuple(x)) for i, x in enumerate(logs))))
+        (found,) = judge([(sides[0], sides[1])], Rules(margin=0))
+        false += found.verdict in (Verdict.FASTER, Verdict.SLOWER)
+    # 7 % and three standard errors. With 100 samples instead of 500, 16 % of medians of lengths 1:10 are false.
+    assert false <= 400 * (0.07 + 3 * 0.013)
 
 
 def test_means_of_unequal_numbers_of_samples_are_no_change_of_the_kernel(new_session, klat):

@@ -104,9 +104,7 @@ class HistorySeries:
     drift: Drift | None = None
     overall: float | None = None
     reason: str = ""
-    pooled: bool = (
-        False  # runs are too short or unequally long: a point is of all samples of a boot
-    )
+    pooled: str = ""  # why a point is of all samples of a boot
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,8 @@
 
 For some quantiles, single runs are too short: then the figure is that of all samples of a boot or block. If
 a boot is too short as well, neighbouring boots form a group, and the groups are the units. They share no
-boot, so they are as independent as boots. The same if runs have unequal numbers of samples, because the log of
-a figure of few samples has another expected value.
+boot, so they are as independent as boots. The same if runs have few and unequal numbers of samples, because the
+log of a figure of few samples has another expected value.
 """
 
 from __future__ import annotations
@@ -161,15 +161,14 @@ def within_runs(cell: Runs, q: Fraction) -> Within | None:
 def observe_sides(
     cells: Sequence[Runs], estimand: Estimand, units: Sequence[Units], grouped: bool = True
 ) -> list[Observed]:
-    """The logs of one estimand on one side or two: of each run, or of each unit if a run of any side is
-    too short, or if runs have unequal numbers of samples. With `grouped`, units that are too short form groups.
+    """The logs of one estimand on one side or two: of each run, or of each unit if _why_pooled() has a reason. With
+    `grouped`, units that are too short form groups.
 
     NoLogarithm if a figure is 0. SessionError if samples are needed that cannot be read.
     """
     q = estimand.q
-    if _are_equally_long(cells) and (
-        q is None or all(supports(n, q) for cell in cells for n in cell.lengths)
-    ):
+    why = _why_pooled(cells, q)
+    if not why:
         return [observe(cell, estimand, u) for cell, u in zip(cells, units)]
     sides = [_runs_by_name(cell, u) for cell, u in zip(cells, units)]
     paired = len(cells) > 1 and all(
@@ -188,11 +187,34 @@ def observe_sides(
         chosen.append([*groups, *_groups_of_neighbours(rest, 0 if paired else needed)])
     noun = units[0].noun
     if any(len(names) > 1 for side_groups in chosen for names in side_groups):
+        why = f"single runs and {noun}s are too short"
         noun = f"{noun} group"
     if q is None:
-        means = [_observed_means(side, u, noun, paired) for side, u in zip(sides, chosen)]
-        return _with_bias(means, cells, samples)
-    return [_observed_in_groups(side, u, q, noun, paired) for side, u in zip(sides, chosen)]
+        observed = [_observed_means(side, u, noun, paired) for side, u in zip(sides, chosen)]
+        observed = _with_bias(observed, cells, samples)
+    else:
+        observed = [_observed_in_groups(side, u, q, noun, paired) for side, u in zip(sides, chosen)]
+    return [replace(of_side, pooled=why) for of_side in observed]
+
+
+# The bias of a quantile of a run falls as 1 / n. If every run has at least this many times the samples that the quantile
+# needs, the bias of the shortest is small compared with the noise of boots (docs/validation.md, Pooled quantiles).
+_ENOUGH = 50
+
+
+def _why_pooled(cells: Sequence[Runs], q: Fraction | None) -> str:
+    """Why the figure of a unit must be that of all its samples; empty if each run can have its own. `q` is None for
+    the mean."""
+    lengths = {n for cell in cells for n in cell.lengths}
+    if q is not None and not all(supports(n, q) for n in lengths):
+        return "single runs are too short"
+    if _are_equally_long(cells):
+        return ""
+    unequal = "the runs have unequal numbers of samples"
+    if q is None:
+        return unequal
+    enough = _ENOUGH * fewest(q)
+    return f"{unequal}, some fewer than {enough:,}" if min(lengths) < enough else ""
 
 
 _MOST_LENGTH_RATIO = 1.1  # between the median numbers of samples of two sessions
@@ -262,7 +284,6 @@ def _observed_in_groups(
         tuple(pooled_units),
         hidden([value for unit in pooled_units for value in unit.values], step),
         noun=noun,
-        pooled=True,
         needed_and_present=None if pooled_units else (fewest(q), _samples(every)),
     )
 
@@ -285,7 +306,7 @@ def _observed_means(
         if not total:
             raise NoLogarithm("is 0")
         units.append(Unit(name, (math.log(total / _samples(side[name])),), name if paired else ""))
-    return Observed(tuple(units), noun=noun, pooled=True)
+    return Observed(tuple(units), noun=noun)
 
 
 def _with_bias(

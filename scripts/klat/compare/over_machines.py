@@ -145,7 +145,7 @@ def machines_as_pairs(usable: Mapping[str, Judgement]) -> tuple[Observed, Observ
         base.append(Unit(machine, (log,), machine))
         new.append(Unit(machine, (log + math.log(judgement.ratio),), machine))
     hidden = mean([j.resolution for j in usable.values()]) if usable else 0.0
-    pooled = any(j.pooled for j in usable.values())
+    pooled = next((j.pooled_because for j in usable.values() if j.pooled), "")
     return (
         Observed(tuple(base), hidden, noun="machine", pooled=pooled),
         Observed(tuple(new), noun="machine", pooled=pooled),

@@ -114,7 +114,7 @@ class Observed:
 
     `resolution` bounds, as a log, what the counter's granularity and unequal numbers of samples can hide. `coarse` is the
     reason if that is too much. `sample_interval` is the log interval of a single run whose samples were read. `noun` is
-    the word for a unit. With `pooled`, each unit has one figure, of all its samples. `needed_and_present` is how many samples a figure needs, and how many
+    the word for a unit. `pooled` is why each unit has one figure, of all its samples; empty if runs have figures. `needed_and_present` is how many samples a figure needs, and how many
     there are, if they are too few.
     """
 
@@ -123,7 +123,7 @@ class Observed:
     coarse: str = GRANULAR
     sample_interval: Interval | None = None
     noun: str = "boot"
-    pooled: bool = False
+    pooled: str = ""
     needed_and_present: tuple[int, int] | None = None
 
     @property
@@ -184,6 +184,7 @@ class Judgement:
     unpaired: int = 0  # pairs left out because one side is missing
     noun: str = "boot"  # the unit
     pooled: bool = False  # each unit has one figure, of all its samples
+    pooled_because: str = ""
     error: float | None = None  # the standard error of the log of the ratio
 
 
@@ -224,7 +225,7 @@ def _draft(base: Observed, new: Observed, rules: Rules, obstacle: str, check: bo
     sides = spread(base), spread(new)
     blank = Judgement(
         *sides, Method.NONE, None, None, None, None, None, None, base.resolution + new.resolution,
-        Verdict.INCONCLUSIVE, None, "", noun=base.noun, pooled=base.pooled,
+        Verdict.INCONCLUSIVE, None, "", noun=base.noun, pooled=bool(base.pooled), pooled_because=base.pooled,
     )  # fmt: skip
     for name, side in zip(("BASE", "NEW"), (base, new)):
         if not side.runs:

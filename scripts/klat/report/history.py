@@ -81,16 +81,11 @@ def _of_boot(history: History) -> str:
     """How a boot gives one figure."""
     name = history.options.estimand.name
     pooled = [series.pooled for series in history.series if series.points]
+    why = " or ".join(dict.fromkeys(filter(None, pooled)))
     if pooled and all(pooled):
-        return (
-            f"{name} of all samples of a boot, because single runs are too short or unequally long"
-        )
+        return f"{name} of all samples of a boot, because {why}"
     text = f"{name} of a boot, averaged over its runs"
-    return (
-        f"{text}, or of all its samples if single runs are too short or unequally long"
-        if any(pooled)
-        else text
-    )
+    return f"{text}, or of all its samples if {why}" if why else text
 
 
 def heading(history: History) -> str:

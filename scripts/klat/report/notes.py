@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
+from klat.base.grouping import grouped
 from klat.compare.comparison import Against, Cell, Result
 from klat.compare.dataset import Key
 from klat.compare.verdicts import Judgement, Spread, Verdict
@@ -186,15 +187,11 @@ def _figure_notes(cell: Cell, against: Against) -> Iterator[str]:
 
 
 def _pooled(results: Iterable[Result]) -> Iterator[str]:
-    by_noun: dict[str, list[str]] = {}
-    for result in results:
-        if result.judgement.pooled and result.judgement.ratio is not None:
-            by_noun.setdefault(result.judgement.noun, []).append(result.estimand)
-    for noun, sides in by_noun.items():
-        short = "single runs are too short or unequally long"
-        if noun.endswith(" group"):
-            short = f"single runs and {noun[:-6]}s are too short"
-        yield f"pooled: {', '.join(sides)} of all samples of a {noun} together, because {short}"
+    pooled = [r for r in results if r.judgement.pooled and r.judgement.ratio is not None]
+    reasons = grouped(pooled, lambda r: (r.judgement.noun, r.judgement.pooled_because))
+    for (noun, why), alike in reasons.items():
+        names = ", ".join(result.estimand for result in alike)
+        yield f"pooled: {names} of all samples of a {noun} together, because {why}"
 
 
 def _spreads(j: Judgement, noun: str, run: str) -> list[str]:
