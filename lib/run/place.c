@@ -89,14 +89,19 @@ int klat_place_possible(struct klat_run *run, klat_cpu_set *allowed)
 {
 	const int needed = run->pairs * distinct_count(run);
 	int available, err = klat_cpus_allowed(allowed);
+	char isolated[512];
 
 	if (err)
 		return klat_error(run, -err, "cannot read the affinity mask: %m");
 	available = klat_cpu_weight(allowed);
 	if (run->cpus_given || needed <= available)
 		return 0;
+	/* The kernel leaves them out of the affinity of ordinary processes. */
+	if (!klat_read_line("/sys/devices/system/cpu/isolated", isolated, sizeof(isolated)))
+		*isolated = 0;
 	return klat_skip(
-		run, "needs %d CPUs and may use %d%s", needed, available,
+		run, "needs %d CPUs and may use %d%s%s%s", needed, available,
+		*isolated ? "; --cpus can also name the isolated CPUs: " : "", isolated,
 		run->distinct_cpus ? "" : "; --cpus with a number repeated puts roles on one CPU");
 }
 

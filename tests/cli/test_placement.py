@@ -25,6 +25,14 @@ def test_a_cpu_that_the_kernel_allows_is_taken_whatever_the_files_say(tmp_path, 
     assert done.status == MEASURED, str(done)
 
 
+@pytest.mark.parametrize("isolated", ["", "1-2"])
+def test_a_program_that_lacks_cpus_names_the_isolated_ones(tmp_path, isolated):
+    environment = made_up(tmp_path, {"system/cpu/isolated": f"{isolated}\n"})
+    done = command(["taskset", "-c", str(LAST), path_of("cv", "planted")], env=environment)
+    assert done.status == SKIPPED and "needs 2 CPUs and may use 1" in done.err
+    assert ("the isolated CPUs: 1-2; --cpus with" in done.err) == bool(isolated), done.err
+
+
 def test_the_check_of_options_asks_the_kernel_for_this_machine_s_cpus(two_cpus):
     on_last: list[str | Path] = [
         "taskset",
