@@ -252,6 +252,15 @@ def test_a_jump_without_an_explanation_has_no_call_trees(three):
     assert "<details>" not in shown and "no trace" in shown
 
 
+def test_the_labels_of_a_figure_leave_out_what_all_have(three):
+    other = replace(three, labels=tuple(f"lab-arm64-{label}" for label in "abc"))
+    assert report.short_labels(other) == ["a", "b", "c"] and report.architecture(other) == "arm64"
+    mixed = replace(three, labels=("lab-arm64-a", "lab-b", "lab-c"))
+    assert report.short_labels(mixed) == list(mixed.labels) and not report.architecture(mixed)
+    figure = overview(other, report.names(other.series), report.short_labels(other))
+    assert "Linux on arm64, a to c" in "\n".join(figure.commands)
+
+
 def test_the_figure_of_all_metrics_has_a_panel_for_each(three):
     names, labels = report.names(three.series), report.short_labels(three)
     figure = overview(three, names, labels)

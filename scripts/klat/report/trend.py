@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -36,6 +37,7 @@ from klat.report.text.parameters import parameters
 # Functions in the line of a jump, and in the table below.
 _BRIEF, _MOST = 3, 12
 _MOST_BOXES, _PIXELS = 120, 900  # of an icicle graph; a report can have a hundred
+_LAB = re.compile(r"(?:lab-(?:(arm64|riscv64)-)?)?")
 _WIDEST = 34  # names in a table; CSV and JSON have every parameter
 
 
@@ -254,9 +256,19 @@ def short_labels(trend: Trend) -> list[str]:
 
 
 def _short(trend: Trend, kernel: int) -> str:
-    """The label without the part that all labels begin with."""
-    start = "lab-" if all(label.startswith("lab-") for label in trend.labels) else ""
-    return trend.labels[kernel].removeprefix(start)
+    return trend.labels[kernel].removeprefix(_start(trend)[0])
+
+
+def architecture(trend: Trend) -> str:
+    """That of all kernels, if it is not the usual one."""
+    return _start(trend)[1]
+
+
+def _start(trend: Trend) -> tuple[str, str]:
+    """What the lab puts before all labels, and the architecture in it."""
+    starts = {found.group(0, 1) for label in trend.labels if (found := _LAB.match(label))}
+    start, named = starts.pop() if len(starts) == 1 else ("", "")
+    return start, named or ""
 
 
 def names(series: Sequence[MetricSeries]) -> list[str]:

@@ -12,6 +12,7 @@ from klat.report.plot.axis import padded_axis
 from klat.report.plot.gnuplot import BLUE, CIRCLE, DASHES, EDGE, SQUARE, VERMILLION, Figure
 from klat.report.plot.gnuplot import line, points, tics
 from klat.report.plot.page_figures import WIDTH
+from klat.report.trend import architecture
 
 _HEIGHT, _BELOW = 250, 62
 _PANEL = (70.0, 428.0, 12.0, float(_HEIGHT - _BELOW))  # left, right, top, bottom
@@ -37,7 +38,8 @@ def overview(trend: Trend, names: list[str], labels: list[str]) -> Figure:
     shown = [(c, name) for c, name in zip(trend.series, names) if len(c.values) > 1]
     figure = Figure("trend", font=9)
     ends = (f"{labels[chain[0]]} to {labels[chain[-1]]}" for chain in trend.chains)
-    top = figure.head(f"Linux, {'; '.join(ends)}", _note(trend, labels)) + 24
+    on = f" on {architecture(trend)}" if architecture(trend) else ""
+    top = figure.head(f"Linux{on}, {'; '.join(ends)}", _note(trend, labels)) + 24
     for number, (metric, name) in enumerate(shown):
         row, column = divmod(number, _COLUMNS)
         left = EDGE + column * _PITCH
