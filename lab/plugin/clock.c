@@ -12,6 +12,8 @@
  * The guest's clock does not come from here: it counts instructions.
  */
 #include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <sys/time.h>
 
 #define EXPORT __attribute__((visibility("default")))
@@ -24,9 +26,24 @@ EXPORT int gettimeofday(struct timeval *restrict now, void *restrict zone)
 	return 0;
 }
 
-/* GLib's, which some versions of QEMU call. In microseconds. */
+/*
+ * GLib's, in microseconds. In QEMU 7.2 to 10.0, the TLB's time comes from gettimeofday(), and other
+ * code calls this function.
+ */
 EXPORT int64_t g_get_real_time(void);
 int64_t g_get_real_time(void)
 {
 	return SECONDS * INT64_C(1000000);
+}
+
+/*
+ * A process prints this variable when it ends, if it loaded this library. A script that starts QEMU
+ * without this library by exec prints nothing.
+ */
+__attribute__((destructor)) static void prove_loaded(void)
+{
+	const char *proof = getenv("KLAT_CLOCK_PROOF");
+
+	if (proof)
+		fprintf(stderr, "%s\n", proof);
 }

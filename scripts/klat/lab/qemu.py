@@ -21,6 +21,7 @@ from typing import Any
 
 from klat.base.errors import KlatError
 from klat.base.process import answer
+from klat.base.streams import say
 from klat.lab import suite
 from klat.lab.architectures import Architecture
 from klat.lab.guest import EmulatorFailed
@@ -28,6 +29,8 @@ from klat.lab.guest import EmulatorFailed
 MODES = ("kvm", "counted", "emulated")
 _PR_SET_PDEATHSIG = 1
 _GUEST_MEMORY = "ram"
+# lab/plugin/clock.c prints this variable.
+_PROOF_VARIABLE, _PROOF = "KLAT_CLOCK_PROOF", "klat: the time of day is stopped"
 
 
 @dataclass(frozen=True)
@@ -98,11 +101,36 @@ def find(architecture: Architecture) -> Emulator:
 
 @functools.cache
 def _stopped_clock(path: str) -> dict[str, str]:
-    """LD_PRELOAD with klat's plugin for QEMU, whose clock.c stops the time of day. Empty if it cannot be preloaded."""
-    libraries = filter(None, [str(suite.trace_plugin()), os.environ.get("LD_PRELOAD")])
+    """LD_PRELOAD with klat's plugin for QEMU, whose clock.c stops the time of day. Empty if QEMU does not load it; then this
+    says why, once."""
+    try:
+        return _preload(path, suite.trace_plugin())
+    except KlatError as error:
+        say(
+            f"note: QEMU's time of day is not stopped ({error}), so samples of a boot can differ by some"
+            " instructions from a repetition"
+        )
+        return {}
+
+
+def _preload(path: str, library: Path) -> dict[str, str]:
+    """LD_PRELOAD with the library. KlatError if QEMU does not load it, or runs otherwise than without it."""
+    if not library.is_file():
+        raise KlatError(f"{library} is missing")
+    if set(str(library)) & {" ", ":"}:
+        raise KlatError(
+            f"no library with a space or a colon in its path can be preloaded: {library}"
+        )
+    libraries = filter(None, [str(library), os.environ.get("LD_PRELOAD")])
     variables = {"LD_PRELOAD": " ".join(libraries)}
-    complaint = _ask(path, "--version", env={**os.environ, **variables}).stderr
-    return {} if "LD_PRELOAD" in complaint else variables
+    usual = _ask(path, "--version")
+    environment = {**os.environ, **variables, _PROOF_VARIABLE: _PROOF}
+    preloaded = _ask(path, "--version", env=environment)
+    if (preloaded.returncode, preloaded.stdout) != (0, usual.stdout):
+        raise KlatError(f"{path} --version fails or prints another text with {library} preloaded")
+    if _PROOF not in preloaded.stderr.splitlines():
+        raise KlatError(f"{path} does not load {library} by LD_PRELOAD")
+    return variables
 
 
 def _ask(path: str, *words: str, **options: Any) -> subprocess.CompletedProcess[str]:
