@@ -85,7 +85,11 @@ def test_the_speed_of_the_host_changes_no_sample(tmp_path):
     subprocess.run(["cc", "-D_GNU_SOURCE", "-shared", "-fPIC", "-o", library, source], check=True)
     words = ("--kernel", "debian:stock", *SLEEPS, *CLOCK, "timer")
     lab_run(*words, "--output", tmp_path / "fast", cwd=tmp_path)
-    lab_run(*words, "--output", tmp_path / "slow", cwd=tmp_path, LD_PRELOAD=str(library))
+    slow, slowed = tmp_path / "slow", tmp_path / "slowed"
+    lab_run(
+        *(*words, "--output", slow), cwd=tmp_path, LD_PRELOAD=str(library), SLOW_HOST=str(slowed)
+    )
+    assert slowed.exists()
     fast, slow = (samples(session_of(tmp_path / name, "lab-stock")) for name in ("fast", "slow"))
     assert fast == slow
 

@@ -1,15 +1,19 @@
 // SPDX-License-Identifier: MIT
 // The dynamic linker preloads this into QEMU. It delays one in 400 long jumps. QEMU leaves a halted
 // guest by a long jump, and counts the guest's instructions afterwards. It also ends a QEMU with
-// -icount that reads the host's time of day: its samples would depend on the host's speed.
+// -icount that reads the host's time of day: its samples would depend on the host's speed. Such a
+// QEMU creates the file that SLOW_HOST names, so that a test sees that this library is loaded.
 
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/time.h>
 #include <time.h>
+#include <unistd.h>
 
 static bool counts;
 
@@ -18,6 +22,8 @@ __attribute__((constructor)) static void find_counting_qemu(int argc, char **arg
 {
 	for (int i = 1; i < argc; i++)
 		counts |= !strcmp(argv[i], "-icount");
+	if (counts)
+		close(open(getenv("SLOW_HOST"), O_CREAT | O_WRONLY, 0644));
 }
 
 int gettimeofday(struct timeval *restrict now, void *restrict zone)
@@ -30,6 +36,16 @@ int gettimeofday(struct timeval *restrict now, void *restrict zone)
 	clock_gettime(CLOCK_REALTIME, &time);
 	*now = (struct timeval){ time.tv_sec, time.tv_nsec / 1000 };
 	return 0;
+}
+
+/* GLib's. */
+int64_t g_get_real_time(void);
+int64_t g_get_real_time(void)
+{
+	struct timeval now;
+
+	gettimeofday(&now, NULL);
+	return now.tv_sec * INT64_C(1000000) + now.tv_usec;
 }
 
 typedef void Jump(sigjmp_buf buffer, int value);
