@@ -13,7 +13,14 @@ from klat import export
 from klat.base import files
 from klat.base.errors import KlatError
 from klat.base.streams import say
-from klat.commands import _lab_options, _session_options, add_command, add_format, add_page
+from klat.commands import (
+    _lab_options,
+    _session_options,
+    add_command,
+    add_format,
+    add_page,
+    page_templates,
+)
 from klat.commands._types import add_repeatable, checked, number, real
 
 if TYPE_CHECKING:
@@ -233,7 +240,7 @@ def _explain_one(paths: list[Path], wanted: Wanted, arguments: argparse.Namespac
     from klat.report import explanation
     from klat.report.renderers import html, terminal
 
-    environment = html.templates() if arguments.html else None
+    environment = page_templates(arguments.html)
     debug = dict(arguments.vmlinux)
     if "NEW" in debug and len(paths) == 1:
         raise KlatError("--vmlinux NEW=FILE: NEW is not given")

@@ -18,6 +18,7 @@ from klat.commands import (
     add_command,
     add_format,
     add_page,
+    page_templates,
     print_document,
     write_page,
 )
@@ -181,9 +182,8 @@ def _of_side(side: str, text: str) -> Spec:
 def _report(arguments: argparse.Namespace, every: bool, lock: Lock | None) -> int:
     from klat.base.process import Stopped
     from klat.report.plot import gnuplot
-    from klat.report.renderers import html
 
-    environment = html.templates() if arguments.html else None
+    environment = page_templates(arguments.html)
     if arguments.plots:
         gnuplot.require()
     try:
