@@ -65,10 +65,9 @@ def log_in_bursts(
     path = work / "monitor"
     words = ["-monitor", f"unix:{path},server=on,wait=off"]
     patch.setattr(qemu, "command", lambda *given: command(*given) + words)
-    emulator = qemu.find(boot.planned.architecture)
-    machine = qemu.Machine(emulator, boot.planned.mode, boot.planned.shape)
-    single = "one-insn-per-tb" if emulator.version >= (8, 1) else "singlestep"
-    booting = Booting(boot.planned, boot.boot, boot.loaded(), machine, work / "boot", SECONDS)
+    version, place = boot.machine.emulator.version, work / "boot"
+    single = "one-insn-per-tb" if version >= (8, 1) else "singlestep"
+    booting = Booting(boot.planned, boot.boot, boot.loaded(), boot.machine, place, SECONDS)
     found: list[int] = []
     connected = False
     try:

@@ -196,7 +196,7 @@ def replayed(lab, recording, monkeypatch, capsys) -> Explained:
     """Explains the session with this trace and these symbols in place of a repeated boot's."""
 
     def run(trace: bytes, kallsyms: str = KALLSYMS) -> tuple[int, str, str]:
-        def replay(boots: object, arguments: object, plugin: object, emulator: object, work: Path, *_: object) -> Iterator[tuple[int, Replayed]]:  # fmt: skip
+        def replay(boots: object, arguments: object, plugin: object, work: Path, *_: object) -> Iterator[tuple[int, Replayed]]:  # fmt: skip
             (work / "trace").write_bytes(trace)
             yield 0, Replayed(work / "trace", kallsyms)
 

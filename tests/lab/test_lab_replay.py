@@ -8,6 +8,7 @@ from typing import Any
 import made_tools
 import pytest
 from labs import experiment, tar_of
+from test_lab_explain_refusals import Recording
 
 from klat.lab.architectures import AMD64
 from klat.lab.boots import Ready
@@ -15,6 +16,7 @@ from klat.lab import boots, qemu, replay
 from klat.lab.guest import Delivery
 
 EMULATOR = qemu.Emulator("qemu", (9, 9), "9.9", AMD64)
+MACHINE = qemu.Machine(EMULATOR, "counted", qemu.GuestSize(), stops_clock=False)
 
 
 class Signals:
@@ -26,7 +28,7 @@ class Signals:
 
 
 class Planned:
-    mode, shape, time_limit_s = "counted", qemu.GuestSize(), 1
+    time_limit_s = 1
 
 
 @pytest.fixture
@@ -42,7 +44,8 @@ def replayed(
     """Repeats a boot. The repeated boots give these samples, in this order."""
 
     class Booting:
-        def __init__(self, *_: Any, wants_symbols: bool) -> None:
+        def __init__(self, *inputs: Any, wants_symbols: bool) -> None:
+            assert MACHINE in inputs, "the machine of the record"
             self.samples = given.pop(0)
             self.symbols = [("lab/kallsyms", b"symbols")] if wants_symbols else []
 
@@ -67,12 +70,26 @@ def replayed(
     kernel = Ready("lab", session / "vmlinux", b"", {})
     archive = session.parent / "initramfs"
     archive.touch()
-    boot = replay.Recorded(session, planned_boot, planned, kernel, archive, {}, "ab")
+    boot = replay.Recorded(session, planned_boot, planned, MACHINE, kernel, archive, {}, "ab")
     said: list[str] = []
     work = session.parent
     plugin = replay.Plugin(work / "plugin.so", 1)
-    results = dict(replay.replay([boot], [""], plugin, EMULATOR, work, signals, 1, said.append))
+    results = dict(replay.replay([boot], [""], plugin, work, signals, 1, said.append))
     return [*results.values()], said
+
+
+@pytest.mark.usefixtures("qemu")
+@pytest.mark.parametrize(
+    ("facts", "stops"),
+    [({}, False), ({"stopped_clock": False}, False), ({"stopped_clock": True}, True)],
+)
+def test_a_boot_is_repeated_with_the_clock_of_its_record(lab, monkeypatch, facts, stops):
+    recording = Recording(lab)
+    recording.machine |= facts
+    recording.write()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(lab.cache))
+    machine = replay.recorded(recording.path, qemu.find(AMD64)).machine
+    assert bool(machine.environment) == stops
 
 
 def test_a_boot_with_other_samples_is_repeated(session, monkeypatch):

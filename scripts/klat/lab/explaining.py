@@ -356,7 +356,6 @@ class _Replays:
             [group[0].guest.boot for group in groups],
             [words for words, _ in arguments],
             self.plugin,
-            self.emulator,
             self.work,
             self.signals,
             self.at_once,

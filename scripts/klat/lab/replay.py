@@ -129,6 +129,7 @@ class Recorded:
     session: Path
     boot: experiment.PlannedBoot
     planned: experiment.Experiment
+    machine: Machine  # stops the clock if the recorded boot did
     ready: Ready
     file_system: Path
     programs: Mapping[str, bytes]  # by name
@@ -156,13 +157,14 @@ def recorded(session: Path, emulator: qemu.Emulator) -> Recorded:
             f"{session}: was recorded in mode {planned.mode}; klat can repeat only counted boots;"
             " record it again: klat lab run --mode counted"
         )
-    machine = read_machine_json(session)
-    if machine.get("qemu") != emulator.text:
+    recorded_machine = read_machine_json(session)
+    version = recorded_machine.get("qemu")
+    if version != emulator.text:
         raise KlatError(
-            f"{session}: was recorded with QEMU {machine.get('qemu')}, and this machine has"
-            f" {emulator.text}; record it again"
+            f"{session}: was recorded with QEMU {version}, and this machine has {emulator.text}; record"
+            " it again"
         )
-    facts = machine.get("kernel") or {}
+    facts = recorded_machine.get("kernel") or {}
     digest, kernel_digest = str(facts.get("initramfs_sha256")), facts.get("vmlinux_sha256")
     packed = planned.architecture.format.packed
     if facts.get("started_as") == packed:
@@ -183,11 +185,11 @@ def recorded(session: Path, emulator: qemu.Emulator) -> Recorded:
         names[name]: body for name, body in initramfs.read_archive(data).items() if name in names
     }
     append = planned.append_of(boot.condition)
-    symbols = symbols_key(
-        Machine(emulator, planned.mode, planned.shape), facts, append, boot.condition
-    )
+    stopped = bool(recorded_machine.get("stopped_clock"))
+    machine = Machine(emulator, planned.mode, planned.shape, stopped)
+    symbols = symbols_key(machine, facts, append, boot.condition)
     ready = Ready(boot.label, image, b"", facts)
-    return Recorded(session, boot, planned, ready, base, files_of_programs, symbols)
+    return Recorded(session, boot, planned, machine, ready, base, files_of_programs, symbols)
 
 
 def _cached(session: Path, path: Path, digest: str, what: str) -> bytes:
@@ -208,7 +210,6 @@ def replay(
     boots: Sequence[Recorded],
     arguments: Sequence[str],
     plugin: Plugin,
-    emulator: qemu.Emulator,
     work: Path,
     signals: Signals,
     at_once: int,
@@ -225,7 +226,7 @@ def replay(
                 number, tries = pending.popleft()
                 trace = work / f"trace-{number}"
                 option = plugin.load(f"out={qemu.quoted(trace)},{arguments[number]}")
-                booting = _booting(boots[number], option, emulator, work / f"replay-{number}")
+                booting = _booting(boots[number], option, work / f"replay-{number}")
                 running[number] = tries, booting, trace
             ended = [number for number, (_, booting, _) in running.items() if booting.poll()]
             signals.check()  # reading a trace takes seconds
@@ -253,14 +254,12 @@ def replay(
             booting.clean()
 
 
-def _booting(
-    boot: Recorded, option: qemu.PluginOption, emulator: qemu.Emulator, place: Path
-) -> Booting:
+def _booting(boot: Recorded, option: qemu.PluginOption, place: Path) -> Booting:
     return Booting(
         boot.planned,
         boot.boot,
         boot.loaded(),
-        Machine(emulator, boot.planned.mode, boot.planned.shape),
+        boot.machine,
         place,
         boot.planned.time_limit_s,
         option,

@@ -185,6 +185,7 @@ _RESUMABLE = Object(
 _MACHINE = Object(
     {
         "qemu": _OPTIONAL,
+        "stopped_clock": Maybe(Truth()),
         "seconds": Maybe(Number(0, MOST_SECONDS)),
         "seconds_until_ready": Maybe(Number(0, MOST_SECONDS)),
         "kernel": Maybe(
