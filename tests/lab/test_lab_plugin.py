@@ -8,6 +8,7 @@ from pathlib import Path
 
 import made_tools
 import pytest
+from labs import Lab
 from test_lab_hostile import a_record, delivering
 
 from klat.base.errors import KlatError
@@ -136,7 +137,12 @@ def test_a_library_that_cannot_be_built_is_no_reason_to_refuse(
     assert noted(capsys) == "klat's plugin for QEMU cannot be built: there is no make"
 
 
-def test_an_experiment_says_once_that_the_clock_is_not_stopped(lab, tmp_path):
+def stopped_clocks(lab: Lab) -> list[bool]:
+    machines = [*(lab.results / "planted").glob("*/lab/machine.json")]
+    return [json.loads(file.read_text())["stopped_clock"] for file in machines]
+
+
+def test_an_experiment_says_once_that_the_clock_is_not_stopped_and_ends_as_it_began(lab, tmp_path):
     words, environment = delivering(lab, tmp_path, a_record(tmp_path, 1), a_record(tmp_path, 2))
     emulator = tmp_path / "bin/qemu-system-x86_64"
     loading = emulator.rename(tmp_path / "qemu")
@@ -144,5 +150,10 @@ def test_an_experiment_says_once_that_the_clock_is_not_stopped(lab, tmp_path):
     done = lab(*words, **environment)
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("time of day is not stopped") == 1
-    machines = [*(lab.results / "planted").glob("*/lab/machine.json")]
-    assert [json.loads(file.read_text())["stopped_clock"] for file in machines] == [False] * 2
+    assert stopped_clocks(lab) == [False, False]
+    loading.rename(emulator)
+    kept, lost = (lab.results / "planted").iterdir()
+    shutil.rmtree(lost)
+    done = lab("run", "--resume", kept, **environment)
+    assert done.returncode == 0, done.stderr
+    assert stopped_clocks(lab) == [False, False]

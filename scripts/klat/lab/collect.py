@@ -191,6 +191,14 @@ def made_of(session: Path) -> tuple[str, str]:
     return kernel.get("initramfs_sha256", ""), kernel.get("started_as", "")
 
 
+def clock_was_stopped(session: Path) -> bool:
+    """Whether QEMU's time of day was stopped. False if it cannot be read."""
+    try:
+        return bool(read_machine_json(session).get("stopped_clock"))
+    except SessionError:
+        return False
+
+
 def pairing(experiment: Experiment, boot: PlannedBoot) -> dict[str, Any]:
     """With KVM, the boots of one round are a pair: they ran one after the other on one machine. Counts of
     instructions do not depend on the time."""

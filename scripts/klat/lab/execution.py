@@ -169,7 +169,8 @@ class Attempt:
                 f"{', '.join(sorted(changed))} was rebuilt since the experiment began; start a new"
                 " experiment"
             )
-        machine = Machine(self._emulator, planned.mode, planned.shape)
+        stopped = all(map(collect.clock_was_stopped, begun.sessions.values()))
+        machine = Machine(self._emulator, planned.mode, planned.shape, stopped)
         qemu.check(machine)
         busybox = self._contents.busybox()
         ready = self._contents.ready(planned.sets, booted, busybox, static, machine)
