@@ -19,7 +19,7 @@ from klat.compare.trend import Trend, trend
 from klat.compare.verdicts import Verdict
 from klat.explain.explanation import SampleNotFound
 from klat.explain.kept_sample import KeptSample
-from klat.lab import kernels
+from klat.lab import kernels, suite
 from klat.lab import trend as lab_trend
 from klat.report import trend as report
 from klat.report import trend_rows
@@ -28,6 +28,7 @@ from klat.report.renderers import html, markdown, terminal
 from klat.report.trend import Change
 
 OPTIONS = Options(tested=(MEDIAN,))
+PACKAGE = Path(lab_trend.__file__).parents[1]
 
 
 def follow(*paths: Path, chains: list[list[int]] | None = None, **failures: str) -> Trend:
@@ -215,6 +216,28 @@ def test_a_sample_that_a_boot_does_not_show_is_not_looked_for_again_by_the_same_
     text = json.dumps({"x": asdict(missing), "y": asdict(earlier)})
     (tmp_path / "explained.json").write_text(text)
     assert lab_trend._read_cache(tmp_path) == {"x": missing}
+
+
+@pytest.mark.parametrize("name", ["lab/qemu.py", "lab/replay.py", "explain/isa.py", "trace.so"])
+def test_other_code_looks_for_a_sample_again(tmp_path, monkeypatch, name):
+    plugin = tmp_path / "trace.so"
+    plugin.write_text("plugin")
+    monkeypatch.setattr(suite, "trace_plugin", lambda: plugin)
+    before, read = lab_trend._code.__wrapped__(), Path.read_bytes
+    assert lab_trend._code.__wrapped__() == before
+    changed = [path for path in (plugin, *PACKAGE.glob("*/*.py")) if path.match(name)]
+    assert len(changed) == 1
+    monkeypatch.setattr(Path, "read_bytes", lambda path: read(path) + b"#" * (path in changed))
+    assert lab_trend._code.__wrapped__() != before
+
+
+@pytest.mark.parametrize("error", [KlatError("there is no make"), FileNotFoundError()])
+def test_kept_samples_are_read_without_the_plugin(monkeypatch, error):
+    def missing() -> Path:
+        raise error
+
+    monkeypatch.setattr(suite, "trace_plugin", missing)
+    assert lab_trend._code.__wrapped__()
 
 
 def test_stock_and_rt_kernels_are_chains_by_default_and_a_given_order_is_kept():

@@ -7,8 +7,10 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, replace
 from functools import cache
+from itertools import chain
 from pathlib import Path
 
 from klat.base import files
@@ -20,7 +22,7 @@ from klat.compare.sources import read_sources
 from klat.explain import explanation
 from klat.explain.explanation import SampleNotFound
 from klat.explain.kept_sample import KeptSample, kept_sample
-from klat.lab import collect, experiment, explaining, kernels, needed, qemu
+from klat.lab import collect, experiment, explaining, kernels, needed, qemu, suite
 from klat.lab.apt import Archive
 from klat.lab.architectures import Architecture
 from klat.lab.choosing import Wanted
@@ -240,11 +242,13 @@ def _without_sample(error: KlatError) -> KeptSample:
 
 @cache
 def _code() -> str:
-    """A hash of the code that looks for samples."""
-    names = ("choosing.py", "explaining.py", "reading.py", "replay.py")
-    modules = [Path(__file__).with_name(name) for name in names]
-    modules += Path(explanation.__file__).parent.glob("*.py")
-    return hashlib.sha256(b"".join(path.read_bytes() for path in sorted(modules))).hexdigest()
+    """A hash of the code that looks for samples: the lab with QEMU's plugin, and the explanation."""
+    directories = (Path(file).parent for file in (__file__, explanation.__file__))
+    modules = chain.from_iterable(directory.glob("*.py") for directory in directories)
+    texts = [path.read_bytes() for path in sorted(modules)]
+    with suppress(KlatError, OSError):  # without the plugin, no sample is looked for
+        texts.append(suite.trace_plugin().read_bytes())
+    return hashlib.sha256(b"".join(texts)).hexdigest()
 
 
 def _read_cache(output: Path) -> dict[str, KeptSample]:
