@@ -6,6 +6,8 @@ import json
 import re
 from dataclasses import asdict, replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from written_sessions import again, samples
@@ -21,6 +23,7 @@ from klat.explain.explanation import SampleNotFound
 from klat.explain.kept_sample import KeptSample
 from klat.lab import kernels, suite
 from klat.lab import trend as lab_trend
+from klat.lab.experiment import Begun
 from klat.report import trend as report
 from klat.report import trend_rows
 from klat.report.plot.trend_figures import metric_figures, overview
@@ -238,6 +241,22 @@ def test_kept_samples_are_read_without_the_plugin(monkeypatch, error):
 
     monkeypatch.setattr(suite, "trace_plugin", missing)
     assert lab_trend._code.__wrapped__()
+
+
+def test_boots_are_repeated_of_kernels_without_boots_or_explanations(tmp_path):
+    """A kernel with all boots, and with a kept explanation of one of them, has no further jumps to explain."""
+    text = json.dumps({"kept/2 pipes round_trip": asdict(KeptSample(5, 1, 0, ((1, "f", 5, 1),)))})
+    (tmp_path / "explained.json").write_text(text)
+    planned: Any = SimpleNamespace(number_of_boots=2)
+
+    def begun(label: str, boots: int) -> Begun:
+        return Begun(planned, tmp_path, {n: tmp_path / label / f"{n}" for n in range(1, boots + 1)})
+
+    new, explained = [None, begun("begun", 1), begun("unexplained", 2)], begun("kept", 2)
+    assert lab_trend.boots_to_repeat(new, tmp_path) == 3 * lab_trend._REPEATED_BOOTS
+    assert lab_trend.boots_to_repeat([*new, explained], tmp_path) == 3 * lab_trend._REPEATED_BOOTS
+    (tmp_path / "explained.json").unlink()
+    assert lab_trend.boots_to_repeat([*new, explained], tmp_path) == 4 * lab_trend._REPEATED_BOOTS
 
 
 def test_stock_and_rt_kernels_are_chains_by_default_and_a_given_order_is_kept():

@@ -114,11 +114,12 @@ def boots_of(
     what = f"{plural(missing, 'boot')} of {plural(len(request.sets), 'program')}"
     what += f", {kept} are kept: " if kept else ": "
     done = kept * runs_of_boot
-    # Repeated boots are traced, which takes longer.
-    share = _REPEATED_BOOTS * _TRACED_BOOT_RATIO * len(experiments) / max(1, missing)
+    repeated = boots_to_repeat([begun for _, begun in experiments.values()], output)
 
     def explaining(left: float) -> str:
-        return f", then about {duration(left * share)} to explain jumps" if explains else ""
+        # Repeated boots are traced, which takes longer.
+        seconds = left / missing * repeated * _TRACED_BOOT_RATIO
+        return f", then about {duration(seconds)} to explain jumps" if explains else ""
 
     progress = Progress(
         runs * len(experiments), done, sys.stderr, detail=False, what=what, after=explaining
@@ -142,6 +143,24 @@ def boots_of(
         (sources,) = by_label.values()
         sides[number] = Dataset(sources, path=output / spec.label, problems=problems)
     return sides, failures
+
+
+def boots_to_repeat(experiments: Sequence[Begun | None], output: Path) -> float:
+    """About how many boots are repeated to explain jumps: of the kernels that lack boots, or have no kept explanation."""
+    explained = {name.partition(" ")[0] for name in _read_cache(output)}
+    lacking = [
+        begun
+        for begun in experiments
+        if not begun
+        or len(begun.sessions) < begun.experiment.number_of_boots
+        or explained.isdisjoint(map(_name, begun.sessions.values()))
+    ]
+    return len(lacking) * _REPEATED_BOOTS
+
+
+def _name(session: Path) -> str:
+    """Of a session, in the file of kept explanations."""
+    return f"{session.parent.name}/{session.name}"
 
 
 def _sessions(
@@ -206,10 +225,7 @@ def samples_of(
     """The typical sample of each measurement (its kernel's boots, key and figure). `output` keeps what was explained."""
     cache = _read_cache(output)
     sessions = sessions_to_repeat(measurements)
-    names = [
-        f"{path.parent.name}/{path.name} {' '.join(key)}"
-        for path, (_, key, _) in zip(sessions, measurements)
-    ]
+    names = [f"{_name(path)} {' '.join(key)}" for path, (_, key, _) in zip(sessions, measurements)]
     missing = [number for number, name in enumerate(names) if name not in cache]
     if missing:
         asked = [(sessions[number], _metric(measurements[number][1])) for number in missing]
