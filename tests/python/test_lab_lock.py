@@ -1,5 +1,6 @@
 """The lock file of `klat lab trend`."""
 
+import argparse
 import hashlib
 import json
 from dataclasses import replace
@@ -9,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from klat.base.errors import KlatError, SessionError
+from klat.commands import _lab_trend
 from klat.compare.verdicts import Rules
 from klat.lab import kernels, lock
 from klat.lab.apt import Package
@@ -67,6 +69,34 @@ def test_a_report_can_be_made_again_from_its_lock_file(written):
     facts = [locked.facts[name] for name in ("boots", "seed", "margin", "alpha")]
     assert facts == [7, 3, 0.03, 0.01]
     locked.check(dict(enumerate(obtained.values())))
+
+
+@pytest.mark.parametrize(
+    ("words", "refused"),
+    [
+        ([], ""),
+        (["--boots", "7", "--seed", "3", "--arch", "amd64", "--load", "none"], ""),
+        (["--kernel", "debian:6.1", "--kernel", "two={0}", "--kernel", "three={1}"], ""),
+        (["pipes", "timer"], ""),
+        (["--boots", "8"], "--boots"),
+        (["--arch", "arm64"], "--arch"),
+        (["--kernel", "debian:6.1", "--kernel", "two={1}", "--kernel", "three={0}"], "--kernel"),
+        (["timer"], "benchmarks"),
+        (["--iterations", "9"], "--iterations"),
+    ],
+)
+def test_a_command_with_its_lock_file_may_be_repeated_but_not_changed(written, words, refused):
+    path, _ = written
+    words = [word.format(path.parent / "two", path.parent / "three") for word in words]
+    parser = argparse.ArgumentParser()
+    _lab_trend.add_parser(parser.add_subparsers())
+    arguments = parser.parse_args(["trend", "--lock", str(path), *words])
+    if refused:
+        with pytest.raises(KlatError, match=f"which decides {refused}: leave out {refused}"):
+            _lab_trend._lock(arguments)
+    else:
+        locked = _lab_trend._lock(arguments)
+        assert locked and arguments.kernel == [*locked.specs] and arguments.boots == 7
 
 
 def test_another_kernel_under_the_same_name_is_refused(written, tmp_path):

@@ -37,6 +37,7 @@ _METRICS = 2  # metrics of a program that have a number in counted mode, on aver
 _SIDES = ("base", "new")
 # Options whose values a lock file has under the same name.
 _LOCKED = ("arch", "boots", "seed", "clock", "append", "margin", "alpha")
+_OF_SETS = ("option", "sweep", "policy", "iterations")  # which a lock file holds as programs
 _MARGIN, _ALPHA = 0.02, 0.05
 
 _TREND = """\
@@ -145,23 +146,26 @@ def _trend(arguments: argparse.Namespace) -> int:
 
 
 def _lock(arguments: argparse.Namespace) -> Lock | None:
-    """The existing lock file. Its values become the arguments."""
+    """The existing lock file. Its values become the arguments, which may be given again but not changed."""
     if not arguments.lock or not arguments.lock.exists():
         return None
     from klat.lab import lock
 
     locked = lock.read(arguments.lock)
-    names = ("kernel", "benchmarks", "option", "sweep", "policy", "iterations", "load", *_LOCKED)
-    if given := [n for n in names if getattr(arguments, n) not in (None, [])]:
-        name = given[0] if given[0] == "benchmarks" else f"--{given[0]}"
+    values = {name: None if locked.facts[name] == "" else locked.facts[name] for name in _LOCKED}
+    values["kernel"] = [*locked.specs]
+    values["benchmarks"] = list(dict.fromkeys(name for name, _ in locked.sets))
+    values["load"] = [locked.facts["load"]]
+    given = {name: getattr(arguments, name) for name in (*values, *_OF_SETS)}
+    if [*map(lock.absolute, arguments.kernel)] == [k["kernel"] for k in locked.facts["kernels"]]:
+        del given["kernel"]
+    if changed := [n for n, value in given.items() if value not in (None, [], values.get(n))]:
+        name = changed[0] if changed[0] == "benchmarks" else f"--{changed[0]}"
         raise KlatError(
             f"{locked.path} is an existing lock file, which decides {name}: leave out {name}, or name a new file"
         )
-    arguments.kernel = [*locked.specs]
-    arguments.benchmarks = list(dict.fromkeys(name for name, _ in locked.sets))
-    arguments.load = [locked.facts["load"]]
-    for name in _LOCKED:
-        setattr(arguments, name, None if locked.facts[name] == "" else locked.facts[name])
+    for name, value in values.items():
+        setattr(arguments, name, value)
     return locked
 
 

@@ -111,7 +111,7 @@ def _hashes(kernel: Kernel, sets: Sets) -> dict[str, str]:
 def _facts(kernel: Kernel, sets: Sets) -> dict[str, str]:
     package = kernel.package
     return {
-        "kernel": _absolute(kernel.spec),
+        "kernel": absolute(kernel.spec),
         "label": kernel.label,
         "release": kernel.image.release,
         "package": package.name if package else "",
@@ -120,7 +120,7 @@ def _facts(kernel: Kernel, sets: Sets) -> dict[str, str]:
     }
 
 
-def _absolute(spec: Spec) -> str:
+def absolute(spec: Spec) -> str:
     """The kernel as typed, with the whole paths of its files."""
     if spec.debian:
         return spec.text
