@@ -414,7 +414,7 @@ static int follow(struct follower *follower, int *status, struct rusage *usage)
 	const struct timespec poll = { .tv_nsec = POLL_NS };
 	const struct klat_common *common = &follower->run->library->common;
 	const int64_t segment_ns = common->segment_s * KLAT_NS_PER_S;
-	int64_t moved_ns = klat_now_ns(), seen = -1, end_ns = 0, segment_end_ns = 0;
+	int64_t idle = 0, seen = -1, end_ns = 0, segment_end_ns = 0;
 	bool ends = false, settled;
 
 	for (;;) {
@@ -430,10 +430,10 @@ static int follow(struct follower *follower, int *status, struct rusage *usage)
 			return -EIO;
 		}
 		at = klat_soak_progress(follower->run);
-		if (at != seen)
-			moved_ns = now_ns;
+		/* Polls, because whatever stops the workers can stop the supervisor, too. */
+		idle = at == seen ? idle + 1 : 0;
 		seen = at;
-		if (now_ns - moved_ns > follower->run->patience * KLAT_NS_PER_S)
+		if (idle * POLL_NS > follower->run->patience * KLAT_NS_PER_S)
 			return -ETIMEDOUT;
 		settled = has_settled(follower, now_ns, at);
 		if (!end_ns && settled && begin(follower)) {
