@@ -120,6 +120,7 @@ def test_no_name_is_in_the_file(new_session, root, tmp_path):
         "proc/interrupts": f"  CPU0 CPU1\n 1: {NAMES}",
         "etc/os-release": f'PRETTY_NAME="Linux of {USER}"',
         "etc/ld.so.preload": NAMES,
+        "etc/shadow": f"written by another user: {TYPED}",
     }
     machine_id = identity.recorded_here(root)
     made = new_session(

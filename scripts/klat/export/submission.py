@@ -44,6 +44,8 @@ _PLAIN = """
 _TEXTS = ("kernel_release", "kernel_version", "cpu_model", "libraries", "inherited")
 _TEXTS_OF_RUN = ("changed", "unrecorded")
 _COMMAND_LINE = "proc/cmdline"
+# What programs record of the environment.
+_RECORDED = re.compile(r"boot/config-[^/]+|etc/(os-release|ld\.so\.preload)|(proc|sys)/.+")
 # Columns of runs.csv with pairs NAME=VALUE, whose values can hold names.
 _PAIRS = ("params", "evidence")
 
@@ -147,6 +149,8 @@ def _write_session(session: Session, into: Path, label: str, remover: Remover, r
     for name in names:
         (into / name).write_bytes(read_regular(session.path / name, _LARGEST_SAMPLES))
     for name, text in texts(session.path / "environment"):
+        if not _RECORDED.fullmatch(name):  # another user may write there
+            continue
         if name == "proc/config.gz" or name.startswith("boot/config-"):
             name = f"boot/config-{label}"
         file = into / "environment" / name
