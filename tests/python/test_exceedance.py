@@ -93,6 +93,19 @@ def test_consecutive_runs_of_one_boot_are_a_cluster():
     assert together.upper(0.05) > 1.5 * spread.upper(0.05)
 
 
+@pytest.mark.parametrize("place", [0, 1, 2])
+@pytest.mark.parametrize("boots", [True, False])
+def test_a_short_cluster_belongs_to_a_neighbour(boots, place):
+    """A soak of 61 s whose segments last 60 s; and a boot that ended early. The rest is as precise as without it."""
+    full = [[10] * 5_900 + [200] * (100 + 10 * i) for i in range(4)]
+    for segments in (full[:1], full):
+        before = tails([[s] for s in segments] if boots else [segments], 100)
+        segments = [*segments[:place], [10] * 100, *segments[place:]]
+        after = tails([[s] for s in segments] if boots else [segments], 100)
+        assert len(after.groupings) == len(before.groupings) and after.boots == before.boots
+        assert after.upper(0.05) == approx(before.upper(0.05), rel=0.05)
+
+
 def test_a_sample_of_the_limit_is_not_above_it():
     ticks = Distribution.of(np.array([260_000, 260_001], dtype=np.uint64))
     assert Tail.of(ticks, 100_000.0, 1e6 / 2.6e6).above == 1
@@ -147,7 +160,10 @@ def test_the_counts_of_independent_samples_are_tested_exactly():
     assert p_by_counts([[(0, 10**6)]], [[(5, 10**6)]], True) == approx(2 / 2**5, rel=1e-3)
 
 
-@pytest.mark.parametrize("sizes", [[1] * 20, [10] + [1] * 9, [100] + [1] * 9, [10, 10, 1, 1]])
+@pytest.mark.parametrize(
+    "sizes",
+    [[1] * 20, [10] + [1] * 9, [100] + [1] * 9, [10, 10, 1, 1], [10] * 4 + [1], [10, 3] * 10],
+)
 def test_the_bounds_of_clustered_samples_are_missed_in_at_most_5_percent_each(sizes):
     """Negative binomial counts: boots differ by a factor with a coefficient of variation of 1."""
     draw = np.random.default_rng(4)

@@ -110,6 +110,37 @@ def test_one_run_shows_how_its_samples_cluster(limited, klat):
     assert "samples cluster" in out and float(row(out, "round_trip")[5]) > 0.03
 
 
+def test_a_short_last_segment_leaves_the_soak_its_precision(writer, klat):
+    """--for 61s --segment 60"""
+    for run, (n, long) in enumerate(((60_000, 30), (1_000, 1)), 1):
+        samples = [52_000 + i % 999 for i in range(n - long)] + [520_000] * long
+        writer.run({"round_trip": samples}, params=SOAK, run=run, order=run)
+    asked = ["summary", writer.path, "--limit", "100us"]
+    status, out, _ = klat(*asked)
+    assert status == 0 and "one full segment does not show how samples cluster" in words(out)
+    (metric,) = json.loads(klat(*asked, "--format", "json")[1])["labels"][0]["settings"][0][
+        "metrics"
+    ]
+    assert metric["limit"]["p"] < 1e-4
+
+
+def test_a_short_boot_is_part_of_its_neighbour(new_session, klat):
+    """Its run is cut into parts, as a single one would be."""
+
+    def label(name: str, *lengths: int) -> Path:
+        boots = [[[52_000 + (i + n) % 999 for i in range(n - 9)] + [520_000] * 9] for n in lengths]
+        return new_session.label(name, boots, environment={})
+
+    for lengths, which in (
+        ((9_000, 500), "one boot with most of the samples: "),
+        ((9_000, 8_000), ""),
+    ):
+        out = klat("summary", label(f"of{lengths[1]}", *lengths), "--limit", "100us")[1]
+        said = f"{which}the verdict is about this boot"
+        assert (said in words(out)) == bool(which)
+    assert "samples cluster" in klat("summary", label("both", 9_000, 500), "--limit", "100us")[1]
+
+
 def test_a_soak_is_judged_by_its_segments(writer, klat):
     for run in range(1, 101):
         long = run % 2

@@ -48,7 +48,8 @@ class Needed:
 @dataclass(frozen=True)
 class SideLimit:
     """One metric of one side. `low` and `high` are one-sided bounds of the share, each at 1 - alpha.
-    `maxima` has the largest sample of each boot. `needed` has an entry for the limit's share if the
+    `maxima` has the largest sample of each boot. `boot_clusters` is the number of boots, if a short one counts as a part
+    of its neighbour. `needed` has an entry for the limit's share if the
     verdict is open. If no sample is above the limit, it also has one for each of `RARE` that is not
     shown. `copies` is the number of boots in counted mode that repeat another one. They do not count.
     `unusable` is the number of other runs that do not count and have a sample above the limit.
@@ -58,6 +59,7 @@ class SideLimit:
     """
 
     boots: int
+    boot_clusters: int
     runs: int
     samples: int
     above: int
@@ -99,8 +101,8 @@ class SamplesAbove:
 
     @property
     def units(self) -> tuple[int, str]:
-        """The number of units and their noun: boots, or the runs or segments of a single boot."""
-        if len(self.boots) > 1:
+        """The number of units and their noun: boots, or the runs or segments of the only boot that is not short."""
+        if self.observed.boots > 1:
             return len(self.boots), "boot"
         runs = [run for its in self.boots.values() for run in its]
         return len(runs), "segment" if all(run.row.soak for run in runs) else "run"
@@ -142,12 +144,9 @@ def samples_above(metric: Runs, limit: Limit) -> SamplesAbove:
     step = max(run.source.step for run in runs)
     at = (limit.value + step, limit.value, limit.value - step)
     tails = {run: _tails(run.distribution(), run, at) for its in boots.values() for run in its}
-    clusters: list[list[_Tails]] = [[tails[run] for run in its] for its in boots.values()]
-    if len(runs) == 1 and not runs[0].row.soak:
-        clusters = [_stretches(runs[0], at)]
-    least, observed, most = (
-        Exceedance.of([[tail[place] for tail in its] for its in clusters]) for place in range(3)
-    )
+    least, observed, most = _exceedances([[tails[run] for run in its] for its in boots.values()])
+    if not (observed.groupings or any(run.row.soak for run in tails)):
+        least, observed, most = _exceedances([_stretches(list(tails), at)])
     maxima = tuple(
         max(run.row.max * run.source.scale for run in its if run.row.max is not None)
         for its in boots.values()
@@ -178,10 +177,18 @@ def _tails(samples: Distribution, run: Run, at: tuple[float, float, float]) -> _
     return low, read, high
 
 
-def _stretches(run: Run, at: tuple[float, float, float]) -> list[_Tails]:
-    """The only run, cut into consecutive parts. They show how its samples cluster."""
-    length = min(_LONGEST_STRETCH, math.ceil((run.row.n or 0) / STRETCHES))
-    return [_tails(Distribution.of(part), run, at) for part in run.parts(length)]
+def _exceedances(boots: Sequence[Sequence[_Tails]]) -> tuple[Exceedance, Exceedance, Exceedance]:
+    low, read, high = (
+        Exceedance.of([[tail[place] for tail in its] for its in boots]) for place in range(3)
+    )
+    return low, read, high
+
+
+def _stretches(runs: Sequence[Run], at: tuple[float, float, float]) -> list[_Tails]:
+    """The only run, and runs that are short beside it, cut into consecutive parts. They show how samples cluster."""
+    n = sum(run.row.n or 0 for run in runs)
+    length = min(_LONGEST_STRETCH, math.ceil(n / STRETCHES))
+    return [_tails(Distribution.of(part), run, at) for run in runs for part in run.parts(length)]
 
 
 def _without_copies(boots: dict[str, list[Run]]) -> dict[str, list[Run]]:
@@ -238,6 +245,7 @@ def _judgement_of_side(
     open_shares = [share for share in rare if high >= share and not observed.above]
     draft = SideLimit(
         boots=len(side.boots),
+        boot_clusters=observed.boots,
         runs=sum(map(len, side.boots.values())),
         samples=int(observed.n),
         above=int(observed.above),

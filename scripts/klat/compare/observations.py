@@ -18,6 +18,7 @@ from statistics import median
 
 import numpy as np
 
+from klat.base.grouping import neighbours
 from klat.compare.estimands import Estimand, MEAN
 from klat.compare.runs import Runs, by_boot, figures_of, ranked_at
 from klat.compare.sources import Run, UnitKey
@@ -177,14 +178,13 @@ def observe_sides(
     samples = [{name: _samples(runs) for name, runs in side.items()} for side in sides]
     on_both = [name for name in sides[0] if paired and name in sides[1]]
     needed = fewest(q) if grouped and q else 0
-    groups = _groups_of_neighbours(
-        {name: min(s[name] for s in samples) for name in on_both}, needed
-    )
+    groups = neighbours(on_both, lambda name: min(s[name] for s in samples), needed)
     chosen = []
     for of_side in samples:
-        rest = {name: count for name, count in of_side.items() if name not in on_both}
+        rest = [name for name in of_side if name not in on_both]
         # Pairs need both sides, so a unit without partner stays alone. It is left out later, and counted.
-        chosen.append([*groups, *_groups_of_neighbours(rest, 0 if paired else needed)])
+        least = 0 if paired else needed
+        chosen.append([*groups, *neighbours(rest, of_side.__getitem__, least)])
     noun = units[0].noun
     if any(len(names) > 1 for side_groups in chosen for names in side_groups):
         why = f"single runs and {noun}s are too short"
@@ -247,21 +247,8 @@ def _samples(runs: Sequence[Run]) -> int:
     return sum(run.row.n or 0 for run in runs)
 
 
-def _groups_of_neighbours(samples: Mapping[str, int], needed: int) -> list[tuple[str, ...]]:
-    """Groups of neighbours, each with at least `needed` samples. The last group takes the rest."""
-    groups: list[tuple[str, ...]] = []
-    pending: tuple[str, ...] = ()
-    total = 0
-    for name, count in samples.items():
-        pending, total = (*pending, name), total + count
-        if total >= needed:
-            groups.append(pending)
-            pending, total = (), 0
-    return [*groups[:-1], groups[-1] + pending] if groups else [pending] if pending else []
-
-
 def _observed_in_groups(
-    side: _Named, groups: Sequence[tuple[str, ...]], q: Fraction, noun: str, paired: bool
+    side: _Named, groups: Sequence[Sequence[str]], q: Fraction, noun: str, paired: bool
 ) -> Observed:
     pooled_units = []
     for names in groups:
@@ -295,7 +282,7 @@ _UNEQUAL = (
 
 
 def _observed_means(
-    side: _Named, groups: Sequence[tuple[str, ...]], noun: str, paired: bool
+    side: _Named, groups: Sequence[Sequence[str]], noun: str, paired: bool
 ) -> Observed:
     """The mean of all samples of each unit."""
     units = []

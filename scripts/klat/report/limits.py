@@ -100,7 +100,7 @@ def side_sentences(side: SideLimit, unit: str) -> Iterator[str]:
         yield _would_show(side.needed[0], side)
     if side.effect is None:
         yield (
-            "one segment does not show how samples cluster; the bounds take them as independent;"
+            "one full segment does not show how samples cluster; the bounds take them as independent;"
             " to see it, soak longer, or choose a shorter --segment"
         )
     elif side.effect >= _CLUSTERED:
@@ -125,10 +125,15 @@ def side_sentences(side: SideLimit, unit: str) -> Iterator[str]:
 
 
 def one_boot(sides: Sequence[SideLimit]) -> str:
-    """A sentence on verdicts that hold for one boot only; empty if all are of several boots."""
-    if all(side.boots > 1 for side in sides):
+    """A sentence on verdicts that hold for one boot only; empty if all are of several boots that are not short."""
+    alone = [side for side in sides if side.boot_clusters == 1]
+    if not alone:
         return ""
-    which = "one boot" if all(side.boots == 1 for side in sides) else "some metrics have one boot"
+    which = "one boot"
+    if any(side.boots > 1 for side in alone):
+        which = "one boot with most of the samples"
+    if len(alone) < len(sides):
+        which = f"some metrics have {which}"
     return f"{which}: the verdict is about this boot, and another boot of the kernel may differ"
 
 

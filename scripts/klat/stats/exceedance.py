@@ -7,9 +7,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from statistics import median, median_low
 
 import numpy as np
 
+from klat.base.grouping import neighbours
 from klat.stats.distribution import Distribution
 from klat.stats.means import mean
 
@@ -42,6 +44,9 @@ class Tail:
         return Tail(samples.n, samples.above(limit / scale * (1 + 1e-12)), largest)
 
 
+Cluster = Sequence[Tail]
+
+
 @dataclass(frozen=True)
 class Grouping:
     """One way to divide the samples into clusters. `clusters` is their effective number: unequal clusters count as fewer
@@ -72,24 +77,30 @@ class Grouping:
 
 @dataclass(frozen=True)
 class Exceedance:
-    """`above` of `n` samples are above the limit. The bounds are Clopper and Pearson's (Biometrika 26,
+    """`above` of `n` samples are above the limit. `boots` is the number of clusters that boots form. The bounds are Clopper and Pearson's (Biometrika 26,
     1934), computed for independent samples and for each grouping; the most cautious one counts."""
 
     above: float
     n: float
     groupings: tuple[Grouping, ...] = ()
+    boots: int = 1
 
     @staticmethod
-    def of(boots: Sequence[Sequence[Tail]]) -> Exceedance:
+    def of(boots: Sequence[Cluster]) -> Exceedance:
         """From the runs of each boot, in the order taken. Neighbouring runs can be alike, so a single
-        boot is also divided into groups of consecutive runs."""
+        boot is also divided into groups of consecutive runs. A cluster that is shorter than half the median is
+        joined with a neighbour: it says little of how clusters differ, but would count as one of few.
+        """
+        boots = _joined(boots, _half_the_median(boots))
         tails = [tail for runs in boots for tail in runs]
+        least = _half_the_median([[tail] for tail in tails])
+        runs = [run for boot in boots for run in _joined([[tail] for tail in boot], least)]
         above, n = sum(tail.above for tail in tails), sum(tail.n for tail in tails)
         threshold = None if above >= ENOUGH else _lower_threshold(tails)
-        groups = [boots, [[tail] for tail in tails]]
-        if len(boots) == 1 and len(tails) >= 2 * STRETCHES:
-            cuts = [len(tails) * i // STRETCHES for i in range(STRETCHES + 1)]
-            groups.append([tails[first:last] for first, last in zip(cuts, cuts[1:])])
+        groups = [boots, runs]
+        if len(boots) == 1 and len(runs) >= 2 * STRETCHES:
+            cuts = [len(runs) * i // STRETCHES for i in range(STRETCHES + 1)]
+            groups.append([sum(runs[first:last], []) for first, last in zip(cuts, cuts[1:])])
         seen_at = above / n if above >= ENOUGH else 1.0
         return Exceedance(
             above,
@@ -99,6 +110,7 @@ class Exceedance:
                 for clusters in groups
                 if len(clusters) > 1
             ),
+            len(boots),
         )
 
     @property
@@ -176,9 +188,9 @@ def _lower_threshold(tails: Sequence[Tail]) -> float | None:
     return float(every.values[places[-1]]) if len(places) else None
 
 
-def _effect(clusters: Sequence[Sequence[Tail]], threshold: float | None) -> float:
+def _effect(clusters: Sequence[Cluster], threshold: float | None) -> float:
     """The larger of the design effects at the limit and at the threshold; 1 if there is neither."""
-    sizes = [sum(tail.n for tail in cluster) for cluster in clusters]
+    sizes = list(map(_size, clusters))
     counts = [[sum(tail.above for tail in cluster) for cluster in clusters]]
     if threshold is not None:
         counts.append([sum(t.largest.above(threshold) for t in cluster) for cluster in clusters])
@@ -205,10 +217,26 @@ def design_effect(counts: Sequence[int], sizes: Sequence[int]) -> float | None:
     return (clusters - 1) / clusters * residuals / n**2 / (share * (1 - share) / n)
 
 
-def _equal_clusters(clusters: Sequence[Sequence[Tail]]) -> float:
+def _size(cluster: Cluster) -> int:
+    return sum(tail.n for tail in cluster)
+
+
+def _half_the_median(clusters: Sequence[Cluster]) -> float:
+    """If half of more than two clusters are short, these are not joined: they show how clusters differ."""
+    of_sizes = median if len(clusters) == 2 else median_low
+    return of_sizes(map(_size, clusters)) / 2
+
+
+def _joined(clusters: Sequence[Cluster], least: float) -> list[list[Tail]]:
+    """Clusters of neighbours, each with at least so many samples."""
+    groups = neighbours(clusters, _size, least)
+    return [[tail for cluster in group for tail in cluster] for group in groups]
+
+
+def _equal_clusters(clusters: Sequence[Cluster]) -> float:
     """The effective number of clusters, (sum of sizes)^2 / sum of squares (Kish, Survey Sampling, 1965, 8.2), but
     at least two."""
-    sizes = [sum(tail.n for tail in cluster) for cluster in clusters]
+    sizes = list(map(_size, clusters))
     return max(2.0, sum(sizes) ** 2 / sum(size * size for size in sizes))
 
 
