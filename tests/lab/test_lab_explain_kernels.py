@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 from labs import experiment
 from test_lab_boots import klat
+from test_lab_explain_refusals import KERNEL, Recording
 
 from klat.base.errors import KlatError
 from klat.lab.architectures import AMD64
-from klat.lab import needed
+from klat.lab import needed, qemu
 from klat.lab.boots import Ready
 from klat.lab.execution import Request
 from klat.lab.kernels import parse
@@ -56,6 +57,27 @@ def test_root_uses_no_boot_that_another_user_may_have_written(tmp_path):
     emulator: Any = None  # not asked
     with pytest.raises(KlatError, match="not used, because .* belongs to user"):
         needed.reusable(tmp_path, REQUEST, frozenset(), made, emulator)
+
+
+@pytest.mark.usefixtures("qemu")
+@pytest.mark.parametrize(
+    ("stopped", "can_stop", "reused"),
+    [(True, True, True), (False, True, False), (False, False, True), (True, False, True)],
+)
+def test_a_session_without_a_stopped_clock_is_reused_only_where_no_clock_can_be_stopped(
+    lab, monkeypatch, stopped, can_stop, reused
+):
+    recording = Recording(lab)
+    recording.machine["stopped_clock"] = stopped
+    recording.write()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(lab.cache))
+    variables = {"LD_PRELOAD": "trace.so"} if can_stop else {}
+    monkeypatch.setattr(qemu, "_stopped_clock", lambda path: variables)
+    request = replace(REQUEST, sets=(("pipes", ()),))
+    facts = {"sha256": KERNEL, "initramfs_sha256": recording.guest.name, "started_as": ""}
+    made = Ready("", Path(), b"", facts)
+    fitting = needed.reusable(recording.path, request, frozenset(), made, qemu.find(AMD64))
+    assert bool(fitting) == reused
 
 
 @pytest.mark.parametrize(
