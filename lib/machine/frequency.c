@@ -123,8 +123,7 @@ static void offer(struct klat_counter *tsc, const char *method, double khz)
 
 	if (!klat_frequency_is_possible(khz) || tsc->independent)
 		return;
-	klat_read_line("/sys/devices/system/clocksource/clocksource0/current_clocksource",
-		       clock_source, sizeof(clock_source));
+	klat_read_line(KLAT_CLOCK_SOURCE_FILE, clock_source, sizeof(clock_source));
 	independent = klat_frequency_independent(method, clock_source, klat_arch_frequency_given());
 	if (tsc->second_khz && !independent)
 		return;

@@ -31,14 +31,38 @@ bool klat_is_rt(const char *version)
 	return false;
 }
 
-void klat_scheduler(char *name, size_t size)
+const struct klat_setting klat_settings[KLAT_SETTINGS] = {
+	[KLAT_SCHEDULER] = { "sched_ext scheduler", "/sys/kernel/sched_ext/root/ops" },
+	[KLAT_PREEMPTION] = { "preemption model", "/sys/kernel/debug/sched/preempt" },
+	[KLAT_CLOCK_SOURCE] = { "clock source", KLAT_CLOCK_SOURCE_FILE },
+	[KLAT_ONLINE] = { "list of online CPUs", KLAT_ONLINE_FILE },
+};
+
+static bool has_scheduler(void)
 {
 	char state[32];
 
-	*name = 0;
 	klat_read_line("/sys/kernel/sched_ext/state", state, sizeof(state));
-	if (*state && strcmp(state, "disabled"))
-		klat_read_line(KLAT_SCHEDULER_FILE, name, size);
+	return *state && strcmp(state, "disabled");
+}
+
+void klat_setting_in(enum klat_setting_name name, const char *text, char value[KLAT_SETTING_SIZE])
+{
+	const char *model = name == KLAT_PREEMPTION ? klat_preemption_in(text) : NULL;
+
+	snprintf(value, KLAT_SETTING_SIZE, "%.*s", (int)strcspn(text, "\n"),
+		 name == KLAT_PREEMPTION ? model ?: "" : text);
+	if (name == KLAT_SCHEDULER && !*value)
+		strcpy(value, "none");
+}
+
+void klat_setting_read(enum klat_setting_name name, char value[KLAT_SETTING_SIZE])
+{
+	char line[KLAT_SETTING_SIZE] = "";
+
+	if (name != KLAT_SCHEDULER || has_scheduler())
+		klat_read_line(klat_settings[name].file, line, sizeof(line));
+	klat_setting_in(name, line, value);
 }
 
 const char *klat_preemption_in(const char *line)
@@ -57,7 +81,7 @@ const char *klat_shown_preemption(void)
 {
 	char line[256];
 
-	klat_read_line(KLAT_PREEMPTION_FILE, line, sizeof(line));
+	klat_read_line(klat_settings[KLAT_PREEMPTION].file, line, sizeof(line));
 	return klat_preemption_in(line);
 }
 
@@ -70,18 +94,16 @@ int64_t klat_server_ns(int cpu)
 {
 	const int64_t default_ns = 50000000;
 	struct utsname names;
-	char scheduler[64];
-
 	/* A sched_ext scheduler has the ordinary tasks, and a server of its own. */
-	klat_scheduler(scheduler, sizeof(scheduler));
-	const char *server = *scheduler ? "ext_server" : "fair_server";
+	const bool scheduled = has_scheduler();
+	const char *server = scheduled ? "ext_server" : "fair_server";
 
 	/* Unreadable, or 0 until the server's first turn. */
 	if (server_file(server, cpu, "period") > 0)
 		return server_file(server, cpu, "runtime");
 	uname(&names);
 	return klat_kernel_version(names.release) >=
-			       (*scheduler ? KLAT_KERNEL(7, 0) : KLAT_KERNEL(6, 12))
+			       (scheduled ? KLAT_KERNEL(7, 0) : KLAT_KERNEL(6, 12))
 		       ? default_ns
 		       : 0;
 }
@@ -94,8 +116,7 @@ bool klat_timer_follows_clock(void)
 	uname(&names);
 	klat_read_line("/sys/devices/system/clockevents/clockevent0/current_device", device,
 		       sizeof(device));
-	klat_read_line("/sys/devices/system/clocksource/clocksource0/current_clocksource", clock,
-		       sizeof(clock));
+	klat_read_line(KLAT_CLOCK_SOURCE_FILE, clock, sizeof(clock));
 	return !strcmp(device, "lapic-deadline") && !strcmp(clock, "tsc") &&
 	       klat_kernel_version(names.release) >= KLAT_KERNEL(7, 1);
 }

@@ -24,12 +24,32 @@ int klat_kernel_version(const char *release);
 bool klat_timer_follows_clock(void);
 /* Whether a kernel with this uname().version is PREEMPT_RT. */
 bool klat_is_rt(const char *version);
-#define KLAT_PREEMPTION_FILE "/sys/kernel/debug/sched/preempt"
 /* The model in parentheses, as in "none voluntary (full)"; NULL without one. */
 const char *klat_preemption_in(const char *line);
 /* The model that a kernel with PREEMPT_DYNAMIC shows in debugfs; NULL if it shows none. Root can
  * switch it at any time. */
 const char *klat_shown_preemption(void);
+/*
+ * Settings that root or the kernel itself can change while the machine runs. The kernel changes the
+ * clock source if it no longer trusts the counter.
+ */
+enum klat_setting_name {
+	KLAT_SCHEDULER,
+	KLAT_PREEMPTION,
+	KLAT_CLOCK_SOURCE,
+	KLAT_ONLINE,
+	KLAT_SETTINGS
+};
+enum { KLAT_SETTING_SIZE = 256 };
+extern const struct klat_setting {
+	const char *noun, *file;
+} klat_settings[KLAT_SETTINGS];
+#define KLAT_CLOCK_SOURCE_FILE "/sys/devices/system/clocksource/clocksource0/current_clocksource"
+#define KLAT_ONLINE_FILE "/sys/devices/system/cpu/online"
+/* The value in effect; empty if the kernel does not show it. */
+void klat_setting_read(enum klat_setting_name name, char value[KLAT_SETTING_SIZE]);
+/* The value in the text of its file. */
+void klat_setting_in(enum klat_setting_name name, const char *text, char value[KLAT_SETTING_SIZE]);
 /*
  * The preemption model in effect. A kernel with PREEMPT_DYNAMIC shows it in debugfs only. Without
  * debugfs, preempt= of the command line shows it. Other kernels ignore that word. For an RT kernel:
@@ -37,9 +57,6 @@ const char *klat_shown_preemption(void);
  */
 struct utsname;
 const char *klat_preemption(const struct utsname *names);
-#define KLAT_SCHEDULER_FILE "/sys/kernel/sched_ext/root/ops"
-/* The name of the sched_ext scheduler in effect; empty if there is none. */
-void klat_scheduler(char *name, size_t size);
 /*
  * How long the kernel lets ordinary tasks run on this CPU, each second, in place of a real-time
  * thread that does not sleep. 0: never. Without debugfs, the default of the kernel's version.
@@ -55,7 +72,6 @@ typedef struct {
 int klat_cpus_allowed(klat_cpu_set *set);
 int klat_cpus_online(klat_cpu_set *set);
 /* The CPUs of a file with one list. 0 or -errno. */
-#define KLAT_ONLINE_FILE "/sys/devices/system/cpu/online"
 int klat_cpus_read(const char *path, klat_cpu_set *set);
 /* Make both functions above return CPUs 0 to count - 1 from now on. */
 void klat_cpus_assume(int count);

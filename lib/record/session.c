@@ -178,58 +178,23 @@ static int read_tsc(struct klat_run *run, const json_t *json)
 	return is_sane(tsc) ? 0 : refuse(run, "/" SESSION_FILE " holds an impossible calibration");
 }
 
-/* A sched_ext scheduler can be loaded or ejected while the machine runs. */
-static int check_scheduler(struct klat_run *run, int session)
+/* A setting that klat could not read then or cannot read now is not compared. */
+static int check_setting(struct klat_run *run, int session, enum klat_setting_name name)
 {
-	char now[64], *then = NULL;
+	const struct klat_setting *setting = &klat_settings[name];
+	char then[KLAT_SETTING_SIZE], now[KLAT_SETTING_SIZE], *text = NULL;
 	size_t size = 0;
 
-	if (klat_file_read(session, "environment" KLAT_SCHEDULER_FILE, sizeof(now), &then, &size))
-		then = NULL;
-	size = then ? strcspn(then, "\n") : 0;
-	klat_scheduler(now, sizeof(now));
-
-	const bool same = size == strlen(now) && !strncmp(now, then ? then : "", size);
-
-	if (!same)
-		refuse(run, " began with the sched_ext scheduler %.*s, and now the scheduler is %s",
-		       size ? (int)size : 4, size ? then : "none", *now ? now : "none");
-	free(then);
-	return same ? 0 : -EINVAL;
-}
-
-/* Root can switch the model while the machine runs. */
-static int check_preemption(struct klat_run *run, int session)
-{
-	char *text = NULL;
-	size_t size = 0;
-	const char *then = NULL, *now = klat_shown_preemption();
-
-	if (!klat_file_read(session, "environment" KLAT_PREEMPTION_FILE, 256, &text, &size)) {
-		then = klat_preemption_in(text);
-		free(text);
-	}
-	return now && then && strcmp(then, now)
-		       ? refuse(run, " began with the preemption model %s, and now it is %s", then,
+	if (klat_file_read(session, klat_path("environment%s", setting->file), sizeof(then), &text,
+			   &size))
+		text = NULL;
+	klat_setting_in(name, text ?: "", then);
+	free(text);
+	klat_setting_read(name, now);
+	return *then && *now && strcmp(then, now)
+		       ? refuse(run, " began with the %s %s, and now it is %s", setting->noun, then,
 				now)
 		       : 0;
-}
-
-/* Root can take a CPU offline while the machine runs. The affinity of a run says nothing. */
-static int check_online(struct klat_run *run, int session)
-{
-	char now[4096], *then = NULL;
-	size_t size = 0;
-	int err = 0;
-
-	if (!klat_read_line(KLAT_ONLINE_FILE, now, sizeof(now)) ||
-	    klat_file_read(session, "environment" KLAT_ONLINE_FILE, sizeof(now), &then, &size))
-		return 0;
-	then[strcspn(then, "\n")] = 0;
-	if (strcmp(then, now))
-		err = refuse(run, " began with the CPUs %s online, and now they are %s", then, now);
-	free(then);
-	return err;
 }
 
 static int check_same(struct klat_run *run, int session, const json_t *json, const char *boot)
@@ -250,8 +215,10 @@ static int check_same(struct klat_run *run, int session, const json_t *json, con
 	if (load_then && json_is_true(load_then) != under_load)
 		return refuse(run, " has runs %s --under-load, but this run %s it",
 			      under_load ? "without" : "with", under_load ? "has" : "is without");
-	return check_scheduler(run, session) ?: check_preemption(run, session)
-	       ?: check_online(run, session);
+	for (int name = 0; name < KLAT_SETTINGS; name++)
+		if (check_setting(run, session, name))
+			return -EINVAL;
+	return 0;
 }
 
 /* Whether a difference of this value can change the run: see _is_effective() in

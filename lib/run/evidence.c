@@ -68,9 +68,8 @@ void klat_snapshot_take(struct klat_snapshot *snapshot, const struct klat_run *r
 	snapshot->thermal_throttles = thermal_throttles(run);
 	/* An SMI stops all CPUs at once, so one CPU's count is enough. */
 	snapshot->smi = klat_arch_smi_count(run->cpus[0]);
-	klat_scheduler(snapshot->scheduler, sizeof(snapshot->scheduler));
-	snapshot->preemption = klat_shown_preemption();
-	klat_cpus_read(KLAT_ONLINE_FILE, &snapshot->online);
+	for (int name = 0; name < KLAT_SETTINGS; name++)
+		klat_setting_read(name, snapshot->settings[name]);
 	if (run->library->common.guest_halt_poll >= 0)
 		take_halt_poll(snapshot, run);
 }
@@ -263,16 +262,16 @@ static void judge_machine(struct klat_run *run)
 		klat_disturbed(run, "system-management interrupts");
 	if (library->after.thermal_throttles > library->before.thermal_throttles)
 		klat_disturbed(run, "thermal throttling slowed CPUs of the run");
-	if (strcmp(library->before.scheduler, library->after.scheduler))
-		klat_invalid(run, "the sched_ext scheduler changed from %s to %s",
-			     *library->before.scheduler ? library->before.scheduler : "none",
-			     *library->after.scheduler ? library->after.scheduler : "none");
-	if (library->before.preemption && library->after.preemption &&
-	    library->before.preemption != library->after.preemption)
-		klat_invalid(run, "the preemption model changed from %s to %s",
-			     library->before.preemption, library->after.preemption);
-	if (memcmp(&library->before.online, &library->after.online, sizeof(klat_cpu_set)))
-		klat_disturbed(run, "a CPU of the machine went online or offline");
+	for (int name = 0; name < KLAT_SETTINGS; name++) {
+		const char *then = library->before.settings[name],
+			   *now = library->after.settings[name];
+
+		/* The kernel stops all CPUs to change their list, and that is over soon. */
+		if (*then && *now && strcmp(then, now))
+			(name == KLAT_ONLINE ? klat_disturbed
+					     : klat_invalid)(run, "the %s changed from %s to %s",
+							     klat_settings[name].noun, then, now);
+	}
 }
 
 static void judge_halt_poll(struct klat_run *run)

@@ -169,9 +169,7 @@ struct klat_snapshot {
 	/* If the run holds the guest's halt polling. polls is -1 if the kernel does not count. */
 	int64_t halt_poll_ns, polls, halts;
 	int highest_cpu;
-	klat_cpu_set online;
-	char scheduler[64];     /* of sched_ext; empty if there is none */
-	const char *preemption; /* see klat_shown_preemption() */
+	char settings[KLAT_SETTINGS][KLAT_SETTING_SIZE];
 };
 
 void klat_snapshot_take(struct klat_snapshot *snapshot, const struct klat_run *run);

@@ -103,6 +103,8 @@ bool __wrap_klat_read_line(const char *path, char *line, size_t size)
 	line[0] = 0;
 	if (!strcmp(path, "/sys/devices/system/cpu/online"))
 		return answer(line, size, machine->online);
+	if (!strcmp(path, "/sys/devices/system/cpu/isolated"))
+		return answer(line, size, "");
 	if (sscanf(path, "/sys/devices/system/node/node%d/cpulist", &number) == 1)
 		return take_word(machine->nodes, number, word) &&
 		       answer(line, size, strcmp(word, "-") ? word : "");
