@@ -31,8 +31,8 @@ struct clockwork {
 	volatile uint64_t from, to;  /* last stamp before the handler; its own */
 	volatile bool early;
 	volatile sig_atomic_t fired;
-	bool delivered; /* a signal to the spinning thread */
-	int starved;    /* signals that came when it slept, before that */
+	bool delivered; /* a signal has come while the thread spun */
+	int starved;    /* signals that came only while it slept, until then */
 	struct klat_worker *worker;
 	struct state *state;
 	int method;           /* SIGNAL for SIGNAL_BELOW, too */
@@ -267,20 +267,21 @@ static uint64_t lateness(struct clockwork *work, uint64_t at)
 /*
  * No signal came while this thread spun. Under PREEMPT_RT a thread of low priority sends the
  * signal, and a spinner of higher priority keeps that thread from running. The signal then comes
- * when the spinner sleeps. A machine that stalls can delay one signal as long, but not the first
- * ones of a run.
+ * when the spinner sleeps. A stall of the machine can delay one signal by as much, but not each of
+ * the first signals of a run.
  */
 static int give_way(struct clockwork *work)
 {
 	klat_nap(10000000);
 	if (!work->fired || ++work->starved < STARVED_TIMES)
 		return 0;
-	return klat_skip(work->worker->run,
-			 "not delivered: SIGALRM to a thread that spins at priority %d (none in %d "
-			 "ms, one when the thread slept, %d times: this kernel sends the signal "
-			 "from a thread of lower priority). Use --method signal-below, or --method "
-			 "nanosleep, which needs no signal",
-			 work->worker->priority, STARVED_NS / 1000000, STARVED_TIMES);
+	return klat_skip(
+		work->worker->run,
+		"not delivered: SIGALRM to a thread that spins at priority %d (%d times, none "
+		"came in %d ms, and one came when the thread slept: this kernel sends the "
+		"signal from a thread of lower priority). Use --method signal-below, or "
+		"--method nanosleep, which needs no signal",
+		work->worker->priority, STARVED_TIMES, STARVED_NS / 1000000);
 }
 
 /* Spin until the handler has run; *end is the loop's first stamp after it. */

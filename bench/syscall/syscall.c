@@ -233,7 +233,8 @@ static int caller(struct klat_worker *worker)
 		call->requests[0].number = 0xfff;
 	call_prepare(&state->objects);
 	call_all(worker, call->way);
-	/* Each reading of the kernel's count is itself a read(): the second count has the first. */
+	/* Each reading of the kernel's count is itself a read(). The second count includes the
+	 * first reading. */
 	after = state->count_at_begin < 0 ? -1 : call_count_by_kernel();
 	state->counted = after < 0 ? -1 : after - state->count_at_begin - call_reads();
 	state->effective = call_took_effect(worker, &state->objects);

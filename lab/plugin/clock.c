@@ -6,8 +6,8 @@
  * QEMU emulates the TLB. It resizes this TLB by how much of it was in use in the last 100 ms of the
  * host's time. A page's accessed bit is set when the TLB misses, and the kernel does more for a
  * page with this bit, for example in munmap(). So the number of the guest's instructions would
- * depend on the host's speed: by 34 in one munmap(). With a time that does not pass, QEMU only
- * enlarges the TLB, and only the guest's accesses decide when.
+ * depend on the host's speed, for example by 34 in one munmap(). While the time stands still, QEMU
+ * only enlarges the TLB, and only the guest's accesses decide when.
  *
  * The guest's clock does not come from here: it counts instructions.
  */
@@ -37,8 +37,8 @@ int64_t g_get_real_time(void)
 }
 
 /*
- * A process prints this variable when it ends, if it loaded this library. A script that starts QEMU
- * without this library by exec prints nothing.
+ * A process that loaded this library prints this variable when it ends. If a script replaces itself
+ * (exec) by a QEMU without this library, nothing is printed.
  */
 __attribute__((destructor)) static void prove_loaded(void)
 {

@@ -38,7 +38,7 @@ const struct klat_setting klat_settings[KLAT_SETTINGS] = {
 	[KLAT_ONLINE] = { "list of online CPUs", KLAT_ONLINE_FILE },
 };
 
-static bool has_scheduler(void)
+static bool has_ext_scheduler(void)
 {
 	char state[32];
 
@@ -60,7 +60,7 @@ void klat_setting_read(enum klat_setting_name name, char value[KLAT_SETTING_SIZE
 {
 	char line[KLAT_SETTING_SIZE] = "";
 
-	if (name != KLAT_SCHEDULER || has_scheduler())
+	if (name != KLAT_SCHEDULER || has_ext_scheduler())
 		klat_read_line(klat_settings[name].file, line, sizeof(line));
 	klat_setting_in(name, line, value);
 }
@@ -95,15 +95,15 @@ int64_t klat_server_ns(int cpu)
 	const int64_t default_ns = 50000000;
 	struct utsname names;
 	/* A sched_ext scheduler has the ordinary tasks, and a server of its own. */
-	const bool scheduled = has_scheduler();
-	const char *server = scheduled ? "ext_server" : "fair_server";
+	const bool is_ext = has_ext_scheduler();
+	const char *server = is_ext ? "ext_server" : "fair_server";
 
 	/* Unreadable, or 0 until the server's first turn. */
 	if (server_file(server, cpu, "period") > 0)
 		return server_file(server, cpu, "runtime");
 	uname(&names);
 	return klat_kernel_version(names.release) >=
-			       (scheduled ? KLAT_KERNEL(7, 0) : KLAT_KERNEL(6, 12))
+			       (is_ext ? KLAT_KERNEL(7, 0) : KLAT_KERNEL(6, 12))
 		       ? default_ns
 		       : 0;
 }

@@ -178,7 +178,7 @@ static int read_tsc(struct klat_run *run, const json_t *json)
 	return is_sane(tsc) ? 0 : refuse(run, "/" SESSION_FILE " holds an impossible calibration");
 }
 
-/* A setting that klat could not read then or cannot read now is not compared. */
+/* Compares nothing if the setting was not readable then, or is not readable now. */
 static int check_setting(struct klat_run *run, int session, enum klat_setting_name name)
 {
 	const struct klat_setting *setting = &klat_settings[name];

@@ -12,7 +12,7 @@ struct klat_clocks {
 	int64_t width_ns;               /* how long the readings took */
 	uint64_t ticks;                 /* the counter */
 	/* Suspensions of the machine since it booted, with those that failed. -1 if the kernel does
-	 * not count them. It counts one that fails some time after the threads go on. */
+	 * not count them. The threads go on some time before it counts one that failed. */
 	int64_t suspensions;
 };
 

@@ -266,7 +266,7 @@ static void judge_machine(struct klat_run *run)
 		const char *then = library->before.settings[name],
 			   *now = library->after.settings[name];
 
-		/* The kernel stops all CPUs to change their list, and that is over soon. */
+		/* A change of the list of CPUs stops all CPUs, but only for a short time. */
 		if (*then && *now && strcmp(then, now))
 			(name == KLAT_ONLINE ? klat_disturbed
 					     : klat_invalid)(run, "the %s changed from %s to %s",

@@ -96,7 +96,7 @@ int klat_place_possible(struct klat_run *run, klat_cpu_set *allowed)
 	available = klat_cpu_weight(allowed);
 	if (run->cpus_given || needed <= available)
 		return 0;
-	/* The kernel leaves them out of the affinity of ordinary processes. */
+	/* The kernel removes isolated CPUs from the affinity mask of ordinary processes. */
 	if (!klat_read_line("/sys/devices/system/cpu/isolated", isolated, sizeof(isolated)))
 		*isolated = 0;
 	return klat_skip(

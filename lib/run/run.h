@@ -137,7 +137,8 @@ struct klat_stop_detector {
 
 /* If it cannot start, no stop is counted. */
 void klat_stop_detector_start(struct klat_stop_detector *detector, int cpu);
-/* After the snapshots: add to library->stops how often the process was stopped. */
+/* After the snapshots: adds the stops of the process to library->stops. After a stop, takes the
+ * clocks of the second snapshot again, because the kernel counts a failed suspension late. */
 void klat_stop_detector_end(struct klat_run *run);
 /* The detector's sleeps since it started; -1 if unknown. */
 int64_t klat_stop_detector_sleeps(const struct klat_run *run);

@@ -135,7 +135,7 @@ static void take(struct klat_reading *reading, const struct klat_run *run)
 {
 	memset(&reading->snapshot, 0, sizeof(reading->snapshot));
 	klat_snapshot_take(&reading->snapshot, run);
-	/* Again, because the counts belong to this time. */
+	/* The clocks again: they must be of the same time as the counts. */
 	klat_clocks_take(&reading->snapshot.clocks);
 	read_counts(reading, run);
 	for (int i = 0; i < run->worker_count; i++)

@@ -390,8 +390,8 @@ static void show(struct follower *follower, int64_t now_ns)
 }
 
 /* After a suspension of the machine, workers are late for a while. These samples belong to the
- * segment that the suspension makes invalid. False as long as workers can be late, and after a
- * stop: the kernel counts a suspension that failed a little later. */
+ * segment that the suspension makes invalid. False as long as workers can be late, and in the first
+ * poll after a stop: the kernel counts a failed suspension a little after the stop. */
 static bool has_settled(struct follower *follower, int64_t now_ns, int64_t at)
 {
 	const struct klat_clocks last = follower->clocks;
@@ -414,7 +414,7 @@ static int follow(struct follower *follower, int *status, struct rusage *usage)
 	const struct timespec poll = { .tv_nsec = POLL_NS };
 	const struct klat_common *common = &follower->run->library->common;
 	const int64_t segment_ns = common->segment_s * KLAT_NS_PER_S;
-	int64_t idle = 0, seen = -1, end_ns = 0, segment_end_ns = 0;
+	int64_t idle_polls = 0, seen = -1, end_ns = 0, segment_end_ns = 0;
 	bool ends = false, settled;
 
 	for (;;) {
@@ -430,10 +430,10 @@ static int follow(struct follower *follower, int *status, struct rusage *usage)
 			return -EIO;
 		}
 		at = klat_soak_progress(follower->run);
-		/* Polls, because whatever stops the workers can stop the supervisor, too. */
-		idle = at == seen ? idle + 1 : 0;
+		/* Counts polls, not time: what stops the workers can stop this process, too. */
+		idle_polls = at == seen ? idle_polls + 1 : 0;
 		seen = at;
-		if (idle * POLL_NS > follower->run->patience * KLAT_NS_PER_S)
+		if (idle_polls * POLL_NS > follower->run->patience * KLAT_NS_PER_S)
 			return -ETIMEDOUT;
 		settled = has_settled(follower, now_ns, at);
 		if (!end_ns && settled && begin(follower)) {
@@ -450,9 +450,10 @@ static int follow(struct follower *follower, int *status, struct rusage *usage)
 		if (!end_ns)
 			continue;
 		if (asked)
-			klat_signals_ignore(); /* a second one must not end the recording */
+			klat_signals_ignore(); /* a second signal must not end the recording */
 		ends = ends || asked || (settled && now_ns >= end_ns);
-		/* A count of iterations can be visible before their samples. */
+		/* A count of iterations can be visible before their samples. So this drains up to
+		 * the count of the previous poll. */
 		drain(follower, visible);
 		note_state(follower, false);
 		show(follower, now_ns);

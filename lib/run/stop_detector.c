@@ -5,7 +5,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-/* The kernel counts a suspension that failed this long after the threads go on, at most. */
+/* The kernel counts a failed suspension at most this long after the threads go on. */
 enum { COUNTED_AFTER_NS = 100000000 };
 
 static void *sleep_until_end(void *argument)

@@ -177,7 +177,7 @@ def test_descriptors_that_a_parent_left_open_are_counted():
 
 @pytest.mark.parametrize("begun", [False, True])
 def test_a_file_that_may_not_grow_is_an_error(begun, tmp_path):
-    """The limit hits session.json or, if a session has begun, the rows of a second run."""
+    """The limit is exceeded by session.json or, if a session has begun, by the rows of a second run."""
     words = [harness.path_of("timer"), "--iterations", "20", "--record", tmp_path]
     limit = 1000
     if begun:

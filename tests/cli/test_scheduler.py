@@ -1,5 +1,5 @@
-"""A session has one sched_ext scheduler, one preemption model, one clock source and one list of online CPUs. A directory
-stands in for /sys/kernel, and a file for each of the last two."""
+"""A session has one sched_ext scheduler, one preemption model, one clock source and one list of online CPUs. A
+directory stands in for /sys/kernel, and a file for each of the last two."""
 
 import os
 import subprocess
@@ -10,7 +10,10 @@ from harness import FAILED, MEASURED, UNTRUSTED, command, json_of, path_of
 
 ONLINE = "/sys/devices/system/cpu/online"
 CLOCK = "/sys/devices/system/clocksource/clocksource0/current_clocksource"
-PLANT = f'mount --bind "$1/online" {ONLINE} && mount --bind "$1/clock" {CLOCK} && mount --bind "$1" /sys/kernel && shift && exec "$@"'
+PLANT = (
+    f'mount --bind "$1/online" {ONLINE} && mount --bind "$1/clock" {CLOCK}'
+    ' && mount --bind "$1" /sys/kernel && shift && exec "$@"'
+)
 MOST_CPUS = 4096
 SHORT = ("--quiet", "--policy", "other", "--iterations", "20")
 
@@ -82,7 +85,7 @@ def test_a_session_is_of_one_clock_source(kernel, tmp_path):
     assert "began with the clock source tsc, and now it is hpet" in done.err
 
 
-def test_a_session_is_of_one_number_of_cpus(kernel, tmp_path):
+def test_a_session_is_of_one_list_of_online_cpus(kernel, tmp_path):
     record = words(kernel, "syscall", *SHORT, "--record", tmp_path / "session")
     assert command(record).status == MEASURED
     set_online(kernel, MOST_CPUS - 1)

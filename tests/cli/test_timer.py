@@ -29,7 +29,7 @@ def test_a_wait_that_misses_periods_sleeps_for_the_others(real_time):
     assert "before it slept" not in result["reason"], result["reason"]
 
 
-# One timer of many is set 205 ms too late, as on a machine that stalls.
+# The 200th timer is set 205 ms too late, as if the machine stalled.
 STALL = """
 #define _GNU_SOURCE
 #include <dlfcn.h>

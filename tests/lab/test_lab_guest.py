@@ -390,7 +390,7 @@ def test_results_that_cannot_be_laid_out_as_files_are_not_believed(tmp_path, mem
 
 
 def test_a_member_that_claims_exabytes_is_refused_at_once(tmp_path):
-    # tarfile reads past the data of a member that is no file, block by block: for hours.
+    # tarfile reads the data of a member that is not a file, block by block: here for hours.
     members = tarfile.TarInfo("claims"), tarfile.TarInfo("follows")
     members[0].type, members[0].size = b"Z", 1 << 62
     data = b"".join(member.tobuf(tarfile.GNU_FORMAT) for member in members)

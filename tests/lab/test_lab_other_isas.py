@@ -24,7 +24,7 @@ pytestmark = pytest.mark.slow
 
 KERNELS = {"arm64": ("stock", "rt"), "riscv64": ("stock",)}
 MACHINES = {"arm64": "aarch64", "riscv64": "riscv64"}
-# The kernel's entry for a system call, and for an interrupt during a load.
+# The kernel's functions of entry: for a system call, and for an interrupt during a load.
 ENTRIES = {
     "arm64": ("el0t_64_sync", r"el[01][ht]_64_irq"),
     "riscv64": ("do_trap_ecall_u", "do_irq"),

@@ -1,5 +1,5 @@
-"""klat finds out whether an emulator can load klat's plugin, and which version of the plugin API to declare; and whether
-it loads the plugin's library, which stops the time of day."""
+"""klat finds out whether an emulator can load klat's plugin, which version of the plugin API to declare, and whether the
+dynamic linker preloads the plugin to stop the time of day."""
 
 import json
 import re
@@ -58,7 +58,7 @@ VERSION = "echo 'QEMU emulator version 9.9'"
 
 
 def preloaded(path: str | Path) -> dict[str, str]:
-    """The variables of a counted guest. A second guest of the same klat needs them again."""
+    """The variables of a counted guest. A second guest gets the same ones."""
     emulator = qemu.Emulator(str(path), (9, 9), "9.9", AMD64)
     machine = qemu.Machine(emulator, "counted", qemu.GuestSize())
     variables = machine.environment
@@ -118,8 +118,10 @@ def test_the_path_of_a_library_that_cannot_be_preloaded_is_named(
     shutil.copy(suite.trace_plugin(), library)
     monkeypatch.setattr(suite, "trace_plugin", lambda: library)
     assert preloaded(printing) == {}
-    said = noted(capsys)
-    assert said == f"no library with a space or a colon in its path can be preloaded: {library}"
+    assert (
+        noted(capsys)
+        == f"no library with a space or a colon in its path can be preloaded: {library}"
+    )
 
 
 def test_a_missing_library_is_named(plugin, capsys, printing):

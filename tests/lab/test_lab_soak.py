@@ -104,7 +104,7 @@ def test_a_suspension_that_gives_up_refutes_its_segment(results):
     assert refuted["reason"].endswith("began to suspend, which stops every thread, and gave up")
     late = int(refuted["max"]) / Session(session).info["tsc"]["khz"]
     assert late > 900 and "suspend" in summary(session)
-    # The samples that are late because of it are all in this segment.
+    # All samples that the suspension made late are in this segment.
     assert all(int(row["max"]) < int(refuted["max"]) / 4 for row in segments if row != refuted)
 
 

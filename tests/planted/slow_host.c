@@ -2,7 +2,7 @@
 // The dynamic linker preloads this into QEMU. It delays one in 400 long jumps. QEMU leaves a halted
 // guest by a long jump, and counts the guest's instructions afterwards. It also ends a QEMU with
 // -icount that reads the host's time of day: its samples would depend on the host's speed. Such a
-// QEMU creates the file that SLOW_HOST names, so that a test sees that this library is loaded.
+// QEMU creates the file that SLOW_HOST names: it shows a test that this library is loaded.
 
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -38,7 +38,7 @@ int gettimeofday(struct timeval *restrict now, void *restrict zone)
 	return 0;
 }
 
-/* GLib's. */
+/* GLib's gettimeofday(), in microseconds. */
 int64_t g_get_real_time(void);
 int64_t g_get_real_time(void)
 {

@@ -221,7 +221,7 @@ def at_home(rig: Rig) -> bool:
     return (rig.release(), rig.running[1]) == (STOCK.release, STOCK.words)
 
 
-# Cut 0 is none, and the last is after the last step.
+# Cut 0 cuts nothing. The last cut is after the last step.
 @pytest.mark.parametrize("has_menu", [True, False])
 @pytest.mark.parametrize("cut", range(21))
 def test_a_power_cut_at_any_step_loses_and_doubles_nothing(rig, cut, has_menu):

@@ -1,7 +1,5 @@
 """The statistics of the share above a limit."""
 
-import math
-
 import numpy as np
 import pytest
 from pytest import approx
@@ -96,7 +94,7 @@ def test_consecutive_runs_of_one_boot_are_a_cluster():
 @pytest.mark.parametrize("place", [0, 1, 2])
 @pytest.mark.parametrize("boots", [True, False])
 def test_a_short_cluster_belongs_to_a_neighbour(boots, place):
-    """A soak of 61 s whose segments last 60 s; and a boot that ended early. The rest is as precise as without it."""
+    """As in a soak of 61 s with segments of 60 s, and if a boot ends early. The others are as precise as without it."""
     full = [[10] * 5_900 + [200] * (100 + 10 * i) for i in range(4)]
     for segments in (full[:1], full):
         before = tails([[s] for s in segments] if boots else [segments], 100)

@@ -111,7 +111,7 @@ def test_one_run_shows_how_its_samples_cluster(limited, klat):
 
 
 def test_a_short_last_segment_leaves_the_soak_its_precision(writer, klat):
-    """--for 61s --segment 60s"""
+    """As with --for 61s --segment 60s."""
     for run, (n, long) in enumerate(((60_000, 30), (1_000, 1)), 1):
         samples = [52_000 + i % 999 for i in range(n - long)] + [520_000] * long
         writer.run({"round_trip": samples}, params=SOAK, run=run, order=run)
@@ -125,7 +125,7 @@ def test_a_short_last_segment_leaves_the_soak_its_precision(writer, klat):
 
 
 def test_a_short_boot_is_part_of_its_neighbour(new_session, klat):
-    """Its run is cut into parts, as a single one would be."""
+    """The runs of both boots are cut into parts, as the run of one boot is."""
 
     def label(name: str, *lengths: int) -> Path:
         boots = [[[52_000 + (i + n) % 999 for i in range(n - 9)] + [520_000] * 9] for n in lengths]

@@ -78,9 +78,9 @@ def test_runs_that_are_long_enough_are_not_pooled(boots, klat):
 def test_one_run_that_is_too_short_pools_both_sides(boots):
     long, short = boots("long", 2, 2, n=5000), boots("short", 2, 6)
     cells = [cell for path in (long, short) for cell in read_dataset(path).cells.values()]
-    found = observe_sides(cells, parse("p99.9"), [Units(), Units()])
+    sides = observe_sides(cells, parse("p99.9"), [Units(), Units()])
     why = "single runs are too short"
-    assert [(side.pooled, side.runs) for side in found] == [(why, 2), (why, 2)]
+    assert [(side.pooled, side.runs) for side in sides] == [(why, 2), (why, 2)]
 
 
 def test_boots_that_are_too_short_are_groups(boots, klat):
@@ -208,7 +208,7 @@ def test_segments_of_another_length_make_no_difference(new_session, klat):
 def test_a_run_of_many_samples_has_its_own_median_whatever_the_length_of_others(
     new_session, klat, n, pooled
 ):
-    """In equal time, a kernel that is a sixth faster takes more samples."""
+    """A kernel that is a sixth faster takes more samples in the same time."""
     slow = soak(new_session, "stock", n, 3, rare=150, times=1000)
     fast = soak(new_session, "rt", 7 * n // 6, 3, rare=150, times=1000, **RT)
     out = klat("compare", slow, fast, "--quantile", "median", "--format", "json")[1]
@@ -219,9 +219,9 @@ def test_a_run_of_many_samples_has_its_own_median_whatever_the_length_of_others(
 @pytest.mark.parametrize("q", [P50, P99])
 @pytest.mark.parametrize("times", [1.2, 2, 10])
 def test_equal_kernels_with_long_runs_of_unequal_length_are_rarely_said_to_differ(q, times):
-    """Exponential samples. The sample of rank k among n has the share of a beta distribution below it."""
+    """Exponential samples. The share below the sample of rank k among n has a beta distribution."""
     rng = np.random.default_rng(2)
-    false = 0
+    false_verdicts = 0
     for _ in range(400):
         sides = []
         for n in (50 * fewest(q), round(50 * times * fewest(q))):
@@ -229,10 +229,10 @@ def test_equal_kernels_with_long_runs_of_unequal_length_are_rarely_said_to_diffe
             runs = np.log(-np.log1p(-rng.beta(k, n - k + 1, (20, 5))))
             logs = runs + rng.normal(0, 0.01, (20, 1)) + rng.normal(0, 0.01, (20, 5))
             sides.append(Observed(tuple(Unit(str(i), tuple(x)) for i, x in enumerate(logs))))
-        (found,) = judge([(sides[0], sides[1])], Rules(margin=0))
-        false += found.verdict in (Verdict.FASTER, Verdict.SLOWER)
-    # 7 % and three standard errors. With 100 samples instead of 500, 16 % of medians of lengths 1:10 are false.
-    assert false <= 400 * (0.07 + 3 * 0.013)
+        (judgement,) = judge([(sides[0], sides[1])], Rules(margin=0))
+        false_verdicts += judgement.verdict in (Verdict.FASTER, Verdict.SLOWER)
+    # 7 % and three standard errors. With 100 samples instead of 500, 16 % of the verdicts on medians are false.
+    assert false_verdicts <= 400 * (0.07 + 3 * 0.013)
 
 
 def test_means_of_unequal_numbers_of_samples_are_no_change_of_the_kernel(new_session, klat):
@@ -260,7 +260,7 @@ def test_a_side_without_a_run_that_counts_has_no_figure_to_compare(new_session, 
 
 
 def test_the_bias_of_means_between_two_boots_does_not_depend_on_the_number_of_sides(new_session):
-    """The resolutions of two sides add. The boots of a side alone differ by twice its resolution."""
+    """The resolutions of two sides add. Between two boots of one side, the bias is twice the side's resolution."""
 
     def cell(name: str, *lengths: int) -> Runs:
         boots = [[draw(boot, 1, n, 1.0)] for boot, n in enumerate(lengths)]

@@ -244,7 +244,7 @@ def test_kept_samples_are_read_without_the_plugin(monkeypatch, error):
 
 
 def test_boots_are_repeated_of_kernels_without_boots_or_explanations(tmp_path):
-    """A kernel with all boots, and with a kept explanation of one of them, has no further jumps to explain."""
+    """A kernel has no further jumps to explain if it has all boots, and a kept explanation of one of them."""
     text = json.dumps({"kept/2 pipes round_trip": asdict(KeptSample(5, 1, 0, ((1, "f", 5, 1),)))})
     (tmp_path / "explained.json").write_text(text)
     planned: Any = SimpleNamespace(number_of_boots=2)

@@ -47,7 +47,7 @@ class Claim:
 
 
 def no_slower(text: str, measure: Callable[[], Figure]) -> Claim:
-    """That a ratio is at most 1.00, to the two decimals that the row shows."""
+    """Claims that a ratio is at most 1.00, rounded to the two decimals of the row."""
     return Claim(f"{text}, at most 1.00", 1.005, measure)
 
 

@@ -21,7 +21,7 @@ def grouped(items: Iterable[Item], by: Callable[[Item], Key]) -> dict[Key, list[
 def neighbours(
     items: Iterable[Item], size: Callable[[Item], float], least: float
 ) -> list[list[Item]]:
-    """Groups of neighbours, each of at least this size. The last group takes the rest."""
+    """Groups of neighbours, each with a total size of at least `least`. The last group takes the rest."""
     groups: list[list[Item]] = []
     pending: list[Item] = []
     total = 0.0

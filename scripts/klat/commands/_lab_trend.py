@@ -37,7 +37,7 @@ _METRICS = 2  # metrics of a program that have a number in counted mode, on aver
 _SIDES = ("base", "new")
 # Options whose values a lock file has under the same name.
 _LOCKED = ("arch", "boots", "seed", "clock", "append", "margin", "alpha")
-_OF_SETS = ("option", "sweep", "policy", "iterations")  # which a lock file holds as programs
+_SET_OPTIONS = ("option", "sweep", "policy", "iterations")  # a lock file has them in its programs
 _MARGIN, _ALPHA = 0.02, 0.05
 
 _TREND = """\
@@ -146,7 +146,7 @@ def _trend(arguments: argparse.Namespace) -> int:
 
 
 def _lock(arguments: argparse.Namespace) -> Lock | None:
-    """The existing lock file. Its values become the arguments, which may be given again but not changed."""
+    """The existing lock file. Its values become the arguments. KlatError if an argument differs from them."""
     if not arguments.lock or not arguments.lock.exists():
         return None
     from klat.lab import lock
@@ -156,7 +156,7 @@ def _lock(arguments: argparse.Namespace) -> Lock | None:
     values["kernel"] = [*locked.specs]
     values["benchmarks"] = list(dict.fromkeys(name for name, _ in locked.sets))
     values["load"] = [locked.facts["load"]]
-    given = {name: getattr(arguments, name) for name in (*values, *_OF_SETS)}
+    given = {name: getattr(arguments, name) for name in (*values, *_SET_OPTIONS)}
     if [*map(lock.absolute, arguments.kernel)] == [k["kernel"] for k in locked.facts["kernels"]]:
         del given["kernel"]
     if changed := [n for n, value in given.items() if value not in (None, [], values.get(n))]:

@@ -8,7 +8,6 @@ from dataclasses import replace
 
 from klat.base.errors import KlatError
 from klat.compare import refusals
-from klat.compare.refusals import cautions
 from klat.compare.cell_tests import (
     CellPlace,
     MatchedSides,
@@ -25,7 +24,6 @@ from klat.compare.comparison import (
     Result,
     SideInfo,
 )
-from klat.compare.session_problems import run_of, same_samples
 from klat.compare.dataset import Dataset
 from klat.compare.environment_conditions import scheduling
 from klat.compare.estimands import Estimand
@@ -41,6 +39,8 @@ from klat.compare.matching import (
     unmeasurable,
 )
 from klat.compare.over_machines import over_machines
+from klat.compare.refusals import cautions
+from klat.compare.session_problems import run_of, same_samples
 from klat.compare.settling import settled
 from klat.compare.verdicts import Judgement, Rules, judge
 from klat.record import json_files, renamed_metrics

@@ -104,7 +104,7 @@ class HistorySeries:
     drift: Drift | None = None
     overall: float | None = None
     reason: str = ""
-    pooled: str = ""  # why a point is of all samples of a boot
+    pooled: str = ""  # why a point is of all samples of a boot; empty if runs have figures
 
 
 @dataclass(frozen=True)

@@ -48,10 +48,10 @@ class Needed:
 @dataclass(frozen=True)
 class SideLimit:
     """One metric of one side. `low` and `high` are one-sided bounds of the share, each at 1 - alpha.
-    `maxima` has the largest sample of each boot. `boot_clusters` is the number of boots, if a short one counts as a part
-    of its neighbour. `needed` has an entry for the limit's share if the
-    verdict is open. If no sample is above the limit, it also has one for each of `RARE` that is not
-    shown. `copies` is the number of boots in counted mode that repeat another one. They do not count.
+    `maxima` has the largest sample of each boot. `boot_clusters` is the number of boots, if a short one
+    counts as a part of its neighbour. `needed` has an entry for the limit's share if the verdict is open.
+    If no sample is above the limit, it also has one for each of `RARE` that is not shown. `copies` is the
+    number of boots in counted mode that repeat another one. They do not count.
     `unusable` is the number of other runs that do not count and have a sample above the limit.
     `missed` is the number of periods that a late timer skipped. They have no samples. `near` is the
     number of samples that are so near the limit that rounding to the counter's step may have moved them
@@ -127,8 +127,8 @@ def check(limit: Limit, side: Dataset) -> None:
 
 
 def samples_above(metric: Runs, limit: Limit) -> SamplesAbove:
-    """Reads every sample of the runs that count, of which there must be one. KlatError if the floor is not below the
-    limit; SessionError if samples are missing."""
+    """Reads every sample of the runs that count. There must be such a run. KlatError if the floor is not
+    below the limit; SessionError if samples are missing."""
     runs = metric.runs
     for run in runs:
         if (run.row.floor or 0) * run.source.scale >= limit.value:
@@ -185,7 +185,7 @@ def _exceedances(boots: Sequence[Sequence[_Tails]]) -> tuple[Exceedance, Exceeda
 
 
 def _stretches(runs: Sequence[Run], at: tuple[float, float, float]) -> list[_Tails]:
-    """The only run, and runs that are short beside it, cut into consecutive parts. They show how samples cluster."""
+    """The only full run, and the short runs beside it, cut into consecutive parts that show how samples cluster."""
     n = sum(run.row.n or 0 for run in runs)
     length = min(_LONGEST_STRETCH, math.ceil(n / STRETCHES))
     return [_tails(Distribution.of(part), run, at) for run in runs for part in run.parts(length)]

@@ -1,5 +1,5 @@
-"""Which machine a session is of. Its machine id says so, except in containers that have ids of their own, and on
-machines that were cloned with their id."""
+"""Finds the machine of each session. The machine id names it, except in containers with another id, and on clones of
+one image."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _WITHOUT_RANDOMNESS = ("counted", "emulated")  # guests that begin alike can hav
 
 
 def unify_machine_ids(sides: Iterable[Sequence[Source]]) -> tuple[list[list[Source]], list[str]]:
-    """The sides, with one machine id for all sessions of a boot, and warnings: on ids that several machines have, and on
-    boots with several ids. Ids that share a boot are one machine in all boots."""
+    """The sides, with one machine id for all sessions of a boot, and warnings: on ids that several machines have, and
+    on boots with several ids. Ids that share a boot are one machine in all boots."""
     of_sides = [list(side) for side in sides]
     sources = [source for side in of_sides for source in side if _id_of(source)]
     machine_of = _machines(sources)

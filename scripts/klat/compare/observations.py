@@ -197,9 +197,9 @@ def observe_sides(
     return [replace(of_side, pooled=why) for of_side in observed]
 
 
-# The bias of a quantile of a run falls as 1 / n. If every run has at least this many times the samples that the quantile
-# needs, the bias of the shortest is small compared with the noise of boots (docs/validation.md, Pooled quantiles).
-_ENOUGH = 50
+# Times the samples that a quantile needs. The bias of a run's quantile falls as 1 / n. From this length on, it is small
+# compared with the noise of boots (docs/validation.md, Pooled quantiles).
+_LONG_RUN = 50
 
 
 def _why_pooled(cells: Sequence[Runs], q: Fraction | None) -> str:
@@ -213,7 +213,7 @@ def _why_pooled(cells: Sequence[Runs], q: Fraction | None) -> str:
     unequal = "the runs have unequal numbers of samples"
     if q is None:
         return unequal
-    enough = _ENOUGH * fewest(q)
+    enough = _LONG_RUN * fewest(q)
     return f"{unequal}, some fewer than {enough:,}" if min(lengths) < enough else ""
 
 
@@ -222,7 +222,7 @@ _MOST_LENGTH_RATIO = 1.1  # between the median numbers of samples of two session
 
 def _are_equally_long(cells: Sequence[Runs]) -> bool:
     """Whether the runs of all sessions have about the same number of samples. The last segment of a soak may be short.
-    A side without runs has nothing to compare them with."""
+    True if a side has no runs."""
     if not all(cell.runs for cell in cells):
         return True
     every = {n for cell in cells for n in cell.lengths}
@@ -276,8 +276,8 @@ def _observed_in_groups(
 
 
 _UNEQUAL = (
-    "the means are of unequal numbers of samples, so rare long samples shift their ratio: measure equally many, or"
-    " judge the share of long samples (--limit)"
+    "the means are of unequal numbers of samples, so rare long samples shift their ratio: measure as many on both"
+    " sides, or judge the share of long samples (--limit)"
 )
 
 
@@ -299,11 +299,13 @@ def _observed_means(
 def _with_bias(
     sides: Sequence[Observed], cells: Sequence[Runs], samples: Sequence[Mapping[str, int]]
 ) -> list[Observed]:
-    """The expected log of a mean of n samples is below the log of the true mean, by CV^2 / 2n (the second term of
-    the Taylor series; CV is the coefficient of variation). Unequal units differ in this bias. Two figures get twice
-    the difference, because the bias is larger if most units have none of the rare long samples: CV^2 / n of one
-    less CV^2 / n of the other. The resolutions of two figures add, so each has half of it. Of one side alone, the two
-    figures are two of its units.
+    """Adds the bias of means of unequal n to the resolutions.
+
+    The expected log of a mean of n samples is CV^2 / 2n below the log of the true mean (the second term of the
+    Taylor series; CV is the coefficient of variation). The bias of a ratio of two means is the difference of these
+    terms. Twice the difference counts, because the bias is larger if most units have none of the rare long
+    samples. The resolutions of two sides add, so each gets half. With one side alone, the means are those of its
+    units.
     """
     runs = [run for cell in cells for run in cell.runs]
     values = [value for side in sides for unit in side.units for value in unit.values]

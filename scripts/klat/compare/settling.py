@@ -7,17 +7,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
+from klat.compare.verdicts import Judgement, Method, Observed, Rules, Settle, Verdict, paired_means
 from klat.stats import power
 from klat.stats.means import variance
 from klat.stats.power import (
+    Design,
     MOST_RUNS,
     MOST_UNITS,
-    Design,
     power_of_change,
     power_of_equivalence,
     smallest,
 )
-from klat.compare.verdicts import Judgement, Method, Observed, Rules, Settle, Verdict, paired_means
 
 
 def settled(

@@ -112,10 +112,10 @@ class Unit:
 class Observed:
     """One estimand of one metric on one side.
 
-    `resolution` bounds, as a log, what the counter's granularity and unequal numbers of samples can hide. `coarse` is the
-    reason if that is too much. `sample_interval` is the log interval of a single run whose samples were read. `noun` is
-    the word for a unit. `pooled` is why each unit has one figure, of all its samples; empty if runs have figures. `needed_and_present` is how many samples a figure needs, and how many
-    there are, if they are too few.
+    `resolution` bounds, as a log, what the counter's granularity and unequal numbers of samples can hide. `coarse` is
+    the reason if that is too much. `sample_interval` is the log interval of a single run whose samples were read.
+    `noun` is the word for a unit. `pooled` is why each unit has one figure, of all its samples; empty if runs have
+    figures. `needed_and_present` is how many samples a figure needs, and how many there are, if they are too few.
     """
 
     units: tuple[Unit, ...]

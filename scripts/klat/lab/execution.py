@@ -13,25 +13,25 @@ from statistics import median
 
 from klat.base import files, streams
 from klat.base.errors import KlatError
+from klat.base.process import Signals, Stopped
 from klat.lab import cache, collect, experiment, image, kernels, modes, qemu, suite
 from klat.lab.apt import Archive
 from klat.lab.architectures import Architecture
 from klat.lab.boots import Boots, Ready
-from klat.lab.guest_contents import Contents, unpacked_for
 from klat.lab.experiment import Begun, Experiment
-from klat.running.loads import IDLE
+from klat.lab.guest_contents import Contents, unpacked_for
 from klat.lab.kernels import Kernel, Spec
-from klat.lab.qemu import Machine, GuestSize
-from klat.base.process import Signals, Stopped
+from klat.lab.qemu import GuestSize, Machine
+from klat.record.session import STATUSES, read_session
+from klat.record.session_directory import SET_ASIDE
+from klat.report.text.columns import wrapped
+from klat.report.text.look_text import too_few_units
+from klat.report.text.numbers import plural
+from klat.running.loads import IDLE
 from klat.running.progress import Progress, duration
 from klat.running.reasons import say_reasons
 from klat.running.recording import Outcome, count_statuses, status_of
 from klat.running.runner import command_line
-from klat.report.text.columns import wrapped
-from klat.report.text.look_text import too_few_units
-from klat.report.text.numbers import plural
-from klat.record.session import STATUSES, read_session
-from klat.record.session_directory import SET_ASIDE
 
 # Until the first program runs. An emulated kernel of many CPUs takes its time.
 _BOOT_LIMIT_S = {"kvm": 60, "counted": 600, "emulated": 600}
@@ -169,8 +169,8 @@ class Attempt:
                 f"{', '.join(sorted(changed))} was rebuilt since the experiment began; start a new"
                 " experiment"
             )
-        stopped = all(map(collect.clock_was_stopped, begun.sessions.values()))
-        machine = Machine(self._emulator, planned.mode, planned.shape, stopped)
+        stops_clock = all(map(collect.clock_was_stopped, begun.sessions.values()))
+        machine = Machine(self._emulator, planned.mode, planned.shape, stops_clock)
         qemu.check(machine)
         busybox = self._contents.busybox()
         ready = self._contents.ready(planned.sets, booted, busybox, static, machine)

@@ -11,10 +11,10 @@ import os
 from pathlib import Path
 
 from klat.base import files
-from klat.record import session_directory
-from klat.lab import cache, initramfs, qemu
-from klat.lab.qemu import BootFiles, Emulator, Guest, Machine, GuestSize
 from klat.base.process import Signals
+from klat.lab import cache, initramfs, qemu
+from klat.lab.qemu import BootFiles, Emulator, Guest, GuestSize, Machine
+from klat.record import session_directory
 
 _DEVICE = Path("/dev/kvm")
 _LIMIT_SECONDS = 10

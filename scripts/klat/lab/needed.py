@@ -112,7 +112,7 @@ def reusable(
         return None
     machine = replay.recorded(session, emulator).machine
     if not machine.stops_clock and replace(machine, stops_clock=True).environment:
-        return None  # a boot of today can be repeated exactly
+        return None  # a new boot can be repeated exactly, because its clock can be stopped
     return planned
 
 

@@ -103,8 +103,8 @@ def find(architecture: Architecture) -> Emulator:
 
 @functools.cache
 def _stopped_clock(path: str) -> dict[str, str]:
-    """LD_PRELOAD with klat's plugin for QEMU, whose clock.c stops the time of day. Empty if QEMU does not load it; then this
-    says why, once."""
+    """LD_PRELOAD with klat's plugin for QEMU, whose clock.c stops the time of day. If QEMU does not load it,
+    prints why, once, and returns nothing."""
     try:
         return _preload(path, suite.trace_plugin())
     except KlatError as error:
@@ -116,7 +116,7 @@ def _stopped_clock(path: str) -> dict[str, str]:
 
 
 def _preload(path: str, library: Path) -> dict[str, str]:
-    """LD_PRELOAD with the library. KlatError if QEMU does not load it, or runs otherwise than without it."""
+    """LD_PRELOAD with the library. KlatError if QEMU does not load it, or prints another text with it."""
     if not library.is_file():
         raise KlatError(f"{library} is missing")
     if set(str(library)) & {" ", ":"}:

@@ -185,8 +185,8 @@ def recorded(session: Path, emulator: qemu.Emulator) -> Recorded:
         names[name]: body for name, body in initramfs.read_archive(data).items() if name in names
     }
     append = planned.append_of(boot.condition)
-    stopped = bool(recorded_machine.get("stopped_clock"))
-    machine = Machine(emulator, planned.mode, planned.shape, stopped)
+    stops_clock = bool(recorded_machine.get("stopped_clock"))
+    machine = Machine(emulator, planned.mode, planned.shape, stops_clock)
     symbols = symbols_key(machine, facts, append, boot.condition)
     ready = Ready(boot.label, image, b"", facts)
     return Recorded(session, boot, planned, machine, ready, base, files_of_programs, symbols)

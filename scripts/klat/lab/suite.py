@@ -155,14 +155,14 @@ def _installing(architecture: Architecture) -> str:
     return f"make install-static{machine} in klat's source tree builds it, and installs it below prefix"
 
 
-def make(arguments: Sequence[str], what: str = "the static programs") -> None:
-    """Build `what` in klat's source tree, where no other klat builds meanwhile. KlatError says why it failed."""
+def make(arguments: Sequence[str], product: str = "the static programs") -> None:
+    """Build `product` in klat's source tree, where no other klat builds meanwhile. KlatError says why it failed."""
     words = ["make", "-s", "-C", str(programs.root())]
     try:
         with cache.exclusive("build", _BUILD_SECONDS):  # two builds of one directory damage it
             done = answer([*words, *arguments], _BUILD_SECONDS)
     except FileNotFoundError:
-        raise KlatError(f"{what} cannot be built: there is no make") from None
+        raise KlatError(f"{product} cannot be built: there is no make") from None
     except subprocess.TimeoutExpired:
         raise KlatError(f"{' '.join(words)} did not end within {_BUILD_SECONDS} s") from None
     if done.returncode:
@@ -170,4 +170,4 @@ def make(arguments: Sequence[str], what: str = "the static programs") -> None:
         last = [line for line in lines if "error:" in line] or lines
         # 2: a library is not installed. 1: klat does not compile.
         status = 2 if "klat: missing: " in last[0] else 1
-        raise KlatError(f"{what} cannot be built: {last[0]}", status)
+        raise KlatError(f"{product} cannot be built: {last[0]}", status)

@@ -42,7 +42,7 @@ STUDY = "trend"  # Experiment.study of all these experiments: the words added fo
 _EXPLAINED = "explained.json"
 # Measured with 2 and 11 kernels.
 _REPEATED_BOOTS = 2.5  # of each kernel, to explain jumps
-_TRACED_BOOT_RATIO = 1.7  # the time of a traced boot over that of a boot
+_TRACED_BOOT_RATIO = 1.7  # the time of a traced boot, divided by that of another boot
 _MOST_BYTES = 64 << 20
 _NEAR = 0.001  # a small part of the smallest margin in use
 
@@ -116,13 +116,13 @@ def boots_of(
     done = kept * runs_of_boot
     repeated = boots_to_repeat([begun for _, begun in experiments.values()], output)
 
-    def explaining(left: float) -> str:
+    def then_explained(left: float) -> str:
         # Repeated boots are traced, which takes longer.
         seconds = left / missing * repeated * _TRACED_BOOT_RATIO
         return f", then about {duration(seconds)} to explain jumps" if explains else ""
 
     progress = Progress(
-        runs * len(experiments), done, sys.stderr, detail=False, what=what, after=explaining
+        runs * len(experiments), done, sys.stderr, detail=False, what=what, after=then_explained
     )
     for number, (kernel_request, begun) in experiments.items():
         (spec,) = kernel_request.specs
@@ -146,20 +146,20 @@ def boots_of(
 
 
 def boots_to_repeat(experiments: Sequence[Begun | None], output: Path) -> float:
-    """About how many boots are repeated to explain jumps: of the kernels that lack boots, or have no kept explanation."""
+    """Estimates how many boots are repeated to explain jumps, from the kernels that lack boots or a kept explanation."""
     explained = {name.partition(" ")[0] for name in _read_cache(output)}
     lacking = [
         begun
         for begun in experiments
         if not begun
         or len(begun.sessions) < begun.experiment.number_of_boots
-        or explained.isdisjoint(map(_name, begun.sessions.values()))
+        or explained.isdisjoint(map(_kept_name, begun.sessions.values()))
     ]
     return len(lacking) * _REPEATED_BOOTS
 
 
-def _name(session: Path) -> str:
-    """Of a session, in the file of kept explanations."""
+def _kept_name(session: Path) -> str:
+    """The name of a session in the file of kept explanations."""
     return f"{session.parent.name}/{session.name}"
 
 
@@ -225,7 +225,9 @@ def samples_of(
     """The typical sample of each measurement (its kernel's boots, key and figure). `output` keeps what was explained."""
     cache = _read_cache(output)
     sessions = sessions_to_repeat(measurements)
-    names = [f"{_name(path)} {' '.join(key)}" for path, (_, key, _) in zip(sessions, measurements)]
+    names = [
+        f"{_kept_name(path)} {' '.join(key)}" for path, (_, key, _) in zip(sessions, measurements)
+    ]
     missing = [number for number, name in enumerate(names) if name not in cache]
     if missing:
         asked = [(sessions[number], _metric(measurements[number][1])) for number in missing]

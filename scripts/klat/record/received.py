@@ -135,7 +135,7 @@ def unpack(stream: Readable, into: Path, most: int) -> None:
 
 
 def unpack_file(archive: Path, into: Path) -> None:
-    """unpack() of a .tar.gz. The size of its contents has two limits: a multiple of its own, and half of the free disk."""
+    """unpack() of a .tar.gz. Its contents are limited to a multiple of its size, and to half of the free disk space."""
     with open_to_read(archive) as packed, gzip.open(packed) as stream:
         most = _SMALL_BYTES + _SHRINKING * os.fstat(packed.fileno()).st_size
         unpack(stream, into, min(most, shutil.disk_usage(into).free // 2))

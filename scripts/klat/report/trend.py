@@ -256,19 +256,19 @@ def short_labels(trend: Trend) -> list[str]:
 
 
 def _short(trend: Trend, kernel: int) -> str:
-    return trend.labels[kernel].removeprefix(_start(trend)[0])
+    return trend.labels[kernel].removeprefix(_prefix_of_lab(trend)[0])
 
 
 def architecture(trend: Trend) -> str:
-    """That of all kernels, if it is not the usual one."""
-    return _start(trend)[1]
+    """The one that all labels name; empty if they name none."""
+    return _prefix_of_lab(trend)[1]
 
 
-def _start(trend: Trend) -> tuple[str, str]:
+def _prefix_of_lab(trend: Trend) -> tuple[str, str]:
     """What the lab puts before all labels, and the architecture in it."""
-    starts = {found.group(0, 1) for label in trend.labels if (found := _LAB.match(label))}
-    start, named = starts.pop() if len(starts) == 1 else ("", "")
-    return start, named or ""
+    prefixes = {match.group(0, 1) for label in trend.labels if (match := _LAB.match(label))}
+    prefix, architecture_name = prefixes.pop() if len(prefixes) == 1 else ("", "")
+    return prefix, architecture_name or ""
 
 
 def names(series: Sequence[MetricSeries]) -> list[str]:

@@ -1,4 +1,5 @@
-"""Which other sessions of klat are at work on this machine. Each holds a shared lock on /proc, which all users can open."""
+"""Whether other sessions of klat are at work on this machine. Each holds a shared lock on /proc, which all users can
+open."""
 
 from __future__ import annotations
 
@@ -24,8 +25,8 @@ def shown() -> Iterator[None]:
 
 
 def has_others(load: int) -> bool:
-    """Whether other sessions are at work, apart from those in the process group of the load. Sessions in other containers
-    are not seen."""
+    """Whether other sessions are at work, without those in the process group `load`. Does not see sessions
+    in other containers."""
     descriptor = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY)
     try:
         others = {*owners.lock_holders(descriptor)} - {0, os.getpid()}

@@ -55,7 +55,7 @@ def noting_changes(
 ) -> Iterator[None]:
     """At the end, adds to run.json what has changed on the machine since the session began: its runs are then not all
     of one setting. `facts` is run.json. Does not read the machine if there is a prefix, because programs can then see
-    another one than klat does. Also adds that another klat session ran beside `loads`, because it adds to the load.
+    another one than klat does. Also notes if another klat session ran beside `loads`, because it adds to the load.
     """
     for load in loads:
         load.beside_others = False
@@ -69,17 +69,17 @@ def noting_changes(
 
 
 def _note_all(session: Path, facts: dict[str, Any], loads: Sequence[Load]) -> None:
-    seen = [] if facts.get("prefix") else changes(session / "environment", Path("/"))
+    new_changes = [] if facts.get("prefix") else changes(session / "environment", Path("/"))
     if any(load.beside_others for load in loads):
-        seen.append(
+        new_changes.append(
             Change(OTHER_SESSIONS, "the load", "as named", "with another klat session beside it")
         )
-    _note(seen, session, facts)
+    _note(new_changes, session, facts)
 
 
-def _note(changes_seen: Sequence[Change], session: Path, facts: dict[str, Any]) -> None:
+def _note(new_changes: Sequence[Change], session: Path, facts: dict[str, Any]) -> None:
     changed = {(key, name): [was, now] for key, name, was, now in facts.get("changed", [])}
-    for change in changes_seen:
+    for change in new_changes:
         changed.setdefault((change.key, change.name), [change.was, change.now])
     if changed and not session_directory.is_empty(session):  # the disk may be full
         facts["changed"] = [[*place, *values] for place, values in changed.items()]

@@ -58,9 +58,9 @@ class TimeLeft:
 
 
 class Progress:
-    """Draws on `stream`. Call before() before each run. say() prints a line above the bar, and say_detail() does so only
-    with `detail`. `done` has the runs so far. `part_seconds` is the time that a part of them takes, once it
-    is known. `what` is said before the estimated time, and `after` after it.
+    """Draws on `stream`. Call before() before each run. say() prints a line above the bar, and say_detail() does
+    so only with `detail`. `done` has the runs so far. `part_seconds` is the time that a part of them takes, once
+    it is known. The first line has `what`, the estimated time, and the text that `after` makes of this time.
     """
 
     def __init__(

@@ -45,8 +45,9 @@ class Runner:
         earlier: Sequence[Path] = (),
         last: bool = True,
     ) -> None:
-        """`trust` accepts sessions that another user may have written. The commands to type next also take the `earlier`
-        sessions. They are said after the `last` session, or after one that was stopped."""
+        """`trust` accepts sessions that another user may have written. The commands to type next also take the
+        `earlier` sessions. klat prints these commands after the `last` session, or if it was stopped.
+        """
         self._trust = trust
         self._earlier = earlier
         self._last = last

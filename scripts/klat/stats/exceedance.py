@@ -49,10 +49,10 @@ Cluster = Sequence[Tail]
 
 @dataclass(frozen=True)
 class Grouping:
-    """One way to divide the samples into clusters. `clusters` is their effective number: unequal clusters count as fewer
-    of one size. `effect` is the design effect: the variance of the share, divided by that of the same number of
-    independent samples. `seen_at` is the share at
-    which the effect was computed; 1 if few samples are above the limit."""
+    """One way to divide the samples into clusters. `clusters` is their effective number: unequal clusters count as
+    fewer of one size. `effect` is the design effect: the variance of the share, divided by that of the same number
+    of independent samples. `seen_at` is the share at which the effect was computed; 1 if few samples are above the
+    limit."""
 
     clusters: float
     effect: float
@@ -77,8 +77,9 @@ class Grouping:
 
 @dataclass(frozen=True)
 class Exceedance:
-    """`above` of `n` samples are above the limit. `boots` is the number of clusters that boots form. The bounds are Clopper and Pearson's (Biometrika 26,
-    1934), computed for independent samples and for each grouping; the most cautious one counts."""
+    """`above` of `n` samples are above the limit. `boots` is the number of clusters that boots form. The bounds are
+    Clopper and Pearson's (Biometrika 26, 1934), computed for independent samples and for each grouping; the most
+    cautious one counts."""
 
     above: float
     n: float
@@ -88,8 +89,8 @@ class Exceedance:
     @staticmethod
     def of(boots: Sequence[Cluster]) -> Exceedance:
         """From the runs of each boot, in the order taken. Neighbouring runs can be alike, so a single
-        boot is also divided into groups of consecutive runs. A cluster that is shorter than half the median is
-        joined with a neighbour: it says little of how clusters differ, but would count as one of few.
+        boot is also divided into groups of consecutive runs. A cluster shorter than half the median is joined
+        with a neighbour: it shows little of how clusters differ, but would count as one of few.
         """
         boots = _joined(boots, _half_the_median(boots))
         tails = [tail for runs in boots for tail in runs]
@@ -205,8 +206,8 @@ def _effect(clusters: Sequence[Cluster], threshold: float | None) -> float:
 def design_effect(counts: Sequence[int], sizes: Sequence[int]) -> float | None:
     """The variance of sum(counts) / sum(sizes) between clusters, by the jackknife (Cochran, Sampling
     Techniques, 1977, 6.17), divided by that of independent samples. A cluster with most of the samples
-    pulls the share to itself, so its residual is too small: the factor 1 / (1 - size / n) corrects it. None with fewer than two clusters,
-    or if no sample counts, or every one."""
+    pulls the share to itself, so its residual is too small: the factor 1 / (1 - size / n) corrects it. None
+    with fewer than two clusters, or if none or all of the samples are above the limit."""
     x, n, clusters = sum(counts), sum(sizes), len(sizes)
     if clusters < 2 or x in (0, n):
         return None
@@ -222,13 +223,14 @@ def _size(cluster: Cluster) -> int:
 
 
 def _half_the_median(clusters: Sequence[Cluster]) -> float:
-    """If half of more than two clusters are short, these are not joined: they show how clusters differ."""
-    of_sizes = median if len(clusters) == 2 else median_low
-    return of_sizes(map(_size, clusters)) / 2
+    """Shorter clusters are joined with neighbours. If half of more than two are short, none is joined: they show how
+    clusters differ."""
+    middle = median if len(clusters) == 2 else median_low
+    return middle(map(_size, clusters)) / 2
 
 
 def _joined(clusters: Sequence[Cluster], least: float) -> list[list[Tail]]:
-    """Clusters of neighbours, each with at least so many samples."""
+    """Joins neighbours until each cluster has at least `least` samples."""
     groups = neighbours(clusters, _size, least)
     return [[tail for cluster in group for tail in cluster] for group in groups]
 
