@@ -104,6 +104,14 @@ def test_a_short_cluster_belongs_to_a_neighbour(boots, place):
         assert after.upper(0.05) == approx(before.upper(0.05), rel=0.05)
 
 
+@pytest.mark.parametrize("boots", [True, False])
+def test_a_short_cluster_that_has_another_share_shows_how_clusters_differ(boots):
+    """A soak that is stopped when it gets bad: no limit between the two shares is kept or exceeded for sure."""
+    segments = [[10] * 6_000, [10] * 1_120 + [200] * 280]
+    seen = tails([[s] for s in segments] if boots else [segments], 100)
+    assert seen.groupings and seen.lower(0.05) < 0.01 and seen.upper(0.05) > 0.2
+
+
 def test_a_sample_of_the_limit_is_not_above_it():
     ticks = Distribution.of(np.array([260_000, 260_001], dtype=np.uint64))
     assert Tail.of(ticks, 100_000.0, 1e6 / 2.6e6).above == 1

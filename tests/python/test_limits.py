@@ -128,7 +128,10 @@ def test_a_short_boot_is_part_of_its_neighbour(new_session, klat):
     """The runs of both boots are cut into parts, as the run of one boot is."""
 
     def label(name: str, *lengths: int) -> Path:
-        boots = [[[52_000 + (i + n) % 999 for i in range(n - 9)] + [520_000] * 9] for n in lengths]
+        boots = [
+            [[52_000 + (i + n) % 999 for i in range(n)] + [520_000] * (n // 1_000 or 1)]
+            for n in lengths
+        ]
         return new_session.label(name, boots, environment={})
 
     for lengths, which in (

@@ -90,14 +90,14 @@ class Exceedance:
     def of(boots: Sequence[Cluster]) -> Exceedance:
         """From the runs of each boot, in the order taken. Neighbouring runs can be alike, so a single
         boot is also divided into groups of consecutive runs. A cluster shorter than half the median is joined
-        with a neighbour: it shows little of how clusters differ, but would count as one of few.
+        with a neighbour, unless its share differs: it shows little of how clusters differ, but would count as one of few.
         """
-        boots = _joined(boots, _half_the_median(boots))
         tails = [tail for runs in boots for tail in runs]
-        least = _half_the_median([[tail] for tail in tails])
-        runs = [run for boot in boots for run in _joined([[tail] for tail in boot], least)]
         above, n = sum(tail.above for tail in tails), sum(tail.n for tail in tails)
         threshold = None if above >= ENOUGH else _lower_threshold(tails)
+        boots = _joined(boots, _least_size(boots, threshold))
+        least = _least_size([[tail] for tail in tails], threshold)
+        runs = [run for boot in boots for run in _joined([[tail] for tail in boot], least)]
         groups = [boots, runs]
         if len(boots) == 1 and len(runs) >= 2 * STRETCHES:
             cuts = [len(runs) * i // STRETCHES for i in range(STRETCHES + 1)]
@@ -192,15 +192,20 @@ def _lower_threshold(tails: Sequence[Tail]) -> float | None:
 def _effect(clusters: Sequence[Cluster], threshold: float | None) -> float:
     """The larger of the design effects at the limit and at the threshold; 1 if there is neither."""
     sizes = list(map(_size, clusters))
-    counts = [[sum(tail.above for tail in cluster) for cluster in clusters]]
-    if threshold is not None:
-        counts.append([sum(t.largest.above(threshold) for t in cluster) for cluster in clusters])
     effects = [
         effect
-        for of_clusters in counts
+        for of_clusters in _counts(clusters, threshold)
         if (effect := design_effect(of_clusters, sizes)) is not None
     ]
     return max(effects, default=1.0)
+
+
+def _counts(clusters: Sequence[Cluster], threshold: float | None) -> list[list[int]]:
+    """For each cluster, the samples above the limit; and those above the threshold, if there is one."""
+    counts = [[sum(tail.above for tail in cluster) for cluster in clusters]]
+    if threshold is not None:
+        counts.append([sum(t.largest.above(threshold) for t in cluster) for cluster in clusters])
+    return counts
 
 
 def design_effect(counts: Sequence[int], sizes: Sequence[int]) -> float | None:
@@ -222,11 +227,30 @@ def _size(cluster: Cluster) -> int:
     return sum(tail.n for tail in cluster)
 
 
-def _half_the_median(clusters: Sequence[Cluster]) -> float:
-    """Shorter clusters are joined with neighbours. If half of more than two are short, none is joined: they show how
-    clusters differ."""
-    middle = median if len(clusters) == 2 else median_low
-    return middle(map(_size, clusters)) / 2
+_DIFFERS = 0.05  # the largest p value at which a short cluster has another share than all
+
+
+def _least_size(clusters: Sequence[Cluster], threshold: float | None) -> float:
+    """Shorter clusters are joined with neighbours: half the median. 0 if half of more than two are short, or if a short
+    one has another share: they show how clusters differ."""
+    sizes = list(map(_size, clusters))
+    least = (median if len(clusters) == 2 else median_low)(sizes) / 2
+    for counts in _counts(clusters, threshold):
+        share = sum(counts) / sum(sizes)
+        if any(
+            size < least and _p_of_share(count, size, share) < _DIFFERS
+            for count, size in zip(counts, sizes)
+        ):
+            return 0
+    return least
+
+
+def _p_of_share(count: int, size: int, share: float) -> float:
+    """Of the hypothesis that `count` of `size` independent samples have this share: twice the smaller binomial tail."""
+    from scipy.special import bdtr, bdtrc
+
+    at_least = float(bdtrc(count - 1, size, share)) if count else 1.0
+    return 2 * min(float(bdtr(count, size, share)), at_least)
 
 
 def _joined(clusters: Sequence[Cluster], least: float) -> list[list[Tail]]:
