@@ -272,8 +272,11 @@ static uint64_t lateness(struct clockwork *work, uint64_t at)
  */
 static int give_way(struct clockwork *work)
 {
+	const int64_t end = work->worker->run->end;
+	const int times = end < STARVED_TIMES ? end : STARVED_TIMES;
+
 	klat_nap(10000000);
-	if (!work->fired || ++work->starved < STARVED_TIMES)
+	if (!work->fired || ++work->starved < times)
 		return 0;
 	return klat_skip(
 		work->worker->run,
@@ -281,7 +284,7 @@ static int give_way(struct clockwork *work)
 		"came in %d ms, and one came when the thread slept: this kernel sends the "
 		"signal from a thread of lower priority). Use --method signal-below, or "
 		"--method nanosleep, which needs no signal",
-		work->worker->priority, STARVED_TIMES, STARVED_NS / 1000000);
+		work->worker->priority, times, STARVED_NS / 1000000);
 }
 
 /* Spin until the handler has run; *end is the loop's first stamp after it. */
@@ -308,7 +311,7 @@ static int spin(struct clockwork *work, uint64_t *end)
 		}
 	}
 	*end = klat_stamp_end(work->worker);
-	work->delivered |= work->starved == starved;
+	work->delivered |= work->starved == starved && !work->early;
 	return 0;
 }
 

@@ -40,7 +40,7 @@ enum klat_setting_name {
 	KLAT_ONLINE,
 	KLAT_SETTINGS
 };
-enum { KLAT_SETTING_SIZE = 256 };
+enum { KLAT_SETTING_SIZE = 4096 }; /* a list of CPUs can be long */
 extern const struct klat_setting {
 	const char *noun, *file;
 } klat_settings[KLAT_SETTINGS];

@@ -44,6 +44,16 @@ int64_t klat_suspended_ms(const struct klat_clocks *before, const struct klat_cl
 	return llround(1e-6 * (after->boot_ns - before->boot_ns - (after->at_ns - before->at_ns)));
 }
 
+void klat_clocks_wait(const struct klat_clocks *before, struct klat_clocks *after)
+{
+	enum { USUALLY_COUNTED_NS = 100000000 };
+
+	if (klat_was_suspended(before, after))
+		return;
+	klat_nap(USUALLY_COUNTED_NS);
+	after->suspensions = count_suspensions();
+}
+
 bool klat_was_suspended(const struct klat_clocks *before, const struct klat_clocks *after)
 {
 	return klat_suspended_ms(before, after) > 0 ||

@@ -21,5 +21,7 @@ void klat_clocks_take(struct klat_clocks *clocks);
 int64_t klat_suspended_ms(const struct klat_clocks *before, const struct klat_clocks *after);
 /* Whether it was suspended, or began to be. */
 bool klat_was_suspended(const struct klat_clocks *before, const struct klat_clocks *after);
+/* After a stop of the threads: wait until the kernel has counted a suspension that failed. */
+void klat_clocks_wait(const struct klat_clocks *before, struct klat_clocks *after);
 
 #endif

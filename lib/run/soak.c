@@ -176,11 +176,11 @@ struct follower {
 	int64_t segment; /* number of the current one, from 1 */
 	struct klat_reading *before, *after;
 	int64_t began_ns, shown_s;
-	int64_t first;             /* iteration of the segment */
-	struct klat_clocks clocks; /* of the last poll */
-	int64_t sleeps;            /* of the stop detector, at the last poll */
-	/* When the last suspension was seen: the time, and the iterations; -1 if there was none. */
-	int64_t resumed_ns, resumed_at;
+	int64_t first;                  /* iteration of the segment */
+	struct klat_clocks clocks;      /* of the last poll */
+	int64_t sleeps;                 /* of the stop detector, at the last poll */
+	bool waits;                     /* one poll, after a stop */
+	int64_t resumed_ns, resumed_at; /* time and iterations when a suspension was seen; 0, -1 */
 };
 
 static int make_follower(struct follower *follower, struct klat_run *run)
@@ -339,6 +339,8 @@ static int end_segment(struct follower *follower, bool *left_out)
 	drain(follower, now->iterations);
 	note_state(follower, true);
 	*left_out = is_full(follower);
+	if (now->sleeps != follower->before->sleeps)
+		klat_clocks_wait(&follower->before->snapshot.clocks, &now->snapshot.clocks);
 	status = klat_segment_end(run, follower->before, now, follower->segment);
 	if (status >= 0) {
 		follower->soak->segments = follower->segment++;
@@ -389,24 +391,23 @@ static void show(struct follower *follower, int64_t now_ns)
 	follower->shown_s = seconds;
 }
 
-/* After a suspension of the machine, workers are late for a while. These samples belong to the
- * segment that the suspension makes invalid. False as long as workers can be late, and in the first
- * poll after a stop: the kernel counts a failed suspension a little after the stop. */
+/* False as long as workers can be late from a suspension: it makes their segment invalid. False in
+ * one poll after a stop, because the kernel counts a failed suspension a little later. Stops and
+ * suspensions that go on (cpulimit, autosleep) do not delay the segment further. */
 static bool has_settled(struct follower *follower, int64_t now_ns, int64_t at)
 {
 	const struct klat_clocks last = follower->clocks;
-	const int64_t last_sleeps = follower->sleeps;
+	const int64_t sleeps = klat_stop_detector_sleeps(follower->run);
+	const bool settles = now_ns - follower->resumed_ns < SETTLING_S * KLAT_NS_PER_S;
 
-	follower->sleeps = klat_stop_detector_sleeps(follower->run);
+	follower->waits = sleeps != follower->sleeps && !follower->waits;
+	follower->sleeps = sleeps;
 	klat_clocks_take(&follower->clocks);
-	if (klat_was_suspended(&last, &follower->clocks)) {
+	if (!settles && klat_was_suspended(&last, &follower->clocks)) {
 		follower->resumed_ns = now_ns;
-		follower->resumed_at = at;
+		follower->resumed_at = at; /* so this poll returns false */
 	}
-	return follower->sleeps == last_sleeps &&
-	       (follower->resumed_at < 0 ||
-		(now_ns - follower->resumed_ns >= SETTLING_S * KLAT_NS_PER_S &&
-		 at > follower->resumed_at));
+	return !follower->waits && !settles && at > follower->resumed_at;
 }
 
 static int follow(struct follower *follower, int *status, struct rusage *usage)

@@ -70,9 +70,6 @@ void klat_stop_detector_end(struct klat_run *run)
 		close(detector->status);
 	if (sleeps > 1)
 		library->stops += (sleeps - 1) / 2;
-	if (library->stops &&
-	    !klat_was_suspended(&library->before.clocks, &library->after.clocks)) {
-		klat_nap(COUNTED_AFTER_NS);
-		klat_clocks_take(&library->after.clocks);
-	}
+	if (library->stops)
+		klat_clocks_wait(&library->before.clocks, &library->after.clocks);
 }

@@ -85,6 +85,17 @@ def test_a_session_is_of_one_clock_source(kernel, tmp_path):
     assert "began with the clock source tsc, and now it is hpet" in done.err
 
 
+def test_a_long_list_of_online_cpus_is_compared_to_its_end(kernel, tmp_path):
+    cpus = [str(cpu) for cpu in range(0, 400, 2)]
+    (kernel / "online").write_text(",".join(cpus) + "\n")
+    record = words(kernel, "syscall", *SHORT, "--record", tmp_path / "session")
+    assert command(record).status == MEASURED
+    assert command(record).status == MEASURED
+    (kernel / "online").write_text(",".join(cpus[:-1]) + "\n")
+    done = command(record)
+    assert done.status == FAILED and "list of online CPUs" in done.err
+
+
 def test_a_session_is_of_one_list_of_online_cpus(kernel, tmp_path):
     record = words(kernel, "syscall", *SHORT, "--record", tmp_path / "session")
     assert command(record).status == MEASURED

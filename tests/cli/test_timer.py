@@ -6,7 +6,8 @@ import struct
 import subprocess
 
 import pytest
-from harness import FAILED, UNTRUSTED, Session, command, json_of, lacking, measured, run, works
+from harness import FAILED, UNTRUSTED, Session, command, json_of, lacking, measured, run
+from harness import try_again_unless, with_tries, works
 
 pytestmark = pytest.mark.alone
 
@@ -62,10 +63,12 @@ def test_a_signal_that_is_late_once_is_a_sample(tmp_path, real_time):
 DEADLINE = ("--policy", "deadline:200us:1ms", "--json")
 
 
+@with_tries
 def test_a_deadline_thread_measures_on_its_cpu_and_records_its_times(tmp_path, real_time):
     result = json_of(measured("timer", *DEADLINE, "--record", tmp_path))
     counts, (worker,) = result["evidence"]["counts"], result["evidence"]["workers"]
-    assert counts["overruns"] == counts["throttled"] == 0
+    # A hypervisor that takes the CPU away adds to the runtime that the thread uses.
+    try_again_unless(counts["overruns"] == counts["throttled"] == 0, counts)
     assert (worker["policy"], worker["runtime_ns"], worker["period_ns"]) == ("deadline", 2e5, 1e6)
     assert worker["pinned"] and worker["migrations"] in (0, None)
     assert Session(tmp_path).rows[-1]["policy"] == "waiter=deadline:200us:1ms"

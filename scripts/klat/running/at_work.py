@@ -38,6 +38,8 @@ def has_others(load: int) -> bool:
 def _is_klat(pid: int) -> bool:
     try:
         words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except PermissionError:  # of another user, with hidepid
+        return True
     except OSError:
         return False
     return any(os.path.basename(word) == b"klat" for word in words)

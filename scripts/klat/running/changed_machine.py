@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from klat.base.errors import KlatError
+from klat.base.errors import KlatError, SessionError
 from klat.compare.condition_meanings import Alike, meaning
 from klat.compare.conditions import OTHER_SESSIONS
 from klat.compare.environment_conditions import NET, Files, Rule, Values, of_files, rule_of
@@ -62,7 +62,7 @@ def noting_changes(
     try:
         yield
     except BaseException:
-        with suppress(KlatError, OSError):  # the first error is the one to report
+        with suppress(KlatError, SessionError, OSError):  # the first error is the one to report
             _note_all(session, facts, loads)
         raise
     _note_all(session, facts, loads)
