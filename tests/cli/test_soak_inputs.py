@@ -6,6 +6,7 @@ import re
 import signal
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 
 import pytest
 from harness import FAILED, MEASURED, UNTRUSTED, Running, Session, path_of, run
@@ -37,6 +38,20 @@ def test_a_thread_that_is_behind_at_the_end_of_a_segment_refutes_no_segment(tmp_
     for row in rows:
         assert int(row["n"]) < 0.97 * int(row["elapsed_ns"]) / PERIOD_NS
         assert abs(count(row, "periods") - int(row["n"])) <= 2
+
+
+def test_stops_that_go_on_delay_no_end(tmp_path, real_time):
+    """As cpulimit and monitors make them."""
+    begun = time.monotonic()
+    with Running("timer", *CYCLIC, "--soak", "2", "--record", tmp_path) as soaking:
+        time.sleep(0.5)
+        while soaking.process.poll() is None and time.monotonic() < begun + 20:
+            with suppress(ProcessLookupError):  # it has ended
+                send(signal.SIGSTOP, soaking.children)
+                time.sleep(0.02)
+                send(signal.SIGCONT, soaking.children)
+                time.sleep(0.05)
+    assert soaking.process.poll() == MEASURED and time.monotonic() < begun + 5
 
 
 @pytest.mark.slow

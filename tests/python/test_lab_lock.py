@@ -78,6 +78,7 @@ def test_a_report_can_be_made_again_from_its_lock_file(written):
         (["--boots", "7", "--seed", "3", "--arch", "amd64", "--load", "none"], ""),
         (["--kernel", "debian:6.1", "--kernel", "two={0}", "--kernel", "three={1}"], ""),
         (["pipes", "timer"], ""),
+        (["--append", ""], ""),
         (["--boots", "8"], "--boots"),
         (["--arch", "arm64"], "--arch"),
         (["--kernel", "debian:6.1", "--kernel", "two={1}", "--kernel", "three={0}"], "--kernel"),

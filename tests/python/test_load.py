@@ -71,7 +71,7 @@ def test_a_load_that_is_klat_and_a_lock_that_is_not_are_no_other_session(klat):
     descriptor = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        done = klat("run", "pipes", "--runs", "3", "--label", "x", "--load", load, *SLOW, status=0)
+        done = klat("run", "pipes", "--runs", "9", "--label", "x", "--load", load, *SLOW, status=0)
     finally:
         os.close(descriptor)
     assert "later with another klat session" not in " ".join(done.stderr.split())

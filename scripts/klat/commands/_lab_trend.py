@@ -159,7 +159,7 @@ def _lock(arguments: argparse.Namespace) -> Lock | None:
     given = {name: getattr(arguments, name) for name in (*values, *_SET_OPTIONS)}
     if [*map(lock.absolute, arguments.kernel)] == [k["kernel"] for k in locked.facts["kernels"]]:
         del given["kernel"]
-    if changed := [n for n, value in given.items() if value not in (None, [], values.get(n))]:
+    if changed := [n for n, value in given.items() if value not in (None, [], "", values.get(n))]:
         name = changed[0] if changed[0] == "benchmarks" else f"--{changed[0]}"
         raise KlatError(
             f"{locked.path} is an existing lock file, which decides {name}: leave out {name}, or name a new file"
