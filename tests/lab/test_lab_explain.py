@@ -215,6 +215,18 @@ def test_a_sample_of_millions_of_instructions_is_explained_among_all_metrics(tmp
     assert loop.valid
 
 
+def test_a_quantile_is_explained_of_samples_in_which_an_instruction_starts_twice(tmp_path):
+    """After a page fault. klat sees it only in paths that the trace has: the first repetition has too few of them."""
+    words = (*WORDS, "--runs", "1", "--iterations", "100", "--output", tmp_path)
+    lab_run("--kernel", "debian:stock", *words, "fault", cwd=tmp_path)
+    session = session_of(tmp_path, LABELS[0])
+    options = ("--metric", "fault.fault", "--quantile", "99", "--format", "json")
+    (side,) = json.loads(explain(tmp_path, session, *options))["sides"]
+    record = read_session(session)
+    samples = sorted(SampleFiles(record).read(next(row for row in record.rows if row.n)).tolist())
+    assert side["sample"] == samples[98] > 1.2 * samples[50]
+
+
 def test_two_metrics_that_begin_at_one_stamp_are_explained_by_one_repetition(tmp_path):
     words = (*WORDS, "--runs", "1", "--output", tmp_path)
     lab_run("--kernel", "debian:stock", *words, "wakeup", cwd=tmp_path)
