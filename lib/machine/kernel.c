@@ -54,6 +54,9 @@ void klat_setting_in(enum klat_setting_name name, const char *text, char value[K
 		 name == KLAT_PREEMPTION ? model ?: "" : text);
 	if (name == KLAT_SCHEDULER && !*value)
 		strcpy(value, "none");
+	/* The same counter, in the first seconds after the boot. */
+	if (name == KLAT_CLOCK_SOURCE && !strcmp(value, "tsc-early"))
+		strcpy(value, "tsc");
 }
 
 void klat_setting_read(enum klat_setting_name name, char value[KLAT_SETTING_SIZE])
