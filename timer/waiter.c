@@ -31,8 +31,7 @@ struct clockwork {
 	volatile uint64_t from, to;  /* last stamp before the handler; its own */
 	volatile bool early;
 	volatile sig_atomic_t fired;
-	bool delivered; /* a signal has come while the thread spun */
-	int starved;    /* signals that came only while it slept, until then */
+	int starved; /* consecutive signals that came only when the spinner slept */
 	struct klat_worker *worker;
 	struct state *state;
 	int method;           /* SIGNAL for SIGNAL_BELOW, too */
@@ -267,8 +266,8 @@ static uint64_t lateness(struct clockwork *work, uint64_t at)
 /*
  * No signal came while this thread spun. Under PREEMPT_RT a thread of low priority sends the
  * signal, and a spinner of higher priority keeps that thread from running. The signal then comes
- * when the spinner sleeps. A stall of the machine can delay one signal by as much, but not each of
- * the first signals of a run.
+ * when the spinner sleeps. A stall of the machine can delay one signal by as much, but not several
+ * in succession.
  */
 static int give_way(struct clockwork *work)
 {
@@ -302,7 +301,7 @@ static int spin(struct clockwork *work, uint64_t *end)
 		work->last_spin = klat_stamp_begin();
 		if (work->yields)
 			klat_nap(20000);
-		if (!work->delivered && !(turns & 0xffff) && klat_now_ns() > limit) {
+		if (!(turns & 0xffff) && klat_now_ns() > limit) {
 			int err = give_way(work);
 
 			if (err)
@@ -311,7 +310,8 @@ static int spin(struct clockwork *work, uint64_t *end)
 		}
 	}
 	*end = klat_stamp_end(work->worker);
-	work->delivered |= work->starved == starved && !work->early;
+	if (work->starved == starved && !work->early)
+		work->starved = 0;
 	return 0;
 }
 
