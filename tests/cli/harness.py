@@ -342,10 +342,10 @@ def shared_session() -> Path:
 def joining(arguments: Sequence[str | Path], options: Mapping[str, Any]) -> list[str | Path]:
     """
     Words that let a run without a session of its own join the tests' session. It takes the calibration of the
-    counter from there, which saves 0.2 s. A run that inherits another state could not join.
+    counter from there, which saves 0.2 s. A run that inherits another state or runs under a load could not join.
     """
-    own = any(str(word).startswith(("--record", "--label")) for word in arguments)
-    return [] if own or options.keys() & {"preexec_fn", "env"} else ["--record", shared_session()]
+    alone = any(str(word).startswith(("--record", "--label", "--under-load")) for word in arguments)
+    return [] if alone or options.keys() & {"preexec_fn", "env"} else ["--record", shared_session()]
 
 
 def run(program: str, *arguments: str | Path, **options: Any) -> Done:
