@@ -90,8 +90,10 @@ def send(number: int, pids: set[int]) -> None:
 @contextlib.contextmanager
 def stopped_process(pids: set[int]) -> Iterator[None]:
     send(signal.SIGSTOP, pids)
-    yield
-    send(signal.SIGCONT, pids)
+    try:
+        yield
+    finally:
+        send(signal.SIGCONT, pids)
 
 
 @contextlib.contextmanager
@@ -107,8 +109,10 @@ def frozen_group(pids: set[int]) -> Iterator[None]:
     for pid in pids:
         (group / "cgroup.procs").write_text(str(pid))
     (group / name).write_text(words[0])
-    yield
-    (group / name).write_text(words[1])
+    try:
+        yield
+    finally:
+        (group / name).write_text(words[1])
     # Processes must leave the group before it can be removed.
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):
@@ -408,9 +412,11 @@ while True:
 def running(source: str, cpu: str) -> Iterator[None]:
     line = ["taskset", "-c", cpu, sys.executable, "-c", source]
     with subprocess.Popen(line, stdout=subprocess.PIPE) as process:
-        assert process.stdout and process.stdout.readline() == b"\n"
-        yield
-        process.kill()
+        try:
+            assert process.stdout and process.stdout.readline() == b"\n"
+            yield
+        finally:
+            process.kill()
 
 
 # The turns of an ordinary task are few and long: the median hides them, the mean and the maximum do not.
