@@ -3,10 +3,10 @@
 #include "run/run.h"
 
 #include <fcntl.h>
+#include <string.h>
 #include <unistd.h>
 
-/* The kernel counts a failed suspension at most this long after the threads go on. */
-enum { COUNTED_AFTER_NS = 100000000 };
+enum { NAP_NS = 10000, MOST_NAPS = 10000 };
 
 static void *sleep_until_end(void *argument)
 {
@@ -24,12 +24,14 @@ static void *sleep_until_end(void *argument)
 	return NULL;
 }
 
-static int64_t sleeps_of(const struct klat_stop_detector *detector)
+/* `*asleep`: whether it sleeps now. */
+static int64_t sleeps_of(const struct klat_stop_detector *detector, bool *asleep)
 {
 	char text[8192];
 	ssize_t size = pread(detector->status, text, sizeof(text) - 1, 0);
 
 	text[size > 0 ? size : 0] = 0;
+	*asleep = strstr(text, "\nState:\tS");
 	return klat_count_after(text, "\nvoluntary_ctxt_switches");
 }
 
@@ -37,14 +39,17 @@ static int64_t sleeps_of(const struct klat_stop_detector *detector)
  * count at any time. A kernel that does not count shows 0 for ever. */
 void klat_stop_detector_start(struct klat_stop_detector *detector, int cpu)
 {
+	bool asleep;
+
 	if (pipe2(detector->pipe, O_CLOEXEC))
 		return;
 	detector->runs = !klat_thread_start(&detector->thread, cpu, sleep_until_end, detector);
 	while (detector->runs && !__atomic_load_n(&detector->started, __ATOMIC_ACQUIRE))
-		klat_nap(10000);
+		klat_nap(NAP_NS);
 	for (int naps = 0;
-	     detector->runs && naps < 10000 && sleeps_of(detector) == detector->before; naps++)
-		klat_nap(10000);
+	     detector->runs && naps < MOST_NAPS && sleeps_of(detector, &asleep) == detector->before;
+	     naps++)
+		klat_nap(NAP_NS);
 }
 
 int64_t klat_stop_detector_sleeps(const struct klat_run *run)
@@ -54,16 +59,22 @@ int64_t klat_stop_detector_sleeps(const struct klat_run *run)
 }
 
 /* A stop adds two sleeps. A lock of the kernel can add one. The count is read while the thread
- * still sleeps: on a PREEMPT_RT kernel, waking up adds sleeps on locks. */
+ * still sleeps: on a PREEMPT_RT kernel, waking up adds sleeps on locks. Beside a hog, the thread
+ * can take long to sleep again after a stop. */
 void klat_stop_detector_end(struct klat_run *run)
 {
 	struct klat_library *library = run->library;
 	struct klat_stop_detector *detector = &library->stop_detector;
 	int64_t sleeps;
+	bool asleep;
 
 	if (!detector->runs)
 		return;
-	sleeps = sleeps_of(detector) - detector->before;
+	sleeps = sleeps_of(detector, &asleep) - detector->before;
+	for (int naps = 0; !asleep && naps < MOST_NAPS; naps++) {
+		klat_nap(NAP_NS);
+		sleeps = sleeps_of(detector, &asleep) - detector->before;
+	}
 	close(detector->pipe[1]);
 	pthread_join(detector->thread, NULL);
 	if (detector->status >= 0)
