@@ -111,6 +111,8 @@ give_back = $(Q)[ "$$(id -u)" != 0 ] || chown -Rh --reference=Makefile $(BUILD) 
 .PHONY: all
 all: $(BINARIES)
 	$(give_back)
+# Goals whose recipes make `all` wait for a goal `all`: two makes must not write the same files.
+goal_all := $(filter all,$(MAKECMDGOALS))
 
 # Targets without a folder: make pipes, make switch.
 .PHONY: $(notdir $(BINARIES))
@@ -237,7 +239,7 @@ RUNS ?= 500
 LABEL ?=
 export RUNS LABEL
 .PHONY: bench
-bench: deps
+bench: deps | $(goal_all)
 	$(Q)$(MAKE) all
 	$(Q)scripts/bench
 
@@ -293,7 +295,7 @@ endef
 # only by $(MAKE) in the recipe itself.
 build_all = $(MAKE) $(if $(filter -j%,$(MAKEFLAGS)),,-j$(shell nproc))
 # As root klat keeps no compiled modules, and each of the hundreds of starts in the tests would compile them.
-test-build: test-deps
+test-build: test-deps | $(goal_all)
 	$(Q)$(PYTHON) -m compileall -q scripts/klat
 	$(Q)[ "$$(id -u)" != 0 ] || find scripts/klat -name __pycache__ -exec chown -Rh --reference=Makefile {} +
 	$(Q)+$(build_all) all planted units
@@ -315,7 +317,7 @@ test-long: test-long-deps test-slow-build
 	$(call lane,long,auto)
 
 .PHONY: selfbench
-selfbench:
+selfbench: | $(goal_all)
 	$(Q)CC='$(CC)' scripts/deps build eventloop run selfbench
 	$(Q)$(MAKE) all $(BUILD)/selfbench $(BUILD)/bare
 	$(Q)$(PYTHON) -B tests/selfbench/selfbench.py
@@ -342,7 +344,7 @@ validate-looks:
 	$(Q)PYTHONPATH=scripts:tests OPENBLAS_NUM_THREADS=1 $(PYTHON) -B -m validation.campaign_looks $(VALIDATE)
 
 .PHONY: validate-real
-validate-real:
+validate-real: | $(goal_all)
 	$(Q)CC='$(CC)' scripts/deps build run validate
 	$(Q)$(MAKE) all $(BUILD)/seccomp-delay
 	$(Q)PYTHONPATH=scripts:tests OPENBLAS_NUM_THREADS=1 $(PYTHON) -B -m validation.real \
