@@ -168,15 +168,19 @@ def test_the_launcher_of_a_tree_is_no_program(tmp_path, klat, monkeypatch):
     assert not started.exists()
 
 
-@pytest.mark.parametrize("word", ["all", "--all"])
-def test_all_runs_every_program_there_is(word, tmp_path):
-    fake = fakes.Klat(tmp_path, names=("switch", "cv", "pipes"))
-    fake("run", word, "--runs", "1", "--iterations", "5")
-    assert sorted({name for name, *_ in fake.starts() if "--iterations=5" in " ".join(_)}) == [
-        "cv",
-        "pipes",
-        "switch",
-    ]
+@pytest.mark.parametrize(
+    ("words", "started"),
+    [
+        (["all"], {*fakes.CORE, "spawn", "switch"}),
+        (["--all"], {*fakes.CORE, "spawn", "switch"}),
+        (["core"], {*fakes.CORE}),
+        (["switch", "core"], {*fakes.CORE, "switch"}),
+    ],
+)
+def test_a_word_stands_for_several_programs(words, started, tmp_path):
+    fake = fakes.Klat(tmp_path, names=(*fakes.CORE, "spawn", "switch"))
+    fake("run", *words, "--runs", "1", "--iterations", "5")
+    assert {name for name, *rest in fake.starts() if "--iterations=5" in rest} == started
 
 
 @pytest.mark.parametrize(

@@ -132,7 +132,7 @@ def request(
     loads = choices.loads_of(arguments.load, profile)
     default = PROFILES[profile].benchmarks if profile else suite.default_benchmarks(shape.cpus)
     named = arguments.benchmarks or default
-    wanted = [] if named == ["all"] else named
+    wanted = [] if named == ["all"] else choices.without_words(named)
     loaded = [load for load in loads if load != IDLE]
     chosen = architecture(arguments)
     qemu.find(chosen)  # before the build and the downloads, which take minutes

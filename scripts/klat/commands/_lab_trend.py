@@ -23,6 +23,7 @@ from klat.commands import (
     write_page,
 )
 from klat.commands._types import add_number, checked, margin, share
+from klat.running import choices
 
 if TYPE_CHECKING:
     from klat.compare.dataset import Dataset, Key
@@ -113,7 +114,9 @@ def add_parser(actions: Any) -> None:
 
 def _add(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    programs = "programs that count on one CPU, or all (default: the usual ones of klat lab run)"
+    programs = (
+        "programs that count on one CPU, or core, or all (default: the core, switch and syscall)"
+    )
     add("benchmarks", nargs="*", metavar="benchmark", help=programs)
     what = "boots of each kernel (default: as many as the number of tests needs)"
     add_number(add, "--boots", 2, 10_000, what)
@@ -157,6 +160,7 @@ def _lock(arguments: argparse.Namespace) -> Lock | None:
     values["benchmarks"] = list(dict.fromkeys(name for name, _ in locked.sets))
     values["load"] = [locked.facts["load"]]
     given = {name: getattr(arguments, name) for name in (*values, *_SET_OPTIONS)}
+    given["benchmarks"] = _programs(arguments)
     if [*map(lock.absolute, arguments.kernel)] == [k["kernel"] for k in locked.facts["kernels"]]:
         del given["kernel"]
     if changed := [n for n, value in given.items() if value not in (None, [], "", values.get(n))]:
@@ -167,6 +171,17 @@ def _lock(arguments: argparse.Namespace) -> Lock | None:
     for name, value in values.items():
         setattr(arguments, name, value)
     return locked
+
+
+def _programs(arguments: argparse.Namespace) -> list[str]:
+    """The programs named, in the order of a lock file."""
+    from klat.lab import suite
+
+    if arguments.benchmarks == ["all"]:
+        suite.use_static_programs(
+            [], _lab_options.architecture(arguments)
+        )  # builds what `all` stands for
+    return choices.in_order(choices.without_words(arguments.benchmarks))
 
 
 def _diff(arguments: argparse.Namespace) -> int:

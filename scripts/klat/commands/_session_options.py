@@ -108,7 +108,7 @@ def add_benchmarks(parser: argparse.ArgumentParser) -> None:
         "benchmarks",
         nargs="*",
         metavar="benchmark",
-        help=f"any of klat's programs, or 'all' (default: {' '.join(programs.CORE)})",
+        help=f"any of klat's programs, or all, or core (default: core, which is {' '.join(programs.CORE)})",
     )
     parser.add_argument(
         "--all",

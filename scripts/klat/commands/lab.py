@@ -109,7 +109,7 @@ def _add_run(actions: Any) -> None:
         "benchmarks",
         nargs="*",
         metavar="benchmark",
-        help="any of klat's programs (default: on one CPU those that can measure there)",
+        help="any of klat's programs, or all, or core (default: core; on one CPU also switch and syscall)",
     )
     _session_options.add_measure(parser, "profile")
     _lab_options.add_guest(

@@ -24,16 +24,25 @@ def benchmarks(named: list[str], profile: str | None = None) -> list[str]:
         chosen = named or PROFILES[profile].benchmarks
     elif not named:
         chosen = list(programs.CORE)
-    elif named == ["all"]:
-        chosen = programs.available() or list(programs.CORE)
     else:
-        chosen = named
+        chosen = without_words(named)
     for name in chosen:
         if chosen.count(name) > 1:
             raise KlatError(f"{name} is named twice")
         programs.require(name)
-    core = [name for name in programs.CORE if name in chosen]
-    return core + sorted(set(chosen).difference(core))
+    return in_order(chosen)
+
+
+def without_words(named: list[str]) -> list[str]:
+    """Names in place of the words `all`, which stands alone, and `core`."""
+    if named == ["all"]:
+        return programs.available() or list(programs.CORE)
+    return [name for word in named for name in (programs.CORE if word == "core" else [word])]
+
+
+def in_order(names: list[str]) -> list[str]:
+    core = [name for name in programs.CORE if name in names]
+    return core + sorted(set(names).difference(core))
 
 
 def _check_profile(named: list[str], profile: str) -> None:
