@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
+import fakes
 import pytest
 
 from klat.base.errors import KlatError, SessionError
@@ -79,6 +80,8 @@ def test_a_report_can_be_made_again_from_its_lock_file(written):
         (["--kernel", "debian:6.1", "--kernel", "two={0}", "--kernel", "three={1}"], ""),
         (["timer", "pipes"], ""),
         (["--append", ""], ""),
+        (["--option", "timer.method=nanosleep"], ""),
+        (["--option", "timer.method=signal"], "--option"),
         (["--boots", "8"], "--boots"),
         (["--arch", "arm64"], "--arch"),
         (["--kernel", "debian:6.1", "--kernel", "two={1}", "--kernel", "three={0}"], "--kernel"),
@@ -87,8 +90,11 @@ def test_a_report_can_be_made_again_from_its_lock_file(written):
         (["--iterations", "9"], "--iterations"),
     ],
 )
-def test_a_command_with_its_lock_file_may_be_repeated_but_not_changed(written, words, refused):
+def test_a_command_with_its_lock_file_may_be_repeated_but_not_changed(
+    written, words, refused, tmp_path, monkeypatch
+):
     path, _ = written
+    monkeypatch.setenv("KLAT_PROGRAMS", str(fakes.install(tmp_path / "klat", fakes.CORE)))
     words = [word.format(path.parent / "two", path.parent / "three") for word in words]
     parser = argparse.ArgumentParser()
     _lab_trend.add_parser(parser.add_subparsers())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from typing import Any, TYPE_CHECKING
 
 from klat.base.errors import KlatError, did_you_mean
@@ -123,21 +124,17 @@ def request(
     profile: str | None = None,
 ) -> Request:
     """KlatError if the options do not make an experiment."""
-    from klat.lab import experiment, kernels, qemu, suite
+    from klat.lab import experiment, kernels, qemu
     from klat.lab.execution import Request
     from klat.running.loads import IDLE
 
     if not arguments.kernel:
         raise KlatError("which kernel: --kernel debian:stock, or NAME=path/to/KERNEL")
     loads = choices.loads_of(arguments.load, profile)
-    default = PROFILES[profile].benchmarks if profile else suite.default_benchmarks(shape.cpus)
-    named = arguments.benchmarks or default
-    wanted = [] if named == ["all"] else choices.without_words(named)
-    loaded = [load for load in loads if load != IDLE]
     chosen = architecture(arguments)
     qemu.find(chosen)  # before the build and the downloads, which take minutes
-    suite.use_static_programs(wanted + [suite.LOAD_PROGRAM] * bool(wanted and loaded), chosen)
-    _check_loads(loaded)
+    sets = parameter_sets(arguments, shape.cpus, loads, profile)
+    _check_loads([load for load in loads if load != IDLE])
     specs = kernels.labelled(arguments.kernel, chosen)
     for words in (arguments.append or "", *(spec.append for spec in specs)):
         qemu.check_append(words)
@@ -146,7 +143,7 @@ def request(
         specs=specs,
         mode=mode,
         shape=shape,
-        sets=_sets(arguments, named, shape.cpus, profile),
+        sets=sets,
         loads=loads,
         append=choices.plain("append", arguments.append) if arguments.append is not None else "",
         boots=boots,
@@ -169,11 +166,18 @@ def _check_loads(loads: list[str]) -> None:
             )
 
 
-def _sets(
-    arguments: argparse.Namespace, named: list[str], cpus: int, profile: str | None
+def parameter_sets(
+    arguments: argparse.Namespace, cpus: int, loads: Sequence[str], profile: str | None = None
 ) -> list[tuple[str, tuple[str, ...]]]:
+    """The programs of the guests with their sets of options. Builds the programs."""
     from klat.lab import suite
+    from klat.running.loads import IDLE
 
+    default = PROFILES[profile].benchmarks if profile else suite.default_benchmarks(cpus)
+    named = arguments.benchmarks or default
+    more = [] if {*loads} <= {IDLE} else [suite.LOAD_PROGRAM]
+    wanted = [] if named == ["all"] else [*choices.without_words(named), *more]
+    suite.use_static_programs(wanted, architecture(arguments))
     chosen = choices.benchmarks(named, profile)
     given = [*arguments.option, *arguments.sweep]
     added = suite.one_cpu_settings(chosen, given) if cpus == 1 else []

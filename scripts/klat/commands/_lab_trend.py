@@ -23,7 +23,6 @@ from klat.commands import (
     write_page,
 )
 from klat.commands._types import add_number, checked, margin, share
-from klat.running import choices
 
 if TYPE_CHECKING:
     from klat.compare.dataset import Dataset, Key
@@ -38,7 +37,8 @@ _METRICS = 2  # metrics of a program that have a number in counted mode, on aver
 _SIDES = ("base", "new")
 # Options whose values a lock file has under the same name.
 _LOCKED = ("arch", "boots", "seed", "clock", "append", "margin", "alpha")
-_SET_OPTIONS = ("option", "sweep", "policy", "iterations")  # a lock file has them in its programs
+# What decides the programs of a lock file and their options.
+_SET_OPTIONS = ("benchmarks", "option", "sweep", "policy", "iterations")
 _MARGIN, _ALPHA = 0.02, 0.05
 
 _TREND = """\
@@ -157,31 +157,24 @@ def _lock(arguments: argparse.Namespace) -> Lock | None:
     locked = lock.read(arguments.lock)
     values = {name: None if locked.facts[name] == "" else locked.facts[name] for name in _LOCKED}
     values["kernel"] = [*locked.specs]
-    values["benchmarks"] = list(dict.fromkeys(name for name, _ in locked.sets))
     values["load"] = [locked.facts["load"]]
-    given = {name: getattr(arguments, name) for name in (*values, *_SET_OPTIONS)}
-    given["benchmarks"] = _programs(arguments)
+    given = {name: getattr(arguments, name) for name in values}
     if [*map(lock.absolute, arguments.kernel)] == [k["kernel"] for k in locked.facts["kernels"]]:
         del given["kernel"]
-    if changed := [n for n, value in given.items() if value not in (None, [], "", values.get(n))]:
+    changed = [n for n, value in given.items() if value not in (None, [], "", values[n])]
+    for name, value in values.items():
+        setattr(arguments, name, value)
+    typed = [name for name in _SET_OPTIONS if getattr(arguments, name)]
+    arguments.benchmarks = arguments.benchmarks or list(dict(locked.sets))
+    if typed and not changed:
+        sets = _lab_options.parameter_sets(arguments, 1, arguments.load)
+        changed = typed if tuple(sets) != locked.sets else []
+    if changed:
         name = changed[0] if changed[0] == "benchmarks" else f"--{changed[0]}"
         raise KlatError(
             f"{locked.path} is an existing lock file, which decides {name}: leave out {name}, or name a new file"
         )
-    for name, value in values.items():
-        setattr(arguments, name, value)
     return locked
-
-
-def _programs(arguments: argparse.Namespace) -> list[str]:
-    """The programs named, in the order of a lock file."""
-    from klat.lab import suite
-
-    if arguments.benchmarks == ["all"]:
-        suite.use_static_programs(
-            [], _lab_options.architecture(arguments)
-        )  # builds what `all` stands for
-    return choices.in_order(choices.without_words(arguments.benchmarks))
 
 
 def _diff(arguments: argparse.Namespace) -> int:

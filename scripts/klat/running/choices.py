@@ -30,7 +30,8 @@ def benchmarks(named: list[str], profile: str | None = None) -> list[str]:
         if chosen.count(name) > 1:
             raise KlatError(f"{name} is named twice")
         programs.require(name)
-    return in_order(chosen)
+    core = [name for name in programs.CORE if name in chosen]
+    return core + sorted(set(chosen).difference(core))
 
 
 def without_words(named: list[str]) -> list[str]:
@@ -38,11 +39,6 @@ def without_words(named: list[str]) -> list[str]:
     if named == ["all"]:
         return programs.available() or list(programs.CORE)
     return [name for word in named for name in (programs.CORE if word == "core" else [word])]
-
-
-def in_order(names: list[str]) -> list[str]:
-    core = [name for name in programs.CORE if name in names]
-    return core + sorted(set(names).difference(core))
 
 
 def _check_profile(named: list[str], profile: str) -> None:
