@@ -200,6 +200,7 @@ def test_sessions_that_are_not_of_the_lab_are_refused(lab):
         ("--good missing", "missing: no such directory"),
         ("--bad results/good", "do not differ in every boot"),
         ("--kernel missing", "there is no missing"),
+        ("--kernel ..", "there is no ../arch/x86/boot/bzImage: build it"),
         ("--kernel /etc/passwd", "/etc/passwd: "),
     ],
 )

@@ -84,7 +84,7 @@ def add_parser(actions: Any) -> None:
         "--kernel",
         type=Path,
         metavar="PATH",
-        help="default: what the kernel's build makes, for example arch/x86/boot/bzImage",
+        help="a kernel's file, or its built tree (default: the current directory)",
     )
     add("--modules", type=Path, metavar="DIR", help="modules of that kernel")
     add("--boots", type=number(1, 10_000), default=1, help="default: 1")

@@ -168,7 +168,9 @@ def check(arguments: argparse.Namespace, command: Sequence[str]) -> int:
     )
     verdict(good.figures, bad.figures, good.figures.middle)
     check_alike(good, bad, benchmark)
-    kernel = arguments.kernel or Path(good.experiment.architecture.format.target)
+    kernel = arguments.kernel or Path()
+    if kernel.is_dir():  # a built tree
+        kernel /= good.experiment.architecture.format.target
     if not kernel.is_file():
         raise KlatError(f"there is no {kernel}: build it, or give --kernel")
     figure = _measure(arguments, kernel, good, benchmark, metric, command)
