@@ -32,11 +32,13 @@ CLOCK = ("--clock", "2026-01-01T00:00:00")
 ARCHIVE = ("apt-get", "apt-cache", "cannot fetch", "Debian's keys")
 
 
+PROGRAM = (sys.executable, "-B", ROOT / "klat")
+# With the user's own cache: kernels are fetched once.
+ENVIRONMENT = {k: v for k, v in os.environ.items() if not k.startswith(("SUDO_", "KLAT_PROGRAMS"))}
+
+
 def klat(*words: str | Path, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    # With the user's own cache: kernels are fetched once.
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("SUDO_", "KLAT_PROGRAMS"))}
-    program = (sys.executable, "-B", ROOT / "klat")
-    return made_tools.run(*program, *words, cwd=cwd, env=kept | environment, seconds=900)
+    return made_tools.run(*PROGRAM, *words, cwd=cwd, env=ENVIRONMENT | environment, seconds=900)
 
 
 def lab_run(*words: str | Path, cwd: Path, status: int = 0, **environment: str) -> list[str]:

@@ -1,13 +1,18 @@
 """`klat lab trend` and `klat lab diff` on kernels of Debian."""
 
+import contextlib
 import csv
 import io
 import json
 import shutil
+import signal
+import subprocess
 
+import harness
 import planted
 import pytest
-from test_lab_boots import klat
+from test_lab_boots import ENVIRONMENT, PROGRAM, klat
+from test_lab_failures import within
 
 from klat.lab import cache
 
@@ -70,6 +75,46 @@ def test_a_kernel_that_does_not_boot_has_its_reason_and_the_others_are_reported(
     facts = json.loads(done.stdout)
     assert [kernel["label"] for kernel in facts["kernels"]] == ["lab-6.1", "again"]
     assert "broken" in facts["failures"]
+
+
+def test_a_disk_that_fills_leaves_the_kernels_that_are_recorded(measured, where, root):
+    place = where / "full"
+    place.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64M", "none", place]).returncode:
+        harness.lacking("no file system can be mounted here")
+    try:
+        for name in ("lab-6.1", "again"):
+            shutil.copytree(where / "results/trend" / name, place / name)
+        with contextlib.suppress(OSError), (place / "filler").open("wb", buffering=0) as file:
+            while file.write(bytes(65536)):
+                pass
+        words = ("--output", place, "--format", "json")
+        done = klat("lab", "trend", *WORDS, *SMALL, *words, cwd=where)
+    finally:
+        subprocess.run(["umount", place], check=True)
+    assert done.returncode == 3, done.stderr
+    facts = json.loads(done.stdout)
+    assert [kernel["label"] for kernel in facts["kernels"]] == ["lab-6.1", "again"]
+    assert "No space left on device" in facts["failures"]["pti"]
+
+
+def test_a_report_that_was_stopped_goes_on_with_the_boots_that_it_has(measured, where):
+    words = ("lab", "trend", *WORDS[:4], *SMALL, "--output", "later", "--format", "csv")
+    line = map(str, (*PROGRAM, *words))
+    with subprocess.Popen(
+        [*line], cwd=where, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            within(300, lambda: any(where.glob("later/*/*/runs.csv")), process)
+            process.send_signal(signal.SIGINT)
+            _, said = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert process.returncode == 130 and "the same command continues" in said
+    kept = len([*where.glob("later/*/*/runs.csv")])
+    again = klat(*words, cwd=where)
+    assert f"{8 - kept} boots" in again.stderr and f"{kept} are kept" in again.stderr
+    assert again.stdout.splitlines() == measured.stdout.splitlines()[:3]
 
 
 def test_two_kernels_differ_by_the_functions_of_one_page(measured, where):

@@ -256,7 +256,7 @@ def _measure(
         )
     request = replace(request, boots=boots, study=trend.STUDY, sets=sets)
     experiment.checked_labels([spec.label for spec in request.specs], request.loads)
-    kernels, missing = trend.obtain_kernels(request, every, say)
+    kernels, missing = trend.obtain_kernels(request, every, bool(lock), say)
     if lock:
         lock.check(kernels)
     elif arguments.lock:

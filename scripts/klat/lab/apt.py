@@ -89,7 +89,11 @@ class _AptError(KlatError):
         self.errors = errors
 
 
-class Gone(KlatError):
+class Unavailable(KlatError):
+    """A package cannot be fetched."""
+
+
+class Gone(Unavailable):
     """The archive lists a package but no longer has it."""
 
 
@@ -215,6 +219,8 @@ class Archive:
         with cache.exclusive("packages", _WAIT_SECONDS, self.say):
             if place.is_dir():
                 return place
+            for left in base.glob(".*"):  # by a klat that was killed
+                shutil.rmtree(left, ignore_errors=True)
             size = sum(part.size for part in (package, *parts)) / 1e6
             self.say(f"fetching {package.name} {package.version} ({size:.1f} MB)")
             draft = Path(tempfile.mkdtemp(prefix=".", dir=base))
@@ -231,16 +237,16 @@ class Archive:
         words = [f"{package.name}={package.version}" for package in packages]
         try:
             self._apt("download", *words, cwd=draft, seconds=_FETCH_SECONDS)
-        except _AptError as error:
-            gone = any(re.search(r"\b404\b", line) for line in error.errors)
-            kind = Gone if gone else KlatError
+        except KlatError as error:
+            lines = error.errors if isinstance(error, _AptError) else ()
+            kind = Gone if any(re.search(r"\b404\b", line) for line in lines) else Unavailable
             raise kind(f"cannot fetch {names}: {error}") from None
         for deb in sorted(draft.glob("*.deb")):
             done = answer(["dpkg-deb", "-x", deb, draft / "tree"])
             if done.returncode:
                 # The first line names the cause, for example a full disk; the last says that tar has failed.
                 first = (done.stderr.strip().splitlines() or ["dpkg-deb failed"])[0]
-                raise KlatError(f"cannot unpack {deb.name.partition('_')[0]}: {first}")
+                raise Unavailable(f"cannot unpack {deb.name.partition('_')[0]}: {first}")
 
     def _ask_system(self, *words: str) -> str:
         """Run apt-get with the system's configuration."""

@@ -12,7 +12,6 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from klat.base.errors import KlatError
 from klat.base.process import Signals
 from klat.lab import collect, guest, initramfs, qemu
 from klat.lab.experiment import Experiment, PlannedBoot
@@ -22,6 +21,7 @@ from klat.lab.guest import (
     EmulatorFailed,
     ModuleMissing,
     NotBooted,
+    NotRecorded,
     ResultsIncomplete,
     TimeLimit,
 )
@@ -111,7 +111,7 @@ class Booting:
                 initrd.write(boot_archive)
             guest.prepare(files.disk, self._file_bytes, wants_symbols)
         except OSError as error:
-            raise KlatError(f"no room for a guest's files in {work}: {error.strerror}") from None
+            raise NotRecorded(f"no room for a guest's files in {work}: {error.strerror}") from None
         self.words = qemu.command(machine, files)
         if plugin:
             self.words += qemu.plugin_words(machine, plugin)
@@ -353,7 +353,7 @@ class Boots:
         try:
             self._record(booting)
         except OSError as error:
-            raise KlatError(
+            raise NotRecorded(
                 f"{booting.boot.label}: boot {booting.boot.number} cannot be recorded in"
                 f" {self._output}: {error.strerror or error}"
             ) from error

@@ -19,6 +19,7 @@ from klat.lab.apt import Archive
 from klat.lab.architectures import Architecture
 from klat.lab.boots import Boots, Ready
 from klat.lab.experiment import Begun, Experiment
+from klat.lab.guest import BootFailure
 from klat.lab.guest_contents import Contents, unpacked_for
 from klat.lab.kernels import Kernel, Spec
 from klat.lab.qemu import GuestSize, Machine
@@ -81,6 +82,7 @@ class Attempt:
         self._contents = Contents(self._archive, architecture, self.say)
         self._emulator = qemu.find(architecture)
         self.recorded: list[Path] = []  # sessions, in the order of their boots
+        self.failures: list[BootFailure] = []
 
     def say(self, line: str) -> None:
         print(line, file=sys.stderr, flush=True)
@@ -264,6 +266,7 @@ class Attempt:
                 f" {median(boots.finished.seconds):.1f} s in all (medians)"
             )
         self.recorded = [path for _, path in sorted(boots.sessions.items())]
+        self.failures = boots.finished.failures
         labels = list(dict.fromkeys(b.label for b in schedule if b.number in boots.sessions))
         if not self._quiet:
             streams.announce([begun.output / label for label in labels], self.say)

@@ -36,6 +36,10 @@ class BootFailure(KlatError):
         self.console = console
 
 
+class NotRecorded(KlatError):
+    """This machine has no room for a guest or for its results."""
+
+
 class EmulatorFailed(BootFailure):
     """QEMU did not start, or ended by itself."""
 

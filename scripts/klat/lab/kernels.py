@@ -13,7 +13,7 @@ from klat.record import session_directory
 from klat.base.bounded_read import read_named
 from klat.base.errors import KlatError, did_you_mean
 from klat.lab import image
-from klat.lab.apt import STABLE, Archive, Gone, Package
+from klat.lab.apt import STABLE, Archive, Gone, Package, Unavailable
 from klat.lab.architectures import ARCHITECTURES, Architecture
 from klat.lab.image import Image
 from klat.lab.modules import Tree
@@ -261,14 +261,19 @@ def obtain(spec: Spec, archive: Archive, architecture: Architecture) -> Kernel:
     offers = offered({**packages, **kept})
     if any(spec.package):
         offers = [o for o in offers if (o.package.name, o.package.version) == spec.package]
+    if any(spec.package) and not offers:
+        raise Unavailable(f"Debian's archive no longer has {' '.join(spec.package)}")
+    last: Gone | None = None
     while True:
-        if any(spec.package) and not offers:
-            raise KlatError(f"Debian's archive no longer has {' '.join(spec.package)}")
-        chosen = choose(spec.debian, offers, architecture)
+        try:
+            chosen = choose(spec.debian, offers, architecture)
+        except KlatError as error:
+            raise last or error from None
         try:
             place = archive.unpacked(chosen.package, chosen.parts)
             break
         except Gone as error:
+            last = error
             archive.say(f"{error}; looking for another build")
             offers.remove(chosen)
     # Debian is moving /lib below /usr.

@@ -23,12 +23,12 @@ from klat.explain import explanation
 from klat.explain.explanation import SampleNotFound
 from klat.explain.kept_sample import KeptSample, kept_sample
 from klat.lab import collect, experiment, explaining, kernels, needed, qemu, suite
-from klat.lab.apt import Archive
+from klat.lab.apt import Archive, Unavailable
 from klat.lab.architectures import Architecture
 from klat.lab.choosing import Wanted
 from klat.lab.execution import Attempt, Request
 from klat.lab.experiment import Begun
-from klat.lab.guest import BootFailure, EmulatorFailed, ModuleMissing
+from klat.lab.guest import BootFailure, EmulatorFailed, ModuleMissing, NotRecorded
 from klat.lab.kernels import Kernel, Spec
 from klat.record.session import parse_pairs
 from klat.report.text.numbers import plural
@@ -48,9 +48,12 @@ _NEAR = 0.001  # a small part of the smallest margin in use
 
 
 def default_kernels(archive: Archive, architecture: Architecture) -> list[Spec]:
-    """Every release line of the archive, the oldest first: those without RT, then those with it."""
-    complete = [kernel for kernel in kernels.offered(archive.packages()) if not kernel.missing]
-    names = dict.fromkeys(kernel.name for kernel in complete)
+    """Every release line of the archive, the oldest first: those without RT, then those with it. Says which lines
+    lack a package."""
+    offers = kernels.offered(archive.packages())
+    names = dict.fromkeys(kernel.name for kernel in offers if not kernel.missing)
+    if lacking := dict.fromkeys(kernel.name for kernel in offers if kernel.name not in names):
+        archive.say(f"no complete build in the archive: {', '.join(lacking)}")
     ordered = sorted(names, key=lambda name: name.endswith("-rt"))
     specs = [kernels.parse(f"debian:{name}") for name in ordered]
     return kernels.labelled(specs, architecture)
@@ -66,22 +69,36 @@ def chains(specs: Sequence[Spec], every: bool) -> list[list[int]]:
 
 
 def obtain_kernels(
-    request: Request, every: bool, say: Say
+    request: Request, every: bool, locked: bool, say: Say
 ) -> tuple[dict[int, Kernel], dict[int, str]]:
-    """The kernels, by their index in request.specs. With `every`, the archive may lack some: the second value has the
-    reasons. Otherwise the user named them, so a KlatError names those that are missing, before the first boot.
+    """The kernels by their index in request.specs, and why others cannot be had. KlatError before the first boot if a
+    kernel was named that does not exist (`every`: nobody named them), or if one of a lock file cannot be had.
     """
     archive = Archive(say, request.architecture.name)
     by_number: dict[int, Kernel] = {}
     failures: dict[int, str] = {}
+    refused: dict[int, str] = {}
+    if locked:
+        _check_packages(request.specs, archive)
     for number, spec in enumerate(request.specs):
         try:
             by_number[number] = kernels.obtain(spec, archive, request.architecture)
+        except Unavailable as error:
+            (refused if locked else failures)[number] = str(error)
         except KlatError as error:
-            failures[number] = str(error)
-    if failures and not every:
-        raise KlatError("; ".join(dict.fromkeys(failures.values())))
+            (failures if every else refused)[number] = str(error)
+    if refused:
+        raise KlatError("; ".join(dict.fromkeys(refused.values())))
     return by_number, failures
+
+
+def _check_packages(specs: Sequence[Spec], archive: Archive) -> None:
+    """KlatError, before anything is fetched, with the packages that the archive and the cache lack."""
+    there = [*archive.packages().values(), *archive.kept().values()]
+    names = {(package.name, package.version) for package in there}
+    wanted = [spec.package for spec in specs if any(spec.package)]
+    if gone := [" ".join(package) for package in wanted if package not in names]:
+        raise KlatError(f"Debian's archive no longer has {', '.join(gone)}")
 
 
 def boots_of(
@@ -119,7 +136,7 @@ def boots_of(
     def then_explained(left: float) -> str:
         # Repeated boots are traced, which takes longer.
         seconds = left / missing * repeated * _TRACED_BOOT_RATIO
-        return f", then about {duration(seconds)} to explain jumps" if explains else ""
+        return f", then up to about {duration(seconds)} to explain jumps" if explains else ""
 
     progress = Progress(
         runs * len(experiments), done, sys.stderr, detail=False, what=what, after=then_explained
@@ -127,22 +144,33 @@ def boots_of(
     for number, (kernel_request, begun) in experiments.items():
         (spec,) = kernel_request.specs
         attempt = Attempt(command, request.architecture, True, False, progress)
+        reasons: list[KlatError] = []
         try:
             paths = _sessions(attempt, kernel_request, begun, output, jobs)
         except EmulatorFailed:
             raise
-        except BootFailure as failure:
-            failures[number] = str(failure).splitlines()[0]
-            paths = []
+        except (BootFailure, NotRecorded) as failure:
+            paths = attempt.recorded
+            reasons = [failure]
+        reasons += attempt.failures
         # Without those that failed.
         kept_before = len(begun.sessions) if begun and not paths else 0
         progress.total -= (request.boots - max(len(paths), kept_before)) * runs_of_boot
-        if not paths:
-            continue
-        by_label, problems = read_sources(paths)
-        (sources,) = by_label.values()
-        sides[number] = Dataset(sources, path=output / spec.label, problems=problems)
+        why = str(reasons[0]).splitlines()[0] if len(paths) < request.boots else ""
+        if paths:
+            sides[number] = _side(paths, output / spec.label, request.boots, why)
+        else:
+            failures[number] = why
     return sides, failures
+
+
+def _side(paths: Sequence[Path], place: Path, boots: int, why: str) -> Dataset:
+    """The recorded boots of a kernel. `why`: the reason if there are fewer than `boots`."""
+    by_label, problems = read_sources(paths)
+    ((label, sources),) = by_label.items()
+    if why:
+        problems.append(f"{label}: {len(paths)} of {boots} boots count: {why}")
+    return Dataset(sources, path=place, problems=problems)
 
 
 def boots_to_repeat(experiments: Sequence[Begun | None], output: Path) -> float:
@@ -170,7 +198,7 @@ def _sessions(
         return [path for _, path in sorted(begun.sessions.items())]
     status = attempt.resume(begun, jobs) if begun else attempt.begin(request, output, jobs)
     if status > 128:
-        raise KlatError("stopped", status=status)
+        raise KlatError("stopped; the same command continues with the kept boots", status=status)
     return attempt.recorded
 
 
