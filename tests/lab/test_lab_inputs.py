@@ -18,6 +18,7 @@ import made_tools
 import planted
 import pytest
 
+from klat import cli
 from klat.base.errors import KlatError
 from klat.lab import apt, image, kernel_formats, kernels, qemu
 from klat.lab.apt import Archive, Package
@@ -444,6 +445,14 @@ def test_apt_that_waits_on_a_full_disk_is_ended_and_told_so(tmp_path, monkeypatc
         monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=free))
         with pytest.raises(KlatError, match=why):
             Archive(lambda line: None).packages()
+
+
+def test_the_list_has_the_megabytes_that_fetching_announces(monkeypatch, capsys):
+    name = "linux-image-6.12.9+deb13-amd64"
+    held = {name: Package(name, "1", 108_464_020)}
+    monkeypatch.setattr(Archive, "packages", lambda archive, update: held)
+    assert cli.main(["lab", "kernels", "--arch", "amd64"]) == 0
+    assert capsys.readouterr().out.splitlines()[1].endswith(" 108.5")
 
 
 def test_without_an_archive_one_line_says_what_to_do(lab, tmp_path, qemu):

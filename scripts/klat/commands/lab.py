@@ -226,8 +226,8 @@ def _kernels(arguments: argparse.Namespace) -> int:
     newest = kernels.newest(complete, architecture)
     print(f"{'--kernel':<20} {'release':<28} {'package version':<24} MB to fetch")
     for name, kernel in newest.items():
-        called, size = f"debian:{name}", kernel.size >> 20
-        print(f"{called:<20} {kernel.release:<28} {kernel.package.version:<24} {size}")
+        called, size = f"debian:{name}", kernel.size / 1e6
+        print(f"{called:<20} {kernel.release:<28} {kernel.package.version:<24} {size:.1f}")
     older = [kernel for kernel in complete if kernel not in newest.values()]
     if older:
         print(f"and {len(older)} older builds, by release: debian:{older[0].release}")
@@ -240,5 +240,5 @@ def _clear(arguments: argparse.Namespace) -> int:
     from klat.lab import cache
 
     base = cache.root()
-    print(f"{base}: {cache.clear() >> 20} MB removed", file=sys.stderr)
+    print(f"{base}: {cache.clear() / 1e6:.0f} MB removed", file=sys.stderr)
     return 0
