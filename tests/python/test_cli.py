@@ -141,6 +141,29 @@ def test_programs_for_another_machine_are_one_line_with_the_cure(tmp_path):
     assert "the programs do not start" in fake("doctor").stdout
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        "{0}: /lib/libc.so.6: version `GLIBC_2.99' not found (required by {0})",
+        "{0}: error while loading shared libraries: libnuma.so.1: cannot open shared object file",
+        "Error loading shared library libnuma.so.1: No such file or directory (needed by {0})",
+        "",  # no dynamic loader
+    ],
+)
+def test_programs_that_lack_a_library_are_one_line_with_the_cure(tmp_path, said):
+    fake = fakes.Klat(tmp_path, names=("pipes", "switch", "signal"))
+    for name in ("pipes", "switch"):
+        path = tmp_path / "programs" / name / name
+        script = f'#!/bin/sh\necho "{said.format(path)}" >&2\nexit 127\n'.replace("`", "\\`")
+        path.write_text(script if said else "#!/missing/loader\n")
+    for words in (["switch"], ["run", "pipes"], ["run", "switch"], ["soak", "pipes", "--for=1s"]):
+        done = fake(*words)
+        assert done.returncode == 2 and len(done.stderr.splitlines()) == 1, done.stderr
+        assert "does not start: " in done.stderr and "(make clean && make)" in done.stderr
+    assert "programs:\n  pipes signal\n" in fake("--help").stdout
+    assert "the programs do not start" in fake("doctor").stdout
+
+
 def test_directories_that_cannot_be_made_are_one_line_with_the_cure(tmp_path):
     fake = fakes.Klat(tmp_path)
     (tmp_path / "file").touch()

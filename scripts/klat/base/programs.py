@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import stat
 import subprocess
 from collections.abc import Sequence
@@ -30,6 +31,20 @@ _PROBE_SECONDS = 5
 _CHECK_SECONDS = 20
 # elf(5): e_machine, by the name that uname -m has for it.
 _ELF_MACHINES = {62: "x86_64", 183: "aarch64", 243: "riscv64"}
+# What the dynamic loaders of glibc and musl print if they do not start a program.
+_LOADER = re.compile(
+    r"error while loading shared libraries: |: version `\S+' not found |^Error loading shared library "
+)
+
+
+class _LibraryMissing(KlatError):
+    """This machine lacks a library of a program, or has an older one."""
+
+    def __init__(self, path: Path, reason: str) -> None:
+        super().__init__(
+            f"{path} does not start: {reason}; build klat on this machine (make clean && make), or install a wheel,"
+            " which needs no library (docs/install.md)"
+        )
 
 
 def root() -> Path:
@@ -122,11 +137,20 @@ def _is_benchmark(path: Path) -> bool:
         return False
     except subprocess.TimeoutExpired:
         return False
+    _check_loaded(path, done.stderr)
     return done.returncode == 0 and "--record" in done.stdout
 
 
+def _check_loaded(path: Path, said: str) -> None:
+    """_LibraryMissing if the dynamic loader did not start the program."""
+    for line in said.splitlines():
+        if _LOADER.search(line):
+            raise _LibraryMissing(path, line.removeprefix(f"{path}: "))
+
+
 def check_start(path: Path, error: OSError) -> None:
-    """KlatError if a program did not start because of a limit of this process, or because it is for another machine."""
+    """KlatError if a program did not start because of a limit of this process, or because it is for another machine or
+    another C library."""
     if error.errno == errno.EMFILE:
         raise KlatError(f"cannot open {path}: {error.strerror}; raise the limit (ulimit -n)")
     if error.errno == errno.EAGAIN:
@@ -135,6 +159,8 @@ def check_start(path: Path, error: OSError) -> None:
         here = os.uname().machine
         cure = "run make" if in_tree() else f"install klat for {here}"
         raise KlatError(f"{path} is a program for {machine}, and this machine is {here}; {cure}")
+    if error.errno == errno.ENOENT and _is_program(path):
+        raise _LibraryMissing(path, "its dynamic loader, a part of the C library, is not here")
 
 
 def _machine_of(path: Path) -> str:
@@ -171,8 +197,11 @@ def available() -> list[str]:
     others = []
     for name in sorted(names):
         path = None if name in CORE else locate(name)
-        if path and _is_benchmark(path):
-            others.append(name)
+        try:
+            if path and _is_benchmark(path):
+                others.append(name)
+        except _LibraryMissing:
+            continue  # other programs can need fewer libraries
     return core() + others
 
 
@@ -243,6 +272,7 @@ def check_options(
         if isinstance(error, OSError):
             check_start(path, error)
         raise KlatError(f"{path} cannot check its options: {error}") from None
+    _check_loaded(path, done.stderr)
     said = done.stderr.strip().splitlines() or [f"status {done.returncode}"]
     return done.returncode, said[-1]
 
