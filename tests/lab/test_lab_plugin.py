@@ -136,7 +136,9 @@ def test_a_library_that_cannot_be_built_is_no_reason_to_refuse(
     monkeypatch.setenv("KLAT_PROGRAMS", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))
     assert preloaded(printing) == {}
-    assert noted(capsys) == "klat's plugin for QEMU cannot be built: there is no make"
+    assert noted(capsys) == (
+        "klat's plugin for QEMU cannot be built: there is no make; install make, or install a wheel, which needs no build"
+    )
 
 
 def stopped_clocks(lab: Lab) -> list[bool]:

@@ -102,7 +102,7 @@ def test_the_machines_have_an_interpreter_of_their_own(root):
         assert launcher and launcher.read() == b"#!/usr/bin/python3\nimport sys\n"
 
 
-def test_programs_that_are_missing_or_cannot_be_built_are_one_line(root):
+def test_programs_that_are_missing_or_cannot_be_built_are_one_line(root, monkeypatch):
     archive = root.path / "klat.tar.gz"
     root.write({"bin/klat": 0o755}, in_tree=False)
     with pytest.raises(
@@ -114,6 +114,11 @@ def test_programs_that_are_missing_or_cannot_be_built_are_one_line(root):
     with pytest.raises(
         KlatError, match="^the static programs cannot be built: x.c.*: no space left$"
     ):
+        _fleet_playbook.build_archive(archive)
+    monkeypatch.setattr(
+        os, "access", lambda path, mode: mode != os.W_OK
+    )  # root can write everywhere
+    with pytest.raises(KlatError, match="because you cannot write in .*; copy this tree to .*, or"):
         _fleet_playbook.build_archive(archive)
     assert not archive.exists()
 

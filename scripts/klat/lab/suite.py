@@ -162,12 +162,18 @@ def make(arguments: Sequence[str], product: str = "the static programs") -> None
         with cache.exclusive("build", _BUILD_SECONDS):  # two builds of one directory damage it
             done = answer([*words, *arguments], _BUILD_SECONDS)
     except FileNotFoundError:
-        raise KlatError(f"{product} cannot be built: there is no make") from None
+        cure = "install make, or install a wheel, which needs no build"
+        raise KlatError(f"{product} cannot be built: there is no make; {cure}") from None
     except subprocess.TimeoutExpired:
         raise KlatError(f"{' '.join(words)} did not end within {_BUILD_SECONDS} s") from None
     if done.returncode:
         lines = done.stderr.strip().splitlines() or ["make failed"]
         last = [line for line in lines if "error:" in line] or lines
+        if not os.access(programs.root(), os.W_OK):
+            raise KlatError(
+                f"{product} cannot be built, because you cannot write in {programs.root()}; copy this tree to a directory of"
+                " yours, or install a wheel, which needs no build (docs/install.md)"
+            )
         # 2: a library is not installed. 1: klat does not compile.
         status = 2 if "klat: missing: " in last[0] else 1
         raise KlatError(f"{product} cannot be built: {last[0]}", status)
