@@ -14,7 +14,7 @@ MACHINE_ID = "4c4d4e4f505152535455565758595a5b"
 UUID = "0a1b2c3d-1111-2222-3333-444455556666"
 MAC, IPV4, IPV6 = "52:54:00:ab:cd:ef", "192.168.17.23", "fe80::5054:ff:feab:cdef"
 PRIVATE = (HOST, USER, SERIAL, MACHINE_ID, UUID, MAC, IPV4, IPV6, "525400abcdef", "hunter2", "betelgeuse",
-    "heartofgold", "magrathea", "5000c500", "trillian", "buildbox", "deadbeef")  # fmt: skip
+    "heartofgold", "magrathea", "5000c500", "trillian", "buildbox", "deadbeef", "slartibartfast")  # fmt: skip
 CMDLINE = (
     f"BOOT_IMAGE=/boot/vmlinuz-6.12 root=/dev/mapper/{HOST}--vg-root isolcpus=2-3 resume=UUID={UUID}"
     f" ip={IPV4}::192.168.17.1:255.255.255.0:{HOST.upper()}:eth0 ifname=lan0:{MAC} ipv6={IPV6}"
@@ -22,7 +22,7 @@ CMDLINE = (
     f" nfsroot=/home/{USER}/root init=/home/other/init net=enx525400abcdef"
     f" swap=/dev/disk/by-id/ata-Disk_{SERIAL} a=/dev/mapper/{HOST}_vg-a inst.ks=http://heartofgold.example/ks"
     f" rd.iscsi.initiator=iqn.2004-10.org.magrathea:01:1 b=/dev/disk/by-path/x b=wwn-0x5000c500a1b2c3d4"
-    f" version=trillian@buildbox PARTUUID=deadbeef-02"
+    f" version=trillian@buildbox PARTUUID=deadbeef-02 -- --owner slartibartfast"
 )
 
 

@@ -35,7 +35,7 @@ def report(findings: str, root: Path = Path("/")) -> str:
     sections = {
         "klat doctor": findings,
         "versions": "\n".join(_versions()),
-        "kernel command line": text(root / "proc/cmdline"),
+        "kernel command line": text(root / "proc/cmdline").partition(" -- ")[0],
         "CPU topology": "\n".join(_topology(root)),
         "environment, as klat run records it": "\n".join(_recorded()),
     }
