@@ -245,6 +245,23 @@ def test_the_action_gives_every_input_to_the_gate(job):
     assert outputs == set(action["outputs"])
 
 
+@pytest.mark.parametrize(
+    ("machine", "qemu"), [("x86_64", "qemu-system-x86"), ("aarch64", "qemu-system-arm")]
+)
+def test_both_templates_install_the_qemu_of_their_machine(job, machine, qemu):
+    job.tool("uname", f"#!/bin/sh\necho {machine}\n")
+    job.tool("sudo", '#!/bin/sh\nexec "$@"\n')
+    job.tool("apt-get", '#!/bin/sh\necho "$@" >>"$KEPT/installed"\n')
+    for tool in ("make", "git"):
+        job.tool(tool, NOTHING)
+    action = template("action.yml")["runs"]["steps"][0]["run"]
+    gitlab = "\n".join(template("integration/gitlab.yml")["klat"]["before_script"])
+    for number, script in enumerate((action, gitlab), 1):
+        done = job.run("bash", "-ec", script)
+        assert done.status == 0, str(done)
+        assert job.text("installed").split().count(qemu) == number
+
+
 def test_the_gitlab_job_keeps_its_cache_in_a_directory_that_is_its_own(job):
     """GitLab makes the project's directory, and what it restores into it, writable for everyone."""
     gitlab = template("integration/gitlab.yml")["klat"]
