@@ -150,8 +150,7 @@ def boots_of(
         except EmulatorFailed:
             raise
         except (BootFailure, NotRecorded) as failure:
-            paths = attempt.recorded
-            reasons = [failure]
+            paths, reasons = attempt.recorded, [failure]
         reasons += attempt.failures
         # Without those that failed.
         kept_before = len(begun.sessions) if begun and not paths else 0
