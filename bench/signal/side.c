@@ -96,7 +96,8 @@ static int by_handler(struct side *side)
 {
 	side->received = 0;
 	while (!side->received)
-		sigsuspend(&side->others);
+		if (sigsuspend(&side->others) && errno != EINTR)
+			return -errno;
 	return 0;
 }
 
@@ -144,6 +145,13 @@ int side_aim(struct side *side, pid_t pid, pid_t tid)
 	if (options.send == PIDFD)
 		side->target_fd = syscall(SYS_pidfd_open, pid, 0);
 	return side->target_fd < 0 ? -errno : 0;
+}
+
+int side_end(struct klat_run *run, int err)
+{
+	return err != -EAGAIN ? err
+			      : klat_skip(run, "the kernel refuses one more pending signal: raise "
+					       "the limit (ulimit -i)");
 }
 
 bool side_has_mismatch(const struct side *side, int value)

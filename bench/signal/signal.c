@@ -46,7 +46,7 @@ static const struct klat_metric metrics[] = {
 
 static int sender(struct klat_worker *worker)
 {
-	const struct klat_run *run = worker->run;
+	struct klat_run *run = worker->run;
 	const struct klat_worker *receiver = &run->workers[RECEIVER];
 	const bool twice = klat_planted(run, "twice");
 	struct state *state = worker->state;
@@ -65,12 +65,12 @@ static int sender(struct klat_worker *worker)
 	}
 	state->extra[SENDER] = side_has_pending(side);
 	__atomic_store_n(&state->ended, true, __ATOMIC_RELEASE);
-	return err;
+	return side_end(run, err);
 }
 
 static int receiver(struct klat_worker *worker)
 {
-	const struct klat_run *run = worker->run;
+	struct klat_run *run = worker->run;
 	const struct klat_worker *sender = &run->workers[SENDER];
 	const bool late = klat_planted(run, "late");
 	struct state *state = worker->state;
@@ -90,7 +90,7 @@ static int receiver(struct klat_worker *worker)
 	while (!err && !__atomic_load_n(&state->ended, __ATOMIC_ACQUIRE))
 		klat_sleep(worker, 100000);
 	state->extra[RECEIVER] = side_has_pending(side);
-	return err;
+	return side_end(run, err);
 }
 
 static int configure(struct klat_run *run)

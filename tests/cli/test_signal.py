@@ -1,10 +1,12 @@
 """What holds for signal alone; tests/cli/test_program_*.py hold it to what holds for every program."""
 
 import os
+import platform
 import signal
 
 import pytest
-from harness import UNTRUSTED, Running, combined, json_of, try_again_unless, with_tries, works
+from harness import FAILED, UNTRUSTED, Running, assert_one_line, combined, json_of, refusing, run
+from harness import try_again_unless, with_tries, works
 
 pytestmark = pytest.mark.alone
 
@@ -35,3 +37,12 @@ def test_a_signal_of_another_process_is_found_out(receive, two_cpus, real_time):
     assert done.status == UNTRUSTED, str(done)
     assert result["evidence"]["counts"]["mismatched"] > 0
     assert "not those that the other side sent" in result["reason"]
+
+
+def test_a_refused_wait_for_a_handler_is_an_error():
+    """An ordinary policy: a receiver that takes the refusal for a signal never stops."""
+    rt_sigsuspend = 130 if platform.machine() == "x86_64" else 133
+    words = ("--receive", "handler", "--policy", "other")
+    done = run("signal", *words, preexec_fn=refusing(rt_sigsuspend))
+    assert_one_line(done, "signal", FAILED)
+    assert "Operation not permitted" in done.err
