@@ -101,7 +101,7 @@ int klat_error(struct klat_run *run, int error, const char *format, ...)
 
 int klat_cannot_start(struct klat_run *run, int error, const char *what)
 {
-	if (error == EAGAIN)
+	if (error == EAGAIN || error == ENOMEM)
 		return klat_skip(run,
 				 "cannot start %s: a limit (ulimit -u, pids.max, "
 				 "kernel.threads-max) or memory is exhausted",

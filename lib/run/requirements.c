@@ -144,7 +144,7 @@ int klat_run_judge(struct klat_run *run)
 
 	if (err)
 		return err;
-	klat_count(run, "locked", library->memory_locked);
+	klat_count(run, "locked", !library->lock_error);
 	klat_for_each_pair(pair, run)
 		klat_count(pair, "observed", klat_observed(pair));
 	klat_evidence_judge(run);

@@ -156,10 +156,8 @@ static int take_policy(struct klat_run *run)
 				  "%s refused: %m; run as root, raise RLIMIT_RTPRIO, or ask for "
 				  "--policy other",
 				  klat_policy_text(policy).text);
-	klat_warn(run,
-		  "%s refused (%s): measuring under SCHED_OTHER, not comparable with real-time "
-		  "figures; run as root or raise RLIMIT_RTPRIO",
-		  klat_policy_text(policy).text, strerror(-err));
+	run->library->refused = *policy;
+	run->library->policy_error = -err;
 	policy->policy = SCHED_OTHER;
 	policy->priority = 0;
 	return 0;
@@ -205,6 +203,8 @@ int klat_run_perform(struct klat_run *run)
 			      ?: klat_offsets_narrow(run);
 	if (err)
 		return err;
+	if (!library->soak.lap)
+		klat_warn_of_refusals(run);
 	calibrate(run);
 	if (run->pairs > 1)
 		klat_for_each_pair(pair, run) {

@@ -390,8 +390,8 @@ struct klat_count {
 
 struct klat_library {
 	struct klat_common common;
-	void *defaults; /* of the benchmark's options */
-	struct klat_policy policy;
+	void *defaults;                     /* of the benchmark's options */
+	struct klat_policy policy, refused; /* refused: the default */
 	struct klat_counter counter;
 	struct klat_series metrics[KLAT_MAX_METRICS];
 	struct klat_summary summaries[KLAT_MAX_METRICS]; /* by klat_run_summarise() */
@@ -406,7 +406,8 @@ struct klat_library {
 	const char *placement;
 	bool on_one_cpu; /* --cpus one */
 
-	bool memory_locked;
+	int policy_error, lock_error; /* errno of what the kernel refused, or 0 */
+	bool failing;                 /* a worker gives the reason */
 	bool offset_wanted;
 	int offset_metric;
 	struct klat_offset *offsets; /* by place, relative to the first; in the supervisor only */
@@ -484,9 +485,12 @@ int klat_place_next(const struct klat_run *run, int *place);
 int klat_offsets_narrow(struct klat_run *run);
 void klat_offsets_judge(struct klat_run *run);
 
-/* supervise.c */
-/* Run the measurement in a child process. Does not return if a signal ends the program. */
+/* supervise.c: run the measurement in a child process. Does not return if a signal ends the
+ * program.
+ */
 int klat_supervise(struct klat_run *run);
+void klat_warn_of_refusals(const struct klat_run *run);
+_Noreturn void klat_worker_failed(const struct klat_worker *worker);
 
 /* requirements.c */
 /* Judge each pair for itself. A reason names its pair. */

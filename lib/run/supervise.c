@@ -30,6 +30,22 @@ static int set_up(struct klat_run *run, struct klat_run *pair)
 	return err;
 }
 
+void klat_warn_of_refusals(const struct klat_run *run)
+{
+	const struct klat_library *library = run->library;
+
+	if (library->policy_error)
+		klat_warn(run,
+			  "%s refused (%s): measuring under SCHED_OTHER, not comparable with "
+			  "real-time figures; run as root or raise RLIMIT_RTPRIO",
+			  klat_policy_text(&library->refused).text,
+			  strerror(library->policy_error));
+	if (library->lock_error)
+		klat_warn(run,
+			  "memory cannot be locked (%s): page faults are counted, not prevented",
+			  strerror(library->lock_error));
+}
+
 static int measure(struct klat_run *run)
 {
 	struct klat_library *library = run->library;
@@ -46,11 +62,7 @@ static int measure(struct klat_run *run)
 	    prctl(PR_SET_TIMERSLACK, KLAT_TIMER_SLACK_NS) && !klat_is_real_time(run))
 		return klat_error(run, errno, "cannot set the timer slack: prctl() failed: %m");
 	err = klat_memory_lock();
-	library->memory_locked = !err;
-	if (err)
-		klat_warn(run,
-			  "memory cannot be locked (%s): page faults are counted, not prevented",
-			  strerror(-err));
+	library->lock_error = -err;
 	if (library->common.dma_latency >= 0) {
 		latency_fd = klat_latency_hold(library->common.dma_latency);
 		if (latency_fd < 0)
@@ -190,6 +202,28 @@ static int wait_measured(struct klat_run *run, pid_t pid, int *status, struct ru
 	}
 }
 
+/* Other workers may wait for this one in a spin, in a read or at the barrier. So the run ends here,
+ * and not after run->patience. If several fail at once, the first one gives the reason. */
+void klat_worker_failed(const struct klat_worker *worker)
+{
+	while (__atomic_exchange_n(&worker->run->library->failing, true, __ATOMIC_RELAXED))
+		pause();
+	if (worker->result == -ENOMEM && klat_has_result(worker->run))
+		klat_skip(worker->run,
+			  "no memory for the %s on CPU %d: a limit (ulimit -v, ulimit -d, "
+			  "memory.max, vm.overcommit_memory) or memory is exhausted",
+			  worker->noun, worker->cpu);
+	else if (klat_has_result(worker->run))
+		klat_error(worker->run, -worker->result,
+			   "the %s on CPU %d failed at iteration %lld: %s", worker->noun,
+			   worker->cpu, (long long)worker->iteration,
+			   worker->result == -ETIMEDOUT
+				   ? "timed out waiting for another thread of the run; is another "
+				     "real-time task on these CPUs?"
+				   : strerror(-worker->result));
+	_exit(1);
+}
+
 static void describe_hang(struct klat_run *run)
 {
 	const struct klat_worker *slowest = run->workers;
@@ -271,7 +305,7 @@ int klat_supervise(struct klat_run *run)
 		describe_hang(run);
 	else if (library->soak.lap && !klat_has_result(run))
 		return -EIO;
-	else if (result)
+	else if (result && klat_has_result(run))
 		klat_error(run, -result, "cannot wait for the measured process: %m");
 	else if (WIFSIGNALED(status))
 		return klat_killed(run, "the measured process", WTERMSIG(status),

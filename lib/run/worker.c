@@ -179,21 +179,6 @@ static __attribute__((noinline)) void prefault_stack(void)
 		stack[i] = 0;
 }
 
-/* Other workers may wait for this one in a spin, in a read or at the barrier. So the run ends here,
- * and not after run->patience. */
-static void fail(const struct klat_worker *worker)
-{
-	if (klat_has_result(worker->run))
-		klat_error(worker->run, -worker->result,
-			   "the %s on CPU %d failed at iteration %lld: %s", worker->noun,
-			   worker->cpu, (long long)worker->iteration,
-			   worker->result == -ETIMEDOUT
-				   ? "timed out waiting for another thread of the run; is another "
-				     "real-time task on these CPUs?"
-				   : strerror(-worker->result));
-	_exit(1);
-}
-
 /* Without these calls the evidence would consist of zeros. glibc's gettid() returns -errno. */
 static void require_calls(const struct klat_worker *worker)
 {
@@ -268,7 +253,7 @@ static void *worker_main(void *argument)
 	worker->wakeups = -klat_thread_usage().ru_nvcsw;
 	worker->result = worker->body(worker);
 	if (worker->result)
-		fail(worker);
+		klat_worker_failed(worker);
 	/* Before the barrier: its sleep does not belong to the body. */
 	observed_part_ends(worker);
 	/* Without a tail, no iteration follows the last sample. */
@@ -335,10 +320,10 @@ static klat_cpu_set affinity_of(const struct klat_worker *worker)
 
 static int start_failed(struct klat_worker *worker, int error)
 {
-	if (error == EAGAIN)
+	if (error == EAGAIN || error == ENOMEM)
 		return klat_skip(
 			worker->run,
-			"needs %d threads or processes, and no more than %d could be started: a "
+			"needs %d threads or processes, and only %d could be started: a "
 			"limit (ulimit -u, pids.max, kernel.threads-max) or memory is exhausted",
 			worker->run->worker_count, (int)(worker - worker->run->workers));
 	return klat_error(
@@ -363,7 +348,7 @@ static _Noreturn void run_process(struct klat_worker *worker, pid_t parent)
 		start_failed(worker, -err);
 		_exit(1);
 	}
-	if (worker->run->library->memory_locked)
+	if (!worker->run->library->lock_error)
 		klat_memory_lock();
 	klat_prefault();
 	worker_main(worker);
@@ -475,9 +460,11 @@ int klat_workers_run(struct klat_run *run)
 	if (err)
 		return err;
 	pthread_barrier_wait(&library->barrier);
+	if (library->soak.lap)
+		klat_warn_of_refusals(run);
 	/* Every stack exists now. Nothing is locked later: what the measured operation maps must
 	 * stay unlocked. */
-	if (library->memory_locked)
+	if (!library->lock_error)
 		klat_memory_lock();
 	klat_neighbours_take(&library->neighbours, run);
 	klat_stop_detector_start(&library->stop_detector, run->cpus[0]);

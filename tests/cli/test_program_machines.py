@@ -23,7 +23,7 @@ def test_an_ordinary_user_is_told_what_was_refused_and_gets_what_there_is(
     assert done.status in (*traits(program).unprivileged, UNTRUSTED), str(done)
     lines = done.err.splitlines()
     if done.status == SKIPPED:
-        assert lines[-1].startswith(f"{program}: skipped: "), str(done)
+        assert len(lines) == 1 and lines[0].startswith(f"{program}: skipped: "), str(done)
         assert harness.json_of(done)["status"] == "skipped"
         return
     fell_back = any("refused" in line and "SCHED_OTHER" in line for line in lines)
@@ -56,12 +56,6 @@ def test_a_policy_that_was_asked_for_is_obtained(program, root, real_time):
     done = harness.works(program, "--policy", "other", "--json")
     workers = harness.json_of(done)["evidence"]["workers"]
     assert {(worker["policy"], worker["priority"]) for worker in workers} == {("other", 0)}
-
-
-def assert_skipped(done: Done, program: str) -> None:
-    """With status 4 and the reason, whatever warnings come before it."""
-    assert done.status == SKIPPED and done.out == "", str(done)
-    assert done.err.splitlines()[-1].startswith(f"{program}: skipped: "), str(done)
 
 
 def test_one_cpu_is_enough_or_said_not_to_be(program):
@@ -115,7 +109,7 @@ def test_no_tun_device_is_a_skip(root):
 
 
 def test_more_responders_than_cpus_is_said():
-    assert_skipped(run("tlbflush", "--responders", "4000"), "tlbflush")
+    assert_one_line(run("tlbflush", "--responders", "4000"), "tlbflush", SKIPPED)
 
 
 # These start threads or processes besides their workers, by default or with options.
@@ -201,5 +195,24 @@ def test_a_limit_of_processes_is_a_skip_wherever_it_is_met(program, limit, publi
         done = command([*few, *options], cwd="/")
         assert done.status in (MEASURED, UNTRUSTED, SKIPPED), str(done)
         if done.status == SKIPPED:
-            assert_skipped(done, program)
-            assert limit > 1 or "ulimit -u" in done.err.splitlines()[-1], str(done)
+            assert_one_line(done, program, SKIPPED)
+            assert limit > 1 or "ulimit -u" in done.err, str(done)
+
+
+@pytest.mark.parametrize(
+    ("limit", "line", "named"),
+    [
+        ("--data=100000000", "spawn --resident 256", "ulimit -d"),
+        ("--data=100000000", "spawn --resident 256 --soak 2 --segment 1", "ulimit -d"),
+        ("--as=200000000", "spawn --resident 256", "ulimit -v"),
+        ("--sigpending=0", "signal", "ulimit -i"),
+        ("--sigpending=0", "signal --send sigqueue --peer process", "ulimit -i"),
+    ],
+)
+def test_a_limit_of_memory_or_signals_is_a_skip_that_names_it(limit, line, named, tmp_path):
+    program, *options = line.split()
+    if "--soak" in options:
+        options += ["--record", str(tmp_path / "session")]
+    done = command(["prlimit", limit, path_of(program), *options])
+    assert_one_line(done, program, SKIPPED)
+    assert named in done.err, str(done)
