@@ -191,7 +191,8 @@ static int map_pages(struct klat_run *run, struct objects *objects)
 	if (options.call == MMAP_MUNMAP)
 		munmap(objects->pages, MAX_BYTES);
 	else if (syscall(SYS_mseal, objects->pages, 1, 0))
-		return klat_skip(run, "this kernel has no mseal(), which Linux 6.10 brought");
+		return klat_skip(run, "mseal(), which Linux 6.10 brought, is missing, or forbidden "
+				      "by a seccomp filter");
 	return 0;
 }
 

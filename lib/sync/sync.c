@@ -231,8 +231,9 @@ int sync_init(struct sync *sync, enum sync_kind kind, uint32_t tokens)
 const char *sync_missing(enum sync_kind kind)
 {
 	/* A call without futexes fails with EINVAL. */
-	if (kind == SYNC_FUTEX_WAITV && futex_waitv(NULL, 0) && errno == ENOSYS)
-		return "this kernel has no futex_waitv(), which Linux 5.16 brought";
+	if (kind == SYNC_FUTEX_WAITV && futex_waitv(NULL, 0) && errno != EINVAL)
+		return "futex_waitv(), which Linux 5.16 brought, is missing, or forbidden by a "
+		       "seccomp filter";
 	return sync_is_uring(kind) ? sync_uring_missing(kind) : NULL;
 }
 

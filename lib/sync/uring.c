@@ -90,19 +90,28 @@ const char *sync_uring_missing(enum sync_kind kind)
 	struct io_uring_params params = { 0 };
 	const int fd = syscall(SYS_io_uring_setup, 1, &params);
 	struct io_uring_probe *probe = calloc(1, size);
+	int error = fd < 0 ? errno : 0;
 	bool there = false;
 
-	if (fd >= 0 && probe &&
-	    !syscall(SYS_io_uring_register, fd, IORING_REGISTER_PROBE, probe, OPERATIONS))
-		there = operation <= probe->last_op &&
-			probe->ops[operation].flags & IO_URING_OP_SUPPORTED;
+	if (fd >= 0 && probe) {
+		if (syscall(SYS_io_uring_register, fd, IORING_REGISTER_PROBE, probe, OPERATIONS))
+			error = errno;
+		else
+			there = operation <= probe->last_op &&
+				probe->ops[operation].flags & IO_URING_OP_SUPPORTED;
+	}
 	free(probe);
-	if (fd < 0)
-		return "io_uring is missing, or forbidden by sysctl kernel.io_uring_disabled or a "
-		       "seccomp filter";
-	close(fd);
+	if (fd >= 0)
+		close(fd);
 	if (there)
 		return NULL;
+	if (error == ENOMEM)
+		return "no memory for a ring of io_uring: a limit (ulimit -l, memory.max) or "
+		       "memory is exhausted";
+	/* Kernels without probes say EINVAL. */
+	if (error && error != EINVAL)
+		return "io_uring is missing, or forbidden by sysctl kernel.io_uring_disabled or a "
+		       "seccomp filter";
 	if (kind == SYNC_URING_FUTEX)
 		return "this kernel's io_uring cannot wait for a futex, which Linux 6.7 brought";
 	if (kind == SYNC_URING_MESSAGE)

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import SKIPPED, USAGE, Session, assert_one_line, command, json_of, measured, refusing
-from harness import run, try_again_unless, with_tries, works
+from harness import FAILED, MEASURED, SKIPPED, UNTRUSTED, USAGE, Session, assert_one_line, command
+from harness import json_of, measured, refusing, run, try_again_unless, with_tries, works
 
 pytestmark = pytest.mark.alone
 
@@ -93,9 +93,31 @@ def test_a_machine_without_io_uring_skips_the_run(wake):
     assert "io_uring is missing, or forbidden" in done.err
 
 
-def test_a_kernel_without_futex_waitv_skips_the_run():
-    done = run("messages", "--wake", "futex-waitv", preexec_fn=refusing(449, errno.ENOSYS))
+@pytest.mark.parametrize("error", [errno.ENOSYS, errno.EPERM])
+def test_a_kernel_without_futex_waitv_skips_the_run(error):
+    """Some containers refuse a newer call by EPERM."""
+    done = run("messages", "--wake", "futex-waitv", preexec_fn=refusing(449, error))
     assert_one_line(done, "messages", SKIPPED)
+    assert "futex_waitv()" in done.err
+
+
+def test_memory_that_a_ring_may_not_lock_is_no_missing_call(published, as_nobody):
+    """Some kernels count a ring as locked memory."""
+    none = [*as_nobody, "prlimit", "--memlock=0:0", published / "messages", *QUICK]
+    done = command([*none, "--wake", "uring-message"], cwd="/")
+    if done.status == SKIPPED:
+        assert_one_line(done, "messages", SKIPPED)
+        assert "ulimit -l" in done.err, str(done)
+    else:
+        assert done.status in (MEASURED, UNTRUSTED), str(done)
+
+
+@pytest.mark.parametrize("wake", URING)
+def test_a_failure_of_both_threads_has_one_reason(wake):
+    io_uring_enter = 426
+    done = run("messages", "--wake", wake, preexec_fn=refusing(io_uring_enter))
+    assert_one_line(done, "messages", FAILED)
+    assert done.err.count("failed at") == 1, str(done)
 
 
 def test_rings_are_for_two_threads():
