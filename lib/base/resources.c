@@ -57,6 +57,10 @@ static void describe_limit(bool real_time, int signal, char *text, size_t size)
 		snprintf(text, size,
 			 "; RLIMIT_CPU allows a process %llu s of CPU time: raise it (ulimit -t)",
 			 (unsigned long long)limit.rlim_cur);
+	else if (signal == SIGKILL)
+		snprintf(text, size,
+			 "; the kernel also kills a process if memory is exhausted (limit of the "
+			 "memory cgroup, dmesg)");
 }
 
 int klat_killed(struct klat_run *run, const char *who, int signal, bool real_time)

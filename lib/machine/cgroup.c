@@ -11,11 +11,12 @@ enum { PATH_SIZE = 4096 };
 _Static_assert(PATH_SIZE + 128 <= KLAT_PATH_SIZE, "a file of a cgroup has a path");
 
 /*
- * The directory of the cgroup `path` in the hierarchy with the CPU controller; `unified` is version
- * 2. See proc_pid_mountinfo(5): field 4 is the mounted cgroup, field 5 the mount point. Returns the
+ * The directory of the cgroup `path` in the hierarchy with this controller; `unified` is version 2.
+ * See proc_pid_mountinfo(5): field 4 is the mounted cgroup, field 5 the mount point. Returns the
  * length of the mount point, or 0.
  */
-static size_t find_directory(const char *mounts, bool unified, const char *path, char *directory)
+static size_t find_directory(const char *mounts, const char *controller, bool unified,
+			     const char *path, char *directory)
 {
 	for (const char *line = mounts; line; line = strchr(line, '\n')) {
 		char root[PATH_SIZE], point[PATH_SIZE], type[16], options[PATH_SIZE];
@@ -28,7 +29,7 @@ static size_t find_directory(const char *mounts, bool unified, const char *path,
 		rest = strstr(line, " - ");
 		if (!rest || sscanf(rest, " - %15s %*s %4095s", type, options) != 2 ||
 		    strcmp(type, unified ? "cgroup2" : "cgroup") != 0 ||
-		    (!unified && !klat_has_word(options, ',', "cpu")))
+		    (!unified && !klat_has_word(options, ',', controller)))
 			continue;
 		length = strcmp(root, "/") ? strlen(root) : 0;
 		/* If the cgroup is outside the mount, its nearest visible ancestor is the mount. */
@@ -42,7 +43,8 @@ static size_t find_directory(const char *mounts, bool unified, const char *path,
 	return 0;
 }
 
-bool klat_cgroups_visit(void (*visit)(const char *directory, void *argument), void *argument)
+bool klat_cgroups_visit(const char *controller,
+			void (*visit)(const char *directory, void *argument), void *argument)
 {
 	char *mounts = klat_read_file("/proc/self/mountinfo"),
 	     *text = klat_read_file("/proc/self/cgroup"), *rest = text, *line, directory[PATH_SIZE];
@@ -59,9 +61,9 @@ bool klat_cgroups_visit(void (*visit)(const char *directory, void *argument), vo
 			continue;
 		*path++ = 0;
 		unified = !*++controllers;
-		if (!unified && !klat_has_word(controllers, ',', "cpu"))
+		if (!unified && !klat_has_word(controllers, ',', controller))
 			continue;
-		top = find_directory(mounts, unified, path, directory);
+		top = find_directory(mounts, controller, unified, path, directory);
 		for (char *slash; top; *slash = 0) {
 			if (visit)
 				visit(directory, argument);
@@ -94,7 +96,7 @@ bool klat_cgroup_is_hidden(void)
 	char *text, *rest, *line;
 	bool below_root = klat_cgroup_is_namespaced();
 
-	if (klat_cgroups_visit(NULL, NULL))
+	if (klat_cgroups_visit("cpu", NULL, NULL))
 		return false;
 	text = rest = klat_read_file("/proc/self/cgroup");
 	while ((line = strsep(&rest, "\n")))
@@ -121,7 +123,7 @@ int64_t klat_cgroup_stop_us(void)
 {
 	int64_t shortest = 0;
 
-	klat_cgroups_visit(add_stop, &shortest);
+	klat_cgroups_visit("cpu", add_stop, &shortest);
 	return shortest;
 }
 
@@ -137,5 +139,5 @@ int64_t klat_cgroup_throttled(void)
 {
 	int64_t sum = 0;
 
-	return klat_cgroups_visit(add_throttled, &sum) ? sum : -1;
+	return klat_cgroups_visit("cpu", add_throttled, &sum) ? sum : -1;
 }

@@ -125,9 +125,11 @@ void klat_core_types_read(struct klat_core_types *types);
 int klat_core_type(const struct klat_core_types *types, int cpu);
 
 /* cgroup.c */
-/* Call visit(), if there is one, for the directory of each cgroup that can limit this process's CPU
- * time: the cgroup, then its visible ancestors. False if no cgroup is visible. */
-bool klat_cgroups_visit(void (*visit)(const char *directory, void *argument), void *argument);
+/* Call visit(), if there is one, for the directory of each cgroup that can limit what this process
+ * gets from the controller ("cpu", "memory"): the cgroup, then its visible ancestors. False if no
+ * cgroup is visible. */
+bool klat_cgroups_visit(const char *controller,
+			void (*visit)(const char *directory, void *argument), void *argument);
 /* Whether the process is in a cgroup that this mount namespace does not show. */
 bool klat_cgroup_is_hidden(void);
 /* Whether the process is in a cgroup namespace other than the first one. */

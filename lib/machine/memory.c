@@ -4,6 +4,7 @@
 
 #include <string.h>
 #include <sys/prctl.h>
+#include <unistd.h>
 
 #define HUGE_PAGES "/sys/kernel/mm/transparent_hugepage/"
 
@@ -11,12 +12,17 @@
  */
 static void limit_by_cgroup(const char *directory, void *argument)
 {
-	const int64_t most = klat_read_count(klat_path("%s/memory.max", directory)),
-		      used = klat_read_count(klat_path("%s/memory.current", directory)),
-		      active = klat_count_in(klat_path("%s/memory.stat", directory),
-					     "\nactive_file"),
-		      inactive = klat_count_in(klat_path("%s/memory.stat", directory),
-					       "\ninactive_file");
+	static const char *const names[][4] = {
+		{ "memory.max", "memory.current", "\nactive_file", "\ninactive_file" },
+		{ "memory.limit_in_bytes", "memory.usage_in_bytes", "\ntotal_active_file",
+		  "\ntotal_inactive_file" },
+	};
+	const bool is_v1 = !access(klat_path("%s/%s", directory, names[1][0]), F_OK);
+	const char *const *name = names[is_v1];
+	const int64_t most = klat_read_count(klat_path("%s/%s", directory, name[0])),
+		      used = klat_read_count(klat_path("%s/%s", directory, name[1])),
+		      active = klat_count_in(klat_path("%s/memory.stat", directory), name[2]),
+		      inactive = klat_count_in(klat_path("%s/memory.stat", directory), name[3]);
 	int64_t *available = argument;
 
 	if (most >= 0 && used >= 0)
@@ -50,11 +56,11 @@ int klat_need_memory(struct klat_run *run, int64_t bytes, bool huge)
 	const int64_t kib = klat_count_in("/proc/meminfo", "MemAvailable");
 	int64_t available = kib < 0 ? INT64_MAX : kib * 1024;
 
-	klat_cgroups_visit(limit_by_cgroup, &available);
+	klat_cgroups_visit("memory", limit_by_cgroup, &available);
 	if (bytes <= available)
 		return huge ? need_huge_pages(run) : 0;
 	return klat_skip(run,
 			 "needs %lld MiB of memory, and %lld MiB are available (MemAvailable in "
-			 "/proc/meminfo, memory.max of the cgroup)",
+			 "/proc/meminfo, or the limit of the memory cgroup)",
 			 (long long)(bytes >> 20), (long long)(MAX(available, 0) >> 20));
 }

@@ -146,7 +146,7 @@ static void add_group(json_t *object)
 
 	const char *const none = klat_cgroup_is_hidden() ? "unknown" : "none";
 
-	klat_cgroups_visit(append_values, values);
+	klat_cgroups_visit("cpu", append_values, values);
 	for (size_t i = 0; i < KLAT_ARRAY_SIZE(settings); i++)
 		add(object, settings[i].file, "%s", *values[i].text ? values[i].text : none);
 }
@@ -247,7 +247,7 @@ static void add_depths(json_t *object)
 
 	if (klat_cgroup_is_namespaced())
 		note = " below the root of a cgroup namespace";
-	klat_cgroups_visit(count_level, &levels);
+	klat_cgroups_visit("cpu", count_level, &levels);
 	unified = text ? strstr(text, "0::/") : NULL;
 	v1_note = *note || levels.has_v1_root ? note : hidden_by_mount;
 	v2_note = *note || levels.has_v2_root || !unified || !parts_of(unified + 3, '/')

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import FAILED, MEASURED, ROOT, UNTRUSTED, Running, assert_one_line, command, json_of
-from harness import lacking, path_of, run, works
+from harness import FAILED, MEASURED, ROOT, SKIPPED, UNTRUSTED, Running, assert_one_line, command
+from harness import json_of, lacking, path_of, run, works
 
 PR_SET_TIMERSLACK, PR_SET_THP_DISABLE, PR_SET_MEMORY_MERGE = 29, 41, 67
 SET_ATTRIBUTES, SET_MEMORY_POLICY = (314, 238) if platform.machine() == "x86_64" else (274, 237)
@@ -266,6 +266,21 @@ def test_the_cgroup_that_is_charged_and_one_that_is_hidden(file, covering, value
     with made(group):
         inherits = recorded(tmp_path / "s", *(hide if covering else []), group=group)
     assert {name: inherits[name] for name in values} == values
+
+
+def test_memory_that_a_cgroup_of_version_1_does_not_grant_is_a_skip(root):
+    group = Path("/sys/fs/cgroup/memory/klat-test-limit")
+    if not group.parent.is_dir():
+        lacking("no memory cgroups of version 1 are mounted")
+
+    def join() -> None:
+        (group / "memory.limit_in_bytes").write_text(str(64 << 20))
+        (group / "cgroup.procs").write_text(str(os.getpid()))
+
+    with made(group):
+        done = command([path_of("spawn"), "--resident", "128"], preexec_fn=join)
+    assert_one_line(done, "spawn", SKIPPED)
+    assert "limit of the memory cgroup" in done.err, str(done)
 
 
 ROWS = "#subsys_name\thierarchy\tnum_cgroups\tenabled\ncpu\t1\t1\t1\n"

@@ -86,7 +86,7 @@ ENDINGS: dict[str, tuple[Callable[[Running], None], int, str]] = {
     "SIGQUIT": (sent(signal.SIGQUIT), -signal.SIGQUIT, INTERRUPTED),
     "Ctrl-C": (sent_to_group, -signal.SIGINT, INTERRUPTED),
     "supervisor killed": (sent(signal.SIGKILL), -signal.SIGKILL, ""),
-    "measured process killed": (measured_process(signal.SIGKILL), FAILED, "by signal 9 (Killed)\n"),
+    "measured process killed": (measured_process(signal.SIGKILL), FAILED, "dmesg)\n"),
     "measured process crashed": (measured_process(signal.SIGSEGV), FAILED, "fault)\n"),
 }
 
