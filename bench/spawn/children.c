@@ -11,6 +11,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -77,6 +78,19 @@ int birth_prepare(struct birth *birth, int descriptor)
 	birth->arguments[1] = text;
 	birth->arguments[2] = number;
 	return 0;
+}
+
+static int64_t nanoseconds(struct timeval time)
+{
+	return time.tv_sec * 1000000000 + time.tv_usec * 1000;
+}
+
+int64_t children_ns(void)
+{
+	struct rusage usage;
+
+	getrusage(RUSAGE_CHILDREN, &usage);
+	return nanoseconds(usage.ru_utime) + nanoseconds(usage.ru_stime);
 }
 
 /* Without the C library, which is not initialised yet. */

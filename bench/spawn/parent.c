@@ -83,19 +83,6 @@ static void examine(struct klat_worker *worker, const struct birth *birth, int64
 	worker->strayed |= child->cpu_identity ^ worker->cpu_identity;
 }
 
-static int64_t nanoseconds(struct timeval time)
-{
-	return time.tv_sec * 1000000000 + time.tv_usec * 1000;
-}
-
-static int64_t children_ns(void)
-{
-	struct rusage usage;
-
-	getrusage(RUSAGE_CHILDREN, &usage);
-	return nanoseconds(usage.ru_utime) + nanoseconds(usage.ru_stime);
-}
-
 static int fail(struct klat_worker *worker, int pid, int code)
 {
 	const struct state *state = worker->state;

@@ -40,6 +40,8 @@ int birth_prepare(struct birth *birth, int descriptor);
 void *child_main(void *birth);
 int child_execute(struct birth *birth);
 int clone_child(struct birth *birth, int flags);
+/* The CPU time of all children that were waited for. */
+int64_t children_ns(void);
 
 /* resident.c: map memory and write to each page. 0 or -errno. */
 struct resident {
