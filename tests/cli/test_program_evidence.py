@@ -14,11 +14,7 @@ from harness import try_again_unless, until, with_tries
 
 pytestmark = pytest.mark.alone
 
-LIBRARY_FAULTS = {
-    "unpinned": "not held to CPU",
-    "policy": ":0 instead of",
-    "fault": "page fault",
-}
+LIBRARY_FAULTS = {"unpinned": "not held to CPU", "policy": ":0 instead of", "fault": "page fault"}
 
 
 LENGTHS = (10000, 1000, 100000)

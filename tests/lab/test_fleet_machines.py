@@ -25,10 +25,7 @@ START_SECONDS = 300
 FLEET_SECONDS = 3600
 ROUNDS = 1
 PATIENCE_MINUTES = 10  # a guest reboots in less
-PLAN = (
-    *("--boots", str(ROUNDS), "--seed", "3", "--runs", "3", "--iterations", "100"),
-    "pipes",
-)
+PLAN = (*("--boots", str(ROUNDS), "--seed", "3", "--runs", "3", "--iterations", "100"), "pipes")
 PANIC = """\
 if grep -q klat.campaign=rt /proc/cmdline; then
 	[ ! -e /srv/checked ] || echo c > /proc/sysrq-trigger

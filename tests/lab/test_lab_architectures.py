@@ -232,8 +232,7 @@ def test_the_programs_of_a_guest_lie_beside_this_machines(tmp_path, monkeypatch)
     assert suite.directory(AMD64) == tmp_path / "programs"
     assert suite.directory(ARM64) == tmp_path / "programs-arm64"
     with pytest.raises(
-        KlatError,
-        match="/programs-arm64 has no pipes for arm64; make install-static ARCH=arm64 in",
+        KlatError, match="/programs-arm64 has no pipes for arm64; make install-static ARCH=arm64 in"
     ):
         suite.static_programs(["pipes"], ARM64)
 

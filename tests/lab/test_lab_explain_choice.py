@@ -149,8 +149,7 @@ def test_every_metric_is_of_all_sessions(tmp_path, monkeypatch):
         session.run({"m": [10, 11, 12]}, benchmark=name, params=ONE)
     guests = {
         session: SimpleNamespace(
-            boot=SimpleNamespace(programs={name: b""}),
-            programs=GuestPrograms(tmp_path / name),
+            boot=SimpleNamespace(programs={name: b""}), programs=GuestPrograms(tmp_path / name)
         )
         for session, name in zip(find_sessions(tmp_path / "label"), ("pipes", "cv"))
     }

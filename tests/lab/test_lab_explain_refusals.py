@@ -141,10 +141,7 @@ def test_sides_of_two_architectures(lab, recording):
     assert f"{other} is of arm64 and {recording.path} of amd64: klat can explain" in told
 
 
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [("guest", "file system"), ("kernel", "kernel")],
-)
+@pytest.mark.parametrize(("name", "said"), [("guest", "file system"), ("kernel", "kernel")])
 def test_what_is_not_in_the_cache_any_more(lab, recording, name, said):
     getattr(recording, name).unlink()
     told = refused(lab, recording.path, *METRIC)

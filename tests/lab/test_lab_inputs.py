@@ -91,15 +91,7 @@ def test_what_is_no_kernel_for_here_is_refused_by_what_it_is(tmp_path, make, wha
     assert what in str(refused.value)
 
 
-@pytest.mark.parametrize(
-    "pack",
-    [
-        gzip.compress,
-        bz2.compress,
-        lzma.compress,
-        zstd,
-    ],
-)
+@pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, lzma.compress, zstd])
 def test_packed_data_is_unpacked_up_to_a_limit(pack):
     data = bytes(3 << 20)
     assert kernel_formats.decompress(pack(data), len(data)) == data

@@ -146,10 +146,7 @@ def test_a_prefix_goes_before_the_programs_of_its_setting_only(klat):
     assert [facts(s)["prefix"] for s in sessions(klat)] == [None, prefix]
 
 
-@pytest.mark.parametrize(
-    ("behaviour", "status"),
-    [("invalid", 3), ("skipped", 0), ("crash", 1)],
-)
+@pytest.mark.parametrize(("behaviour", "status"), [("invalid", 3), ("skipped", 0), ("crash", 1)])
 def test_a_prefix_keeps_exit_statuses(klat, behaviour, status):
     option = ("--option", f"cv.behave={behaviour}")
     prefixes = ("--a-prefix", "env A=1", "--b-prefix", "setsid --wait")

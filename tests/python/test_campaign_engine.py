@@ -283,8 +283,7 @@ def test_a_boot_that_fails_once_is_repeated_in_its_place(rig, failure, outcome):
 
 
 @pytest.mark.parametrize(
-    "failure, has_menu",
-    [("panic", True), ("other", True), ("session", True), ("panic", False)],
+    "failure, has_menu", [("panic", True), ("other", True), ("session", True), ("panic", False)]
 )
 def test_two_failures_in_succession_end_the_campaign_at_home(rig, failure, has_menu):
     rig.has_menu = has_menu

@@ -133,10 +133,7 @@ def test_resuming_refuses_a_session_that_was_changed(interrupted, name, edit, sa
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [
-        ("proc/sys/kernel/sched_rt_runtime_us", "12345"),
-        ("sys/devices/system/cpu/online", "0-8191"),
-    ],
+    [("proc/sys/kernel/sched_rt_runtime_us", "12345"), ("sys/devices/system/cpu/online", "0-8191")],
 )
 def test_resuming_refuses_a_machine_that_was_set_otherwise(interrupted, name, value):
     klat, session = interrupted
@@ -150,8 +147,7 @@ def test_resuming_refuses_a_machine_that_was_set_otherwise(interrupted, name, va
 
 
 @pytest.mark.parametrize(
-    "changed",
-    ["sys/devices/system/cpu/vulnerabilities/l1tf", "proc/sys/net/ipv4/tcp_mtu_probing"],
+    "changed", ["sys/devices/system/cpu/vulnerabilities/l1tf", "proc/sys/net/ipv4/tcp_mtu_probing"]
 )
 def test_what_changes_by_itself_refuses_no_resumption(tmp_path, changed):
     file = tmp_path / changed

@@ -33,8 +33,7 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize(
-    "name",
-    (".", "klat", "scripts", "scripts/klat", "scripts/klat/cli.py", "pipes", "pipes/pipes"),
+    "name", (".", "klat", "scripts", "scripts/klat", "scripts/klat/cli.py", "pipes", "pipes/pipes")
 )
 def test_code_that_every_user_can_write_is_refused(tree, name):
     this_machine.check_code(["pipes"], [])

@@ -19,13 +19,8 @@ from klat.base import files, owners
 from klat.base.bounded_read import parse_json, read_open
 from klat.base.errors import KlatError, SessionError
 from klat.base.fields import Kind, ListOf, Maybe, Number, Object, OneOf, Text, Truth, Tuple, Whole
-from klat.record.json_files import (
-    LARGEST_INTEGER,
-    MOST_BOOTS,
-    MOST_LOOKS,
-    MOST_PAUSE_MS,
-    MOST_SECONDS,
-)
+from klat.record.json_files import LARGEST_INTEGER, MOST_BOOTS, MOST_LOOKS, MOST_PAUSE_MS
+from klat.record.json_files import MOST_SECONDS
 from klat.record.plan_csv import MAX_RUNS, alternating_rounds, seed_of_boot
 
 PANIC = "panic"  # the label of the boot whose kernel must panic

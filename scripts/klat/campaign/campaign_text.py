@@ -9,14 +9,7 @@ from datetime import datetime
 from pathlib import Path
 
 from klat.campaign.boot_loader import BootEntry
-from klat.campaign.campaign_file import (
-    ASKED,
-    DONE,
-    ENDED,
-    PAUSED,
-    BootAttempt,
-    Campaign,
-)
+from klat.campaign.campaign_file import ASKED, DONE, ENDED, PAUSED, BootAttempt, Campaign
 from klat.report.text.columns import aligned, column_widths, wrapped
 from klat.report.text.numbers import duration, plural
 

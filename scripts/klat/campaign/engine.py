@@ -20,26 +20,10 @@ from klat.base import files
 from klat.base.errors import KlatError, printable
 from klat.campaign import looks
 from klat.campaign.boot_loader import OWN_WORD, BootEntry, BootLoader, OwnEntry, is_of_campaign
-from klat.campaign.campaign_file import (
-    ASKED,
-    BootAttempt,
-    BootSetting,
-    Campaign,
-    CampaignBoot,
-    DONE,
-    ENDED,
-    FAILED,
-    FELL_BACK,
-    INTERRUPTED,
-    MEASURING,
-    MOST_FAILURES,
-    MOST_INTERRUPTIONS,
-    PLANNED,
-    RUNNING,
-    WRONG_KERNEL,
-    read_campaign,
-    write_campaign,
-)
+from klat.campaign.campaign_file import ASKED, BootAttempt, BootSetting, Campaign, CampaignBoot
+from klat.campaign.campaign_file import DONE, ENDED, FAILED, FELL_BACK, INTERRUPTED, MEASURING
+from klat.campaign.campaign_file import MOST_FAILURES, MOST_INTERRUPTIONS, PLANNED, RUNNING
+from klat.campaign.campaign_file import WRONG_KERNEL, read_campaign, write_campaign
 from klat.campaign.entry_checks import check_files, reboots_after_panic
 from klat.campaign.this_machine import ThisMachine
 

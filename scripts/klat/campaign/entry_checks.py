@@ -12,13 +12,8 @@ from pathlib import Path
 
 from klat.base.errors import KlatError
 from klat.campaign import kernel_image, kernel_words
-from klat.campaign.boot_loader import (
-    OWN_WORD,
-    BootEntry,
-    OwnEntry,
-    is_of_campaign,
-    without_loader_words,
-)
+from klat.campaign.boot_loader import OWN_WORD, BootEntry, OwnEntry, is_of_campaign
+from klat.campaign.boot_loader import without_loader_words
 from klat.campaign.efi import GLOBAL, EfiVariables
 from klat.lab.architectures import HOST
 from klat.machine.kernel_files import mounts

@@ -18,29 +18,11 @@ from pathlib import Path
 from klat.base import files
 from klat.base.errors import KlatError
 from klat.campaign import grub_files, kernel_image
-from klat.campaign.boot_loader import (
-    BootEntry,
-    BootLoader,
-    OwnEntry,
-    digests,
-    file_bytes,
-    file_text,
-    path_on_partition,
-    run_tool,
-)
+from klat.campaign.boot_loader import BootEntry, BootLoader, OwnEntry, digests, file_bytes
+from klat.campaign.boot_loader import file_text, path_on_partition, run_tool
 from klat.campaign.efi import started_directories
-from klat.campaign.grub_item import (
-    CURE,
-    LINUX,
-    OTHERS,
-    STARTED,
-    LoadCommand,
-    MenuItem,
-    command_line,
-    copied_body,
-    default_item,
-    identified,
-)
+from klat.campaign.grub_item import CURE, LINUX, OTHERS, STARTED, LoadCommand, MenuItem
+from klat.campaign.grub_item import command_line, copied_body, default_item, identified
 from klat.campaign.grub_bls import BLS
 from klat.campaign.grub_files import GRUBENV, variables
 from klat.campaign.grub_execution import ARGUMENTS, shown

@@ -13,19 +13,8 @@ from typing import Union
 
 from klat.base.errors import KlatError
 from klat.campaign.grub_condition import Truth, holds, negated
-from klat.campaign.grub_script import (
-    Command,
-    GrubFunction,
-    GrubLimitError,
-    If,
-    Loop,
-    Statement,
-    TOO_DEEP,
-    Variables,
-    Word,
-    expanded,
-    text_of,
-)
+from klat.campaign.grub_script import Command, GrubFunction, GrubLimitError, If, Loop, Statement
+from klat.campaign.grub_script import TOO_DEEP, Variables, Word, expanded, text_of
 
 ARGUMENTS = frozenset("@*#123456789")  # variables: the arguments of a function or a menuentry
 _MOST_COMMANDS = 150_000  # about a second

@@ -20,15 +20,8 @@ from typing import Any
 from klat.base import files
 from klat.base.errors import KlatError
 from klat.campaign import kernel_image
-from klat.campaign.boot_loader import (
-    BootEntry,
-    BootLoader,
-    OwnEntry,
-    digests,
-    file_bytes,
-    file_text,
-    run_tool,
-)
+from klat.campaign.boot_loader import BootEntry, BootLoader, OwnEntry, digests, file_bytes
+from klat.campaign.boot_loader import file_text, run_tool
 from klat.campaign.efi import EfiVariables, utf16
 
 _MARK = "# klat campaign: do not edit; klat removes this file\n"

@@ -270,10 +270,7 @@ def build_archive(archive: Path) -> None:
             f"the machines need static programs, and there is no {static}; in klat's source tree, run make"
             " install-static with the prefix that you gave to make install"
         )
-    with (
-        files.output(archive, streams=False) as out,
-        tarfile.open(fileobj=out, mode="w:gz") as tar,
-    ):
+    with files.output(archive, streams=False) as out, tarfile.open(fileobj=out, mode="w:gz") as tar:
         launcher = tarfile.TarInfo("bin/klat")
         script = _launcher()
         launcher.size, launcher.mode = len(script), 0o755

@@ -13,14 +13,8 @@ from klat import export
 from klat.base import files
 from klat.base.errors import KlatError
 from klat.base.streams import say
-from klat.commands import (
-    _lab_options,
-    _session_options,
-    add_command,
-    add_format,
-    add_page,
-    page_templates,
-)
+from klat.commands import _lab_options, _session_options, add_command, add_format, add_page
+from klat.commands import page_templates
 from klat.commands._types import add_repeatable, checked, number, real
 
 if TYPE_CHECKING:

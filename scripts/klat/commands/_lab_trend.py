@@ -12,16 +12,8 @@ from typing import Any, TYPE_CHECKING
 
 from klat.base.errors import KlatError
 from klat.base.streams import say
-from klat.commands import (
-    _lab_options,
-    _session_options,
-    add_command,
-    add_format,
-    add_page,
-    page_templates,
-    print_document,
-    write_page,
-)
+from klat.commands import _lab_options, _session_options, add_command, add_format, add_page
+from klat.commands import page_templates, print_document, write_page
 from klat.commands._types import add_number, checked, margin, share
 
 if TYPE_CHECKING:

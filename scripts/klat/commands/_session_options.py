@@ -60,10 +60,7 @@ _MEASURE: dict[str, dict[str, Any]] = {
         "metavar": "N",
         "help": "samples of a run (default: the program's)",
     },
-    "cpus": {
-        "metavar": "LIST",
-        "help": "CPUs of every program (default: the program's choice)",
-    },
+    "cpus": {"metavar": "LIST", "help": "CPUs of every program (default: the program's choice)"},
     "load": {"metavar": "NAME|COMMAND", "help": LOAD},
     "output": {
         "type": Path,
@@ -111,10 +108,7 @@ def add_benchmarks(parser: argparse.ArgumentParser) -> None:
         help=f"any of klat's programs, or all, or core (default: core, which is {' '.join(programs.CORE)})",
     )
     parser.add_argument(
-        "--all",
-        action="store_true",
-        default=argparse.SUPPRESS,
-        help="the same as the word 'all'",
+        "--all", action="store_true", default=argparse.SUPPRESS, help="the same as the word 'all'"
     )
 
 

@@ -146,13 +146,8 @@ def _run(campaign: Campaign, begun: Campaign) -> None:
     from klat.campaign.campaign_file import RUNNING
     from klat.campaign.engine import alone, change_campaign, entry_copies, entry_of
     from klat.campaign.entry_checks import check_entries
-    from klat.campaign.this_machine import (
-        ThisMachine,
-        check_code,
-        install_unit,
-        launcher,
-        start_unit,
-    )
+    from klat.campaign.this_machine import ThisMachine, check_code, install_unit, launcher
+    from klat.campaign.this_machine import start_unit
 
     _campaign_state.refuse_other_programs()
     loader = _campaign_state.loader_of(campaign)

@@ -7,25 +7,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from klat.commands import (
-    SUMMARIES,
-    add_command,
-    add_format,
-    add_metric,
-    add_page,
-    page_templates,
-    print_document,
-    write_page,
-)
-from klat.commands._types import (
-    add_flag,
-    add_limit,
-    add_repeatable,
-    estimand,
-    limit_of,
-    margin,
-    share,
-)
+from klat.commands import SUMMARIES, add_command, add_format, add_metric, add_page, page_templates
+from klat.commands import print_document, write_page
+from klat.commands._types import add_flag, add_limit, add_repeatable, estimand, limit_of, margin
+from klat.commands._types import share
 
 _DESCRIPTION = """\
 Compares each benchmark, metric, placement and parameter set that BASE and NEW

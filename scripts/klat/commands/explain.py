@@ -66,12 +66,7 @@ def add_parser(subparsers: Any) -> None:
 def _run(arguments: argparse.Namespace) -> int:
     from klat.base.process import Signals, Stopped
     from klat.running.loads import Load
-    from klat.running.traced_runs import (
-        explain_session,
-        record_pairs,
-        traceable_sets,
-        traced_words,
-    )
+    from klat.running.traced_runs import explain_session, record_pairs, traceable_sets, traced_words
     from klat.report import slow_samples
     from klat.report.renderers import terminal
 

@@ -55,13 +55,7 @@ def add_parser(subparsers: Any) -> None:
     )
     add = parser.add_argument
     add("paths", metavar="PATH", nargs="+", type=Path, help="see below")
-    add(
-        "--format",
-        choices=(*RUNS, *VERDICTS),
-        required=True,
-        metavar="FORMAT",
-        help="see below",
-    )
+    add("--format", choices=(*RUNS, *VERDICTS), required=True, metavar="FORMAT", help="see below")
     add("-o", "--output", metavar="FILE", help="default: standard output")
     add_metric(add)
     group = parser.add_argument_group("of runs and samples only")

@@ -8,15 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from klat.base.streams import say
-from klat.commands import (
-    SUMMARIES,
-    _lab_bisect,
-    _lab_explain,
-    _lab_options,
-    _lab_trend,
-    _session_options,
-    add_command,
-)
+from klat.commands import SUMMARIES, _lab_bisect, _lab_explain, _lab_options, _lab_trend
+from klat.commands import _session_options, add_command
 from klat.commands._types import add_number
 
 _DESCRIPTION = """\

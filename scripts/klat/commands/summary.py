@@ -8,18 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from klat.commands import (
-    SUMMARIES,
-    add_command,
-    add_format,
-    add_metric,
-    add_page,
-    add_paths,
-    page_templates,
-    print_document,
-    say_of,
-    write_page,
-)
+from klat.commands import SUMMARIES, add_command, add_format, add_metric, add_page, add_paths
+from klat.commands import page_templates, print_document, say_of, write_page
 from klat.commands._types import add_flag, add_limit, limit_of
 
 _MISMATCH = 1

@@ -10,24 +10,12 @@ from klat.compare.comparison import Against, Cell, Options, Worst
 from klat.compare.conditions import Condition, disagreements
 from klat.compare.environment_conditions import Values
 from klat.compare.estimands import Estimand
-from klat.compare.matching import (
-    MachinePair,
-    MatchedCell,
-    SideUnits,
-    declared_of,
-    not_delivered,
-    why_uncounted,
-)
+from klat.compare.matching import MachinePair, MatchedCell, SideUnits, declared_of, not_delivered
+from klat.compare.matching import why_uncounted
 from klat.compare.dataset import Key
 from klat.compare.runs import Runs
-from klat.compare.observations import (
-    NoLogarithm,
-    Units,
-    Within,
-    observe,
-    observe_sides,
-    within_runs,
-)
+from klat.compare.observations import NoLogarithm, Units, Within, observe, observe_sides
+from klat.compare.observations import within_runs
 from klat.compare.verdicts import Judgement, Observed, Rules, Verdict, describe
 from klat.record.environment import short
 from klat.record.rows import status_counts

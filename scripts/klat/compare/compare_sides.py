@@ -8,36 +8,18 @@ from dataclasses import replace
 
 from klat.base.errors import KlatError
 from klat.compare import refusals
-from klat.compare.cell_tests import (
-    CellPlace,
-    MatchedSides,
-    Test,
-    cell_tests_of,
-    cell_without_results,
-)
-from klat.compare.comparison import (
-    Against,
-    Comparison,
-    LeftOutMachine,
-    Options,
-    OverMachines,
-    Result,
-    SideInfo,
-)
+from klat.compare.cell_tests import CellPlace, MatchedSides, Test, cell_tests_of
+from klat.compare.cell_tests import cell_without_results
+from klat.compare.comparison import Against, Comparison, LeftOutMachine, Options, OverMachines
+from klat.compare.comparison import Result, SideInfo
 from klat.compare.dataset import Dataset
 from klat.compare.environment_conditions import scheduling
 from klat.compare.estimands import Estimand
 from klat.compare.judged_limits import with_limits
 from klat.compare.limits import check
 from klat.compare.machines import unify_machine_ids
-from klat.compare.matching import (
-    MachinePair,
-    by_machine,
-    match_machines,
-    matched_cells,
-    side_units,
-    unmeasurable,
-)
+from klat.compare.matching import MachinePair, by_machine, match_machines, matched_cells, side_units
+from klat.compare.matching import unmeasurable
 from klat.compare.over_machines import over_machines
 from klat.compare.refusals import cautions
 from klat.compare.session_problems import run_of, same_samples

@@ -13,17 +13,8 @@ from klat.compare.limits import Limit, SideLimit
 from klat.compare.dataset import Key
 from klat.compare.observations import Within
 from klat.compare.sources import Run
-from klat.compare.verdicts import (
-    INCONCLUSIVE,
-    NO_REGRESSION,
-    NOT_COMPARABLE,
-    NOT_DELIVERED,
-    REGRESSION,
-    Interval,
-    Judgement,
-    Rules,
-    Verdict,
-)
+from klat.compare.verdicts import INCONCLUSIVE, NO_REGRESSION, NOT_COMPARABLE, NOT_DELIVERED
+from klat.compare.verdicts import REGRESSION, Interval, Judgement, Rules, Verdict
 from klat.record.environment import Difference
 from klat.record.rows import is_soak, run_noun
 

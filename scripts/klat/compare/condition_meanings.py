@@ -6,15 +6,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from klat.compare.environment_conditions import (
-    KERNEL,
-    NET,
-    PROCESS,
-    SAME_BOOST,
-    SCALES_BY_ITSELF,
-    Values,
-    value_of,
-)
+from klat.compare.environment_conditions import KERNEL, NET, PROCESS, SAME_BOOST, SCALES_BY_ITSELF
+from klat.compare.environment_conditions import Values, value_of
 from klat.record.environment import ABSENT
 
 _NO_SMT = {"forceoff": "off"}

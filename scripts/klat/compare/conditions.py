@@ -15,24 +15,9 @@ from typing import Any, NamedTuple
 
 from klat.record.environment import ABSENT, CONFIG, captured, compiler_of, short
 from klat.compare.condition_meanings import Alike, meaning
-from klat.compare.environment_conditions import (
-    BASIS,
-    FAMILIES,
-    GUEST,
-    KERNEL,
-    LIBRARIES,
-    NET,
-    PROCESS,
-    RULES,
-    STARTED,
-    WORDS,
-    Rule,
-    Values,
-    explained_by,
-    of_files,
-    rule_of,
-    uses_network,
-)
+from klat.compare.environment_conditions import BASIS, FAMILIES, GUEST, KERNEL, LIBRARIES, NET
+from klat.compare.environment_conditions import PROCESS, RULES, STARTED, WORDS, Rule, Values
+from klat.compare.environment_conditions import explained_by, of_files, rule_of, uses_network
 from klat.compare.kernel_defaults import basis_of, cpus_counted, is_default, is_known_as_set
 from klat.record.session import Row, Session, printable
 from klat.record.evidence import WAYS, load_of

@@ -28,12 +28,7 @@ from klat.compare.sources import Run, Source, place_of, read_sources
 from klat.record import profiles, renamed_metrics
 from klat.record.json_files import LARGEST_PLAN
 from klat.record.plan_csv import from_csv
-from klat.record.session import (
-    NOT_MEASURABLE,
-    Session,
-    SessionError,
-    printable,
-)
+from klat.record.session import NOT_MEASURABLE, Session, SessionError, printable
 from klat.record.session_directory import PLAN
 
 # Benchmark, params, placement, metric.

@@ -5,28 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from klat.compare.environment_conditions import (
-    BASIS,
-    DEBUG,
-    DISABLED_BY_DRIVER,
-    ENABLED,
-    GUEST,
-    KERNEL,
-    MEMORY,
-    NET,
-    NOT_LIMITED,
-    PAGE,
-    POLICY_BOOST,
-    SAME_BOOST,
-    SCALES_BY_ITSELF,
-    SERVERS,
-    Files,
-    Rule,
-    Values,
-    node_count,
-    rule_of,
-    value_of,
-)
+from klat.compare.environment_conditions import BASIS, DEBUG, DISABLED_BY_DRIVER, ENABLED, GUEST
+from klat.compare.environment_conditions import KERNEL, MEMORY, NET, NOT_LIMITED, PAGE, POLICY_BOOST
+from klat.compare.environment_conditions import SAME_BOOST, SCALES_BY_ITSELF, SERVERS, Files, Rule
+from klat.compare.environment_conditions import Values, node_count, rule_of, value_of
 from klat.record.environment import ABSENT, CONFIG
 
 _GOVERNOR, _HUGE = "CPU_FREQ_DEFAULT_GOV_", "TRANSPARENT_HUGEPAGE_"

@@ -102,10 +102,7 @@ class UnitCost:
 
 
 def efforts(
-    metrics: Sequence[Metric],
-    target: Target,
-    tests: int,
-    cost: UnitCost,
+    metrics: Sequence[Metric], target: Target, tests: int, cost: UnitCost
 ) -> dict[str, Effort | None]:
     """Efforts by name: `effort` finds the change, `same` shows that nothing has changed. The
     `cautious` ones use the bounds of the variances."""

@@ -20,17 +20,8 @@ from klat.record.session import Session, SessionError, printable
 from klat.compare.dataset import Dataset, Key, read_dataset
 from klat.compare.runs import Runs
 from klat.compare.observations import NoLogarithm, Units, observe
-from klat.compare.least_effort import (
-    CAUTION,
-    Effort,
-    Metric,
-    Target,
-    UnitCost,
-    bound,
-    coarse,
-    efforts,
-    least_effort,
-)
+from klat.compare.least_effort import CAUTION, Effort, Metric, Target, UnitCost, bound, coarse
+from klat.compare.least_effort import efforts, least_effort
 from klat.compare.verdicts import spread
 
 # Variations between boots for which a pilot of one boot lists the number of boots.

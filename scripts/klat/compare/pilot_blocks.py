@@ -14,15 +14,7 @@ from klat.compare.matching import SideUnits, declared_of, matched, side_units
 from klat.base.errors import KlatError
 from klat.compare.estimands import Estimand, tested_by_default
 from klat.stats.means import mean, variance
-from klat.compare.least_effort import (
-    Effort,
-    Metric,
-    Target,
-    UnitCost,
-    bound,
-    coarse,
-    efforts,
-)
+from klat.compare.least_effort import Effort, Metric, Target, UnitCost, bound, coarse, efforts
 from klat.compare.pilot import counted_share
 from klat.record import renamed_metrics
 from klat.record.session import SessionError, printable

@@ -10,33 +10,16 @@ from statistics import median
 
 from klat.base.errors import did_you_mean
 from klat.compare.session_problems import frequencies_differ
-from klat.compare.conditions import (
-    COMPILER,
-    COUNTER,
-    RECORDED,
-    RUN,
-    SETTINGS,
-    UNDER_TEST,
-    Condition,
-    Words,
-    disagreements,
-    is_captured,
-    kernels_within,
-    words_under_test,
-)
+from klat.compare.conditions import COMPILER, COUNTER, RECORDED, RUN, SETTINGS, UNDER_TEST
+from klat.compare.conditions import Condition, Words, disagreements, is_captured, kernels_within
+from klat.compare.conditions import words_under_test
 from klat.compare.dataset import Dataset
 from klat.compare.runs import Runs
 from klat.compare.environment_conditions import PROCESS, value_of
 from klat.compare.kernel_defaults import may_be_of_firmware
 from klat.compare.matching import MatchedCell, SideUnits
 from klat.record import environment
-from klat.record.environment import (
-    ABSENT,
-    Difference,
-    command_line,
-    recorded_differences,
-    short,
-)
+from klat.record.environment import ABSENT, Difference, command_line, recorded_differences, short
 from klat.record.evidence import other_work
 from klat.record.session import printable
 from klat.stats.exceedance import fisher

@@ -10,14 +10,8 @@ from functools import partial
 from klat.compare.verdicts import Judgement, Method, Observed, Rules, Settle, Verdict, paired_means
 from klat.stats import power
 from klat.stats.means import variance
-from klat.stats.power import (
-    Design,
-    MOST_RUNS,
-    MOST_UNITS,
-    power_of_change,
-    power_of_equivalence,
-    smallest,
-)
+from klat.stats.power import Design, MOST_RUNS, MOST_UNITS, power_of_change, power_of_equivalence
+from klat.stats.power import smallest
 
 
 def settled(

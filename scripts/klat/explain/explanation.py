@@ -123,11 +123,7 @@ def _is_certain(stamps: Stamps, sample: Sample) -> bool:
 
 
 def doubt(
-    stamps: Stamps,
-    sample: Sample,
-    symbols: Symbols,
-    deadline: bool,
-    halts_masked: bool = False,
+    stamps: Stamps, sample: Sample, symbols: Symbols, deadline: bool, halts_masked: bool = False
 ) -> str:
     """Why the windows may belong to another sample. Empty if they are certain. `halts_masked` is that of
     isa.Isa."""
@@ -187,14 +183,7 @@ def explain(
         tree.add(content.items)
     idle = sum(content.idle for content in contents)
     return ExplainedSample(
-        ticks,
-        len(contents),
-        idle,
-        contents,
-        tree.root,
-        tree.path,
-        calls.totals(tree.root),
-        doubt,
+        ticks, len(contents), idle, contents, tree.root, tree.path, calls.totals(tree.root), doubt
     )
 
 

@@ -14,19 +14,8 @@ import numpy as np
 
 from klat.explain import isa
 from klat.explain.symbols import Symbols
-from klat.explain.trace import (
-    IDLE,
-    INSTRUCTIONS,
-    PATH,
-    REPEAT,
-    SWITCH,
-    Edit,
-    Executed,
-    Span,
-    Trace,
-    Words,
-    items_of,
-)
+from klat.explain.trace import IDLE, INSTRUCTIONS, PATH, REPEAT, SWITCH, Edit, Executed, Span, Trace
+from klat.explain.trace import Words, items_of
 
 _KERNEL = 1 << 63  # the first address of the kernel
 

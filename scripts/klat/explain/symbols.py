@@ -178,10 +178,7 @@ _KNOWN, _ITS_FILE = "start_kernel", "init/main.c"
 
 
 def lines_by_function(
-    vmlinux: Path,
-    names: Symbols,
-    contents: Iterable[Content],
-    functions: Collection[str],
+    vmlinux: Path, names: Symbols, contents: Iterable[Content], functions: Collection[str]
 ) -> dict[str, Counter[str]]:
     """The instructions of each `file:line`, by function of the kernel.
 

@@ -19,10 +19,7 @@ RUNS = {
     "parquet": "every sample with its run; needs pyarrow",
     "openmetrics": "OpenMetrics text, a summary per metric",
 }
-VERDICTS = {
-    "junit": "JUnit XML of the verdicts on NEW against BASE",
-    "ktap": "KTAP of the same",
-}
+VERDICTS = {"junit": "JUnit XML of the verdicts on NEW against BASE", "ktap": "KTAP of the same"}
 EXPLANATIONS = ("json", "csv", "folded")
 
 

@@ -15,17 +15,8 @@ import re
 from typing import BinaryIO
 
 from klat import __version__
-from klat.export.exported_runs import (
-    FIGURES,
-    ExportedRuns,
-    MetricRuns,
-    digits,
-    escaped,
-    figure,
-    info,
-    mean,
-    require_distinct,
-)
+from klat.export.exported_runs import FIGURES, ExportedRuns, MetricRuns, digits, escaped, figure
+from klat.export.exported_runs import info, mean, require_distinct
 from klat.compare.dataset import Dataset
 from klat.report.text.numbers import boots
 from klat.compare.sources import Run

@@ -13,17 +13,8 @@ from datetime import datetime, timezone
 from typing import Any, BinaryIO
 
 from klat import __version__
-from klat.export.exported_runs import (
-    FIGURES,
-    ExportedRuns,
-    MetricRuns,
-    escaped,
-    figure,
-    info,
-    mean,
-    only_label,
-    require_time,
-)
+from klat.export.exported_runs import FIGURES, ExportedRuns, MetricRuns, escaped, figure, info, mean
+from klat.export.exported_runs import only_label, require_time
 from klat.compare.dataset import Dataset
 from klat.report.text.numbers import boots
 

@@ -10,14 +10,8 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import BinaryIO
 
-from klat.export.exported_runs import (
-    ExportedRuns,
-    MetricRuns,
-    info,
-    load_of,
-    require_distinct,
-    run_params,
-)
+from klat.export.exported_runs import ExportedRuns, MetricRuns, info, load_of, require_distinct
+from klat.export.exported_runs import run_params
 from klat.compare.dataset import Dataset
 from klat.record.session import STATUSES, printable
 from klat.stats.descriptive import P50, P90, P99, P999

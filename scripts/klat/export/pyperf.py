@@ -15,15 +15,8 @@ from typing import Any, BinaryIO
 
 from klat import __version__
 from klat.base.errors import KlatError
-from klat.export.exported_runs import (
-    FIGURES,
-    ExportedRuns,
-    MetricRuns,
-    figure,
-    info,
-    mean,
-    only_label,
-)
+from klat.export.exported_runs import FIGURES, ExportedRuns, MetricRuns, figure, info, mean
+from klat.export.exported_runs import only_label
 from klat.compare.dataset import Dataset
 from klat.record.session import printable
 from klat.compare.sources import Run

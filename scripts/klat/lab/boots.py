@@ -15,16 +15,8 @@ from typing import Any
 from klat.base.process import Signals
 from klat.lab import collect, guest, initramfs, qemu
 from klat.lab.experiment import Experiment, PlannedBoot
-from klat.lab.guest import (
-    BootFailure,
-    Delivery,
-    EmulatorFailed,
-    ModuleMissing,
-    NotBooted,
-    NotRecorded,
-    ResultsIncomplete,
-    TimeLimit,
-)
+from klat.lab.guest import BootFailure, Delivery, EmulatorFailed, ModuleMissing, NotBooted
+from klat.lab.guest import NotRecorded, ResultsIncomplete, TimeLimit
 from klat.lab.qemu import Guest, Machine
 from klat.record import json_files, plan_csv
 from klat.record.session import printable

@@ -99,9 +99,7 @@ class Attempt:
         ]
         for kernel in booted:
             for line in image.lacking(
-                kernel.config or b"",
-                [name for name, _ in request.sets],
-                request.architecture,
+                kernel.config or b"", [name for name, _ in request.sets], request.architecture
             ):
                 self.say(f"{kernel.label}: {line}")
         busybox = self._contents.busybox()

@@ -19,17 +19,8 @@ from klat.explain import explanation, isa, stamps, symbols
 from klat.explain.explanation import Explanation, SampleNotFound, Side
 from klat.lab import cache, choosing, elf, experiment, qemu, reading, replay, suite
 from klat.lab.architectures import ARCHITECTURES, Architecture, HOST
-from klat.lab.choosing import (
-    GuestFiles,
-    GuestPrograms,
-    Range,
-    Subject,
-    TYPICAL,
-    Wanted,
-    expected_stamps,
-    grouped,
-    plugin_arguments,
-)
+from klat.lab.choosing import GuestFiles, GuestPrograms, Range, Subject, TYPICAL, Wanted
+from klat.lab.choosing import expected_stamps, grouped, plugin_arguments
 from klat.lab.reading import Reading
 from klat.record.session import find_sessions
 from klat.running.loads import IDLE
@@ -266,10 +257,7 @@ class _Replays:
         return [side for _, side in sorted(sides.items())]
 
     def _each_by_its_own(
-        self,
-        subjects: Mapping[int, Subject],
-        known: Mapping[int, Range],
-        keep: Callable[[Side], T],
+        self, subjects: Mapping[int, Subject], known: Mapping[int, Range], keep: Callable[[Side], T]
     ) -> tuple[dict[int, T], dict[int, KlatError]]:
         """What `keep` makes of the side of each subject, or the error. Each subject gets its own boot, and a second
         one if the trace of the first lacks the sample's paths. `known` has the ranges of these paths, as far as they are known.

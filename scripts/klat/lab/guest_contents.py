@@ -78,12 +78,7 @@ class Contents:
         return ready
 
     def _base(
-        self,
-        sets: Sets,
-        kernel: Kernel,
-        busybox: bytes,
-        static: dict[str, Path],
-        machine: Machine,
+        self, sets: Sets, kernel: Kernel, busybox: bytes, static: dict[str, Path], machine: Machine
     ) -> bytes:
         first, last = modules_of(kernel, sets)
         if kernel.tree:

@@ -154,9 +154,4 @@ def _names(modules: Iterable[Module]) -> bytes:
 def of_boot(plan: str, settings: Mapping[str, str | int]) -> bytes:
     """The archive of one boot: its plan and its settings, which a shell reads."""
     lines = "".join(f"{name}={shlex.quote(str(value))}\n" for name, value in settings.items())
-    return archive(
-        [
-            file("klat/plan.csv", plan.encode()),
-            file("klat/settings", lines.encode()),
-        ]
-    )
+    return archive([file("klat/plan.csv", plan.encode()), file("klat/settings", lines.encode())])

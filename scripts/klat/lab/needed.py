@@ -23,11 +23,7 @@ Say = Callable[[str], None]
 
 
 def sessions(
-    request: Request,
-    fixed: frozenset[str],
-    output: Path,
-    command: Sequence[str],
-    say: Say,
+    request: Request, fixed: frozenset[str], output: Path, command: Sequence[str], say: Say
 ) -> list[Path]:
     """A session of one boot for each kernel. If `output` has no fitting session of a kernel, boots this
     kernel with the seed and the clock of the previous kernel. `fixed` has the names of the values (seed, clock)

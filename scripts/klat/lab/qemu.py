@@ -90,7 +90,7 @@ def find(architecture: Architecture) -> Emulator:
     if not path:
         raise KlatError(
             f"the lab needs {architecture.emulator}, which is not here: apt install"
-            f" {architecture.emulator_package} (Debian, Ubuntu)",
+            f" {architecture.emulator_package} (Debian, Ubuntu)"
         )
     done = _ask(path, "--version")
     match = re.search(r"version ((\d+)\.(\d+)[^\n]*)", done.stdout)

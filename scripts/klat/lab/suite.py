@@ -21,7 +21,7 @@ _DEFAULT = ("pipes", "cv", "timer", "network", "tlbflush", "syscall", "switch")
 # By program, options for one CPU.
 _ONE_CPU: dict[str, dict[str, str]] = {
     # PREEMPT_RT does not deliver the signal of the default to a spinner.
-    "timer": {"method": "nanosleep"},
+    "timer": {"method": "nanosleep"}
 }
 # The name of a guest's mode in the programs.
 _GUEST_MODES = {"kvm": "virtual", "counted": "counted", "emulated": "emulated"}

@@ -280,8 +280,7 @@ def samples_of(
 
 def _without_sample(error: KlatError) -> KeptSample:
     return KeptSample(
-        why=str(error)[:4000],
-        not_found_by=_code() if isinstance(error, SampleNotFound) else "",
+        why=str(error)[:4000], not_found_by=_code() if isinstance(error, SampleNotFound) else ""
     )
 
 

@@ -13,19 +13,10 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from klat.machine.kernel_files import (
-    core_types,
-    cpu_list,
-    cpus_of_unknown_nodes,
-    interrupts_fault,
-    is_rt_limit_damaged,
-    mounts,
-    number as _number,
-    online_and_allowed,
-    running_config,
-    text as _text,
-    traced_events,
-)
+from klat.machine.kernel_files import core_types, cpu_list, cpus_of_unknown_nodes, interrupts_fault
+from klat.machine.kernel_files import is_rt_limit_damaged, mounts, number as _number
+from klat.machine.kernel_files import online_and_allowed, running_config, text as _text
+from klat.machine.kernel_files import traced_events
 
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 _HYPERVISOR_LEAF = 0x40000000

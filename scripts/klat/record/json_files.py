@@ -14,19 +14,8 @@ from typing import Any
 
 from klat.base.bounded_read import checked, open_below, parse_json, read_json, read_open
 from klat.base.errors import SessionError, printable
-from klat.base.fields import (
-    Either,
-    Kind,
-    ListOf,
-    Maybe,
-    Number,
-    Object,
-    OneOf,
-    Text,
-    Truth,
-    Tuple,
-    Whole,
-)
+from klat.base.fields import Either, Kind, ListOf, Maybe, Number, Object, OneOf, Text, Truth, Tuple
+from klat.base.fields import Whole
 from klat.record.plan_csv import MAX_RUNS
 
 SCHEMA = 1
@@ -126,12 +115,7 @@ _LAB = Object(
     }
 )
 _UNRECORDED = Object(
-    {
-        "benchmark": _ANY,
-        "arguments": _LONG,
-        "orders": ListOf(_ORDER, MAX_RUNS),
-        "reason": _LONG,
-    },
+    {"benchmark": _ANY, "arguments": _LONG, "orders": ListOf(_ORDER, MAX_RUNS), "reason": _LONG},
     needed=frozenset({"benchmark", "arguments", "orders", "reason"}),
 )
 _SOAK = Object(

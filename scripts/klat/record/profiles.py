@@ -74,7 +74,7 @@ PROFILES = {
         loads=("none", "populate", "proc", "fork", "files"),
         runs=100,
         first={"tlbflush": "interruption"},
-    ),
+    )
 }
 
 

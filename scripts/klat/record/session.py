@@ -24,18 +24,8 @@ from klat.base.bounded_read import open_below, read_regular
 from klat.base.errors import SessionError, did_you_mean, printable
 from klat.base.grouping import grouped
 from klat.record.json_files import SESSION_FILE, TIMED_MODES, read_session_json
-from klat.record.rows import (
-    COLUMNS,
-    FIGURES,
-    Row,
-    RowParser,
-    STATUSES,
-    USABLE,
-    batch_of,
-    has_odd_bytes,
-    parse_pairs,
-    start_of,
-)
+from klat.record.rows import COLUMNS, FIGURES, Row, RowParser, STATUSES, USABLE, batch_of
+from klat.record.rows import has_odd_bytes, parse_pairs, start_of
 
 __all__ = [
     "COLUMNS",

@@ -22,13 +22,8 @@ from klat import __version__
 from klat.base import files, owners
 from klat.base.bounded_read import read_open
 from klat.base.errors import KlatError, SessionError
-from klat.record.json_files import (
-    FACTS as FACTS,
-    LARGEST_PLAN,
-    LARGEST_RUN,
-    SCHEMA,
-    parse_resumable,
-)
+from klat.record.json_files import FACTS as FACTS, LARGEST_PLAN, LARGEST_RUN, SCHEMA
+from klat.record.json_files import parse_resumable
 
 PLAN = "plan.csv"
 LOAD_LOG = "load.log"

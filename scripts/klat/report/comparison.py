@@ -6,27 +6,14 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from klat.compare.comparison import Against, Cell, Comparison
-from klat.compare.verdicts import (
-    INCONCLUSIVE,
-    NO_REGRESSION,
-    NOT_COMPARABLE,
-    NOT_DELIVERED,
-    REGRESSION,
-    Verdict,
-)
+from klat.compare.verdicts import INCONCLUSIVE, NO_REGRESSION, NOT_COMPARABLE, NOT_DELIVERED
+from klat.compare.verdicts import REGRESSION, Verdict
 from klat.report import limits, over_machines
 from klat.report.comparison_columns import in_tables, texts, word_of
 from klat.report.document import Block, Captioned, Document, Facts, Item, Judged, Listing, Notes
 from klat.report.document import Paragraph, Row, Section, Verdicts, Word
-from klat.report.notes import (
-    cell_notes,
-    differences,
-    unjudged_lines,
-    nothing_shared,
-    shared_remarks,
-    side_notes,
-    unjudged,
-)
+from klat.report.notes import cell_notes, differences, unjudged_lines, nothing_shared
+from klat.report.notes import shared_remarks, side_notes, unjudged
 from klat.report.text import wording
 from klat.report.text.look_text import look_sentence
 from klat.report.text.numbers import percent
@@ -78,11 +65,7 @@ def document(comparison: Comparison, curves: Sequence[Curves] = ()) -> Document:
 
 
 def _section(
-    against: Against,
-    comparison: Comparison,
-    machine: str,
-    curves: Curves,
-    detail: bool,
+    against: Against, comparison: Comparison, machine: str, curves: Curves, detail: bool
 ) -> Section:
     shared, verdicts = shared_remarks(_verdicts(against, comparison, curves))
     notes = [*(() if detail else side_notes(against)), *shared]

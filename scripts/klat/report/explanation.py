@@ -6,14 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from klat.explain import story
-from klat.explain.explanation import (
-    ExplainedSample,
-    Explanation,
-    Side,
-    calls_in_order,
-    differences,
-    usual_least,
-)
+from klat.explain.explanation import ExplainedSample, Explanation, Side, calls_in_order, differences
+from klat.explain.explanation import usual_least
 from klat.explain.story import Holdup, Stretch
 from klat.report.document import Block, Column, Document, Line, Paragraph, Row, Section, Table
 from klat.report.document import Word

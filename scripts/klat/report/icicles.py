@@ -99,10 +99,7 @@ class Picture:
 
 
 def pictures(
-    samples: Sequence[Sample],
-    titles: Sequence[str],
-    most: int = MOST_BOXES,
-    pixels: int = _WIDE,
+    samples: Sequence[Sample], titles: Sequence[str], most: int = MOST_BOXES, pixels: int = _WIDE
 ) -> list[Picture]:
     """The graphs of one sample, or of BASE and NEW on one scale. At most `most` boxes each, in a width of `pixels`."""
     two = len(samples) > 1

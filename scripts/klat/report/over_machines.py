@@ -7,14 +7,8 @@ from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, S
 from typing import TypeVar
 
 from klat.base.grouping import grouped
-from klat.compare.comparison import (
-    Against,
-    Comparison,
-    LeftOutMachine,
-    OverMachines,
-    Result,
-    SideInfo,
-)
+from klat.compare.comparison import Against, Comparison, LeftOutMachine, OverMachines, Result
+from klat.compare.comparison import SideInfo
 from klat.compare.verdicts import Judgement, Verdict
 from klat.record.session import printable
 from klat.report.comparison_columns import in_tables, texts, word_of

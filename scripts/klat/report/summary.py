@@ -30,10 +30,7 @@ _FOOTNOTE = (
 )
 _FEW_PAIRS = 8
 _SEGMENTS = " A segment of a soak is a run."
-_COLUMNS = (
-    Column("", left=True),
-    *map(Column, ("average", "stdev", "median", "p99", "max")),
-)
+_COLUMNS = (Column("", left=True), *map(Column, ("average", "stdev", "median", "p99", "max")))
 _TONES = {NO_REGRESSION: "faster", REGRESSION: "slower", INCONCLUSIVE: "open"}
 Failed = Callable[[str], None]
 
@@ -101,10 +98,7 @@ def _about(label: Dataset) -> Iterator[tuple[str, str]]:
     elif label.mode == "emulated":
         yield "counter", "ticks mean nothing in an emulator; event counts are still true"
     elif label.mode == "counted":
-        yield (
-            "counter",
-            "counts the instructions of a guest with one CPU, and measures no time",
-        )
+        yield ("counter", "counts the instructions of a guest with one CPU, and measures no time")
     sessions = plural(len(label.sessions), "session")
     recorded, planned = label.planned
     unfinished = (

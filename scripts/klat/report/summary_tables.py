@@ -122,9 +122,7 @@ def write_json(
 
 
 def _label(
-    label: Dataset,
-    failed: Callable[[str], None],
-    limits: LabelLimits | None,
+    label: Dataset, failed: Callable[[str], None], limits: LabelLimits | None
 ) -> dict[str, Any]:
     return {
         "label": label.sessions[0].label,

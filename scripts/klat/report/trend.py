@@ -13,20 +13,8 @@ from klat.compare.verdicts import Verdict
 from klat.explain.kept_sample import KeptSample, differences
 from klat.report.comparison import TONES
 from klat.report.comparison_columns import word_of
-from klat.report.document import (
-    Block,
-    Captioned,
-    Column,
-    Differences,
-    Document,
-    Figures,
-    Folded,
-    HeatMap,
-    Icicles,
-    Listing,
-    Note,
-    Notes,
-)
+from klat.report.document import Block, Captioned, Column, Differences, Document, Figures, Folded
+from klat.report.document import HeatMap, Icicles, Listing, Note, Notes
 from klat.report.document import Paragraph, Row, Section, Table, Word
 from klat.report.icicles import pictures
 from klat.report.notes import side_notes

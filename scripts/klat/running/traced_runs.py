@@ -115,7 +115,7 @@ def _run(run: PlannedRun, options: Sequence[str], signals: Signals) -> None:
 
 
 def traceable_sets(
-    sets: Sequence[tuple[str, tuple[str, ...]]],
+    sets: Sequence[tuple[str, tuple[str, ...]]]
 ) -> tuple[list[tuple[str, tuple[str, ...]]], list[str]]:
     """Returns the parameter sets with a metric that klat can explain. Also returns the reasons why the other
     sets have no such metric, one line for each reason.

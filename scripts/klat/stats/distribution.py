@@ -13,17 +13,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from klat.stats.descriptive import (
-    P50,
-    P90,
-    P99,
-    RowFigures,
-    Samples,
-    Values,
-    exact_moments,
-    rank,
-    supports,
-)
+from klat.stats.descriptive import P50, P90, P99, RowFigures, Samples, Values, exact_moments, rank
+from klat.stats.descriptive import supports
 
 Counts = npt.NDArray[np.int64]
 

@@ -44,5 +44,5 @@ CLAIMS = [
         "messages pass-write less call, hidden costs on and off: largest / smallest, at most 1.20",
         1.2,
         hidden_costs,
-    ),
+    )
 ]

@@ -16,6 +16,4 @@ def pipe_against_perf() -> Figure:
     return ratio(ours, theirs, "ns")
 
 
-CLAIMS = [
-    no_slower("pipes on one CPU / perf bench sched pipe -T", pipe_against_perf),
-]
+CLAIMS = [no_slower("pipes on one CPU / perf bench sched pipe -T", pipe_against_perf)]

@@ -22,8 +22,7 @@ def getppid_against_perf() -> Figure:
     klat = program("syscall", *BATCHED)
     perf = [*HELD, "perf", "bench", "syscall", "basic", "-l", "1000000"]
     ours, theirs = in_turns(
-        lambda: call_ns(*klat),
-        lambda: 1000 * number_in(r"([\d.]+) usecs/op", output_of(*perf)),
+        lambda: call_ns(*klat), lambda: 1000 * number_in(r"([\d.]+) usecs/op", output_of(*perf))
     )
     return ratio(ours, theirs, "ns")
 
@@ -54,8 +53,7 @@ def write_against_go() -> Figure:
     published = go_program()
     klat = program("syscall", "--call", "write-null", *BATCHED)
     ours, theirs = in_turns(
-        lambda: call_ns(*klat),
-        lambda: float(output_of(*HELD, published, "write", "1000000")),
+        lambda: call_ns(*klat), lambda: float(output_of(*HELD, published, "write", "1000000"))
     )
     write = statistics.median(theirs)
     figure = ratio(ours, theirs, "ns")

@@ -26,8 +26,7 @@ def timer_against_cyclictest() -> Figure:
     cyclic = ["cyclictest", "--quiet", "--nsecs", "--mlockall", "--threads=1", f"--affinity={CPU}"]
     cyclic += ["--priority=80", "--policy=fifo", f"--interval={period}", f"--loops={count}"]
     ours, theirs = in_turns(
-        lambda: mean_ns("lateness", *klat),
-        lambda: number_in(r"Avg: *(\d+)", output_of(*cyclic)),
+        lambda: mean_ns("lateness", *klat), lambda: number_in(r"Avg: *(\d+)", output_of(*cyclic))
     )
     return ratio(ours, theirs, "ns")
 
@@ -75,9 +74,7 @@ def soak_against_cyclictest() -> Figure:
         return mean
 
     ours, theirs = in_turns(
-        lambda: mean_of("klat", soaked),
-        lambda: mean_of("cyclictest", cyclic_on_all),
-        TURNS,
+        lambda: mean_of("klat", soaked), lambda: mean_of("cyclictest", cyclic_on_all), TURNS
     )
     maxima = ratio(most["klat"], most["cyclictest"], "us")
     return replace(ratio(ours, theirs, "us"), beside=(f"longest: {maxima.text}",))

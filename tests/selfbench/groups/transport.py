@@ -93,9 +93,8 @@ def blocking(transport: str) -> Callable[[], Figure]:
         tcp = ["--tcp"] if transport == "tcp" else []
         hold = held(FIFO, CPU)
         lines, worst = [], 0.0
-        with (
-            server(*hold, "sockperf", "server", *tcp, "-i", "127.0.0.1", "-p", port),
-            server(*held(OTHER, CPU), "qperf", "--listen_port", listen),
+        with server(*hold, "sockperf", "server", *tcp, "-i", "127.0.0.1", "-p", port), server(
+            *held(OTHER, CPU), "qperf", "--listen_port", listen
         ):
             for size in SIZES:
                 klat = program("transport", "--transport", transport, "--wait", "block")
@@ -113,11 +112,7 @@ def blocking(transport: str) -> Callable[[], Figure]:
                 ]
                 lat += ["--msg_size", str(size), "--precision", "6", f"{transport}_lat"]
                 for name, ours, theirs in (
-                    (
-                        "sockperf",
-                        lambda: p50_ns(*klat),
-                        lambda: p50_of_sockperf(output_of(*ping)),
-                    ),
+                    ("sockperf", lambda: p50_ns(*klat), lambda: p50_of_sockperf(output_of(*ping))),
                     (
                         "qperf",
                         lambda: net_mean_ns(*klat, "--policy", "other"),
@@ -156,9 +151,7 @@ def spinning(transport: str) -> Callable[[], Figure]:
                 ping += ["-m", str(size), "-t", "1", "--full-rtt"]
                 figure = ratio(
                     *in_turns(
-                        lambda: p50_ns(*klat),
-                        lambda: p50_of_sockperf(output_of(*ping)),
-                        4 * ROUNDS,
+                        lambda: p50_ns(*klat), lambda: p50_of_sockperf(output_of(*ping)), 4 * ROUNDS
                     ),
                     "ns",
                 )

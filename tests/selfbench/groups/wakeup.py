@@ -44,5 +44,5 @@ CLAIMS = [
         "wakeup beside a hog / schbench beside the same, medians, at most 1.10",
         1.10,
         wakeup_against_schbench,
-    ),
+    )
 ]

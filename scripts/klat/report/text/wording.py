@@ -6,15 +6,8 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
-from klat.compare.comparison import (
-    Against,
-    Cell,
-    Comparison,
-    OverMachines,
-    Result,
-    SideInfo,
-    Uncompared,
-)
+from klat.compare.comparison import Against, Cell, Comparison, OverMachines, Result, SideInfo
+from klat.compare.comparison import Uncompared
 from klat.report.text.parameters import HIDDEN, parameters
 from klat.report.text.look_text import look_sentence
 from klat.report.text.numbers import MISSING, boots, confidence, percent, plural
