@@ -11,9 +11,10 @@ import planted
 import pytest
 
 from klat.base.errors import KlatError
-from klat.lab import image, kernels, modes, qemu, shootdown, suite
+from klat.lab import image, kernels, qemu, shootdown, suite
 from klat.lab.architectures import AMD64, ARCHITECTURES, ARM64, RISCV64, Architecture
 from klat.lab.apt import Archive, Package
+from klat.lab.execution import choose_mode
 from klat.base.process import Signals
 
 RELEASE = "6.6.6-planted"
@@ -173,7 +174,7 @@ def test_kvm_is_not_for_another_architecture(tmp_path, monkeypatch):
     with pytest.raises(KlatError, match="KVM cannot run a guest of arm64 on this machine"):
         qemu.check(qemu.Machine(emulator, "kvm", qemu.GuestSize()))
     with Signals() as signals:
-        mode, why = modes.choose(emulator, tmp_path, b"", signals)
+        mode, why = choose_mode(emulator, tmp_path, b"", signals)
     assert (mode, why) == ("counted", "KVM cannot run a guest of arm64 on this machine")
 
 

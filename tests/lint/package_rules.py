@@ -30,7 +30,6 @@ COMPUTING = tuple(
     f"klat.compare.{name}"
     for name in (
         "cell_tests", "compare_sides", "judged_limits", "matching", "over_machines", "refusals",
-        "settling",
     )
 )  # fmt: skip
 # A renderer writes a Document. It knows neither results nor the words for them.

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from klat.base.errors import KlatError
-from klat.campaign.grub_condition import holds
+from klat.campaign.grub_execution import holds
 from klat.campaign.grub_menu import GrubMenu
 from klat.campaign.grub_script import Command, GrubSyntaxError, Variables, expanded, parse
 

@@ -11,7 +11,7 @@ from made_kernels import write
 from klat.base.errors import KlatError
 from klat.campaign.boot_loader import BootEntry
 from klat.campaign.entry_checks import check_entries, check_running
-from klat.campaign.kernel_words import words_of_loader
+from klat.campaign.kernel_image import words_of_loader
 from klat.campaign.without_menu import UserCommand
 
 X86 = 'CONFIG_CMDLINE_BOOL=y\nCONFIG_CMDLINE="{}"\n# CONFIG_CMDLINE_OVERRIDE is not set\n'

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from klat.stats.coincidence import coincidence
+from klat.stats.positions import coincidence
 
 SPAN = 3_600_000_000_000
 WINDOW = 1_000_000

@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 from scipy.signal import lfilter
 
-from klat.report.text.look_text import too_few_units
+from klat.report.text.numbers import too_few_units
 from klat.stats import descriptive, power, multiplicity, exceedance
 from klat.stats.means import MeanDifference, from_intervals, paired, welch
 from klat.stats.means import branch_means, mean, variance, variance_components

@@ -17,7 +17,7 @@ from written_sessions import stepped
 from klat.base.errors import KlatError
 from klat.compare.submitted import METRICS, read, submittable
 from klat.export.submission import submit
-from klat.machine import identity, privacy
+from klat.machine import privacy
 from klat.report import machines
 from klat.report.renderers import markdown
 
@@ -63,7 +63,7 @@ def session(new_session):
     """A session of this machine, with a run of each core program."""
 
     def make(name="mine/1", statuses=("ok",), **info):
-        info = {"machine_id": identity.recorded_here(), "label": name.split("/")[0]} | info
+        info = {"machine_id": privacy.recorded_id_here(), "label": name.split("/")[0]} | info
         made = new_session(name, **{"environment": {}, **info})
         for program, metric in METRICS.items():
             for number, status in enumerate(statuses, 1):
@@ -122,7 +122,7 @@ def test_no_name_is_in_the_file(new_session, root, tmp_path):
         "etc/ld.so.preload": NAMES,
         "etc/shadow": f"written by another user: {TYPED}",
     }
-    machine_id = identity.recorded_here(root)
+    machine_id = privacy.recorded_id_here(root)
     made = new_session(
         f"{HOST}-{TYPED}/{USER}",
         label=f"{HOST}-{TYPED}",
@@ -172,17 +172,17 @@ def test_ids_tell_machines_apart_but_do_not_name_them(session, root, tmp_path):
         file.unlink()
         return [json.loads(info_file)[key] for key in ("machine_id", "boot_id")]
 
-    here = identity.recorded_here(root)
+    here = privacy.recorded_id_here(root)
     first = ids(machine_id=here)
     second = ids(name="mine/2", machine_id=here, boot_id=BOOT)
     assert first[0] == second[0] not in (None, here, MACHINE_ID) and first[1] != second[1] != BOOT
     (root / "etc/machine-id").write_text("f" * 32)
-    assert ids(name="mine/3", machine_id=identity.recorded_here(root))[0] not in (None, first[0])
+    assert ids(name="mine/3", machine_id=privacy.recorded_id_here(root))[0] not in (None, first[0])
     # A serial number could be found by trying all.
     (root / "etc/machine-id").write_text("uninitialized\n")
     (root / "proc/device-tree").mkdir(parents=True)
     (root / "proc/device-tree/serial-number").write_text("0000000012345678\0")
-    here = identity.recorded_here(root)
+    here = privacy.recorded_id_here(root)
     assert here and ids(name="mine/4", machine_id=here)[0] is None
 
 
@@ -191,10 +191,10 @@ def test_the_id_of_this_machine_is_the_one_that_the_programs_record(tmp_path):
     (tmp_path / "etc").mkdir()
     (tmp_path / "etc/machine-id").write_text(f"{MACHINE_ID}\n")
     salted = hashlib.sha256(f"klat:{MACHINE_ID}".encode()).hexdigest()[:32]
-    assert identity.recorded_here(tmp_path) == salted
+    assert privacy.recorded_id_here(tmp_path) == salted
     for nothing in ("", "0" * 32, "uninitialized"):
         (tmp_path / "etc/machine-id").write_text(nothing)
-        assert identity.recorded_here(tmp_path) is None
+        assert privacy.recorded_id_here(tmp_path) is None
 
 
 def edited_row(made):

@@ -20,7 +20,7 @@ from klat.compare.estimands import MEDIAN
 from klat.compare.trend import Trend, trend
 from klat.compare.verdicts import Verdict
 from klat.explain.explanation import SampleNotFound
-from klat.explain.kept_sample import KeptSample
+from klat.explain.explanation import KeptSample
 from klat.lab import kernels, suite
 from klat.lab import trend as lab_trend
 from klat.lab.experiment import Begun

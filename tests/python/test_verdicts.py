@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from klat.compare.settling import settled
+from klat.compare.compare_sides import settled
 from klat.compare.verdicts import Judgement, Method, Observed, Rules, Unit, Verdict, describe, judge
 
 RULES = Rules()

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from klat.base.errors import KlatError
-from klat.campaign import kernel_image, kernel_words
+from klat.campaign import kernel_image
 from klat.campaign.boot_loader import OWN_WORD, BootEntry, OwnEntry, is_of_campaign
 from klat.campaign.boot_loader import without_loader_words
 from klat.campaign.efi import GLOBAL, EfiVariables
@@ -85,7 +85,7 @@ def check_entries(
             raise KlatError(f"{entry.title}: {why}; choose another entry, or remove this word")
         _check_length(entry, root)
     for entry in plain:
-        if option := kernel_words.built_in(entry.release, root)[1]:
+        if option := kernel_image.built_in(entry.release, root)[1]:
             raise KlatError(
                 f"{entry.title}: its kernel ignores the command line of the boot loader ({option}), so klat cannot add"
                 " its words; choose another kernel"
@@ -166,7 +166,7 @@ def check_running(
 
 def _check_length(entry: BootEntry, root: Path) -> None:
     """KlatError if the kernel would truncate the command line. GRUB adds BOOT_IMAGE=, and the kernel its own words."""
-    line = (kernel_words.built_in(entry.release, root)[0], f"BOOT_IMAGE={entry.image}")
+    line = (kernel_image.built_in(entry.release, root)[0], f"BOOT_IMAGE={entry.image}")
     length = len(" ".join((*filter(None, line), *entry.words)).encode())
     longest = _LONGEST.get(os.uname().machine, _LONGEST_ELSEWHERE)
     if length > longest:

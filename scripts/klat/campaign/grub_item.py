@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from klat.base.errors import KlatError
-from klat.campaign.grub_condition import NUMBER, number_of
+from klat.campaign.grub_execution import NUMBER, number_of
 from klat.campaign.grub_script import GrubBlock, commands, text_of
 
 LINUX, INITRAMFS = re.compile(r"linux(?:16|efi)?"), re.compile(r"initrd(?:16|efi)?")

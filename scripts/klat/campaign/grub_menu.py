@@ -15,7 +15,7 @@ from klat.campaign.boot_loader import file_text
 from klat.campaign.grub_bls import BLS, bls_entries, doubt_of_grub
 from klat.campaign.grub_files import GRUBENV, SIGNATURE, environment_words, find
 from klat.campaign.grub_files import is_uuid_of_partition, on_partition, searched, target, variables
-from klat.campaign.grub_condition import NUMBER, Truth, number_of
+from klat.campaign.grub_execution import NUMBER, Truth, number_of
 from klat.campaign.grub_execution import ARGUMENTS, Execution, Shown, shown
 from klat.campaign.grub_item import INITRAMFS, LINUX, OTHERS, LoadCommand, MenuItem
 from klat.campaign.grub_script import Command, GrubBlock, GrubSyntaxError, Variables, expanded

@@ -23,7 +23,7 @@ from klat.base.errors import KILLED, KlatError, SessionError
 from klat.campaign.boot_loader import OWN_WORD, run, run_tool
 from klat.campaign.boot_sessions import measure_boot, sessions_of
 from klat.campaign.campaign_file import BootAttempt, Campaign, CampaignBoot
-from klat.campaign.kernel_words import words_of_loader
+from klat.campaign.kernel_image import words_of_loader
 from klat.machine.kernel_files import celsius, is_cool
 from klat.record import session_directory
 from klat.running import loads

@@ -18,7 +18,7 @@ from klat.base.errors import KlatError
 from klat.campaign import kernel_image
 from klat.campaign.boot_loader import BootEntry, BootLoader, OWN_WORD, OwnEntry, is_of_campaign, run
 from klat.campaign.boot_loader import run_tool, without_loader_words
-from klat.campaign.kernel_words import words_of_loader
+from klat.campaign.kernel_image import words_of_loader
 from klat.machine import kernel_files
 
 

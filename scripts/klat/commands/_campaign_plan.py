@@ -108,7 +108,7 @@ def _plan(arguments: argparse.Namespace) -> int:
     from klat.campaign.this_machine import check_code, check_machine
     from klat.campaign.without_menu import WithoutMenu
     from klat.report.text.columns import wrapped
-    from klat.report.text.look_text import too_few_units
+    from klat.report.text.numbers import too_few_units
     from klat.running.loads import IDLE
 
     _campaign_state.need_root("plan")

@@ -18,7 +18,7 @@ from klat.record.json_files import read_run_json
 from klat.record.longest import KeptSample, NoLongestSamples, longest_samples
 from klat.record.rows import Row
 from klat.record.session import Session
-from klat.stats.coincidence import Coincidence, coincidence
+from klat.stats.positions import Coincidence, coincidence
 from klat.stats.descriptive import P999
 
 # Delays are looked for in this number of the longest samples of a series, and in at most one of _PART

@@ -26,7 +26,7 @@ from klat.base.errors import KlatError, unique_file_name
 from klat.compare.dataset import Dataset
 from klat.compare.environment_conditions import of_files
 from klat.compare.submitted import SUMS, sums
-from klat.machine import identity, privacy
+from klat.machine import privacy
 from klat.record.environment import command_line, texts
 from klat.record.json_files import FACTS, LARGEST_PLAN, SESSION_FILE, read_run_json
 from klat.record.rows import COLUMNS
@@ -113,7 +113,7 @@ def submit(label: Dataset, directory: Path, root: Path = Path("/")) -> Submissio
 
 
 def _check_machine(session: Session, root: Path) -> None:
-    recorded, here = session.info.get("machine_id"), identity.recorded_here(root)
+    recorded, here = session.info.get("machine_id"), privacy.recorded_id_here(root)
     if recorded not in (None, here):
         raise KlatError(
             f"{session.path}: is of another machine, and klat only knows the private names of this one; run klat submit"
@@ -130,11 +130,11 @@ def _check_size(size: int, largest: int) -> None:
 
 
 def _write_session(session: Session, into: Path, label: str, remover: Remover, root: Path) -> None:
-    boot = identity.pseudonym(session.boot_id, root) or _hash(session.boot_id)
+    boot = privacy.pseudonym(session.boot_id, root) or _hash(session.boot_id)
     ids = {"label": label, "boot_id": boot}
     info = {key: session.info[key] for key in _PLAIN if key in session.info}
     info |= {key: remover.within(session.info[key]) for key in _TEXTS if key in session.info}
-    info |= ids | {"machine_id": identity.pseudonym("machine", root)}
+    info |= ids | {"machine_id": privacy.pseudonym("machine", root)}
     facts = read_run_json(session.path)
     kept = {key: facts[key] for key in ("schema", "klat_version", "created") if key in facts}
     kept |= {key: remover.within(facts[key]) for key in _TEXTS_OF_RUN if key in facts}

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from klat.lab.modules import Module
-from klat.machine import identity
+from klat.machine.privacy import recorded_id
 
 _MAGIC = b"070701"
 _ALIGNED = 512
@@ -144,7 +144,7 @@ def _identity(machine: str) -> str:
 def recorded_machine_id(machine: str) -> str:
     """The machine_id in session.json of a guest with this description (klat_machine_id() of
     lib/record/identity.c)."""
-    return identity.recorded(_identity(machine))
+    return recorded_id(_identity(machine))
 
 
 def _names(modules: Iterable[Module]) -> bytes:

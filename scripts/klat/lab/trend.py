@@ -21,7 +21,7 @@ from klat.compare.dataset import Dataset, Key
 from klat.compare.sources import read_sources
 from klat.explain import explanation
 from klat.explain.explanation import SampleNotFound
-from klat.explain.kept_sample import KeptSample, kept_sample
+from klat.explain.explanation import KeptSample, kept_sample
 from klat.lab import collect, experiment, explaining, kernels, needed, qemu, suite
 from klat.lab.apt import Archive, Unavailable
 from klat.lab.architectures import Architecture

@@ -10,7 +10,7 @@ from functools import cached_property
 
 from klat.compare.trend import MetricSeries, Step, Trend
 from klat.compare.verdicts import Verdict
-from klat.explain.kept_sample import KeptSample, differences
+from klat.explain.explanation import KeptSample
 from klat.report.comparison import TONES
 from klat.report.comparison_columns import word_of
 from klat.report.document import Block, Captioned, Column, Differences, Document, Figures, Folded
@@ -45,7 +45,7 @@ class Change:
     @cached_property
     def functions(self) -> list[tuple[str, int]]:
         """The functions that differ. The differences add up to that of the samples."""
-        return differences(self.base, self.new) if self.is_explained else []
+        return self.base.differences(self.new) if self.is_explained else []
 
     @property
     def difference(self) -> int:

@@ -4,6 +4,7 @@ restore command, however the session ends."""
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import os
 import re
 import shlex
@@ -11,16 +12,16 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from klat.base import files, programs
+from klat.base import files, owners, programs
 from klat.base.bounded_read import open_to_read
 from klat.base.errors import KlatError, SessionError, did_you_mean
 from klat.base.process import Process, Signals, Stopped, answer, ending
 from klat.machine import kernel_files
 from klat.record import session_directory
-from klat.running.at_work import has_others
 
 IDLE = "none"  # the name of no load
 
@@ -229,3 +230,43 @@ class Restore:
         if not problem:
             return ""
         return f"the machine may not be as it was: --restore {shlex.quote(self._command)} {problem}"
+
+
+@contextmanager
+def at_work() -> Iterator[None]:
+    """Show other sessions that this one is at work. Each holds a shared lock on /proc, which all users can open."""
+    descriptor = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        with suppress(OSError):  # without the lock, nobody sees this session
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def has_others(load: int) -> bool:
+    """Whether other sessions are at work, without those in the process group `load`. Does not see sessions
+    in other containers."""
+    descriptor = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        others = {*owners.lock_holders(descriptor)} - {0, os.getpid()}
+    finally:
+        os.close(descriptor)
+    return any(_is_klat(pid) and _group(pid) != load for pid in others)
+
+
+def _is_klat(pid: int) -> bool:
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except PermissionError:  # of another user, with hidepid
+        return True
+    except OSError:
+        return False
+    return any(os.path.basename(word) == b"klat" for word in words)
+
+
+def _group(pid: int) -> int | None:
+    try:
+        return os.getpgid(pid)
+    except OSError:
+        return None

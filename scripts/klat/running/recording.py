@@ -22,7 +22,7 @@ from klat.base.errors import FAILED, INVALID, KlatError, MEASURED, SKIPPED, USAG
 from klat.base.process import Signals
 from klat.running.changed_machine import changes
 from klat.running.loads import Load
-from klat.running.reasons import say_messages, say_reasons
+from klat.running.progress import say_messages, say_reasons
 from klat.record import plan_csv, session_directory
 from klat.record.environment import changed
 from klat.record.evidence import other_work

@@ -17,9 +17,8 @@ from klat.base.errors import FAILED, KlatError, SessionError
 from klat.base.process import Signals, Stopped
 from klat.record import session_directory
 from klat.record.plan_csv import PlannedRun
-from klat.running import at_work
 from klat.running.changed_machine import noting_changes
-from klat.running.loads import Load, Restore
+from klat.running.loads import Load, Restore, at_work
 from klat.running.progress import Progress, TimeLeft
 from klat.running.recording import Outcome, Recording, status_of
 from klat.running.traced_runs import EXPLAINED, SessionTraces, explain_session
@@ -89,7 +88,7 @@ class Runner:
                 load.settle()
                 for portion in portions:
                     portion.recording.load = load
-            with SessionTraces() as traces, at_work.shown():
+            with SessionTraces() as traces, at_work():
                 self._loop(portions, done, signals, progress, load, restore, traces)
         except (Stopped, KlatError) as error:
             stopped = error

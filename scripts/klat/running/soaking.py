@@ -16,9 +16,8 @@ from klat.base.errors import FAILED, KlatError, worst
 from klat.base.process import Process, Signals, Stopped
 from klat.record import session_directory
 from klat.record.json_files import read_run_json
-from klat.running import at_work
 from klat.running.changed_machine import noting_changes
-from klat.running.loads import Guard, Load
+from klat.running.loads import Guard, Load, at_work
 from klat.running.traced_runs import soak_traces
 
 # After the time of the soak: for calibration, warm-up and the end.
@@ -81,7 +80,7 @@ def soak(session: Path, settings: SoakSettings) -> SoakEnd:
     signal.signal(signal.SIGTTOU, signal.SIG_IGN)
     loads: list[Load] = []
     facts = read_run_json(session)
-    with Signals() as signals, noting_changes(session, facts, loads), at_work.shown():
+    with Signals() as signals, noting_changes(session, facts, loads), at_work():
         try:
             signals.check()
             for load in settings.loads:
