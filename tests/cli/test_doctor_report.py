@@ -4,6 +4,7 @@ import os
 import subprocess
 
 import harness
+from made_tools import plant
 import pytest
 
 from klat.machine import privacy
@@ -35,10 +36,7 @@ def machine(tmp_path, monkeypatch):
         "sys/class/dmi/id/product_serial": "betelgeuse\n",
         "sys/devices/system/cpu/cpu0/topology/core_cpus_list": "0-1\n",
     }
-    for name, text in files.items():
-        path = tmp_path / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
+    plant(tmp_path, files)
     monkeypatch.setattr(privacy.socket, "gethostname", lambda: HOST)
     for name, value in {"HOME": f"/srv/homes/{USER}", "LOGNAME": USER, "SUDO_USER": USER}.items():
         monkeypatch.setenv(name, value)

@@ -18,6 +18,7 @@ import harness
 import pytest
 from harness import FAILED, MEASURED, SKIPPED, UNTRUSTED, Done, Running, assert_one_line, command
 from harness import gone, json_of, on_two, path_of
+from made_tools import write
 
 PROGRAM = "semaphore"
 PARAMETERS = "module/haltpoll/parameters"
@@ -85,8 +86,7 @@ def made_up(path: Path) -> Machine:
         (GOVERNOR, "haltpoll\n"),
         (ONLINE, (SYS / ONLINE).read_text()),
     ):
-        (path / name).parent.mkdir(parents=True, exist_ok=True)
-        (path / name).write_text(text)
+        write(path / name, text)
     environment = os.environ | {"KLAT_TEST_SYS": str(path)}
     return Machine(path, path_of(PROGRAM, "planted"), environment)
 

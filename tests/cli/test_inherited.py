@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 from harness import FAILED, MEASURED, ROOT, SKIPPED, UNTRUSTED, Running, assert_one_line, command
 from harness import json_of, lacking, path_of, run, works
+from made_tools import write
 
 PR_SET_TIMERSLACK, PR_SET_THP_DISABLE, PR_SET_MEMORY_MERGE = 29, 41, 67
 SET_ATTRIBUTES, SET_MEMORY_POLICY = (314, 238) if platform.machine() == "x86_64" else (274, 237)
@@ -416,8 +417,7 @@ def test_the_livepatches_of_the_kernel_are_recorded(patches, tmp_path, root):
 
 def test_the_power_limits_are_captured(tmp_path, root):
     limit = "class/powercap/intel-rapl:0/constraint_0_power_limit_uw"
-    (tmp_path / limit).parent.mkdir(parents=True)
-    (tmp_path / limit).write_text("65000000\n")
+    write(tmp_path / limit, "65000000\n")
     cover = ["unshare", "-m", "sh", "-c", 'mount --bind "$1" /sys/class && shift && exec "$@"']
     recorded(tmp_path / "s", *cover, "sh", tmp_path / "class")
     assert (tmp_path / "s/environment/sys" / limit).read_text() == "65000000\n"

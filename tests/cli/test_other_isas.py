@@ -12,6 +12,7 @@ from typing import Any
 import harness
 import pytest
 from harness import FOLDERS, MEASURED, ROOT, UNTRUSTED, command, json_of
+from made_tools import write
 
 # The first test of each machine fetches its libraries and compiles.
 pytestmark = pytest.mark.slow
@@ -122,12 +123,8 @@ def test_a_board_is_named_with_each_of_its_kinds_of_cores(machine, tmp_path):
 def test_a_board_without_a_machine_id_is_identified_by_its_serial_number(machine, tmp_path):
     def identity(machine_id: str, serial_number: str) -> str | None:
         faked = tmp_path / f"{machine_id}-{serial_number}"
-        for name, text in (
-            ("etc/machine-id", f"{machine_id}\n"),
-            ("proc/device-tree/serial-number", f"{serial_number}\0"),
-        ):
-            (faked / name).parent.mkdir(parents=True)
-            (faked / name).write_text(text)
+        write(faked / "etc/machine-id", f"{machine_id}\n")
+        write(faked / "proc/device-tree/serial-number", f"{serial_number}\0")
         recorded: str | None = session_on(machine, faked)["machine_id"]
         return recorded
 

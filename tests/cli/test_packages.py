@@ -8,6 +8,7 @@ from pathlib import Path
 import harness
 import pytest
 from harness import MEASURED, PROGRAMS, ROOT, UNTRUSTED, command, json_of
+from made_tools import write
 from source_copies import copy_tree, files_below, make
 
 from klat.lab import elf
@@ -141,9 +142,7 @@ def test_packages_for_another_architecture(machine, name, packages, tmp_path):
         harness.lacking(done.err.strip().splitlines()[0])
 
     tree = copy_tree(tmp_path / "tree")
-    of_this_machine = tree / "build/deb/klat_1_amd64.buildinfo"
-    of_this_machine.parent.mkdir(parents=True)
-    of_this_machine.touch()
+    of_this_machine = write(tree / "build/deb/klat_1_amd64.buildinfo")
     built = packages_of(tree, f"ARCH={name}", f"SYSROOT={sysroot}")
     assert of_this_machine.exists()
     (changes,) = built["klat"].parent.glob("*.changes")

@@ -5,15 +5,14 @@ from pathlib import Path
 
 import pytest
 from harness import MEASURED, SKIPPED, USAGE, Session, command, path_of
+from made_tools import plant
 
 CPUS = sorted(os.sched_getaffinity(0))
 LAST = CPUS[-1]
 
 
 def made_up(path: Path, files: dict[str, str]) -> dict[str, str]:
-    for name, text in files.items():
-        (path / "devices" / name).parent.mkdir(parents=True, exist_ok=True)
-        (path / "devices" / name).write_text(text)
+    plant(path / "devices", files)
     return os.environ | {"KLAT_TEST_SYS": str(path)}
 
 

@@ -9,7 +9,8 @@ import made_grub
 import made_tools
 import planted
 import pytest
-from made_kernels import unified, write
+from made_kernels import unified
+from made_tools import write
 
 from klat.base.errors import KlatError
 from klat.campaign import efi

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from labs import Lab, experiment, hash_of, static_program, write_session
+import made_tools
 from made_traces import MadeTrace
 from test_lab_failures import one_line
 from written_sessions import PIPES
@@ -39,8 +40,7 @@ class Recording:
             (self.guest, guest),
             (self.kernel, static_program("pipes").read_bytes() + SWITCH),
         ):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(data)
+            made_tools.write(path, data)
         own = {"kernels": ("k",), "labels": (label,), "releases": ("6.1",), "hashes": (KERNEL,)}
         planned = experiment(**own | {"sets": (("pipes", ()),), "boots": 1} | facts)
         self.session = write_session(lab.results, planned, 1)

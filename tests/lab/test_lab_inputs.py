@@ -204,9 +204,8 @@ def test_a_refused_name_is_a_usage_error(lab):
 def write_index(cache: Path, *releases: str) -> list[str]:
     """The lab's list of Debian's packages, with these kernels. Returns the names of their packages."""
     names = [f"linux-image-{release}" for release in releases]
-    index = cache / "klat/lab/apt/index.json"
-    index.parent.mkdir(parents=True)
-    index.write_text(json.dumps([[name, "6.1.9-1", 1] for name in names]))
+    listed = json.dumps([[name, "6.1.9-1", 1] for name in names])
+    made_tools.write(cache / "klat/lab/apt/index.json", listed)
     return names
 
 

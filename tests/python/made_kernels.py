@@ -2,7 +2,6 @@
 
 import struct
 from collections.abc import Mapping
-from pathlib import Path
 
 
 def bzimage(release: str) -> bytes:
@@ -31,8 +30,3 @@ def unified(sections: Mapping[str, bytes]) -> bytes:
     return (
         head.ljust(0x80, b"\0") + struct.pack("<4s2xH16x", b"PE\0\0", len(sections)) + table + data
     )
-
-
-def write(path: Path, content: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(content)

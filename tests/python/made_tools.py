@@ -1,6 +1,7 @@
-"""Programs as a test starts them, and scripts of a test in the place of a machine's tools."""
+"""Programs as a test starts them, scripts of a test in the place of a machine's tools, and other files."""
 
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,18 @@ def run(*words: str | Path, seconds: float = 60, **more: Any) -> subprocess.Comp
 
 def script(path: Path, text: str) -> Path:
     """Write an executable file. Without a first line that names its interpreter it is for /bin/sh."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text if text.startswith("#!") else f"#!/bin/sh\n{text}\n")
-    path.chmod(0o755)
+    write(path, text if text.startswith("#!") else f"#!/bin/sh\n{text}\n").chmod(0o755)
     return path
+
+
+def write(path: Path, content: str | bytes = "") -> Path:
+    """Write a file, and make the directories above it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+def plant(root: Path, files: Mapping[str, str | bytes]) -> Path:
+    for name, content in files.items():
+        write(root / name, content)
+    return root

@@ -5,7 +5,8 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
-from made_kernels import bzimage, unified, write
+from made_kernels import bzimage, unified
+from made_tools import write
 
 from klat.base.errors import KlatError
 from klat.campaign import entry_checks, kernel_image

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import made_grub
 import pytest
-from made_kernels import write
+from made_tools import write
 
 from klat.base.errors import KlatError
 from klat.campaign.boot_loader import OwnEntry

@@ -6,7 +6,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from made_kernels import write
+from made_tools import write
 
 from klat.base.errors import KlatError
 from klat.campaign.boot_loader import BootEntry
@@ -44,9 +44,9 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 )
 @pytest.mark.parametrize("file", ["proc/config.gz", "boot/config-6.1", "lib/modules/6.1/config"])
 def test_the_words_of_the_configuration_are_not_of_the_loader(root, config, line, words, file):
-    write(root / "proc/cmdline", f"{line}\n".encode())
-    data = config.encode()
-    write(root / file, gzip.compress(data) if file.endswith(".gz") else data)
+    write(root / "proc/cmdline", f"{line}\n")
+    is_packed = file.endswith(".gz")
+    write(root / file, gzip.compress(config.encode()) if is_packed else config)
     assert words_of_loader(root) == tuple(words.split())
 
 
@@ -55,9 +55,9 @@ def test_the_words_of_a_bootconfig_are_not_of_the_loader(root, quote):
     """Linux 6.10 and later quotes only values with blanks."""
     consoles = " ".join(f"console={quote}{name}{quote}" for name in ("ttyS0", "tty0"))
     line = f'{consoles} quiet dm.text="a "b"" a=1 root=x bootconfig -- splash\n'
-    write(root / "proc/cmdline", line.encode())
-    write(root / "proc/bootconfig", BOOTCONFIG.encode())
-    write(root / "boot/config-6.1", X86.format("a=1").encode())
+    write(root / "proc/cmdline", line)
+    write(root / "proc/bootconfig", BOOTCONFIG)
+    write(root / "boot/config-6.1", X86.format("a=1"))
     assert words_of_loader(root) == ("root=x", "bootconfig")
     write(root / "proc/bootconfig", b'kernel.other = "1"\n')
     assert words_of_loader(root)[:2] == tuple(consoles.split())
@@ -65,7 +65,7 @@ def test_the_words_of_a_bootconfig_are_not_of_the_loader(root, quote):
 
 def test_without_a_menu_the_kernel_gets_its_own_words_once(root):
     write(root / "proc/cmdline", b"a=1 BOOT_IMAGE=/vmlinuz root=x\n")
-    write(root / "boot/config-6.1", X86.format("a=1").encode())
+    write(root / "boot/config-6.1", X86.format("a=1"))
     assert UserCommand("boot-once", root=root).default_words == ("root=x",)
 
 
@@ -73,7 +73,7 @@ def test_without_a_menu_the_kernel_gets_its_own_words_once(root):
 def test_a_kernel_that_ignores_the_boot_loader_is_refused(root, option):
     entry = BootEntry("a", "A", "6.2", ("root=/dev/sda1",))
     for line, why in (("ro", f"A: its kernel ignores .*CONFIG_{option}"), ("", "")):
-        write(root / "boot/config-6.2", f'CONFIG_CMDLINE="{line}"\nCONFIG_{option}=y\n'.encode())
+        write(root / "boot/config-6.2", f'CONFIG_CMDLINE="{line}"\nCONFIG_{option}=y\n')
         with pytest.raises(KlatError, match=why) if why else nullcontext():
             check_entries([], entry, entry.words, root)
 
@@ -81,7 +81,7 @@ def test_a_kernel_that_ignores_the_boot_loader_is_refused(root, option):
 def test_a_line_that_is_too_long_with_the_words_of_the_kernel_is_refused(root):
     entry = BootEntry("a", "A", "6.2", ("root=/dev/sda1", 2000 * "x"))
     check_entries([], entry, entry.words, root)
-    write(root / "boot/config-6.2", X86.format(30 * "y").encode())
+    write(root / "boot/config-6.2", X86.format(30 * "y"))
     with pytest.raises(KlatError, match="has 2,0.. characters, .* takes only 2,047"):
         check_entries([], entry, entry.words, root)
 

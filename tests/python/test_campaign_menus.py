@@ -7,7 +7,8 @@ from pathlib import Path
 
 import made_grub
 import pytest
-from made_kernels import bzimage, write
+from made_kernels import bzimage
+from made_tools import write
 
 from klat.base.errors import KlatError
 from klat.campaign.boot_loader import OwnEntry
@@ -224,7 +225,7 @@ def grub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Menu:
 
     def write_menu(config: str, environment: str = "") -> Grub:
         made_grub.make(tmp_path, monkeypatch, config=config)
-        write(tmp_path / "boot/grub/grubenv", environment.encode())
+        write(tmp_path / "boot/grub/grubenv", environment)
         for name, release in KERNELS.items():
             write(tmp_path / "boot" / name, bzimage(release))
         return Grub(tmp_path)
@@ -650,7 +651,7 @@ def test_variables_of_a_file_that_may_be_missing(tmp_path, grub, files, config, 
         (tmp_path / "dev/disk/by-uuid").mkdir(parents=True, exist_ok=True)
         (tmp_path / "dev/disk/by-uuid" / name).symlink_to(f"../../sda{number}")
     for name, text in files.items():
-        write(tmp_path / f"{name}.cfg", text.encode())
+        write(tmp_path / f"{name}.cfg", text)
     refused = pytest.raises(
         KlatError, match=r"line 2\d: klat cannot find the file .*base.cfg, which"
     )
@@ -808,7 +809,7 @@ def test_a_kernel_is_found_where_its_subvolume_is_mounted(tmp_path, grub, path, 
     )
     write(tmp_path / "nix/store/k", bzimage("6.6.60"))
     write(tmp_path / "proc/cmdline", b"BOOT_IMAGE=/gone\n")
-    write(tmp_path / "proc/self/mountinfo", f"23 1 0:21 {mount}\n".encode())
+    write(tmp_path / "proc/self/mountinfo", f"23 1 0:21 {mount}\n")
     assert (loader.default().release, loader.default().doubt) == ("6.6.60", "")
     (tmp_path / "nix/store/k").unlink()
     assert "does not find the file" in loader.default().doubt

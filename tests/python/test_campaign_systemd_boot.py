@@ -10,7 +10,8 @@ from typing import Any
 import made_kernels
 import made_tools
 import pytest
-from made_kernels import bzimage, write
+from made_kernels import bzimage
+from made_tools import write
 
 from klat.base.errors import KlatError
 from klat.campaign import systemd_boot

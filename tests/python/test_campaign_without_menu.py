@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import made_kernels
 import made_tools
 import pytest
+from made_tools import write
 from test_campaign_engine import planned
 
 from klat.base.errors import KlatError
@@ -32,25 +33,20 @@ rm -f {root}/chosen
 """
 
 
-def write(root: Path, name: str, text: str) -> None:
-    (root / name).parent.mkdir(parents=True, exist_ok=True)
-    (root / name).write_text(text)
-
-
 def tool(root: Path, name: str, text: str) -> None:
     made_tools.script(root / "tools" / name, text.replace("{root}", str(root)))
 
 
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    write(tmp_path, "proc/cmdline", "BOOT_IMAGE=/vmlinuz root=/dev/sda1 ro\n")
+    write(tmp_path / "proc/cmdline", "BOOT_IMAGE=/vmlinuz root=/dev/sda1 ro\n")
     for release in (STOCK, RT):
-        write(tmp_path, f"lib/modules/{release}/modules.dep", "")
-        write(tmp_path, f"boot/initrd.img-{release}", "")
-        write(tmp_path, f"boot/vmlinuz-{release}", "")
+        write(tmp_path / f"lib/modules/{release}/modules.dep")
+        write(tmp_path / f"boot/initrd.img-{release}")
+        write(tmp_path / f"boot/vmlinuz-{release}")
     (tmp_path / "lib/modules" / REMOVED).mkdir()
-    write(tmp_path, "sys/kernel/kexec_loaded", "0\n")
-    write(tmp_path, "proc/sys/kernel/bootloader_type", "114\n")
+    write(tmp_path / "sys/kernel/kexec_loaded", "0\n")
+    write(tmp_path / "proc/sys/kernel/bootloader_type", "114\n")
     tool(tmp_path, "kexec", KEXEC)
     tool(tmp_path, "systemctl", "echo inactive; exit 3")
     tool(tmp_path, "boot_once", COMMAND)
@@ -117,7 +113,7 @@ def test_kexec_needs_the_file_of_a_kernel_but_a_command_does_not(root):
 @pytest.mark.parametrize("made", [command, kexec])
 def test_only_the_running_kernel_shows_what_was_started(root, made):
     assert made(root).started() == ""
-    write(root, "proc/cmdline", "root=/dev/sda1 ro nohz_full=1 klat.campaign=rt\n")
+    write(root / "proc/cmdline", "root=/dev/sda1 ro nohz_full=1 klat.campaign=rt\n")
     assert made(root).started() == "rt"
     with pytest.raises(KlatError, match="a campaign started this boot"):
         made(root).check()
@@ -125,7 +121,7 @@ def test_only_the_running_kernel_shows_what_was_started(root, made):
 
 def test_another_kernel_than_the_default_of_the_plan_is_refused(root):
     command(root).check()
-    write(root, "proc/cmdline", "root=/dev/sda1 ro single\n")
+    write(root / "proc/cmdline", "root=/dev/sda1 ro single\n")
     with pytest.raises(
         KlatError,
         match=r"not the default of the plan \(.*(release|line) (is|has|lacks) .*\); plan again",
@@ -202,7 +198,7 @@ def test_a_kernel_that_kexec_cannot_load_is_refused_before_a_reboot(root):
 )
 def test_a_machine_that_cannot_use_kexec_is_refused(root, name, text, why):
     kexec(root).check()
-    write(root, name, text)
+    write(root / name, text)
     with pytest.raises(KlatError, match=why):
         kexec(root).check()
 
@@ -236,29 +232,29 @@ def test_without_kexec_tools_kexec_is_refused(root):
 def test_kexec_loads_the_initramfs_that_belongs_to_the_kernel(root, kernel, initramfs):
     for name in ("vmlinuz", "initrd.img"):
         (root / f"boot/{name}-{RT}").unlink()
-    made_kernels.write(root / kernel, made_kernels.bzimage(RT))
+    write(root / kernel, made_kernels.bzimage(RT))
     assert RT not in [entry.release for entry in kexec(root).entries()]
     assert "finds no initramfs" in kexec(root).left_out()[RT]
-    write(root, initramfs, "")
+    write(root / initramfs)
     kexec(root).choose(copy_of(kexec(root)))
     assert f"--load {root}/{kernel} --initrd={root}/{initramfs} " in (root / "called").read_text()
 
 
 def test_kexec_does_not_guess_between_two_initramfs(root):
-    write(root, f"boot/initramfs-{RT}.img", "")
+    write(root / f"boot/initramfs-{RT}.img")
     assert f"initrd.img-{RT} or " in kexec(root).left_out()[RT]
 
 
 @pytest.mark.parametrize("data", [b"xx", made_kernels.bzimage(RT)])
 def test_kexec_takes_the_kernel_that_shows_its_release_and_no_vmlinux(root, data):
     """People have vmlinux for tracers beside the kernel that boots."""
-    made_kernels.write(root / f"boot/vmlinux-{RT}", data)
-    made_kernels.write(root / f"boot/vmlinuz-{RT}", made_kernels.bzimage(RT))
+    write(root / f"boot/vmlinux-{RT}", data)
+    write(root / f"boot/vmlinuz-{RT}", made_kernels.bzimage(RT))
     assert kexec(root).entries()[1].kernel == root / f"boot/vmlinuz-{RT}"
 
 
 def test_kexec_takes_no_kernel_whose_file_has_another_release(root):
-    made_kernels.write(root / f"boot/vmlinuz-{RT}", made_kernels.bzimage("6.1.0-other"))
+    write(root / f"boot/vmlinuz-{RT}", made_kernels.bzimage("6.1.0-other"))
     loader = Kexec(RT, WORDS, root)
     assert "no kernel with this release" in loader.left_out()[RT]
     with pytest.raises(KlatError, match="no kernel with this release"):
@@ -279,7 +275,7 @@ def test_a_machine_without_a_known_initramfs(root, words, other, boots):
     """A kernel of a machine that has one somewhere may need one."""
     for release in (STOCK, RT):
         (root / f"boot/initrd.img-{release}").unlink()
-    write(root, other, "")
+    write(root / other)
     loader = Kexec(STOCK, (words,), root)
     assert bool(loader.entries()) == boots
 
@@ -290,19 +286,19 @@ def test_kexec_takes_the_initramfs_that_the_entry_of_the_menu_names(root, top, p
     for file in ("vmlinuz", "initrd.img"):
         (root / f"boot/{file}-{RT}").unlink()
     tree = f"suse/{RT}"
-    made_kernels.write(root / f"{top}/{tree}/linux-1a", made_kernels.bzimage(RT))
-    made_kernels.write(root / f"lib/modules/{RT}/vmlinuz", made_kernels.bzimage(RT))
+    write(root / f"{top}/{tree}/linux-1a", made_kernels.bzimage(RT))
+    write(root / f"lib/modules/{RT}/vmlinuz", made_kernels.bzimage(RT))
     for number, options in (("5", "root=/dev/sda1 ro"), ("4", "root=/dev/sda1 rootflags=x ro")):
-        write(root, f"{top}/{tree}/initrd-{number}c", "")
+        write(root / f"{top}/{tree}/initrd-{number}c")
         lines = f"linux /{place}{tree}/linux-1a\ninitrd\t\\{place}{tree}\\initrd-{number}c $more\n"
-        write(root, f"{top}/loader/entries/{number}.conf", f"options {options}\n\n{lines}")
+        write(root / f"{top}/loader/entries/{number}.conf", f"options {options}\n\n{lines}")
     kernel, initramfs, why = kexec(root)._files(RT)
     assert (kernel, initramfs, why) == (
         root / f"{top}/{tree}/linux-1a",
         root / f"{top}/{tree}/initrd-5c",
         "",
     )
-    write(root, f"{top}/loader/entries/5.conf", "")
+    write(root / f"{top}/loader/entries/5.conf")
     assert kexec(root)._files(RT)[1] == root / f"{top}/{tree}/initrd-4c"
-    write(root, f"{top}/loader/entries/3.conf", f"linux /{tree}/linux-1a\ninitrd /a\n")
+    write(root / f"{top}/loader/entries/3.conf", f"linux /{tree}/linux-1a\ninitrd /a\n")
     assert "which of these is the initramfs" in kexec(root)._files(RT)[2]

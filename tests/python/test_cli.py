@@ -11,6 +11,7 @@ from types import ModuleType, SimpleNamespace
 import fakes
 import pytest
 from fakes import ROOT
+from made_tools import write
 
 from klat import cli, commands
 from klat.base import programs
@@ -94,9 +95,7 @@ def test_a_program_not_built_and_an_unknown_program_have_different_messages(tmp_
 def test_an_unbuilt_tree_names_both_cures(words, tmp_path, klat, monkeypatch):
     """The sources without programs."""
     for name in ("pipes", "cv", "tlbflush", "timer", "network", "bench/noise"):
-        source = tmp_path / name / f"{Path(name).name}.c"
-        source.parent.mkdir(parents=True)
-        source.touch()
+        write(tmp_path / name / f"{Path(name).name}.c")
     monkeypatch.delenv("KLAT_PROGRAMS", raising=False)
     monkeypatch.setattr(programs, "directory", lambda: tmp_path)
     status, out, err = klat(*words)

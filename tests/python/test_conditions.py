@@ -9,6 +9,7 @@ from pathlib import Path, PurePath
 from typing import Any
 
 import pytest
+from made_tools import write
 from written_sessions import SyntheticSession
 
 from klat.compare.conditions import Condition, Values, conditions, disagreements, is_allowable
@@ -54,11 +55,8 @@ def captured(tmp_path_factory: pytest.TempPathFactory) -> Captured:
         info = {"kernel_release": release, "kernel_version": version, **recorded} | info
         session = SyntheticSession(tmp_path_factory.mktemp("session") / "1", **info)
         for name, text in (files_of(machine, kernel) | (files or {})).items():
-            if text is None:
-                continue
-            path = session.path / "environment" / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(f"{text}\n")
+            if text is not None:
+                write(session.path / "environment" / name, f"{text}\n")
         return conditions(read_session(session.path), facts or {})
 
     return capture

@@ -17,6 +17,7 @@ from pathlib import Path
 import fakes
 import made_tools
 import pytest
+from made_tools import plant
 from written_sessions import CPU
 
 from klat.machine import checks, kernel_files, machine_state, probes
@@ -90,13 +91,6 @@ GRANTED = ProbeResults(
 NO_FLAGS = HEALTHY["proc/cpuinfo"].replace(" constant_tsc nonstop_tsc", "")
 VIRTUAL = HEALTHY["proc/cpuinfo"].replace("rdtscp", "rdtscp hypervisor")
 TCG = VIRTUAL.replace("Fast CPU 9000", "QEMU TCG CPU version 2.5+")
-
-
-def plant(root: Path, files: dict[str, str | bytes]) -> None:
-    for name, text in files.items():
-        path = root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(text if isinstance(text, bytes) else text.encode())
 
 
 def gather(root: Path, later: dict[str, str | bytes] | None = None) -> machine_state.MachineState:

@@ -4,16 +4,13 @@ import gzip
 from pathlib import Path
 
 import pytest
+from made_tools import plant
 
 from klat.record.environment import ABSENT, Difference, differences, recorded_differences
 
 
 def write(root: Path, **files: str | bytes) -> Path:
-    for name, content in files.items():
-        path = root / name.replace("__", "/")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    return root
+    return plant(root, {name.replace("__", "/"): content for name, content in files.items()})
 
 
 def test_the_environment_differs_by_value_and_by_presence(tmp_path):
@@ -62,14 +59,10 @@ def test_a_setting_of_every_cpu_is_listed_once(tmp_path):
 
 
 def test_kernel_configurations_are_compared_in_either_form(tmp_path):
-    a = write(tmp_path / "a")
-    (a / "boot").mkdir(parents=True)
     lines = ["CONFIG_HZ=250", *(f"CONFIG_A{i}=y" for i in range(20))]
-    (a / "boot" / "config-6.1.0").write_text("\n".join(lines))
-    b = write(tmp_path / "b")
-    (b / "proc").mkdir(parents=True)
+    a = plant(tmp_path / "a", {"boot/config-6.1.0": "\n".join(lines)})
     packed = gzip.compress(b"CONFIG_HZ=1000\nCONFIG_PREEMPT_RT=y\n# CONFIG_A1 is not set\n")
-    (b / "proc" / "config.gz").write_bytes(packed)
+    b = plant(tmp_path / "b", {"proc/config.gz": packed})
     found = differences(a, b)
     assert found[0] == Difference("kernel configuration HZ", "250", "1000")
     assert found[1] == Difference("kernel configuration PREEMPT_RT", ABSENT, "y")
@@ -87,10 +80,8 @@ def test_odd_files_are_shown_short_and_printable(tmp_path, content):
 
 
 def test_a_gzip_bomb_is_not_unpacked_whole(tmp_path):
-    a, b = tmp_path / "a", tmp_path / "b"
-    (a / "proc").mkdir(parents=True)
-    (a / "proc" / "config.gz").write_bytes(gzip.compress(b"CONFIG_A=y\n" * 2_000_000))
-    assert len(differences(a, b)) <= 1
+    bomb = gzip.compress(b"CONFIG_A=y\n" * 2_000_000)
+    assert len(differences(plant(tmp_path / "a", {"proc/config.gz": bomb}), tmp_path / "b")) <= 1
 
 
 def test_another_machine_or_build_is_a_difference(new_session):

@@ -54,10 +54,7 @@ class Root:
     def write(self, contents: dict[str, int], in_tree: bool) -> None:
         self._patch.setattr(programs, "in_tree", lambda: in_tree)
         for name, mode in contents.items():
-            file = self.path / name
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(name)
-            file.chmod(mode)
+            made_tools.write(self.path / name, name).chmod(mode)
 
     def make(self, script: str) -> None:
         made_tools.script(self.path / "tools/make", script)

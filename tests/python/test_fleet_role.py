@@ -15,6 +15,7 @@ from typing import Any
 import made_tools
 import pytest
 from ansible.errors import AnsibleConnectionFailure, AnsibleError
+from made_tools import write
 from written_sessions import SyntheticSession
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -198,11 +199,6 @@ def take_in(
     environment = os.environ | {"PYTHONPATH": str(ROOT / "scripts")}
     arguments = (archive, tmp_path / "results", host, *labels)
     return made_tools.run(*words.groups(), *arguments, cwd=tmp_path / "cwd", env=environment)
-
-
-def write(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
 
 
 def test_sessions_of_the_same_second_have_different_names(tmp_path):

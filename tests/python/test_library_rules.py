@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from lint.library_rules import FILE_LINES, FUNCTION_LINES, violations
+from made_tools import write
 
 LOW = "void high(void);\nvoid low(void);\nvoid low(void) { high(); }\n"
 TABLE = "void high(void);\nvoid (*table[])(void) = { high };\n"
@@ -14,9 +15,7 @@ HIGH = "void high(void);\nvoid high(void) {}\n"
 def compiled(directory: Path, files: dict[str, str]) -> list[Path]:
     objects = []
     for name, text in files.items():
-        source = directory / name
-        source.parent.mkdir(parents=True, exist_ok=True)
-        source.write_text(text)
+        source = write(directory / name, text)
         objects.append(source.with_suffix(".o"))
         subprocess.run(["cc", "-O2", "-c", "-o", objects[-1], source], check=True)
     return objects
@@ -57,7 +56,7 @@ def test_downward_calls_are_accepted(tmp_path):
     ],
 )
 def test_a_planted_violation_in_a_source_is_reported(name, text, expected, tmp_path):
-    (found,) = violations([written(tmp_path, name, text)])
+    (found,) = violations([write(tmp_path / name, text)])
     assert expected in found
 
 
@@ -65,11 +64,4 @@ def test_an_allowed_source_is_accepted(tmp_path):
     benchmark = '#include "klat.h"\n#include "sync/sync.h"\n#include "queue.h"\n'
     function = "{\n" + "\n" * (FUNCTION_LINES - 2) + "}\n"
     files = {"lib/run/run.c": '#include "base/base.h"\n' + function, "pipes/pipes.c": benchmark}
-    assert not list(violations(written(tmp_path, name, text) for name, text in files.items()))
-
-
-def written(directory: Path, name: str, text: str) -> Path:
-    path = directory / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
-    return path
+    assert not list(violations(write(tmp_path / name, text) for name, text in files.items()))

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from lint.package_rules import COMPUTING, FUNCTION_LINES, MODULE_LINES, violations
+from made_tools import plant
 
 TREE = Path(__file__).parents[2]
 
@@ -37,7 +38,7 @@ def test_a_module_that_no_report_may_import_exists(name):
     ],
 )
 def test_each_planted_violation_is_reported(files, expected, tmp_path):
-    (found,) = violations(package(tmp_path, files))
+    (found,) = violations(plant(tmp_path / "klat", files))
     assert expected in found
 
 
@@ -47,12 +48,4 @@ def test_downward_imports_and_lengths_at_the_limit_are_accepted(tmp_path):
         "base/files.py": "\n" * MODULE_LINES,
         "base/errors.py": "from klat.base import files\n" + long_function(FUNCTION_LINES),
     }
-    assert not list(violations(package(tmp_path, files)))
-
-
-def package(directory: Path, files: dict[str, str]) -> Path:
-    for name, text in files.items():
-        path = directory / "klat" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    return directory / "klat"
+    assert not list(violations(plant(tmp_path / "klat", files)))

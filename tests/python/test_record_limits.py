@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from made_tools import write
 from written_sessions import SyntheticSession, run_facts
 
 from klat.base import bounded_read
@@ -334,9 +335,7 @@ def test_a_user_may_keep_samples_behind_a_link_and_root_does_not_follow_it(
 def test_root_follows_no_link_in_place_of_a_directory_of_a_session(
     tmp_path, monkeypatch, file, read
 ):
-    target = tmp_path / "elsewhere" / file
-    target.parent.mkdir(parents=True)
-    target.write_text("{}")
+    write(tmp_path / "elsewhere" / file, "{}")
     top = file.partition("/")[0]
     (tmp_path / top).symlink_to(tmp_path / "elsewhere" / top)
     monkeypatch.setattr(os, "geteuid", lambda: 1000)

@@ -17,6 +17,7 @@ import fakes
 import pytest
 from fakes import SLOW, Klat, each_once, is_running, kill_children, processes_of, recorded_orders
 from fakes import stop_within, wait_for, klat
+from made_tools import write
 
 from klat.running.changed_machine import changes
 
@@ -137,9 +138,7 @@ def test_resuming_refuses_a_session_that_was_changed(interrupted, name, edit, sa
 )
 def test_resuming_refuses_a_machine_that_was_set_otherwise(interrupted, name, value):
     klat, session = interrupted
-    captured = session / "environment" / name
-    captured.parent.mkdir(parents=True)
-    captured.write_text(f"{value}\n")
+    write(session / "environment" / name, f"{value}\n")
     try:
         assert f"{name} was {value} and is" in refused(klat, session)
     finally:
@@ -150,13 +149,9 @@ def test_resuming_refuses_a_machine_that_was_set_otherwise(interrupted, name, va
     "changed", ["sys/devices/system/cpu/vulnerabilities/l1tf", "proc/sys/net/ipv4/tcp_mtu_probing"]
 )
 def test_what_changes_by_itself_refuses_no_resumption(tmp_path, changed):
-    file = tmp_path / changed
-    file.parent.mkdir(parents=True)
-    file.write_text("another text\n")
-    live = tmp_path / "live"
-    (live / changed).parent.mkdir(parents=True)
-    (live / changed).write_text("a text\n")
-    assert changes(tmp_path, live) == []
+    write(tmp_path / changed, "another text\n")
+    write(tmp_path / "live" / changed, "a text\n")
+    assert changes(tmp_path, tmp_path / "live") == []
 
 
 def test_resuming_refuses_a_rebuilt_program(interrupted):

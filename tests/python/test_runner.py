@@ -291,8 +291,7 @@ def test_a_setting_that_changes_during_a_session_is_recorded_said_and_a_conditio
     klat("run", "pipes", "--runs", "2", "--label", "before", status=0)
     file = "environment/proc/sys/kernel/sched_rt_period_us"
     (before,) = (klat.directory / "results/before").glob("*")
-    (before / file).parent.mkdir(parents=True)
-    (before / file).write_text("777777\n")
+    made_tools.write(before / file, "777777\n")
     daemon = made_tools.script(
         tmp_path / "daemon",
         "cd results/during/*\nuntil test -f runs.csv; do sleep 0.01; done\n"

@@ -4,7 +4,6 @@ import gzip
 import hashlib
 import io
 import json
-import os
 import resource
 import tarfile
 from pathlib import Path
@@ -39,8 +38,7 @@ def root(tmp_path, monkeypatch):
     """The files of a machine whose names are planted."""
     contents = {"etc/hostname": HOST, "etc/machine-id": MACHINE_ID}
     for name, text in {**contents, "sys/class/dmi/id/product_serial": SERIAL}.items():
-        (tmp_path / "root" / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "root" / name).write_text(f"{text}\n")
+        made_tools.write(tmp_path / "root" / name, f"{text}\n")
     monkeypatch.setattr(privacy.socket, "gethostname", lambda: HOST)
     for name in ("LOGNAME", "USER", "SUDO_USER"):
         monkeypatch.setenv(name, USER)

@@ -1,6 +1,7 @@
 """The temperature, from sensors as they are in /sys/class."""
 
 import pytest
+from made_tools import plant
 
 from klat.machine.kernel_files import celsius, is_cool
 
@@ -47,10 +48,7 @@ SENSOR_OFF = {
     ],
 )
 def test_the_hottest_cpu_sensor_counts(sensors, expected, tmp_path):
-    for name, text in sensors.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text + "\n")
-    assert celsius(tmp_path) == expected
+    assert celsius(plant(tmp_path, {k: f"{text}\n" for k, text in sensors.items()})) == expected
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ rules for the programs."""
 from pathlib import Path
 
 import pytest
+from made_tools import write
 from written_sessions import CPU
 
 from klat.machine.kernel_files import cpu_list, ranges
@@ -23,9 +24,7 @@ def plant(root: Path, files: dict[str, str]) -> None:
         for part in text.split():
             cpus, _, value = part.rpartition(":")
             for cpu in cpu_list(cpus) or ("",):
-                path = root / name.format(cpu)
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_text(f"{value}\n")
+                write(root / name.format(cpu), f"{value}\n")
 
 
 def intel(**cpus: str) -> dict[str, str]:
@@ -89,8 +88,5 @@ def test_an_online_file_without_an_allowed_cpu_is_not_of_this_machine(
     tmp_path, online, allowed, cpus
 ):
     plant(tmp_path, {f"{CPU}/online": online})
-    (tmp_path / "proc/self").mkdir(parents=True)
-    (tmp_path / "proc/self/status").write_text(
-        f"Cpus_allowed:\tff\nCpus_allowed_list:\t{allowed}\n"
-    )
+    write(tmp_path / "proc/self/status", f"Cpus_allowed:\tff\nCpus_allowed_list:\t{allowed}\n")
     assert online_and_allowed(tmp_path) == cpus

@@ -7,6 +7,7 @@ import sysconfig
 from pathlib import Path
 
 import pytest
+import made_tools
 
 from klat.base import owners, programs
 from klat.base.errors import KlatError
@@ -21,9 +22,7 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A klat with one program, which only this user can write. The launcher is a symbolic link."""
     found = tmp_path / "tree"
     for name in ("klat", "scripts/klat/cli.py", "scripts/deps", "pipes/pipes.c", "pipes/pipes"):
-        path = found / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.touch(mode=0o755)
+        made_tools.script(found / name, "")
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin/klat").symlink_to(found / "klat")
     monkeypatch.setattr(sys, "argv", [str(tmp_path / "bin/klat")])

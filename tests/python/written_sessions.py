@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from made_tools import write
 
 COLUMNS = (
     "boot order benchmark params run metric unit status reason first_sample n mean stddev min p50"
@@ -144,9 +145,7 @@ class SyntheticSession:
         """These files, and two that comparable sessions have."""
         common = {f"{CPU}/cpuidle/current_driver": "none", "proc/cmdline": "ro"}
         for name, text in (common | dict(files)).items():
-            file = self.path / "environment" / name
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(text)
+            write(self.path / "environment" / name, text)
 
     def samples_file(self, benchmark: str) -> Path:
         return self.path / "samples" / f"{benchmark}.u64"
