@@ -12,6 +12,7 @@ import harness
 import pytest
 import yaml
 from harness import FAILED, MEASURED, ROOT, Done, command
+import made_tools
 from source_copies import copy_tree, make
 
 pytestmark = pytest.mark.alone
@@ -125,9 +126,7 @@ def podman(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tree = copy_tree(base / "tree")  # make dist packs the last commit
     commit = "git init -q && git add -A && git -c user.name=x -c user.email=x commit -qm x"
     assert command(["sh", "-c", commit], cwd=tree).status == 0
-    script = base / "podman"
-    script.write_text(PODMAN.format(base=base))
-    script.chmod(0o755)
+    script = made_tools.script(base / "podman", PODMAN.format(base=base))
     limits = [
         min(resource.getrlimit(kind)[1], 1024)
         for kind in (resource.RLIMIT_NOFILE, resource.RLIMIT_NPROC)

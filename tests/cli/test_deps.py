@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from harness import ROOT, command
+import made_tools
 from source_copies import ENVIRONMENT, make
 
 
@@ -64,8 +65,7 @@ def with_commands(tmp_path: Path, compiler: Path, **scripts: str) -> dict[str, s
         assert found, name
         (path / name).symlink_to(found)
     for name, script in scripts.items():
-        (path / name).write_text(f"#!/bin/sh\n{script}\n")
-        (path / name).chmod(0o755)
+        made_tools.script(path / name, script)
     compiler.write_text(compiler.read_text().replace("exec cc", f"exec {shutil.which('cc')}"))
     return ENVIRONMENT | {"CC": str(compiler), "PATH": str(path)}
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import yaml
 from harness import ROOT, Done, command
+import made_tools
 
 REPORT = "## From base to new\n\n1 jump\n"
 MARKER = "<!-- klat lab diff -->"
@@ -65,16 +66,12 @@ class Job:
         (self.tree / "integration").mkdir(parents=True)
         self.tools.mkdir()
         shutil.copy(ROOT / "integration/kernel-gate", self.tree / "integration")
-        self._write(self.tree / "klat", KLAT)
+        made_tools.script(self.tree / "klat", KLAT)
         for tool in ("gh", "curl"):
             self.tool(tool, API)
 
-    def _write(self, path: Path, text: str) -> None:
-        path.write_text(text)
-        path.chmod(0o755)
-
     def tool(self, name: str, text: str) -> None:
-        self._write(self.tools / name, text)
+        made_tools.script(self.tools / name, text)
 
     def text(self, name: str) -> str:
         path = self.base / name

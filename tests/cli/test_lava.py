@@ -38,10 +38,7 @@ def unpacked(tmp_path: Path) -> Path:
         shutil.copy(ROOT / script, folder)
     for name in ("pipes", "timer", "syscall", "load"):
         (folder / name).symlink_to(harness.path_of(name))
-    tools = tmp_path / "tools"
-    tools.mkdir()
-    (tools / "lava-test-case").write_text(LAVA_TEST_CASE)
-    (tools / "lava-test-case").chmod(0o755)
+    made_tools.script(tmp_path / "tools/lava-test-case", LAVA_TEST_CASE)
     return folder
 
 
@@ -67,8 +64,7 @@ def leave(unpacked: Path, rows: list[dict[str, object]], status: int = 0, **info
     filled = [",".join(str(row.get(name, "")) for name in COLUMNS) for row in rows]
     (left / "runs.csv").write_text("\n".join([",".join(COLUMNS), *filled]) + "\n")
     (unpacked / "pipes").unlink()
-    (unpacked / "pipes").write_text(LEAVES.format(left=left, status=status))
-    (unpacked / "pipes").chmod(0o755)
+    made_tools.script(unpacked / "pipes", LEAVES.format(left=left, status=status))
     return run([unpacked / "measure-for-lava", "pipes"], unpacked, RUNS="1")
 
 

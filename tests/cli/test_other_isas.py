@@ -96,8 +96,7 @@ def session_on(machine: str, files: Path) -> dict[str, Any]:
     # Page faults of the emulator make the run invalid. What it records of the machine is right.
     assert done.status in (MEASURED, UNTRUSTED), str(done)
     (session,) = files.rglob("session.json")  # the emulator may redirect the path
-    read: dict[str, Any] = json.loads(session.read_text())
-    return read
+    return dict(json.loads(session.read_text()))
 
 
 def test_a_board_is_named_with_each_of_its_kinds_of_cores(machine, tmp_path):

@@ -104,8 +104,7 @@ def test_a_fleet_gets_static_programs_from_the_packages(packages, tmp_path):
         "ansible-playbook": PLAYBOOK,
     }
     for name, text in tools.items():
-        (tmp_path / name).write_text(text)
-        (tmp_path / name).chmod(0o755)
+        write(tmp_path / name, text).chmod(0o755)
     (tmp_path / "hosts.ini").write_text("m1\n")
     words = ["fleet", "run", "--inventory", "hosts.ini", "--boots", "4", "pipes"]
     kernels = ["--kernel", "stock=6.1", "--kernel", "rt=6.1-rt"]

@@ -158,8 +158,7 @@ def follow(
     with opened(disk) as root:
         shutil.copytree(root / "srv", out)
         shutil.copy(root / STATE, out)
-    campaign: dict[str, Any] = json.loads((out / Path(STATE).name).read_text())
-    return campaign
+    return dict(json.loads((out / Path(STATE).name).read_text()))
 
 
 def completed(

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from labs import ROOT
+import made_tools
 
 from klat.base.errors import KlatError
 from klat.lab import cache, replay
@@ -114,9 +115,8 @@ def test_who_waits_for_a_lock_says_for_whom_and_gives_up():
 
 
 def test_two_labs_do_not_build_the_programs_at_the_same_time(tmp_path, monkeypatch):
-    make = tmp_path / "make"
-    make.write_text('#!/bin/sh\nmkdir "$0.building" || exit\nsleep 0.5\nrmdir "$0.building"\n')
-    make.chmod(0o755)
+    building = '"$0.building"'
+    made_tools.script(tmp_path / "make", f"mkdir {building} || exit\nsleep 0.5\nrmdir {building}")
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     words = [sys.executable, "-B", "-c", "from klat.lab import suite; suite.make([])"]
     environment = os.environ | {"PYTHONPATH": str(ROOT / "scripts")}

@@ -32,8 +32,7 @@ def sessions(klat: Klat) -> list[Path]:
 
 
 def facts(session: Path) -> dict[str, object]:
-    loaded: dict[str, object] = json.loads((session / "run.json").read_text())
-    return loaded
+    return dict(json.loads((session / "run.json").read_text()))
 
 
 def log_to(name: str, text: str) -> str:

@@ -11,7 +11,7 @@ from types import ModuleType, SimpleNamespace
 import fakes
 import pytest
 from fakes import ROOT
-from made_tools import write
+from made_tools import script, write
 
 from klat import cli, commands
 from klat.base import programs
@@ -183,8 +183,7 @@ def test_the_launcher_of_a_tree_is_no_program(tmp_path, klat, monkeypatch):
     """Its help would start it again, without end."""
     found = fakes.install(tmp_path / "tree", ("pipes",))
     started = tmp_path / "started"
-    (found / "klat").write_text(f"#!/bin/sh\ntouch {started}\necho --record\n")
-    (found / "klat").chmod(0o755)
+    script(found / "klat", f"touch {started}\necho --record")
     monkeypatch.setenv("KLAT_PROGRAMS", str(found))
     assert "programs:\n  pipes\n" in klat("--help")[1]
     assert not started.exists()

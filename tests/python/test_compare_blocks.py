@@ -1,7 +1,6 @@
 """`klat compare` of two settings that share boots: blocks, pairs and turns."""
 
 import csv
-import json
 import re
 import shutil
 from collections.abc import Callable
@@ -11,7 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from written_sessions import COLUMNS, CPU, RT, NewSession, SideWriter, again, samples, words
+from written_sessions import COLUMNS, CPU, NewSession, RT, SideWriter, again, answer, results_of
+from written_sessions import samples, words
 from written_sessions import write_facts
 
 
@@ -78,7 +78,7 @@ def test_a_setting_may_take_cpus_offline(side, klat):
 def test_what_would_settle_blocks_is_given_in_options_of_ab(side, klat):
     shared: dict[str, Any] = {"boots": 1, "runs": 12, "prefix": "x", "facts": blocks("e")}
     sides = side("a", noise=0.03, **shared), side("b", 1.04, noise=0.03, **shared)
-    document = json.loads(klat("compare", *sides, "--format", "json")[1])
+    document = answer(klat, "compare", *sides)
     settle = document["against"][0]["cells"][0]["results"][0]["judgement"]["settle"]
     out = words(klat("compare", *sides)[1])
     assert settle["units"] and settle["runs"]
@@ -180,8 +180,7 @@ def test_without_a_complete_block_a_drift_is_no_difference(side, klat, new_sessi
 
 def test_only_complete_blocks_count(side, klat, new_session):
     sides = took_turns(side, new_session, 6, 4, lambda name, block, turn: block > 0 or turn == 0 or name == "b")  # fmt: skip
-    _, out, _ = klat("compare", *sides, "--format", "json", *MEDIAN)
-    (result,) = (r for r in json.loads(out)["against"][0]["cells"][0]["results"] if r["tested"])
+    (result,) = (r for r in results_of(klat, *sides, *MEDIAN) if r["tested"])
     assert result["judgement"]["verdict"] == "same"
     assert result["judgement"]["ratio"] == pytest.approx(1, abs=0.003)
 

@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from written_sessions import CPU, RT, NewSession, samples, words
+from written_sessions import CPU, NewSession, RT, answer, samples, words
 
 Fleet = Callable[..., tuple[Path, Path]]
 MEDIAN = ("--quantile", "median")
@@ -63,8 +63,7 @@ def test_each_machine_has_a_line_and_one_is_over_machines(fleet, klat):
 
 
 def test_the_ratio_over_machines_is_the_geometric_mean(fleet, klat):
-    _, out, _ = klat("compare", *fleet([*SLOWER, None]), *MEDIAN, "--format", "json")
-    document = json.loads(out)
+    document = answer(klat, "compare", *fleet([*SLOWER, None]), *MEDIAN)
     (over,) = document["over_machines"]
     ratios = [a["cells"][0]["results"][0]["judgement"]["ratio"] for a in document["against"]]
     logs = [math.log(ratio) for ratio in ratios]
@@ -103,7 +102,7 @@ def test_a_first_machine_that_is_refused_leaves_the_others_together(fleet, klat)
         for label, value in (("stock", "powersave"), ("rt", "performance"))
     }
     sides = fleet([1.0, *SLOWER], changes={0: set_otherwise})
-    over = json.loads(klat("compare", *sides, *MEDIAN, "--format", "json")[1])["over_machines"][0]
+    over = answer(klat, "compare", *sides, *MEDIAN)["over_machines"][0]
     assert [machine[:2] for machine in over["machines"]] == [f"{n:02d}" for n in range(1, 8)]
     assert [left["machine"][:2] for left in over["left_out"]] == ["00"]
     cases = klat("export", *sides, *MEDIAN, "--format", "ktap")[1]

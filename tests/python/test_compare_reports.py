@@ -15,7 +15,7 @@ from klat.report import comparison_columns
 from klat.report.document import Column, Document, Item, Judged, Row, Verdicts, Word
 from klat.report.renderers import terminal
 from klat.report.notes import shared_remarks
-from written_sessions import CPU, RT, SideWriter, words
+from written_sessions import CPU, RT, SideWriter, answer, words
 
 
 def big(side: SideWriter) -> tuple[Path, Path]:
@@ -41,8 +41,7 @@ def test_a_terminal_gets_colour_unless_it_is_not_wanted(side, klat, monkeypatch)
 
 
 def test_json_holds_the_verdict_and_all_it_rests_on(side, klat):
-    _, out, _ = klat("compare", *big(side), "--format", "json")
-    document = json.loads(out)
+    document = answer(klat, "compare", *big(side))
     assert document["status"] == 1 and document["verdicts"] == {"slower": 2}
     (against,) = document["against"]
     (cell,) = against["cells"]

@@ -1,6 +1,5 @@
 """`klat compare` where a side failed to measure something, did not deliver it or did not try it."""
 
-import json
 import shutil
 from collections.abc import Callable
 from functools import partial
@@ -8,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from written_sessions import RT, Klat, SideWriter, again, samples, words
+from written_sessions import Klat, RT, SideWriter, again, answer, samples, words
 
 from klat.compare.runs import Runs
 
@@ -123,7 +122,7 @@ def test_a_metric_that_a_side_lacks_is_inconclusive_only_where_that_can_hide_a_c
 
 def test_json_lists_what_only_new_measured(both, klat):
     sides = without_cv(both, "stock", "skipped", NEEDS_2), with_cv(both, "rt")
-    document = json.loads(klat("compare", *sides, "--format", "json")[1])
+    document = answer(klat, "compare", *sides)
     (left,) = document["against"][0]["uncompared"]
     assert (left["key"][3], left["reason"]) == ("handoff", f"5 skipped ({NEEDS_2})")
 

@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 
-from written_sessions import RT, NewSession, again, samples, words
+from written_sessions import NewSession, RT, again, results_of, samples, words
 
 
 # Only one test a metric.
@@ -162,8 +162,7 @@ def test_noise_larger_than_a_step_resolves_less_than_a_step(side, klat, new_sess
                 value = rounded(ticks + draw.normal(0, 30))
                 session.run({"call": [value] * 100}, run=run + 1)
     sides = side.root / "stock", side.root / "rt"
-    _, out, _ = klat("compare", *sides, "--allow", "environment", "--format", "json")
-    judgement = json.loads(out)["against"][0]["cells"][0]["results"][0]["judgement"]
+    judgement = results_of(klat, *sides, "--allow", "environment")[0]["judgement"]
     assert judgement["resolution"] == 0
     assert judgement["verdict"] == "slower" and judgement["ratio"] == pytest.approx(1.04, abs=0.01)
 

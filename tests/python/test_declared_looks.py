@@ -1,6 +1,5 @@
 """`klat compare` of sessions that declare the interim looks of a campaign."""
 
-import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -8,7 +7,7 @@ from typing import Any
 import pytest
 
 from klat.stats.multiplicity import Look
-from written_sessions import RT, Klat, SideWriter, words, write_facts
+from written_sessions import RT, SideWriter, answer, words, write_facts
 
 LOOKS = [10, 20]
 FIRST, LAST = (Look(units, (10, 20), 0.05).level() for units in LOOKS)
@@ -27,15 +26,10 @@ def campaign(side: SideWriter, boots: int, **new: Any) -> tuple[Path, Path]:
     return declare(side("stock", boots=boots)), declare(side("rt", boots=boots, **{**RT, **new}))
 
 
-def compared(klat: Klat, *words: object) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(klat("compare", *words, "--format", "json")[1])
-    return found
-
-
 @pytest.mark.parametrize("boots, level", [(10, FIRST), (20, LAST)])
 def test_a_look_has_its_level(side, klat, boots, level):
     sides = campaign(side, boots)
-    rules = compared(klat, *sides)["options"]["rules"]
+    rules = answer(klat, "compare", *sides)["options"]["rules"]
     assert rules["alpha"] == pytest.approx(level)
     assert rules["look"] == {"units": boots, "planned": LOOKS, "alpha": 0.05}
     status, out, _ = klat("compare", *sides)
@@ -57,7 +51,7 @@ def test_a_change_must_be_clearer_at_an_early_look(side, klat):
 
 @pytest.mark.parametrize("boots", [1, 14, 21])
 def test_a_number_of_rounds_without_a_look_has_its_own_level(side, klat, boots):
-    rules = compared(klat, *campaign(side, boots))["options"]["rules"]
+    rules = answer(klat, "compare", *campaign(side, boots))["options"]["rules"]
     assert rules["alpha"] == pytest.approx(Look(min(boots, 20), (10, 20), 0.05).level())
 
 
@@ -70,7 +64,7 @@ def test_a_number_of_rounds_without_a_look_is_said(side, klat):
 def test_a_side_that_lacks_a_round_has_not_reached_the_look(side, klat):
     stock, rt = campaign(side, 10)
     longer = declare(side("longer", boots=11))
-    assert compared(klat, longer, rt)["options"]["rules"]["look"]["units"] == 10
+    assert answer(klat, "compare", longer, rt)["options"]["rules"]["look"]["units"] == 10
     shutil.rmtree(rt / "9")
     assert "but all sides have 9 rounds" in words(klat("compare", stock, rt)[1])
 
@@ -79,7 +73,7 @@ def test_a_side_that_lacks_a_round_has_not_reached_the_look(side, klat):
 def test_looks_of_several_campaigns_are_no_looks(side, klat, looks, experiment):
     stock, rt = campaign(side, 10)
     declare(rt, looks, experiment)
-    rules = compared(klat, stock, rt)["options"]["rules"]
+    rules = answer(klat, "compare", stock, rt)["options"]["rules"]
     assert (rules["alpha"], rules["look"]) == (0.05, None)
     assert "not all sessions declare the same looks of one campaign" in words(
         klat("compare", stock, rt)[1]

@@ -5,6 +5,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from made_tools import script
 
 from klat.base import programs
 from klat.base.errors import KlatError
@@ -49,8 +50,6 @@ def test_a_misspelt_metric_is_refused_with_those_that_can_be_explained():
 def test_the_table_of_an_earlier_program_has_the_present_names(tmp_path):
     """A boot is repeated with the programs that it ran."""
     row = {"name": "wakeup", "begins_in": "a", "ends_in": "b", "mean_of": 1, "from_deadline": False}
-    program = tmp_path / "network"
-    program.write_text(f"#!/bin/sh\necho '{json.dumps({'metrics': [row]})}'\n")
-    program.chmod(0o755)
+    program = script(tmp_path / "network", f"echo '{json.dumps({'metrics': [row]})}'")
     for name in ("interrupt_to_read", "timer_to_read"):
         assert bounds_of(program, name).ends_in == ("b",)

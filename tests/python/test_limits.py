@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from written_sessions import RT, SOAK, NewSession, again, words
+from written_sessions import NewSession, RT, SOAK, again, answer, words
 
 ROOT = Path(__file__).resolve().parents[2]
 ONE_MHZ = {"khz": 1000.0, "quantum": 1}
@@ -118,9 +118,7 @@ def test_a_short_last_segment_leaves_the_soak_its_precision(writer, klat):
     asked = ["summary", writer.path, "--limit", "100us"]
     status, out, _ = klat(*asked)
     assert status == 0 and "one full segment does not show how samples cluster" in words(out)
-    (metric,) = json.loads(klat(*asked, "--format", "json")[1])["labels"][0]["settings"][0][
-        "metrics"
-    ]
+    (metric,) = answer(klat, *asked)["labels"][0]["settings"][0]["metrics"]
     assert metric["limit"]["p"] < 1e-4
 
 
@@ -306,8 +304,7 @@ def test_equal_sides_do_not_differ_and_say_what_would(limited, klat):
 
 def test_several_sides_share_one_correction(limited, klat):
     sides = [limited(name, [[40, 50]] * 4) for name in ("a", "bb", "ccc")]
-    _, out, _ = klat("compare", *sides, "--limit", "100us", "--format", "json")
-    document = json.loads(out)
+    document = answer(klat, "compare", *sides, "--limit", "100us")
     # BASE is one test, and each NEW and each difference is one.
     assert document["family"] == 5
     first, second = (against["cells"][0]["limit"] for against in document["against"])

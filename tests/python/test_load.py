@@ -22,6 +22,7 @@ from klat.running.loads import reset_scheduling
 from klat.running.recording import drop_rows_after
 
 from fakes import SLOW, Klat, is_running, read_number, recorded_orders, stop_within, wait_for, klat
+from made_tools import script
 
 
 # A grandchild as well: ending the shell alone would leave it.
@@ -289,11 +290,8 @@ def test_a_stopped_session_names_those_that_were_not_begun(klat):
 def test_a_disk_that_fills_up_ends_the_session_and_begins_no_other(klat):
     program = klat.programs / "pipes/pipes"
     real = program.rename(program.with_name("real"))
-    program.write_text(
-        '#!/bin/sh\ncase "$*" in *--order=3*) set -- "$@" --behave=full;; esac\n'
-        f'exec {shlex.quote(str(real))} "$@"\n'
-    )
-    program.chmod(0o755)
+    text = 'case "$*" in *--order=3*) set -- "$@" --behave=full;; esac\n'
+    script(program, f'{text}exec {shlex.quote(str(real))} "$@"')
     loads = ("--load", "none", "--load", "sleep 60")
     done = klat("run", "pipes", "--runs", "9", "--label", "x", *loads, status=2)
     assert "stopped: " in done.stderr and "No space left on device" in done.stderr

@@ -2,13 +2,12 @@
 
 import csv
 import io
-import json
 import os
 from pathlib import Path
 from typing import Any
 
 import pytest
-from written_sessions import SOAK, Klat, SyntheticSession
+from written_sessions import Klat, SOAK, SyntheticSession, metrics_of
 
 from klat.record.longest import longest_samples
 from klat.record.session import SessionError, read_session
@@ -160,8 +159,7 @@ def test_the_soaks_of_several_sessions_are_numbered(new_session, klat):
 
 
 def metrics(klat: Klat, path: Path) -> dict[str, Any]:
-    _, out, _ = klat("summary", path, "--format", "json")
-    return {m["metric"]: m for m in json.loads(out)["labels"][0]["settings"][0]["metrics"]}
+    return {m["metric"]: m for m in metrics_of(klat, path)}
 
 
 def test_json_has_the_drift_and_the_longest(drifting, klat):

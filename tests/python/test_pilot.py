@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from written_sessions import SOAK, Klat, NewSession, again, words
+from written_sessions import NewSession, SOAK, again, answer, words
 
 from klat.compare.verdicts import Observed, Rules, Unit, Verdict, judge
 
@@ -34,11 +34,6 @@ def pilot(
 def constant(writer: NewSession, ticks: int, label: str = "stock", boots: int = 4) -> Path:
     """Boots of three runs whose samples are all alike."""
     return writer.label(label, [[[ticks] * 20] * 3] * boots)
-
-
-def told(klat: Klat, *args: object) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(klat("plan", *args, "--format", "json")[1])
-    return found
 
 
 def seen(change: float, alpha: float, error: float, units: int, pairs: bool) -> float:
@@ -69,8 +64,8 @@ def settings(*changes: float) -> list[Any]:
 
 def test_dear_boots_get_more_runs_and_cheap_ones_fewer(new_session, klat):
     path = pilot(new_session)
-    cheap = told(klat, path, "--boot-seconds", "0.01")["effort"]
-    dear = told(klat, path, "--boot-seconds", "600")["effort"]
+    cheap = answer(klat, "plan", path, "--boot-seconds", "0.01")["effort"]
+    dear = answer(klat, "plan", path, "--boot-seconds", "600")["effort"]
     assert cheap["runs"] < dear["runs"] and cheap["boots"] > dear["boots"]
 
 
@@ -79,7 +74,7 @@ def test_a_few_boots_are_planned_with_caution(new_session, klat):
     status, out, _ = klat("plan", path)
     assert status == 0
     assert "cautious" in out and "3 boots show the variation between boots only roughly" in out
-    found = told(klat, path)
+    found = answer(klat, "plan", path)
     assert found["cautious"]["boots"] > found["effort"]["boots"]
 
 
@@ -92,7 +87,7 @@ def test_one_boot_shows_no_variation_between_boots(new_session, klat):
 
 
 def test_the_time_of_a_run_is_from_its_start_to_the_next(new_session, klat):
-    assert told(klat, pilot(new_session))["round_seconds"] == pytest.approx(0.03)
+    assert answer(klat, "plan", pilot(new_session))["round_seconds"] == pytest.approx(0.03)
 
 
 def test_in_counted_mode_the_time_of_a_run_is_the_hosts(new_session, klat):
@@ -100,21 +95,21 @@ def test_in_counted_mode_the_time_of_a_run_is_the_hosts(new_session, klat):
     status, out, _ = klat("plan", path)
     assert status == 0 and "the time of a run is not recorded" in words(out)
     assert re.search(r"[0-9]+ boots of [0-9]+ runs? for each kernel$", out, re.MULTILINE)
-    found = told(klat, path)
+    found = answer(klat, "plan", path)
     assert found["round_seconds"] is None and found["effort"]["seconds"] is None
     for session in path.iterdir():
         (session / "lab").mkdir()
         # The guest's clock says 0.03 s a run, and 0.23 s for all.
         times = {"seconds": 33.0, "seconds_until_ready": 10.0}
         (session / "lab/machine.json").write_text(json.dumps(times))
-    found = told(klat, path)
+    found = answer(klat, "plan", path)
     assert found["round_seconds"] == pytest.approx(3.0)
     effort = found["effort"]
     assert effort["seconds"] == pytest.approx(effort["boots"] * (10 + 3 * effort["runs"]))
 
 
 def test_boots_of_one_run_count_all_variation_as_the_boots(new_session, klat):
-    found = told(klat, pilot(new_session, runs=1))
+    found = answer(klat, "plan", pilot(new_session, runs=1))
     assert found["effort"]["runs"] == 1
     assert any("boots of one run" in note for note in found["cannot_know"])
 
@@ -133,7 +128,7 @@ def test_a_change_below_the_counters_steps_is_not_promised(new_session, klat):
         assert "hide a change of up to 2.7 %" in words(out)
         assert "is enough" in out
         assert "--quantile mean" in words(out) and "--batch" in out
-    found = told(klat, path, "--change", "5%")
+    found = answer(klat, "plan", path, "--change", "5%")
     assert found["effort"]["boots"] == 4 and found["same"] is None
     assert found["metrics"][0]["resolution"] == pytest.approx(2 * -math.log1p(-0.013))
 
@@ -168,16 +163,16 @@ def test_a_pilot_without_the_figure_has_no_plan(new_session, klat):
 
 def test_the_change_is_twice_the_margin_unless_given(new_session, klat):
     path = pilot(new_session)
-    assert told(klat, path)["target"]["change"] == 0.04
-    assert told(klat, path, "--margin", "1%")["target"]["change"] == 0.02
-    none = told(klat, path, "--margin", "0")
+    assert answer(klat, "plan", path)["target"]["change"] == 0.04
+    assert answer(klat, "plan", path, "--margin", "1%")["target"]["change"] == 0.02
+    none = answer(klat, "plan", path, "--margin", "0")
     assert none["target"]["change"] == 0.02 and none["same"] is None
 
 
 @pytest.mark.parametrize("runs_boot", [(0.01, 0.02), (0.003, 0.01)])
 def test_the_boots_for_exit_status_0_show_that_nothing_has_changed(new_session, klat, runs_boot):
     boot, run = runs_boot
-    found = told(klat, pilot(new_session, boot=boot, run=run))
+    found = answer(klat, "plan", pilot(new_session, boot=boot, run=run))
     (metric,) = found["metrics"]
     same = found["same"]
     error = math.sqrt(metric["boot"] + metric["run"] / same["runs"])
@@ -203,7 +198,7 @@ def test_a_pilot_without_a_run_that_counts_is_one_line(new_session, klat, tmp_pa
 def test_the_number_of_runs_allows_for_those_that_do_not_count(new_session, klat, pairs):
     path = taken_in_turns(new_session)[0] if pairs else pilot(new_session)
     options = (path, *(() if pairs else ("--boot-seconds", "0.001")))
-    before = told(klat, *options)["effort"]
+    before = answer(klat, "plan", *options)["effort"]
     for session in map(again, [path] if pairs else path.iterdir()):
         runs = len((session.path / "runs.csv").read_text().splitlines()) - 1
         for number in range(runs + 1, 3 * runs + 1):
@@ -212,7 +207,7 @@ def test_the_number_of_runs_allows_for_those_that_do_not_count(new_session, klat
             row = {"status": "error" if failed else "invalid", "reason": "moved", "start_ns": start}
             metrics = {} if failed else {"round_trip": [1] * 20}
             session.run(metrics, order=number, run=number, **row)
-    effort = told(klat, *options)["effort"]
+    effort = answer(klat, "plan", *options)["effort"]
     assert effort["runs"] % 3 == 0 and effort["seconds"] > before["seconds"]
     count, total = (64, 96) if pairs else (96, 144)
     assert f"{count} of {total} runs of pipes did not count; the plan adds" in words(
@@ -257,7 +252,7 @@ def taken_in_turns(
 @pytest.mark.parametrize("change, alpha", settings(0.04, 0.025, 0.06))
 def test_the_planned_number_has_the_power_asked_for(new_session, klat, alpha, change, pairs):
     path = taken_in_turns(new_session)[0] if pairs else pilot(new_session)
-    found = told(klat, path, "--change", f"{change:g}", "--alpha", f"{alpha:g}")
+    found = answer(klat, "plan", path, "--change", f"{change:g}", "--alpha", f"{alpha:g}")
     (metric,) = found["metrics"]
     effort, unit = found["effort"], "block" if pairs else "boot"
     error = math.sqrt(metric[unit] + metric["run"] / ((1 + pairs) * effort["runs"]))
@@ -267,8 +262,8 @@ def test_the_planned_number_has_the_power_asked_for(new_session, klat, alpha, ch
 
 def test_blocks_are_planned_from_either_session_with_the_time_of_turns(new_session, klat):
     a, b = taken_in_turns(new_session)
-    found = told(klat, a, "--change", "3%", "--power", "0.8")
-    assert found == told(klat, b, "--change", "3%", "--power", "0.8")
+    found = answer(klat, "plan", a, "--change", "3%", "--power", "0.8")
+    assert found == answer(klat, "plan", b, "--change", "3%", "--power", "0.8")
     (metric,) = found["metrics"]
     assert metric["blocks"] == 8 and metric["runs"] == 64
     assert metric["run"] == pytest.approx(2 * 0.02**2, rel=0.5)
@@ -305,7 +300,7 @@ def test_blocks_that_differ_by_less_than_a_step_promise_nothing_below_it(new_ses
     status, out, _ = klat("plan", a, "--change", "4%")
     assert status == 3 and "hide a change of up to 2.7 %" in words(out)
     assert max(map(len, out.splitlines())) <= 100
-    assert told(klat, a, "--change", "5%")["effort"]["blocks"] == 6
+    assert answer(klat, "plan", a, "--change", "5%")["effort"]["blocks"] == 6
 
 
 def test_blocks_without_the_figure_have_no_plan(new_session, klat):
@@ -347,7 +342,7 @@ def test_a_soak_is_planned_in_segments(new_session, klat):
     said = words(out)
     assert "one segment took 60 s" in said and "klat summary --limit" in said
     assert not re.search(r"\bruns?\b", said)
-    found = told(klat, path, *slow)["effort"]
+    found = answer(klat, "plan", path, *slow)["effort"]
     soak = f"{found['boots']} boots with a soak of {found['runs']} min ({found['runs']} segments)"
     assert found["runs"] > 1 and soak in said
 
@@ -360,14 +355,14 @@ def test_programs_that_soak_together_take_the_time_of_one(new_session, klat):
                 params = f"{SOAK};together=2;cpus={cpu}"
                 held = [1000 + run + boot] * 20
                 session.run({"m": held}, params=params, run=run, elapsed_ns=60 * 10**9)
-    assert told(klat, session.path.parent)["round_seconds"] == 60
+    assert answer(klat, "plan", session.path.parent)["round_seconds"] == 60
 
 
 def test_a_soak_beside_runs_is_left_out(new_session, klat):
     path = pilot(new_session)
-    alone = told(klat, path)
+    alone = answer(klat, "plan", path)
     for boot in range(6):
         again(path / str(boot)).run({"m": [5000 + boot] * 20}, params=SOAK, elapsed_ns=10**12)
-    beside = told(klat, path)
+    beside = answer(klat, "plan", path)
     assert beside["effort"] == alone["effort"]
     assert "left out: the soak of pipes; to plan it, name its session" in beside["cannot_know"]

@@ -1,11 +1,11 @@
 """What plan.csv promises."""
 
-import csv
 import random
 import subprocess
 from collections import Counter
 
 import pytest
+from made_tools import script
 
 from klat.record import plan_csv
 from klat.base.errors import KlatError
@@ -71,9 +71,7 @@ def test_a_shell_can_follow_the_plan(tmp_path):
     (tmp_path / "plan.csv").write_text(plan_csv.to_csv(plan_csv.make([("pipes", ODD)], 2, 0)))
     loop = plan_csv.__doc__ or ""
     commands = loop[loop.index("    tail") : loop.index("    done") + len("    done")]
-    program = tmp_path / "pipes"
-    program.write_text("#!/bin/sh\nprintf '<%s>' \"$@\" >> said\necho >> said\n")
-    program.chmod(0o755)
+    script(tmp_path / "pipes", "printf '<%s>' \"$@\" >> said\necho >> said")
     subprocess.run(["sh", "-c", commands], cwd=tmp_path, check=True, timeout=60)
     words = "".join(f"<{word}>" for word in ODD)
     assert (tmp_path / "said").read_text().splitlines() == [

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from made_tools import script
 from sweep_figures import blocks, needs_gnuplot
 from written_sessions import SyntheticSession, stepped
 
@@ -266,10 +267,7 @@ def test_a_gnuplot_that_draws_nothing_is_one_line(
     new_session, klat, tmp_path, monkeypatch, does, said
 ):
     writer = fill(new_session())
-    fake = tmp_path / "bin" / "gnuplot"
-    fake.parent.mkdir()
-    fake.write_text(f"#!/bin/sh\n{does}\n")
-    fake.chmod(0o755)
+    fake = script(tmp_path / "bin/gnuplot", does)
     monkeypatch.setenv("PATH", f"{fake.parent}:{os.environ['PATH']}")
     status, _, err = klat("plot", writer.path, "-o", tmp_path / "plots")
     assert status == 2 and said in err and err.count("\n") == 1

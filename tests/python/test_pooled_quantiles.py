@@ -1,7 +1,6 @@
 """A quantile for which single runs are too short is that of all samples of a boot, and if boots are too
 short, of a group of boots. Runs of unequal numbers of samples are treated in the same way."""
 
-import json
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from written_sessions import PIPES, RT, NewSession, words
+from written_sessions import NewSession, PIPES, RT, answer, results_of, words
 
 from klat.compare.dataset import read_dataset
 from klat.compare.estimands import parse
@@ -53,7 +52,7 @@ def test_runs_of_a_boot_are_pooled_for_a_quantile_that_none_of_them_has(boots, k
     assert (status, err) == (1, "") and "round_trip, p99.9: slower" in out
     assert "p99.9 pooled" in out and "Welch over boots" in out
     assert "p99.9 of all samples of a boot together, because single runs" in words(out)
-    document = json.loads(klat("compare", stock, rt, "--quantile", "p99.9", "--format", "json")[1])
+    document = answer(klat, "compare", stock, rt, "--quantile", "p99.9")
     first = document["against"][0]["cells"][0]["results"][0]
     assert first["judgement"]["ratio"] == pytest.approx(1.5, rel=0.05)
     assert (first["judgement"]["pooled"], first["judgement"]["base"]["units"]) == (True, 4)
@@ -211,8 +210,7 @@ def test_a_run_of_many_samples_has_its_own_median_whatever_the_length_of_others(
     """A kernel that is a sixth faster takes more samples in the same time."""
     slow = soak(new_session, "stock", n, 3, rare=150, times=1000)
     fast = soak(new_session, "rt", 7 * n // 6, 3, rare=150, times=1000, **RT)
-    out = klat("compare", slow, fast, "--quantile", "median", "--format", "json")[1]
-    judgement = json.loads(out)["against"][0]["cells"][0]["results"][0]["judgement"]
+    judgement = results_of(klat, slow, fast, "--quantile", "median")[0]["judgement"]
     assert (judgement["pooled"], judgement["base"]["runs"]) == (pooled, 8 if pooled else 24)
 
 

@@ -2,14 +2,13 @@
 
 import csv
 import io
-import json
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from written_sessions import CPU, Klat, NewSession, SyntheticSession, words
+from written_sessions import CPU, Klat, NewSession, SyntheticSession, answer, words
 
 from klat.compare.dataset import read_datasets
 from klat.record.session import read_session
@@ -121,7 +120,7 @@ def test_the_summary_separates_the_pools_of_a_label(boot, stock, klat):
     out = klat("summary", "--format", "csv", stock)[1]
     rows = list(csv.DictReader(io.StringIO(out)))
     assert [row["conditions"] for row in rows] == ["load: populate", "load: none"]
-    held = json.loads(klat("summary", "--format", "json", stock)[1])["labels"]
+    held = answer(klat, "summary", stock)["labels"]
     assert [label["conditions"] for label in held] == [{"load": "populate"}, {"load": "none"}]
 
 
@@ -251,7 +250,7 @@ def labels_woken(
 
 
 def compared(klat: Klat, *paths: str) -> dict[str, Any]:
-    (against,) = json.loads(klat("compare", "--format", "json", *paths)[1])["against"]
+    (against,) = answer(klat, "compare", *paths)["against"]
     found: dict[str, Any] = against
     return found
 

@@ -2,13 +2,12 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import re
 from pathlib import Path
 
 import numpy as np
 import pytest
-from written_sessions import SyntheticSession, stepped
+from written_sessions import SyntheticSession, answer, stepped
 
 from klat.compare.dataset import read_datasets
 from klat.compare.settings import Setting
@@ -194,8 +193,7 @@ def test_a_sweep_prints_its_shootdown_table_and_slope(writer, klat):
     assert ["3", "5", "93,652", "78,000", "36,020", "30,000"] in rows
     assert "slope 26,000 ticks per responder, 95 % interval" in table
     assert "shootdown by responders: interruption" not in out
-    _, out, _ = klat("summary", writer.path, "--format", "json")
-    (sweep,) = json.loads(out)["labels"][0]["shootdowns"]
+    (sweep,) = answer(klat, "summary", writer.path)["labels"][0]["shootdowns"]
     low, high = sweep["slope_interval"]
     assert sweep["slope"] == pytest.approx(26_000)
     assert 25_950 < low < 26_000 < high < 26_050
@@ -209,8 +207,7 @@ def test_a_slope_is_no_more_exact_than_the_steps_of_the_counter(new_session, kla
             metrics = {"initiator": stepped(15_600 + 26 * count)}
             for _ in range(5):
                 writer.run(metrics, benchmark="tlbflush", params=FLUSH.format(count))
-    _, out, _ = klat("summary", writer.path.parent, "--format", "json")
-    (sweep,) = json.loads(out)["labels"][0]["shootdowns"]
+    (sweep,) = answer(klat, "summary", writer.path.parent)["labels"][0]["shootdowns"]
     assert sweep["slope"] == pytest.approx(26)
     assert sweep["slope_interval"] == pytest.approx([0, 52], abs=1e-6)
 
@@ -223,8 +220,7 @@ def test_the_slope_of_several_boots_has_the_interval_of_their_slopes(new_session
                 ticks = stepped(15_600 + slope * count + 26 * run)
                 params = FLUSH.format(count)
                 writer.run({"initiator": ticks}, benchmark="tlbflush", params=params)
-    _, out, _ = klat("summary", writer.path.parent, "--format", "json")
-    (sweep,) = json.loads(out)["labels"][0]["shootdowns"]
+    (sweep,) = answer(klat, "summary", writer.path.parent)["labels"][0]["shootdowns"]
     reach = 4.3027 * 6_000 / 3**0.5  # Student's t with 2 degrees of freedom
     assert sweep["slope"] == pytest.approx(26_000)
     assert sweep["slope_interval"] == pytest.approx([26_000 - reach, 26_000 + reach], rel=1e-4)
@@ -240,8 +236,7 @@ def test_a_sweep_on_two_choices_of_cpus_is_two(writer, klat):
                 placement=place if count else "one-cpu",
                 cpus="initiator=1",
             )
-    _, out, _ = klat("summary", writer.path, "--format", "json")
-    found = json.loads(out)["labels"][0]["shootdowns"]
+    found = answer(klat, "summary", writer.path)["labels"][0]["shootdowns"]
     assert [sweep["slope"] for sweep in found] == pytest.approx([52_000, 26_000])
     assert [sweep["points"][0]["runs"] for sweep in found] == [2, 2]
 
@@ -278,8 +273,7 @@ def test_csv_and_json_agree_with_each_other(new_session, klat):
     writer.run({"round_trip": stepped(900)}, status="invalid", reason="a, b")
     _, out, _ = klat("summary", writer.path, "--format", "csv")
     (row,) = csv.DictReader(io.StringIO(out))
-    _, out, _ = klat("summary", writer.path, "--format", "json")
-    document = json.loads(out)
+    document = answer(klat, "summary", writer.path)
     (setting,) = document["labels"][0]["settings"]
     (metric,) = setting["metrics"]
     for name in ("average", "stdev", "median", "p99", "p999", "max", "median_low", "max_ns"):

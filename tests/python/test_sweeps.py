@@ -4,6 +4,7 @@ import json
 import re
 
 import pytest
+from made_tools import script
 from sweep_figures import blocks, figures, found, needs_gnuplot, nothing_published, point, summary
 from written_sessions import PIPES, SyntheticSession, stepped
 
@@ -279,14 +280,10 @@ def test_a_published_figure_stands_at_its_value_of_the_option(writer, klat, monk
 
 
 def test_published_figures_come_from_the_program(tmp_path, monkeypatch):
-    program = tmp_path / "queue"
     row = '{"metric": "item", "params": "size=10;kind=a", "value": 16000.0, "unit": "ns", '
     row += '"about": "another machine"}'
-    program.write_text(
-        "#!/bin/sh\n[ $1 = --help ] && echo --record\n"
-        f"[ $1 = --print-benchmark ] && echo '{{\"published\": [{row}]}}'\nexit 0\n"
-    )
-    program.chmod(0o755)
+    described = f"[ $1 = --print-benchmark ] && echo '{{\"published\": [{row}]}}'"
+    program = script(tmp_path / "queue", f"[ $1 = --help ] && echo --record\n{described}\nexit 0")
     monkeypatch.setenv("KLAT_PROGRAMS", str(tmp_path))
     published.published.cache_clear()
     assert published.published("queue") == (FIGURE,)

@@ -1,8 +1,7 @@
 """The tail of a distribution, in the text of summary."""
 
-import json
 
-from written_sessions import PIPES, SOAK
+from written_sessions import PIPES, SOAK, answer
 
 # In steps of 26 ticks, which are 10 ns.
 HELD = [26 * (1000 + i) for i in range(50_000)]
@@ -48,6 +47,6 @@ def test_a_tail_that_is_too_wide_is_several_tables(writer, klat):
 
 def test_the_tail_for_programs_has_shares_and_samples(writer, klat):
     writer.run({"m": HELD[:500]})
-    document = json.loads(klat("summary", "--format", "json", writer.path)[1])
+    document = answer(klat, "summary", writer.path)
     metric = document["labels"][0]["settings"][0]["metrics"][0]
     assert metric["tail"] == [[0.1, HELD[449]], [0.01, HELD[494]]]

@@ -167,10 +167,8 @@ def test_a_circle_of_links_is_an_error(tree):
 )
 def test_a_tool_of_the_machine_and_its_interpreter_are_checked(tree, monkeypatch, first, changed):
     tools = tree / "bin"
-    tools.mkdir()
     for name, text in (("grub-reboot", first.format(bin=tools)), ("dash", "")):
-        (tools / name).write_text(text)
-        (tools / name).chmod(0o755)
+        made_tools.write(tools / name, text).chmod(0o755)
     monkeypatch.setenv("PATH", f"{tools}:/usr/bin:/bin")
     this_machine.check_code([], ["grub-reboot", "missing"])
     (tools / changed).chmod(0o757)

@@ -284,6 +284,21 @@ class NewSession:
 Klat = Callable[..., tuple[int, str, str]]
 
 
+def answer(klat: Klat, *words: object) -> dict[str, Any]:
+    """What a command answers in JSON."""
+    return dict(json.loads(klat(*words, "--format", "json")[1]))
+
+
+def results_of(klat: Klat, *words: object) -> list[dict[str, Any]]:
+    """The results of the first cell of a comparison."""
+    return list(answer(klat, "compare", *words)["against"][0]["cells"][0]["results"])
+
+
+def metrics_of(klat: Klat, *words: object) -> list[dict[str, Any]]:
+    """The metrics of the first setting of a summary."""
+    return list(answer(klat, "summary", *words)["labels"][0]["settings"][0]["metrics"])
+
+
 def again(path: Path) -> SyntheticSession:
     """A session that exists, to add runs to."""
     session = SyntheticSession.__new__(SyntheticSession)
