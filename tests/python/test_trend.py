@@ -3,12 +3,16 @@
 import csv
 import io
 import json
+import os
 import re
+import subprocess
+import sys
 from dataclasses import asdict, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import fakes
 import pytest
 from written_sessions import again, samples
 
@@ -19,13 +23,10 @@ from klat.compare.dataset import read_dataset
 from klat.compare.estimands import MEDIAN
 from klat.compare.trend import Trend, trend
 from klat.compare.verdicts import Verdict
-from klat.explain.explanation import SampleNotFound
-from klat.explain.explanation import KeptSample
-from klat.lab import kernels, suite
-from klat.lab import trend as lab_trend
+from klat.explain.explanation import KeptSample, SampleNotFound
+from klat.lab import kernels, suite, trend as lab_trend
 from klat.lab.experiment import Begun
-from klat.report import trend as report
-from klat.report import trend_rows
+from klat.report import trend as report, trend_rows
 from klat.report.plot.trend_figures import metric_figures, overview
 from klat.report.renderers import html, markdown, terminal
 from klat.report.trend import Change
@@ -330,3 +331,15 @@ def test_a_side_of_a_diff_without_a_name_has_that_of_its_side(typed, tmp_path):
     image.touch()
     spec = _lab_trend._of_side("base", typed.format(path=image))
     assert spec.label == "base" and spec.append == ("quiet" if "append" in typed else "")
+
+
+def test_a_diff_without_qemu_says_so_before_it_fetches_kernels(tmp_path):
+    environment = os.environ | {"PATH": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    done = subprocess.run(
+        [sys.executable, fakes.KLAT, "lab", "diff", "debian:6.12", "debian:7.3", "syscall"],
+        env=environment, cwd=tmp_path, text=True, capture_output=True, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert "the lab needs qemu-system-" in done.stderr
+    assert "fetching" not in done.stderr
+    assert not list(tmp_path.glob("cache/klat/lab/packages/*"))

@@ -1,14 +1,14 @@
-"""The types of cores and the nodes that doctor names, on made-up machines. test_topology.c has the same
-rules for the programs."""
+"""The types of cores, the nodes and the temperature that doctor names, on made-up machines. test_topology.c has the same rules
+for the programs."""
 
 from pathlib import Path
 
 import pytest
-from made_tools import write
+from made_tools import plant, write
 from written_sessions import CPU
 
-from klat.machine.kernel_files import cpu_list, ranges
-from klat.machine.kernel_files import core_types, cpus_of_unknown_nodes, online_and_allowed
+from klat.machine.kernel_files import celsius, core_types, cpu_list, cpus_of_unknown_nodes, is_cool
+from klat.machine.kernel_files import online_and_allowed, ranges
 
 CAPACITY, RANKING, PART = (
     f"{CPU}/cpu{{}}/{file}"
@@ -18,7 +18,7 @@ LAST_LEVEL = f"{CPU}/cpu{{}}/cache/index3/shared_cpu_list"
 SHARED = f"{CPU}/cpu{{}}/cache/index2/shared_cpu_list"
 
 
-def plant(root: Path, files: dict[str, str]) -> None:
+def plant_cpus(root: Path, files: dict[str, str]) -> None:
     """`{}` of a name is each CPU of the text before the colon, if there is one."""
     for name, text in files.items():
         for part in text.split():
@@ -58,7 +58,7 @@ def intel(**cpus: str) -> dict[str, str]:
     ],
 )
 def test_types_are_the_fastest_first(tmp_path, files, types):
-    plant(tmp_path, files)
+    plant_cpus(tmp_path, files)
     found = core_types(tmp_path, range(8))
     assert ", ".join(f"{name} {ranges(cpus)}" for name, cpus in found.items()) == types
 
@@ -72,7 +72,7 @@ def test_types_are_the_fastest_first(tmp_path, files, types):
     ],
 )
 def test_a_node_that_sysfs_does_not_show_is_unknown(tmp_path, files, unknown):
-    plant(tmp_path, files)
+    plant_cpus(tmp_path, files)
     assert cpus_of_unknown_nodes(tmp_path, range(4)) == unknown
 
 
@@ -87,6 +87,76 @@ def test_a_node_that_sysfs_does_not_show_is_unknown(tmp_path, files, unknown):
 def test_an_online_file_without_an_allowed_cpu_is_not_of_this_machine(
     tmp_path, online, allowed, cpus
 ):
-    plant(tmp_path, {f"{CPU}/online": online})
+    plant_cpus(tmp_path, {f"{CPU}/online": online})
     write(tmp_path / "proc/self/status", f"Cpus_allowed:\tff\nCpus_allowed_list:\t{allowed}\n")
     assert online_and_allowed(tmp_path) == cpus
+
+
+INTEL = {
+    "thermal/thermal_zone0/type": "acpitz",
+    "thermal/thermal_zone0/temp": "27800",
+    "hwmon/hwmon0/name": "nvme",
+    "hwmon/hwmon0/temp1_input": "71850",
+    "hwmon/hwmon1/name": "coretemp",
+    "hwmon/hwmon1/temp1_input": "44000",
+    "hwmon/hwmon1/temp2_input": "46000",
+    "hwmon/hwmon1/temp2_max": "100000",
+}
+AMD = {
+    "thermal/thermal_zone0/type": "acpitz",
+    "thermal/thermal_zone0/temp": "84000",  # constant, from the firmware
+    "hwmon/hwmon2/name": "k10temp",
+    "hwmon/hwmon2/temp1_input": "38125",
+}
+BOARD = {
+    "thermal/thermal_zone0/type": "cpu-thermal",
+    "thermal/thermal_zone0/temp": "51000",
+    "thermal/thermal_zone1/type": "gpu-thermal",
+    "thermal/thermal_zone1/temp": "49500",
+    "hwmon/hwmon0/name": "cpu_thermal",
+    "hwmon/hwmon0/temp1_input": "51000",
+}
+SENSOR_OFF = {
+    "thermal/thermal_zone0/type": "soc",
+    "thermal/thermal_zone0/temp": "",
+    "thermal/thermal_zone1/type": "soc",
+    "thermal/thermal_zone1/temp": "-5000",
+}
+
+
+@pytest.mark.parametrize(
+    ("sensors", "expected"),
+    [
+        pytest.param(INTEL, {"coretemp": 46.0}, id="Intel"),
+        pytest.param(AMD, {"k10temp": 38.125}, id="AMD"),
+        pytest.param(BOARD, {"cpu-thermal": 51.0, "gpu-thermal": 49.5}, id="board"),
+        pytest.param(SENSOR_OFF, {"soc": -5.0}, id="a-zone-without-value"),
+        pytest.param({}, {}, id="no-sensor"),
+    ],
+)
+def test_the_hottest_cpu_sensor_counts(sensors, expected, tmp_path):
+    assert celsius(plant(tmp_path, {k: f"{text}\n" for k, text in sensors.items()})) == expected
+
+
+@pytest.mark.parametrize(
+    ("now", "cool"),
+    [
+        ({"coretemp": 45.0}, True),
+        ({"coretemp": 45.1}, False),
+        # The other kernel has another driver for the CPU's sensor.
+        ({"zenpower": 55.0}, True),
+        ({"zenpower": 55.1}, False),
+        # The other kernel has no driver for the CPU's sensor.
+        ({"acpitz": 84.0}, True),
+        ({}, True),
+    ],
+)
+def test_each_sensor_is_compared_with_its_first_value(now, cool):
+    boots: list[dict[str, float]] = [
+        {},
+        {"coretemp": 40.0},
+        {"zenpower": 50.0},
+        {"coretemp": 43.0, "zenpower": 53.0},
+    ]
+    assert is_cool(now, boots, 5.0) == cool
+    assert is_cool(now, [], 5.0)
