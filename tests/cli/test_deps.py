@@ -39,20 +39,7 @@ def test_deps_does_nothing_where_nothing_is_missing(root):
     assert (done.status, done.out, done.err) == (0, "", ""), str(done)
 
 
-NEEDED = (
-    "sh",
-    "tr",
-    "id",
-    "mktemp",
-    "rm",
-    "cat",
-    "grep",
-    "ls",
-    "gnuplot",
-    "dirname",
-    "touch",
-    "sed",
-)
+NEEDED = "sh tr id mktemp rm cat grep ls gnuplot dirname touch sed".split()
 DEPS = ROOT / "scripts" / "deps"
 
 

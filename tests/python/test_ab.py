@@ -194,14 +194,8 @@ def test_a_first_set_up_that_fails_leaves_nothing_but_the_machine_as_it_was(klat
 
 
 def test_a_set_up_without_end_is_ended(klat):
-    words = (
-        "--a-setup",
-        "sleep 3600 & echo $! > pid; wait",
-        "--b-setup",
-        "true",
-        "--time-limit",
-        "1",
-    )
+    setups = ("--a-setup", "sleep 3600 & echo $! > pid; wait", "--b-setup", "true")
+    words = (*setups, "--time-limit", "1")
     done = klat(*TWO, "pipes", "--blocks", "3", *words)
     assert done.returncode == 1 and "did not end within 1 s" in done.stderr
     assert not is_running(int((klat.directory / "pid").read_text()))

@@ -503,6 +503,7 @@ if [ "${boot_success}" = "1" ]; then set boot_indeterminate=0; else increment bo
 set boot_success=0
 save_env boot_success boot_indeterminate
 """
+COUNTED = HEAD + COUNTING + ONE
 INITRDLESS = """\
 set partuuid=5eed
 function initrdfail {
@@ -531,14 +532,10 @@ CLOUD = HEAD.replace('if [ "${next', PREVIOUS + 'if [ "${next') + INITRDLESS + U
 @pytest.mark.parametrize(
     "config, environment, why",
     [
-        (HEAD + COUNTING + ONE, "boot_success=1\n", ""),
+        (COUNTED, "boot_success=1\n", ""),
+        (COUNTED, "boot_success=0\nboot_counter=0\n", "line 21: .* unset boot_counter"),
         (
-            HEAD + COUNTING + ONE,
-            "boot_success=0\nboot_counter=0\n",
-            "line 21: .* unset boot_counter",
-        ),
-        (
-            HEAD + COUNTING + ONE,
+            COUNTED,
             "boot_success=1\nboot_counter=2\n",
             "line 21: .* next_entry, after a boot that sets boot_counter, boot_indeterminate, boot_success",
         ),

@@ -42,10 +42,8 @@ def test_the_runs_of_measured_boots_that_do_not_count(new_session, tmp_path):
         for number, status in enumerate(statuses, 1):
             metrics = {} if status == "skipped" else {"a": samples(900), "b": samples(9000)}
             session.run(metrics, order=number, run=number, status=status, reason=status)
-        facts = run_facts() | {
-            "boot_id": boot_id,
-            "pairing": {"experiment": experiment, "pair": "1"},
-        }
+        pairing = {"experiment": experiment, "pair": "1"}
+        facts = run_facts() | {"boot_id": boot_id, "pairing": pairing}
         (session.path / "run.json").write_text(json.dumps(facts))
     counts = unusable_runs(campaign)
     assert counts == {tmp_path / "results/rt": (3, 6)}

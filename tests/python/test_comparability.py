@@ -326,21 +326,20 @@ def test_a_change_of_version_and_preemption_together_is_named_first(
     assert ("version and preemption model changed together" in words(first)) == warned
 
 
+GCC = "CONFIG_GCC_VERSION"
+
+
 @pytest.mark.parametrize(
     ("base", "new", "said"),
     [
+        (f"{GCC}=140200", f"{GCC}=160201", "gcc 14.2 (BASE), gcc 16.2 (NEW)"),
         (
-            "CONFIG_GCC_VERSION=140200",
-            "CONFIG_GCC_VERSION=160201",
-            "gcc 14.2 (BASE), gcc 16.2 (NEW)",
-        ),
-        (
-            "CONFIG_GCC_VERSION=0\nCONFIG_CLANG_VERSION=190107",
-            "CONFIG_GCC_VERSION=140200",
+            f"{GCC}=0\nCONFIG_CLANG_VERSION=190107",
+            f"{GCC}=140200",
             "clang 19.1 (BASE), gcc 14.2 (NEW)",
         ),
-        ("CONFIG_GCC_VERSION=140200", "CONFIG_GCC_VERSION=140201", None),
-        ("CONFIG_GCC_VERSION=140200", "CONFIG_HZ=250", None),  # not known
+        (f"{GCC}=140200", f"{GCC}=140201", None),
+        (f"{GCC}=140200", "CONFIG_HZ=250", None),  # not known
     ],
 )
 def test_kernels_of_two_compilers_are_named(side, klat, base, new, said):
@@ -355,12 +354,8 @@ def test_kernels_of_two_compilers_are_named(side, klat, base, new, said):
 
 
 def test_the_scheduler_is_in_the_head_and_under_test_where_it_was_declared(side, klat):
-    files = {
-        "sched_ext/state": "enabled",
-        "sched_ext/root/ops": "lavd",
-        "sched_ext/switch_all": "1",
-    }
-    files["debug/sched/base_slice_ns"] = "2800000"
+    files = {"sched_ext/state": "enabled", "sched_ext/root/ops": "lavd"}
+    files |= {"sched_ext/switch_all": "1", "debug/sched/base_slice_ns": "2800000"}
     usual = side("usual", kernel_release="6.18.1")
     loaded = side(
         "loaded",

@@ -152,7 +152,7 @@ def test_a_word_of_one_command_line_alone_is_refused_by_its_own_key(captured, wo
     [
         (
             "nowatchdog",
-            {f"proc/sys/kernel/{name}": ("1", "0") for name in ("watchdog", "nmi_watchdog")},
+            {f"proc/sys/kernel/{dog}": ("1", "0") for dog in ("watchdog", "nmi_watchdog")},
         ),
         ("isolcpus=1", {f"{CPU}/isolated": ("", "1")}),
         ("clocksource=hpet", {CLOCK: ("tsc", "hpet")}),
@@ -687,10 +687,8 @@ def test_a_boot_by_kexec_is_another_kind_of_boot(captured):
         (found,) = disagreements(one, two)
         assert found.key == "boot"
     (found,) = disagreements([grub], [captured("intel", "6.12", {file: "208"})])
-    assert (
-        found.sentence()
-        == "boot: what started the kernel is a boot loader in BASE and kexec in NEW"
-    )
+    said = "boot: what started the kernel is a boot loader in BASE and kexec in NEW"
+    assert found.sentence() == said
 
 
 @pytest.mark.parametrize(
@@ -847,10 +845,7 @@ UNBOOSTED = {f"{FREQUENCY}/{file}_max_freq": "3000000" for file in ("cpuinfo", "
     ],
 )
 def test_a_policy_without_boost_was_set(captured, base, new, refused):
-    sides = [
-        captured("amd", kernel, {BOOST: boost, POLICY: policy})
-        for kernel, boost, policy in (base, new)
-    ]
+    sides = [captured("amd", k, {BOOST: boost, POLICY: policy}) for k, boost, policy in (base, new)]
     for one, two in permutations(sides):
         assert refusals(one, two) == refused
     assert keys(disagreements(sides, sides)) == refused

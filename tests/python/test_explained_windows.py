@@ -177,11 +177,8 @@ def test_a_deadline_in_idle_time_takes_the_rest_from_it(made, tmp_path):
     made.window(21, made.path(*whole(block), *idle(), *whole(block, 2)))
     stamps, by_run = located(made, tmp_path, [run(60)])
     (content,) = windows.contents(stamps, by_run[0][0], deadline=True)
-    assert (len(executed(content.before)), len(executed(content.items)), content.idle) == (
-        7,
-        14,
-        46,
-    )
+    lengths = len(executed(content.before)), len(executed(content.items))
+    assert (*lengths, content.idle) == (7, 14, 46)
 
 
 def test_the_typical_sample_is_the_commonest_path_of_the_median_length(made, tmp_path):

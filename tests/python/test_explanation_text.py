@@ -92,11 +92,8 @@ def test_a_doubt_is_shown_and_makes_it_invalid():
 
 
 def test_a_share_that_rounds_to_nothing_is_not_zero():
-    assert [report._share(share) for share in (0.733, 0.0005, 0.0001)] == [
-        "73.3 %",
-        "0.1 %",
-        "<0.1 %",
-    ]
+    shown = [report._share(share) for share in (0.733, 0.0005, 0.0001)]
+    assert shown == ["73.3 %", "0.1 %", "<0.1 %"]
 
 
 def written(found: Explanation, name: str) -> str:

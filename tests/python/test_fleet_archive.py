@@ -124,8 +124,5 @@ def test_builds_at_the_same_time_wait_for_each_other(root):
     root.write(TREE, in_tree=True)
     root.make(f"mkdir {root.path}/busy && sleep 0.1 && rmdir {root.path}/busy")
     with ThreadPoolExecutor() as pool:
-        list(
-            pool.map(
-                _fleet_playbook.build_archive, [root.path / str(number) for number in range(3)]
-            )
-        )
+        paths = [root.path / str(number) for number in range(3)]
+        list(pool.map(_fleet_playbook.build_archive, paths))

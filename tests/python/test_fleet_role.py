@@ -231,12 +231,8 @@ def test_links_are_left_out(tmp_path):
 
 @pytest.mark.parametrize(
     "label, recorded, is_taken",
-    [
-        ("stock", "stock", True),
-        ("stock", "rt", False),
-        ("rt", "rt", False),
-        ("stock", "evil", False),
-    ],
+    [("stock", "stock", True), ("stock", "rt", False), ("rt", "rt", False)]
+    + [("stock", "evil", False)],
 )
 @pytest.mark.parametrize("place", ["1", ".failed/1"])
 def test_only_sessions_of_the_planned_label_are_taken(tmp_path, place, label, recorded, is_taken):

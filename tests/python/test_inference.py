@@ -268,10 +268,8 @@ def test_the_smallest_count_is_found():
 
 
 def test_an_interval_of_a_difference_from_those_of_its_parts():
-    assert from_intervals(1.0, (0.6, 1.3), 2.0, (1.6, 2.4)) == (
-        EXACT(0.5),
-        EXACT(1 + math.sqrt(0.32)),
-    )
+    covered = from_intervals(1.0, (0.6, 1.3), 2.0, (1.6, 2.4))
+    assert covered == (EXACT(0.5), EXACT(1 + math.sqrt(0.32)))
 
 
 def run_quantile(samples, q):

@@ -301,15 +301,8 @@ def test_a_disk_that_fills_up_ends_the_session_and_begins_no_other(klat):
 
 @pytest.mark.parametrize(
     "several, status",
-    [
-        ((4, 4), 4),
-        ((4, 0), 0),
-        ((0, 3), 3),
-        ((3, 2), 2),
-        ((2, 1), 1),
-        ((1, 130), 130),
-        ((0, 77), 1),
-    ],
+    [((4, 4), 4), ((4, 0), 0), ((0, 3), 3), ((3, 2), 2)]
+    + [((2, 1), 1), ((1, 130), 130), ((0, 77), 1)],
 )
 def test_the_worst_of_several_statuses(several, status):
     assert worst(several) == worst(several[::-1]) == status

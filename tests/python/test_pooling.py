@@ -322,10 +322,8 @@ def test_sides_without_a_common_state_are_compared_with_a_note(boot, klat):
     """A kernel that polls while idle is faster because of it, and compare includes that gain."""
     against = compared(klat, *labels_woken(boot, [100, 100], [0, 0]))
     assert ratios(against) == pytest.approx([0.2], abs=0.01)
-    assert any(
-        "woken by interrupt in BASE and by polling in NEW" in caution
-        for caution in against["cautions"]
-    )
+    said = "woken by interrupt in BASE and by polling in NEW"
+    assert any(said in caution for caution in against["cautions"])
 
 
 def test_a_block_with_another_state_in_a_turn_is_left_out(new_session, klat):

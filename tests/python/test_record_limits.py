@@ -273,14 +273,7 @@ def limited() -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-FILES = [
-    "session.json",
-    "run.json",
-    "runs.csv",
-    "plan.csv",
-    "samples/pipes.u64",
-    "lab/machine.json",
-]
+FILES = "session.json run.json runs.csv plan.csv samples/pipes.u64 lab/machine.json".split()
 
 
 @pytest.mark.parametrize("file", [*FILES, "environment/proc/cmdline"])

@@ -43,13 +43,13 @@ def test_a_split_table_repeats_only_headings_and_units():
     text = list(table_lines(Table("", columns, rows, "", 2)))
     assert max(map(len, text)) <= WIDTH
     shown = " ".join(" ".join(text).split())
-    for line, count in {
-        "a sentence": 1,
-        "inner 1": 1,
-        "the end": 1,
-        "same-llc": 2,
-        " ns ": 2,
-    }.items():
+    for line, count in (
+        ("a sentence", 1),
+        ("inner 1", 1),
+        ("the end", 1),
+        ("same-llc", 2),
+        (" ns ", 2),
+    ):
         assert shown.count(line) == count, line
     assert shown.count("round_trip ticks") == 4 and shown.endswith("the end")
 

@@ -69,11 +69,8 @@ def test_a_task_can_have_the_name_of_a_field():
         "sched_waking: comm=pid=1 x pid=8 prio=49 target_cpu=000",
     )
     switched, woken = parse_events(f" a-7 [000] d..2. 1: {line}" for line in text).events
-    assert [switched.value(key) for key in ("prev_state", "prev_pid", "next_pid")] == [
-        "S",
-        "7",
-        "8",
-    ]
+    shown = [switched.value(key) for key in ("prev_state", "prev_pid", "next_pid")]
+    assert shown == ["S", "7", "8"]
     assert woken.value("pid") == "8"
 
 
@@ -190,10 +187,8 @@ def test_events_before_the_lost_ones_show_nothing_of_the_sample():
     ]
     sample = SlowSample(0, 7, 1000, 1500, 1, WRITER, {1: parse_events(lines)})
     assert sample.overwritten
-    assert [(part.kind, part.ticks) for part in split(sample, {WRITER: ""}, 10**9)][0] == (
-        RESIDUAL,
-        400,
-    )
+    first = split(sample, {WRITER: ""}, 10**9)[0]
+    assert (first.kind, first.ticks) == (RESIDUAL, 400)
 
 
 def test_a_sample_that_began_after_the_lost_events_is_complete():
@@ -215,10 +210,8 @@ def test_samples_whose_traces_were_not_kept_are_counted_with_the_limits():
     run = kept([switch(1, 1400, HOG, WRITER)], 1000, 1500)
     run.slow = 9  # of each of two runs, with one trace
     text = report_of(run)
-    assert (
-        "17 samples without a trace: klat keeps 100 traces of each run, and 200 MB of each session"
-        in text
-    )
+    said = "17 samples without a trace: klat keeps 100 traces of each run, and 200 MB"
+    assert f"{said} of each session" in text
 
 
 def test_traced_runs_that_are_all_invalid_refute_the_explanation():

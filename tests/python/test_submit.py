@@ -20,12 +20,8 @@ from klat.machine import privacy
 from klat.report import machines
 from klat.report.renderers import markdown
 
-HOST, USER, SERIAL, MACHINE_ID = (
-    "marvin42",
-    "zaphod",
-    "S3Z8NB0K",
-    "4c4d4e4fa0b1c2d3e4f5a6b7c8d9eafb",
-)
+HOST, USER, SERIAL = "marvin42", "zaphod", "S3Z8NB0K"
+MACHINE_ID = "4c4d4e4fa0b1c2d3e4f5a6b7c8d9eafb"
 MAC, IPV4, UUID = "52:54:00:ab:cd:ef", "192.168.17.23", "0a1b2c3d-1111-2222-3333-444455556666"
 NAMES = f"{HOST} {USER} /home/{USER}/secret {SERIAL} {MAC} {IPV4} {UUID} {MACHINE_ID}"
 # Typed by the user, and no name that klat could recognise.
