@@ -115,10 +115,8 @@ def _explain(error: Exception) -> tuple[str, int] | None:
     if isinstance(error, SessionError):
         return str(error), _USAGE
     if isinstance(error, ModuleNotFoundError) and error.name in ("numpy", "scipy"):
-        return (
-            f"this command needs {error.name} for {sys.executable}: {installing(error.name)}",
-            _USAGE,
-        )
+        cure = installing(error.name)
+        return f"this command needs {error.name} for {sys.executable}: {cure}", _USAGE
     # An extension module that does not fit is an ImportError.
     if isinstance(error, MemoryError) or "failed to map segment" in str(error):
         return (

@@ -10,21 +10,8 @@ from pathlib import Path
 
 # A module imports from its own layer and from the layers below. The highest layer is first.
 LAYERS = (
-    "cli",
-    "commands",
-    "campaign",
-    "lab",
-    "running",
-    "export",
-    "report",
-    "compare",
-    "explain",
-    "record",
-    "tracing",
-    "stats",
-    "machine",
-    "base",
-)
+    "cli commands campaign lab running export report compare explain record tracing stats machine base"
+).split()
 # A report prints results. It neither matches sides nor judges them, so it cannot import what does.
 COMPUTING = tuple(
     f"klat.compare.{name}"
@@ -35,13 +22,8 @@ COMPUTING = tuple(
 # A renderer writes a Document. It knows neither results nor the words for them.
 RENDERERS = "renderers"
 WRITING = (
-    "base",
-    "record",
-    "report.document",
-    "report.plot.gnuplot",
-    "report.renderers",
-    "report.text.columns",
-)
+    "base record report.document report.plot.gnuplot report.renderers report.text.columns"
+).split()
 MODULE_LINES = 400
 FUNCTION_LINES = 60
 

@@ -26,11 +26,8 @@ def installing(*modules: str) -> str:
     if sys.prefix != sys.base_prefix:
         # uv makes environments without pip.
         has_pip = importlib.util.find_spec("pip")
-        pip = (
-            f"{sys.executable} -m pip install"
-            if has_pip
-            else f"uv pip install --python {sys.executable}"
-        )
+        python = sys.executable
+        pip = f"{python} -m pip install" if has_pip else f"uv pip install --python {python}"
         return f"{pip} {' '.join(modules)}"
     return f"apt install {' '.join(f'python3-{name}' for name in modules)} (Debian, Ubuntu)"
 

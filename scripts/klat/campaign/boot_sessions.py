@@ -123,10 +123,8 @@ def _begin(campaign: Campaign, boot: CampaignBoot, load: str) -> Path:
     pairing: dict[str, Any] = {"experiment": campaign.identity, "pair": str(boot.round)}
     if campaign.looks:
         pairing["looks"] = list(campaign.looks)
-    more = {
-        "pairing": pairing,
-        "under_test": {"experiment": campaign.identity, "append": boot.setting.append},
-    }
+    under_test = {"experiment": campaign.identity, "append": boot.setting.append}
+    more = {"pairing": pairing, "under_test": under_test}
     with session_directory.removed_unless_begun(session):
         recording.write(session, settings, schedule, sys.argv, more)
     return session

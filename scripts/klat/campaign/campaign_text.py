@@ -22,10 +22,7 @@ def _hanging(text: str) -> list[str]:
 
 def entry_lines(entries: Sequence[BootEntry], default: BootEntry | None) -> Iterator[str]:
     """The boot entries as a table. `default` is None if no entry is the default."""
-    rows = [
-        ["*" if entry == default else "", entry.release or "unknown", entry.title]
-        for entry in entries
-    ]
+    rows = [["*" if e == default else "", e.release or "unknown", e.title] for e in entries]
     table = [["", "release", "entry"], *rows]
     widths = column_widths(table)
     for row in table:

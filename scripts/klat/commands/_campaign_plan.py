@@ -85,11 +85,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     _campaign_state.add_boot_options(parser)
     add("--notify", metavar="COMMAND", help="a shell command to run at the end")
-    add(
-        "--copy-to",
-        metavar="TARGET",
-        help="copy the results to this rsync destination after each boot",
-    )
+    what = "copy the results to this rsync destination after each boot"
+    add("--copy-to", metavar="TARGET", help=what)
 
 
 def _named(text: str) -> tuple[str, str]:

@@ -73,29 +73,18 @@ def add_parser(subparsers: Any) -> None:
     add = parser.add_argument
     for side in ("a", "b"):
         name = side.upper()
-        add(
-            f"--{side}",
-            type=_session_options.label,
-            metavar="LABEL",
-            help=f"name of setting {name}",
-        )
+        what = f"name of setting {name}"
+        add(f"--{side}", type=_session_options.label, metavar="LABEL", help=what)
         add(f"--{side}-setup", metavar="COMMAND", help=f"run before each turn of {name}")
         add(f"--{side}-prefix", metavar="COMMAND", help=f"goes before each program of {name}")
         what, form = f"as --option, for {name} alone", "BENCHMARK.OPTION[=VALUE]"
         add_repeatable(add, f"--{side}-option", form, what, plan_csv.parse_option)
-    _session_options.add_runs(
-        parser,
-        "blocks of four turns, ABBA or BAAB; the unit of comparison (default: 10)",
-        "--blocks",
-    )
-    _session_options.add_runs(
-        parser, "runs of each parameter set in each turn (default: 5)", "--runs-per-block"
-    )
-    add(
-        "--restore",
-        metavar="COMMAND",
-        help="run last, however the session ends, to undo the set-ups",
-    )
+    what = "blocks of four turns, ABBA or BAAB; the unit of comparison (default: 10)"
+    _session_options.add_runs(parser, what, "--blocks")
+    what = "runs of each parameter set in each turn (default: 5)"
+    _session_options.add_runs(parser, what, "--runs-per-block")
+    what = "run last, however the session ends, to undo the set-ups"
+    add("--restore", metavar="COMMAND", help=what)
     _session_options.add_measure(parser, *_session_options.SESSION, "trust")
     add("--resume", type=Path, metavar="SESSION", help="complete this session and its partner")
     parser.set_defaults(func=_run)
@@ -139,20 +128,12 @@ def _begin(arguments: argparse.Namespace) -> int:
         "load": choices.checked_load(arguments.load),
         "restore": arguments.restore,
     }
+    commands = [{k: given[f"{side}_{k}"] for k in ("setup", "prefix")} for side in ("a", "b")]
     settings = [
-        Settings(
-            given[side],
-            seed,
-            setup=given[f"{side}_setup"],
-            prefix=given[f"{side}_prefix"],
-            **shared,
-        )
-        for side in ("a", "b")
+        Settings(given[side], seed, **both, **shared) for side, both in zip(("a", "b"), commands)
     ]
     side_options = [given[f"{side}_option"] for side in ("a", "b")]
-    sets = [
-        _session_options.parameter_sets(arguments, benchmarks, options) for options in side_options
-    ]
+    sets = [_session_options.parameter_sets(arguments, benchmarks, more) for more in side_options]
     if len(sets[0]) != len(sets[1]):
         raise KlatError("--a-option and --b-option leave the settings different numbers of runs")
     for side in sets:

@@ -50,11 +50,8 @@ def add_parser(subparsers: Any) -> None:
     add = parser.add_argument
     add("benchmark", help="one of klat's programs")
     _session_options.add_above(parser, "--above", required=True)
-    add(
-        "--metric",
-        metavar="NAME",
-        help="a metric of the program (default: the first that klat can explain)",
-    )
+    what = "a metric of the program (default: the first that klat can explain)"
+    add("--metric", metavar="NAME", help=what)
     _session_options.add_runs(parser, "number of traced runs, and of untraced runs (default: 25)")
     what = "show the parts of the N longest samples (default: 3)"
     add_number(add, "--longest", 0, 1000, what, default=3)

@@ -96,10 +96,8 @@ def compare_steps(
     over_results = (replace(r, judgement=next(judged_over) if test else None) for r, test in over)
     if options.limit:
         against, family = with_limits(matched, options.limit, options.rules)
-    return (
-        Comparison(options, against, family, problems, tuple(over_results), tuple(left_out)),
-        matched,
-    )
+    over = tuple(over_results)
+    return Comparison(options, against, family, problems, over, tuple(left_out)), matched
 
 
 def _judge_all(tests: Sequence[Test], rules: Rules) -> tuple[list[Judgement], int]:

@@ -188,35 +188,16 @@ GUEST = ("guest", "a guest of klat lab")
 SCHEDULER = ("sched-ext", "the sched_ext scheduler")
 NO_SCHEDULER = "none"
 RULES = {key: rule for key, _, rule in _FILES} | {
-    STARTED[0]: Rule.SHARED,
-    KERNEL[0]: Rule.NEVER,
-    PROCESS: Rule.SHARED,
-    LIBRARIES: Rule.SHARED,
-    WORDS: Rule.NEVER,
-    GUEST[0]: Rule.NEVER,
-    BASIS[0]: Rule.NEVER,
-    SCHEDULER[0]: Rule.GIVEN,
-    "cmdline": Rule.GIVEN,
-    "idle-states": Rule.OWN,
-    "nodes": Rule.OWN,
+    **dict.fromkeys((STARTED[0], PROCESS, LIBRARIES), Rule.SHARED),
+    **dict.fromkeys((KERNEL[0], WORDS, GUEST[0], BASIS[0]), Rule.NEVER),
+    **dict.fromkeys((SCHEDULER[0], "cmdline"), Rule.GIVEN),
+    **dict.fromkeys(("idle-states", "nodes"), Rule.OWN),
     "idle-state": Rule.SET,
 }
 # Those that stand for many keys, KEY.NAME.
 FAMILIES = (
-    "cmdline",
-    "vulnerability",
-    "haltpoll",
-    "intel_idle",
-    "processor",
-    "rcutree",
-    "scheduler",
-    "sysctl",
-    NET,
-    "idle-state",
-    "huge-pages-of-size",
-    "lockdep",
-    "tunable",
-    PROCESS,
+    *"cmdline vulnerability haltpoll intel_idle processor rcutree scheduler sysctl".split(),
+    *(NET, "idle-state", "huge-pages-of-size", "lockdep", "tunable", PROCESS),
 )
 
 
@@ -340,13 +321,7 @@ _LIMITS = {
 }
 
 
-_CPPC_FILES = (
-    "lowest_nonlinear_perf",
-    "lowest_perf",
-    "nominal_perf",
-    "lowest_freq",
-    "nominal_freq",
-)
+_CPPC_FILES = "lowest_nonlinear_perf lowest_perf nominal_perf lowest_freq nominal_freq".split()
 
 
 def _cppc_lowest_khz(files: Files) -> str:

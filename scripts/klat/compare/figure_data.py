@@ -70,10 +70,8 @@ def side_figures(matched: MatchedSides, rules: Rules) -> list[CellFigures | str]
     report has several machines. Reads every sample."""
     if matched.datasets.machine:
         return [""] * len(matched.pairs)
-    return [
-        _cell(pair, cell, matched.units, rules)
-        for pair, cell in zip(matched.pairs, matched.against.cells)
-    ]
+    cells = zip(matched.pairs, matched.against.cells)
+    return [_cell(pair, cell, matched.units, rules) for pair, cell in cells]
 
 
 def _cell(pair: MatchedCell, cell: Cell, units: SideUnits, rules: Rules) -> CellFigures | str:

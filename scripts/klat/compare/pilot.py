@@ -265,13 +265,8 @@ def _assumed(
     known = [m for m in metrics if m.run is not None and not coarse(m.resolution, target)]
     if not known:
         return ()
-    return tuple(
-        (
-            deviation,
-            least_effort([replace(m, unit=deviation**2) for m in known], target, tests, cost),
-        )
-        for deviation in ASSUMED
-    )
+    varied = ((d, [replace(metric, unit=d**2) for metric in known]) for d in ASSUMED)
+    return tuple((d, least_effort(these, target, tests, cost)) for d, these in varied)
 
 
 def _cannot_know(metrics: Sequence[Metric]) -> list[str]:

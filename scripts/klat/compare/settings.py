@@ -151,11 +151,7 @@ def grouped_settings(sources: Iterable[Source], runs: Iterable[list[Run]]) -> li
 def _nearest(conditions: RunConditions, counted: Sequence[RunConditions]) -> RunConditions:
     """The conditions of counted runs that match a run that does not count. That run may have failed
     before it had all of its conditions."""
-    near = [
-        other
-        for other in counted
-        if all(way in ("", value) for way, value in zip(conditions, other))
-    ]
+    near = [other for other in counted if all(a in ("", b) for a, b in zip(conditions, other))]
     if len({other._replace(**dict.fromkeys(WAYS, "")) for other in near}) == 1:
         return near[0]
     return counted[0] if len(counted) == 1 else conditions

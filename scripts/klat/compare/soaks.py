@@ -212,11 +212,8 @@ def soaks_together(session: Session, failed: Callable[[str], None]) -> Iterator[
         if (a[0], a[2]) != (b[0], b[2]) or not all("together" in given for given in options):
             continue
         times = [_steady_times(session, series) for series in (first, second)]
-        span = sum(
-            row.elapsed_ns or 0
-            for row in session.rows
-            if (row.benchmark, row.params, row.metric) == a
-        )
+        of_a = (r for r in session.rows if (r.benchmark, r.params, r.metric) == a)
+        span = sum(row.elapsed_ns or 0 for row in of_a)
         together = coincidence(times[0], times[1], WINDOW_NS, span)
         if together:
             yield Together(a[2], (rows[0].cpus, rows[1].cpus), together)

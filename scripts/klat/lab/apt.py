@@ -41,10 +41,7 @@ SYSROOT = (
     *("libuv1t64", "libuv1-dev", "liburing2", "liburing-dev", "libcmocka0", "libcmocka-dev"),
 )
 
-LINKER = (
-    *("binutils-riscv64-linux-gnu", "libsframe1", "libjansson4"),
-    *("zlib1g", "libzstd1", "libc6"),
-)
+LINKER = "binutils-riscv64-linux-gnu libsframe1 libjansson4 zlib1g libzstd1 libc6".split()
 
 _CONFIGURATION = """\
 Dir::State "{base}/state";

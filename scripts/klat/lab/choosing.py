@@ -102,11 +102,8 @@ def check_sides(base: Chosen, new: Chosen) -> None:
         raise KlatError(f"{base.session.path}: is BASE and NEW; give two sessions")
     pairs = [parse_pairs(side.all_params) for side in (base, new)]
     base_params, new_params = ({k: v for k, v in p.items() if k not in _AMOUNTS} for p in pairs)
-    names = [
-        name
-        for name in {**base_params, **new_params}
-        if base_params.get(name) != new_params.get(name)
-    ]
+    either = {**base_params, **new_params}
+    names = [name for name in either if base_params.get(name) != new_params.get(name)]
     if names:
         texts = [
             " ".join(f"{n}={p.get(n, 'none')}" for n in names) for p in (base_params, new_params)

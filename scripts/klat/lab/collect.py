@@ -127,14 +127,10 @@ def _add_facts(
         profile=experiment.profile or None,
         time_limit_s=experiment.time_limit_s,
     )
+    planned = {"experiment": experiment.facts(), "boot": boot.number, "round": boot.round}
     facts: dict[str, Any] = {
         "boot_id": _boot_id(draft),
-        "lab": {
-            "experiment": experiment.facts(),
-            "boot": boot.number,
-            "round": boot.round,
-            **(more or {}),
-        },
+        "lab": planned | dict(more or {}),
         **pairing(experiment, boot),
         **under_test(experiment, boot),
         **({"unrecorded": left_out} if left_out else {}),

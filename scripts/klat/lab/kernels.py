@@ -115,10 +115,8 @@ def parse(text: str) -> Spec:
 
 def labelled(specs: Iterable[Spec], architecture: Architecture) -> list[Spec]:
     """The specs with a label each: kernels of Debian have one of the architecture."""
-    return [
-        spec if spec.label else replace(spec, label=f"{architecture.label}{spec.debian}")
-        for spec in specs
-    ]
+    prefix = architecture.label
+    return [s if s.label else replace(s, label=f"{prefix}{s.debian}") for s in specs]
 
 
 def _archive_name(text: str) -> str:

@@ -80,10 +80,8 @@ def interrupts_fault(root: Path, earlier: str, allowed: Collection[int]) -> str:
     cpus = {*allowed}.intersection(cpu_list(text(root / "sys/devices/system/cpu/online")))
     header, *lines = earlier.splitlines() or [""]
     named = [int(number) for number in re.findall("CPU([0-9]{1,4})", header)]
-    rows = {
-        name.strip(): row.split()[: len(named)]
-        for name, _, row in (x.partition(":") for x in lines)
-    }
+    parts = (line.partition(":") for line in lines)
+    rows = {name.strip(): row.split()[: len(named)] for name, _, row in parts}
     counting = {name for name, row in rows.items() if row and all(map(_COUNT.fullmatch, row))}
     if not counting:
         return "/proc/interrupts has no counts"

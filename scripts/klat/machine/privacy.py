@@ -19,22 +19,8 @@ from klat.machine.kernel_files import text as _text
 
 # Common words: they identify no machine, and a text can contain them for another reason.
 _COMMON = frozenset(
-    (
-        "root",
-        "localhost",
-        "none",
-        "(none)",
-        "linux",
-        "unknown",
-        "default string",
-        "debian",
-        "ubuntu",
-        "fedora",
-        "user",
-        "admin",
-        "test",
-    )
-)
+    "root localhost none (none) linux unknown debian ubuntu fedora user admin test".split()
+) | {"default string"}
 _FIRMWARE = ("sys/class/dmi/id/*serial*", "sys/class/dmi/id/*uuid*", "sys/class/dmi/id/*asset_tag*")
 _SHORTEST = 3
 

@@ -75,11 +75,7 @@ def renamed(row: Row) -> Row:
 
 def present_names(benchmark: str, metric: str) -> list[str]:
     """The names that rows of this recorded metric may have today."""
-    names = [
-        renamed.new
-        for renamed in RENAMED
-        if (renamed.benchmark, renamed.old) == (benchmark, metric)
-    ]
+    names = [r.new for r in RENAMED if (r.benchmark, r.old) == (benchmark, metric)]
     return names or [metric]
 
 

@@ -224,10 +224,8 @@ class Shades:
 
 def _tip(name: str, box: Box, both: Mapping[str, tuple[int, int]]) -> str:
     here, other = box.here, box.other
-    lines = [
-        printable(box.name),
-        f"own {here.own:,}, with callees {here.with_callees:,}, calls {here.calls:,}",
-    ]
+    counts = f"own {here.own:,}, with callees {here.with_callees:,}, calls {here.calls:,}"
+    lines = [printable(box.name), counts]
     if name:
         sign = 1 if name == "NEW" else -1
         count, with_callees, calls = (

@@ -168,11 +168,9 @@ def _cells(metric: Metric, pilot: Pilot | TurnsPilot) -> list[str]:
         within = MISSING if metric.run is None else percent(math.sqrt(metric.run / 2))
         between = MISSING if metric.unit is None else _seen(metric.unit)
     a_turn = "" if noun == "boot" else " a turn"
-    needed = (
-        f"{least.units:,} of {plural(least.runs, pilot.run_noun)}{a_turn}"
-        if least
-        else "over 1,000"
-    )
+    needed = "over 1,000"
+    if least:
+        needed = f"{least.units:,} of {plural(least.runs, pilot.run_noun)}{a_turn}"
     return [within, between, _reason(metric.reason.partition(":")[0], pilot) or needed]
 
 

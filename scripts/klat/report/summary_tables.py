@@ -111,10 +111,8 @@ def write_json(
     failed: Callable[[str], None],
     limits: LabelLimits | None = None,
 ) -> None:
-    document = {
-        "labels": [_label(label, failed, limits) for label in labels],
-        "problems": list(problems),
-    }
+    answers = [_label(label, failed, limits) for label in labels]
+    document: dict[str, Any] = {"labels": answers, "problems": list(problems)}
     if limits:
         document |= {"limit": plain(limits.limit), "status": limits.status}
     json.dump(document, out, indent=2, allow_nan=False)

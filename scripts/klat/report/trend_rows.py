@@ -81,11 +81,7 @@ def write_json(trend: Trend, changes: Sequence[Change], out: TextIO) -> None:
         "failures": dict(trend.failures),
         "chains": [[trend.labels[kernel] for kernel in chain] for chain in trend.chains],
         "differences": [
-            {
-                "before": a.base.label,
-                "kernel": a.new.label,
-                "values": list(map(asdict, a.differences)),
-            }
+            {"before": a.base.label, "kernel": a.new.label, "values": [*map(asdict, a.differences)]}
             for a in trend.comparison.against
         ],
         "rows": list(rows(trend, changes)),

@@ -175,10 +175,8 @@ class Recording:
             if not self.settings.setup and not self.settings.prefix:
                 self._check_machine()
         self.facts["runner"] = os.getpid()
-        self.facts["resumed"] = [
-            *self.facts["resumed"],
-            session_directory.iso(session_directory.now()),
-        ]
+        now = session_directory.iso(session_directory.now())
+        self.facts["resumed"] = [*self.facts["resumed"], now]
         session_directory.write_facts(self.path, self.facts)
         return [run for run in self.schedule if run.order not in completed]
 

@@ -59,10 +59,8 @@ def _in_order(values: PValues, order: PValues) -> PValues:
     return unsorted
 
 
-CORRECTIONS: dict[str, Callable[[npt.ArrayLike, Factor], PValues]] = {
-    "holm": holm,
-    "bh": benjamini_hochberg,
-}
+_Correction = Callable[[npt.ArrayLike, Factor], PValues]
+CORRECTIONS: dict[str, _Correction] = {"holm": holm, "bh": benjamini_hochberg}
 
 
 _Array = npt.NDArray[np.float64]

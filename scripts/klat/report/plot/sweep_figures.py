@@ -248,11 +248,8 @@ def draw_choices(figure: Figure, sweep: Sweep, lines: Sequence[SweepLine], axis:
         figure.caption(top, axis.figure_title(name, sweep.is_time), note if sweep.is_time else "")
         note = ""  # once is enough
         high = 1.05 * _plot(figure, sweep, together, shown, axis)
-        names = (
-            (float(-i), shortened(printable(sweep.text(x)), _NAME_LENGTH))
-            for i, x in enumerate(shown)
-        )
-        figure.axis("y", 0.6 - len(shown), 0.6, tics(names))
+        names = (shortened(printable(sweep.text(x)), _NAME_LENGTH) for x in shown)
+        figure.axis("y", 0.6 - len(shown), 0.6, tics((float(-i), n) for i, n in enumerate(names)))
         figure.axis("x", 0, high, linear_tics(0, high, 8))
         figure.panel(_LEFT, RIGHT, top, top + tall)
         top += tall + 34

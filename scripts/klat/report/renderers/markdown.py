@@ -38,10 +38,8 @@ def _block(block: Block) -> Iterator[str]:
         case Line() if block.text:
             yield f"- {_escaped(block.text)}" if block.level else f"**{_escaped(block.text)}**"
         case Table():
-            titles = [
-                _escaped(block.names),
-                *(c.heading(_escaped(block.unit)) for c in block.columns),
-            ]
+            unit = _escaped(block.unit)
+            titles = [_escaped(block.names), *(c.heading(unit) for c in block.columns)]
             yield f"| {' | '.join(titles)} |"
             yield f"|---|{''.join('---|' if c.left else '---:|' for c in block.columns)}"
             for row in block.rows:
