@@ -217,6 +217,13 @@ def bare(rig: Rig) -> Rig:
     return rig
 
 
+def in_first_boot(rig: Rig) -> Engine:
+    work = begun(rig)
+    work.proceed()
+    rig.power_on()
+    return work
+
+
 def at_home(rig: Rig) -> bool:
     return (rig.release(), rig.running[1]) == (STOCK.release, STOCK.words)
 
@@ -415,9 +422,7 @@ def test_a_file_that_another_program_changed_is_named(rig):
 
 
 def test_the_machine_returns_to_its_default_even_if_the_disk_is_full(rig, monkeypatch):
-    work = begun(rig)
-    work.proceed()
-    rig.power_on()
+    work = in_first_boot(rig)
 
     def full(path: Path, campaign: Campaign) -> None:
         raise KlatError("the disk is full")
@@ -432,9 +437,7 @@ def test_what_klat_could_not_remove_is_told(rig, monkeypatch, error):
     def fail() -> None:
         raise error
 
-    work = begun(rig)
-    work.proceed()
-    rig.power_on()
+    work = in_first_boot(rig)
     monkeypatch.setattr(rig, "remove", fail)
     work.give_up("aborted")
     assert read_campaign(rig.path).why.startswith(
@@ -463,9 +466,7 @@ def test_a_pause_finishes_the_boot_and_returns_to_the_default(rig):
 
 
 def test_an_abort_leaves_the_machine_as_it_was(rig):
-    work = begun(rig)
-    work.proceed()
-    rig.power_on()
+    work = in_first_boot(rig)
     work.give_up("aborted")
     assert rig.asked
     rig.power_on()
@@ -487,9 +488,7 @@ def test_sessions_of_an_aborted_boot_do_not_count(rig):
         raise KeyboardInterrupt
 
     rig.measure = measure  # type: ignore[method-assign]
-    work = begun(rig)
-    work.proceed()
-    rig.power_on()
+    work = in_first_boot(rig)
     with pytest.raises(KeyboardInterrupt):
         work.proceed()
     work.give_up("aborted")
@@ -520,9 +519,7 @@ def test_other_users_cannot_open_the_lock(rig):
 
 
 def test_a_campaign_whose_entries_are_gone_ends(rig, monkeypatch):
-    work = begun(rig)
-    work.proceed()
-    rig.power_on()
+    work = in_first_boot(rig)
     monkeypatch.setattr(rig, "entries", lambda: [])
     with pytest.raises(KlatError, match="has no entry"):
         work.proceed()

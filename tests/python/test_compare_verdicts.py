@@ -90,10 +90,7 @@ def test_identical_boots_are_judged_exactly(side, klat):
 def alike(new_session: NewSession, **samples: list[int]) -> None:
     """Five boots of each label. All runs of a label have the same samples."""
     for label, values in samples.items():
-        for boot in range(5):
-            session = new_session(f"{label}/{boot}", label=label, boot_id=f"{label}{boot}")
-            for run in range(1, 4):
-                session.run({"call": values}, run=run)
+        new_session.label(label, [[{"call": values}] * 3] * 5)
 
 
 def test_a_difference_below_the_counters_granularity_is_not_claimed(side, klat, new_session):
@@ -144,11 +141,9 @@ def rounded(ticks: float) -> int:
 )
 def test_runs_off_the_grid_do_not_make_the_counter_finer(side, klat, new_session, true, odd):
     for label, ticks in zip(("stock", "rt"), true):
-        for boot in range(10):
-            session = new_session(f"{label}/{boot}", label=label, boot_id=f"{label}{boot}")
-            for run in range(6):
-                value = rounded(ticks + odd.get(boot * 6 + run, 0))
-                session.run({"call": [value] * 100}, run=run + 1)
+        values = [rounded(ticks + odd.get(number, 0)) for number in range(60)]
+        runs = [{"call": [value] * 100} for value in values]
+        new_session.label(label, [runs[first : first + 6] for first in range(0, 60, 6)])
     status, out, _ = klat("compare", side.root / "stock", side.root / "rt", "--allow", "environment")  # fmt: skip
     assert status == 3 and "granularity" in out, out
 
@@ -156,11 +151,8 @@ def test_runs_off_the_grid_do_not_make_the_counter_finer(side, klat, new_session
 def test_noise_larger_than_a_step_resolves_less_than_a_step(side, klat, new_session):
     draw = np.random.default_rng(1)
     for label, ticks in (("stock", 1000.0), ("rt", 1040.0)):
-        for boot in range(10):
-            session = new_session(f"{label}/{boot}", label=label, boot_id=f"{label}{boot}")
-            for run in range(12):
-                value = rounded(ticks + draw.normal(0, 30))
-                session.run({"call": [value] * 100}, run=run + 1)
+        values = [[rounded(ticks + draw.normal(0, 30)) for _ in range(12)] for _ in range(10)]
+        new_session.label(label, [[{"call": [v] * 100} for v in boot] for boot in values])
     sides = side.root / "stock", side.root / "rt"
     judgement = results_of(klat, *sides, "--allow", "environment")[0]["judgement"]
     assert judgement["resolution"] == 0

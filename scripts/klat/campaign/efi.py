@@ -157,9 +157,7 @@ class EfiStub(WithoutMenu):
 
     def entries(self) -> list[BootEntry]:
         options = self._options().items()
-        entries = (
-            self._entry_of(name, option) for name, option in options if OWN_WORD not in option.line
-        )
+        entries = (self._entry_of(name, o) for name, o in options if OWN_WORD not in o.line)
         return [entry for entry in entries if entry]
 
     def default(self) -> BootEntry:
@@ -221,9 +219,7 @@ class EfiStub(WithoutMenu):
         return options
 
     def _copies(self) -> list[tuple[str, BootOption]]:
-        return [
-            (name, option) for name, option in self._options().items() if OWN_WORD in option.line
-        ]
+        return [(name, o) for name, o in self._options().items() if OWN_WORD in o.line]
 
     def _number(self, variable: str) -> str:
         """The boot option that the variable names; empty if there is none."""

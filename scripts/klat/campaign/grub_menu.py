@@ -279,9 +279,7 @@ class GrubMenu(Execution):
                 if key in values:
                     self._set(key, values[key], command)
         elif is_known:
-            self.saved |= {
-                key: self.variables.get(key, "") if self._sure else None for key in names
-            }
+            self.saved |= {k: self.variables.get(k, "") if self._sure else None for k in names}
             self.saved |= {"env_block": block} if in_block else {}
         elif path in self._read_files:
             raise KlatError(

@@ -150,9 +150,7 @@ def built_in(release: str, root: Path = Path("/")) -> tuple[str, str]:
     the line of the boot loader; empty if there is none."""
     options = _options(_installed_config(release, root))
     line = options.get("CMDLINE", "")
-    names = [
-        name for name in ("CMDLINE_OVERRIDE", "CMDLINE_FORCE") if options.get(name) == "y" and line
-    ]
+    names = [n for n in ("CMDLINE_OVERRIDE", "CMDLINE_FORCE") if options.get(n) == "y" and line]
     return line, "".join(f"CONFIG_{name}" for name in names)
 
 

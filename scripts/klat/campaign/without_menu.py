@@ -231,9 +231,7 @@ class Kexec(WithoutMenu):
                     yield kernel, [path for path in initramfs if path.is_file()]
         # By kernel-install, and by ostree.
         tops = (self._root / name for name in _TOPS)
-        trees = [
-            path for top in tops for path in sorted(top.glob(f"*/{glob.escape(release)}/linux"))
-        ]
+        trees = [p for top in tops for p in sorted(top.glob(f"*/{glob.escape(release)}/linux"))]
         for kernel in (*trees, *([installed] if installed.is_file() else [])):
             yield kernel, sorted(kernel.parent.glob("initr*"))
         yield from self._in_menu(release)

@@ -281,10 +281,7 @@ def changes_of(
             measurements[metric.key, kernel] = (sides[kernel], key, metric.values[kernel])
     explained = trend.samples_of([*measurements.values()], output, jobs, say)
     samples = dict(zip(measurements, explained))
-    return [
-        Change(metric, step, samples[metric.key, step.base], samples[metric.key, step.new])
-        for metric, step in result.jumps
-    ]
+    return [Change(m, s, samples[m.key, s.base], samples[m.key, s.new]) for m, s in result.jumps]
 
 
 def _print(form: str, result: Trend, changes: list[Change]) -> None:

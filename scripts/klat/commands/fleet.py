@@ -159,9 +159,7 @@ def _doctor(arguments: argparse.Namespace) -> int:
         _fleet_playbook.play("doctor.yml", arguments.inventory, record, len(hosts))
         outcomes = {host: _fleet_playbook.outcome(record, host) for host in hosts}
         complete = [host for host in hosts if outcomes[host] == _fleet_playbook.COMPLETE]
-        findings = {
-            host: _fleet_playbook.machine_file(record, host)["findings"] for host in complete
-        }
+        findings = {h: _fleet_playbook.machine_file(record, h)["findings"] for h in complete}
     for line in different_lines(findings):
         print(line)
     for host in hosts:

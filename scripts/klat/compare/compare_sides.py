@@ -192,9 +192,7 @@ def _match(sides: MachinePair, options: Options, caution: str) -> MatchedSides:
         ),
         machine=sides.machine,
     )
-    cells = (
-        cell_without_results(pair, against, units, base.figure_unit, options) for pair in pairs
-    )
+    cells = (cell_without_results(p, against, units, base.figure_unit, options) for p in pairs)
     return MatchedSides(sides, replace(against, cells=tuple(cells)), units, pairs)
 
 
@@ -340,9 +338,7 @@ def _shares(draft: Judgement, design: Design) -> Shares | None:
         if side.run is None or side.run.own is None:
             return None
         runs.append(side.run.own)
-    shares = [
-        deviation * side.units / side.runs for deviation, side in zip(runs, (draft.base, draft.new))
-    ]
+    shares = [d * side.units / side.runs for d, side in zip(runs, (draft.base, draft.new))]
     if design.pairs:
         runs, shares = [sum(runs), 0.0], [sum(shares), 0.0]
     return [(max(0.0, whole - s), run) for whole, s, run in zip(observed, shares, runs)]

@@ -181,9 +181,7 @@ def _is_effective(name: str, row: Row) -> bool:
 def _requests_less(session: Session, latency: str) -> bool:
     """Whether every run holds a DMA latency of its own, not above the one that others request."""
     requests = {row.options().get("dma-latency", "") for row in session.rows}
-    return latency.isdecimal() and all(
-        text.isdecimal() and int(text) <= int(latency) for text in requests
-    )
+    return latency.isdecimal() and all(t.isdecimal() and int(t) <= int(latency) for t in requests)
 
 
 def _inherited(session: Session) -> Iterator[tuple[tuple[str, str], str]]:

@@ -184,9 +184,7 @@ class Dataset:
     def _by_key(self) -> tuple[dict[Key, Runs], dict[Key, Runs], tuple[Key, ...]]:
         groups = grouped(chain.from_iterable(self.runs), key_of)
         first = profiles.first_metrics(source.profile for source in self.sources)
-        by_key = {
-            key: Runs(groups[key]) for key in sorted(groups, key=partial(order_of_metric, first))
-        }
+        by_key = {k: Runs(groups[k]) for k in sorted(groups, key=partial(order_of_metric, first))}
         tried = {key: runs for key, runs in by_key.items() if runs.runs or runs.uncounted}
         return (
             {key: runs for key, runs in tried.items() if key[3]},
@@ -244,9 +242,7 @@ def with_metrics(datasets: Sequence[Dataset], metrics: Sequence[str]) -> list[Da
     """Those with these metrics. Their settings lose the others, and keep runs that failed before they
     had any, if their program may have these. KlatError if no dataset has such a metric."""
     settings = [setting for dataset in datasets for setting in dataset.settings]
-    renamed_metrics.require(
-        metrics, ((s.benchmark, name) for s in settings for name in s.measurements)
-    )
+    renamed_metrics.require(metrics, ((s.benchmark, n) for s in settings for n in s.measurements))
     for dataset in datasets:
         kept = []
         for setting in dataset.settings:

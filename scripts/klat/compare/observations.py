@@ -172,9 +172,7 @@ def observe_sides(
     if not why:
         return [observe(cell, estimand, u) for cell, u in zip(cells, units)]
     sides = [_runs_by_name(cell, u) for cell, u in zip(cells, units)]
-    paired = len(cells) > 1 and all(
-        key in u.pairs for cell, u in zip(cells, units) for key in u.of(cell)
-    )
+    paired = len(cells) > 1 and all(key in u.pairs for c, u in zip(cells, units) for key in u.of(c))
     samples = [{name: _samples(runs) for name, runs in side.items()} for side in sides]
     on_both = [name for name in sides[0] if paired and name in sides[1]]
     needed = fewest(q) if grouped and q else 0
@@ -287,9 +285,7 @@ def _observed_means(
     """The mean of all samples of each unit."""
     units = []
     for (name,) in groups:
-        total = sum(
-            float(run.row.mean or 0) * (run.row.n or 0) * run.source.scale for run in side[name]
-        )
+        total = sum(float(r.row.mean or 0) * (r.row.n or 0) * r.source.scale for r in side[name])
         if not total:
             raise NoLogarithm("is 0")
         units.append(Unit(name, (math.log(total / _samples(side[name])),), name if paired else ""))

@@ -219,9 +219,7 @@ def figures_of(runs: Sequence[Run], estimand: Estimand) -> list[float]:
         ticks = [(run.quantiles([estimand.q])[0], run) for run in runs]
         return [tick * run.source.scale for tick, run in ticks if tick is not None]
     recorded = map(attrgetter(f"row.{estimand.column}"), runs)
-    return [
-        float(value) * run.source.scale for run, value in zip(runs, recorded) if value is not None
-    ]
+    return [float(v) * run.source.scale for run, v in zip(runs, recorded) if v is not None]
 
 
 def merged_distribution(runs: Sequence[Run]) -> Distribution:

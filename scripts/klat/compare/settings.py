@@ -242,9 +242,7 @@ def _placed(settings: Sequence[Setting]) -> list[Setting]:
     """Count the runs that failed before they were placed with the placed runs of the same params."""
     kept: list[Setting] = []
     for setting in settings:
-        same = [
-            other for other in settings if have_same_params(other, setting) and other is not setting
-        ]
+        same = [o for o in settings if have_same_params(o, setting) and o is not setting]
         is_placed = setting.placement or setting.measurements
         if is_placed or len(same) != 1 or not same[0].measurements:
             kept.append(setting)

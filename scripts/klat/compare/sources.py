@@ -145,9 +145,7 @@ class Source:
     @cached_property
     def span(self) -> tuple[int, int]:
         """When the first run began and the last one ended, in ns of the wall clock."""
-        return self.first_start, max(
-            row.start_ns + (row.elapsed_ns or 0) for row in self.session.rows
-        )
+        return self.first_start, max(r.start_ns + (r.elapsed_ns or 0) for r in self.session.rows)
 
     @cached_property
     def last_order(self) -> int:

@@ -32,9 +32,7 @@ def counted_once(trace: Trace, names: Symbols) -> Trace:
     for number in trace.numbers:
         path = trace.words(number)
         if np.isin(path, list(words.faults)).any():
-            edits[number] = [
-                _shortened(trace, path, span) for span in _restarted(trace, path, words)
-            ]
+            edits[number] = [_shortened(trace, path, s) for s in _restarted(trace, path, words)]
             removed[number] = len(edits[number])
     stamps = trace.stamps.copy()
     stamps[:, INSTRUCTIONS] -= removed[stamps[:, PATH]]

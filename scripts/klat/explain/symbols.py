@@ -216,11 +216,7 @@ def _lines(vmlinux: Path, addresses: Sequence[int], known: int | None) -> dict[i
             places[address] = (os.path.normpath(match[1]), match[2])
     file, _ = places.get(known or 0, ("", ""))
     tree = file.removesuffix(_ITS_FILE) if file.endswith(_ITS_FILE) else ""
-    return {
-        address: f"{_in_tree(places[address][0], tree)}:{places[address][1]}"
-        for address in addresses
-        if address in places
-    }
+    return {a: f"{_in_tree(places[a][0], tree)}:{places[a][1]}" for a in addresses if a in places}
 
 
 def _in_tree(file: str, tree: str) -> str:

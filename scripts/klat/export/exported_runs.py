@@ -149,9 +149,7 @@ def read_runs(
         for setting in label.settings
         if not benchmarks or setting.benchmark in benchmarks
     ]
-    renamed_metrics.require(
-        metrics, ((s.benchmark, name) for _, s in chosen for name in s.measurements)
-    )
+    renamed_metrics.require(metrics, ((s.benchmark, n) for _, s in chosen for n in s.measurements))
     series = tuple(
         MetricRuns(label, setting, measurement)
         for label, setting in chosen

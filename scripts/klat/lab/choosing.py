@@ -234,9 +234,7 @@ class GuestPrograms:
     @cached_property
     def names(self) -> list[symbols.Function]:
         """The functions of the programs."""
-        return [
-            name for path in sorted(self.directory.iterdir()) for name in symbols.of_program(path)
-        ]
+        return [name for p in sorted(self.directory.iterdir()) for name in symbols.of_program(p)]
 
     def stamps(self, program: str) -> list[Stamp]:
         if program not in self._stamps:

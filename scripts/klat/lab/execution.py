@@ -162,9 +162,7 @@ class Attempt:
                 raise KlatError(f"{text}: differs from the kernel of the experiment's first boots")
             booted.append(kernel)
         static = self._programs(planned.sets, planned.loads)
-        changed = [
-            n for n, path in static.items() if planned.programs.get(n) != suite.hash_of(path)
-        ]
+        changed = [n for n, p in static.items() if planned.programs.get(n) != suite.hash_of(p)]
         if changed:
             raise KlatError(
                 f"{', '.join(sorted(changed))} was rebuilt since the experiment began; start a new"

@@ -127,9 +127,7 @@ def _explanation(subject: Subject, sides: list[Side]) -> Explanation:
 def _replays(paths: Sequence[Path], say: Say, jobs: int | None = None) -> Iterator[_Replays]:
     """Repeats boots of guests that have the architecture of the sessions of `paths`. KlatError if these have
     several."""
-    architectures = [
-        experiment.of_session(find_sessions(path)[0])[0].architecture for path in paths
-    ]
+    architectures = [experiment.of_session(find_sessions(p)[0])[0].architecture for p in paths]
     for architecture, path in zip(architectures, paths):
         check(architecture)
         if architecture != architectures[0]:

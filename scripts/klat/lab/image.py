@@ -138,11 +138,7 @@ def lacking(config: bytes, programs: Collection[str], architecture: Architecture
     needed = GUEST | {architecture.console_option: _CONSOLE, **architecture.more_options}
     for name in programs:
         needed.update(PROGRAMS.get(name, {}))
-    lines = [
-        f"was built without CONFIG_{option}: {why}"
-        for option, why in needed.items()
-        if option not in built
-    ]
+    lines = [f"was built without CONFIG_{o}: {why}" for o, why in needed.items() if o not in built]
     missing = [f"CONFIG_{option}" for option in _DISK if option not in built]
     if missing and architecture.results_option in built:
         lines.append(f"was built without {', '.join(missing)}: results come by a serial line")

@@ -185,9 +185,7 @@ def offered(packages: Mapping[str, Package]) -> list[Offered]:
                 for part in package.parts
                 if part in packages and packages[part].version == package.version
             }
-            missing = tuple(
-                part for part in package.parts if part.startswith(_FILES) and part not in parts
-            )
+            missing = tuple(p for p in package.parts if p.startswith(_FILES) and p not in parts)
             kernels.append(
                 Offered(f"{line}{rt or ''}", release, order, package, (*parts.values(),), missing)
             )
@@ -230,11 +228,7 @@ def newest(kernels: Sequence[Offered], architecture: Architecture) -> dict[str, 
 
 def _matching(name: str, kernels: Sequence[Offered], architecture: Architecture) -> list[Offered]:
     for wanted in architecture.aliases.get(name, (name,)):
-        matching = [
-            kernel
-            for kernel in kernels
-            if fnmatchcase(kernel.name, wanted) or kernel.release == wanted
-        ]
+        matching = [k for k in kernels if fnmatchcase(k.name, wanted) or k.release == wanted]
         if matching:
             return matching
     return []

@@ -60,9 +60,7 @@ def use_static_programs(names: Sequence[str], architecture: Architecture) -> Non
         known = [path.stem for path in programs.nested(programs.root(), ".c")]
         for name in names:
             if name not in known:
-                raise programs.unknown(
-                    name, [program for program in known if program != LOAD_PROGRAM]
-                )
+                raise programs.unknown(name, [p for p in known if p != LOAD_PROGRAM])
         _build(names)
         if not architecture.native:
             _build_for(architecture, names)

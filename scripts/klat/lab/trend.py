@@ -252,9 +252,7 @@ def samples_of(
     """The typical sample of each measurement (its kernel's boots, key and figure). `output` keeps what was explained."""
     cache = _read_cache(output)
     sessions = sessions_to_repeat(measurements)
-    names = [
-        f"{_kept_name(path)} {' '.join(key)}" for path, (_, key, _) in zip(sessions, measurements)
-    ]
+    names = [f"{_kept_name(p)} {' '.join(key)}" for p, (_, key, _) in zip(sessions, measurements)]
     missing = [number for number, name in enumerate(names) if name not in cache]
     if missing:
         asked = [(sessions[number], _metric(measurements[number][1])) for number in missing]
@@ -328,9 +326,7 @@ def sessions_to_repeat(measurements: Sequence[Measurement]) -> list[Path]:
 
 
 def _sessions_near(side: Dataset, key: Key, value: float) -> set[Path]:
-    distances = {
-        run.source.session.path: abs((run.row.p50 or 0) - value) for run in side.cells[key].runs
-    }
+    distances = {r.source.session.path: abs((r.row.p50 or 0) - value) for r in side.cells[key].runs}
     allowed = max(_NEAR * value, min(distances.values()))
     return {path for path, distance in distances.items() if distance <= allowed}
 

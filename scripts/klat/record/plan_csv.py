@@ -166,10 +166,7 @@ def parameter_sets(
             if math.prod(len(values) for values in chosen.values()) > MAX_RUNS:
                 raise KlatError(f"the sweeps of {benchmark} make more runs than a session can hold")
             for values in itertools.product(*chosen.values()):
-                words = (
-                    f"--{option}" if value is None else f"--{option}={value}"
-                    for option, value in zip(chosen, values)
-                )
+                words = (f"--{o}" if v is None else f"--{o}={v}" for o, v in zip(chosen, values))
                 sets.append((benchmark, tuple(words)))
     return list(dict.fromkeys(sets))
 

@@ -154,10 +154,7 @@ def sentences(series: HistorySeries, history: History) -> Iterator[str]:
         parts = []
         if step.kernels[0] != step.kernels[1]:
             parts.append(f"Linux {step.kernels[0]} | {step.kernels[1]}")
-        parts += [
-            f"{change.name}: {change.a} | {change.b}"
-            for change in step.differences[:_MOST_DIFFERENCES]
-        ]
+        parts += [f"{c.name}: {c.a} | {c.b}" for c in step.differences[:_MOST_DIFFERENCES]]
         more = len(step.differences) - _MOST_DIFFERENCES
         parts += [f"and {more} more"] if more > 0 else []
         yield "changed with it: " + ("; ".join(parts) if parts else "nothing that was captured")

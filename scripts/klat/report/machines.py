@@ -83,9 +83,7 @@ def _us(label: Dataset, ticks: int | None) -> str:
 
 def _facts(label: Dataset) -> tuple[str, ...]:
     values = label.sources[0].values
-    vulnerabilities = [
-        text for (key, _), text in values.items() if key.startswith("vulnerability.")
-    ]
+    vulnerabilities = [t for (key, _), t in values.items() if key.startswith("vulnerability.")]
     mitigated, vulnerable = (
         sum(word in text for text in vulnerabilities) for word in ("Mitigation", "Vulnerable")
     )

@@ -136,6 +136,4 @@ def _tail(label: Dataset, measurement: Runs, failed: Callable[[str], None]) -> R
     if not statistics or not statistics.samples:
         return None
     values = (*statistics.tail, statistics.max)
-    return Row(
-        printable(measurement.metric), tuple(sample_figure(label, value) for value in values)
-    )
+    return Row(printable(measurement.metric), tuple(sample_figure(label, v) for v in values))

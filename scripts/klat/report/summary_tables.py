@@ -285,9 +285,7 @@ def together_json(label: Dataset, failed: Callable[[str], None]) -> list[dict[st
 
 
 def _drifts(label: Dataset, report: SoakReport) -> list[dict[str, Any]]:
-    return [
-        plain(drift) | _in_ns(label, first=drift.first, last=drift.last) for drift in report.drifts
-    ]
+    return [plain(d) | _in_ns(label, first=d.first, last=d.last) for d in report.drifts]
 
 
 def _delay(label: Dataset, delay: Delay) -> dict[str, Any]:

@@ -168,9 +168,7 @@ def _medians(trend: Trend) -> Iterator[Block]:
             if judgement and judgement.verdict is Verdict.INCONCLUSIVE:
                 reasons.setdefault(judgement.reason, []).append(f"{name}, {_labels(trend, step)}")
     if reasons:
-        yield Listing(
-            tuple(_in_brief(steps, why) for why, steps in reasons.items()), "inconclusive"
-        )
+        yield Listing(tuple(_in_brief(s, why) for why, s in reasons.items()), "inconclusive")
 
 
 _GRAPHS = (

@@ -196,9 +196,7 @@ def fit_over_boots(fits: Sequence[LinearFit]) -> LinearFit:
     are: the interval is Student's t over their slopes."""
     slopes = np.array([fit.slope for fit in fits])
     intercept = float(np.mean([fit.intercept for fit in fits]))
-    return LinearFit(
-        float(slopes.mean()), intercept, mean_interval(slopes), sum(fit.n for fit in fits)
-    )
+    return LinearFit(float(slopes.mean()), intercept, mean_interval(slopes), sum(f.n for f in fits))
 
 
 def linear_fit(x: Values, y: Values) -> LinearFit | None:

@@ -217,9 +217,7 @@ def design_effect(counts: Sequence[int], sizes: Sequence[int]) -> float | None:
     if clusters < 2 or x in (0, n):
         return None
     share = x / n
-    residuals = math.fsum(
-        ((count - share * size) / (1 - size / n)) ** 2 for count, size in zip(counts, sizes)
-    )
+    residuals = math.fsum(((c - share * s) / (1 - s / n)) ** 2 for c, s in zip(counts, sizes))
     return (clusters - 1) / clusters * residuals / n**2 / (share * (1 - share) / n)
 
 

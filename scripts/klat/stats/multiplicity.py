@@ -90,9 +90,7 @@ class Look:
         looks = [*(units for units in self.planned if units < self.units), self.units]
         alpha, end = self.alpha / tests, max(self.planned)
         shares = tuple(units / end for units in looks)
-        information = tuple(
-            _information(units, alpha) / _information(end, alpha) for units in looks
-        )
+        information = tuple(_information(u, alpha) / _information(end, alpha) for u in looks)
         return max(look_levels(alpha, shares, information)[-1], _LOWEST)
 
 

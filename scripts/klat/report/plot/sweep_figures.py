@@ -265,9 +265,7 @@ def _plot(
         colour = _colour(i)
         scale = axis.scale(sweep_line.label) if sweep.is_time else 1.0
         beside = (i - (len(lines) - 1) / 2) * 0.7 / len(lines)
-        there = [
-            (-rank - beside, point) for rank, x in enumerate(shown) if (point := sweep_line.at(x))
-        ]
+        there = [(-r - beside, point) for r, x in enumerate(shown) if (point := sweep_line.at(x))]
         runs = [spread_out(point.runs, _MARKS) * scale for _, point in there]
         rows = np.concatenate([np.full(len(r), y) for r, (y, _) in zip(runs, there)])
         figure.points(np.concatenate(runs), rows, faint(colour))
