@@ -11,10 +11,7 @@ pytestmark = pytest.mark.alone
 
 Words = list[str | Path]
 SHOWN = ("pipes", "network")
-TRIED = [
-    name if name in SHOWN else pytest.param(name, marks=pytest.mark.slow)
-    for name in harness.PROGRAMS
-]
+TRIED = [n if n in SHOWN else pytest.param(n, marks=pytest.mark.slow) for n in harness.PROGRAMS]
 # Open to all, as distributions have it.
 OPEN_TUN = """mount -t tmpfs none /mnt && mknod -m 666 /mnt/tun c 10 200 &&
 mount --bind /mnt/tun /dev/net/tun && exec "$@"

@@ -367,10 +367,7 @@ def test_a_look_saves_the_second_half_of_the_boots(image_with_scipy, tmp_path):
 def assert_the_estimate_after_a_block_is_right(campaign: Campaign) -> None:
     """Within 10 % of the time that a boot takes afterwards."""
     block = 2 * len(campaign.settings)
-    asked = [
-        datetime.fromisoformat(attempt.asked.replace("Z", "+00:00"))
-        for attempt in campaign.attempts
-    ]
+    asked = [datetime.fromisoformat(a.asked.replace("Z", "+00:00")) for a in campaign.attempts]
     first = campaign.attempts[block]
     begun = (*campaign.attempts[:block], replace(first, outcome=ASKED))
     as_then = replace(campaign, phase=RUNNING, attempts=begun, is_settled=False, looked_after=0)

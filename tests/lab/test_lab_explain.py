@@ -125,9 +125,7 @@ def test_a_deadline_lies_in_the_idle_time_that_its_interrupt_ends(readings):
         if not subject.bounds.from_deadline:
             continue
         stamps, runs = reading_module.find(subject, reading)
-        early = [
-            not windows.contents(stamps, sample, True)[0].idle for run in runs for sample in run
-        ]
+        early = [not windows.contents(stamps, s, True)[0].idle for run in runs for s in run]
         # In others, the CPU was not idle at the deadline.
         assert sum(early) <= len(early) / 100
 

@@ -288,9 +288,7 @@ def listed(root: Path, monkeypatch: pytest.MonkeyPatch) -> Listed:
     """`listed(entry, ...)`: bootctl 252 prints these entries."""
 
     def print_entries(*entries: dict[str, Any]) -> SystemdBoot:
-        shown = [
-            {"root": str(root / "efi"), "showTitle": entry["id"], **entry} for entry in entries
-        ]
+        shown = [{"root": str(root / "efi"), "showTitle": e["id"], **e} for e in entries]
         monkeypatch.setattr(SystemdBoot, "_default_identity", lambda _: shown[0]["id"])
         text = "\n".join(map(json.dumps, shown))
         monkeypatch.setattr(systemd_boot, "run_tool", lambda *_: text)

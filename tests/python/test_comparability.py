@@ -381,10 +381,7 @@ def test_the_scheduler_is_in_the_head_and_under_test_where_it_was_declared(side,
     ],
 )
 def test_the_cure_names_kernels_that_exist(side, klat, one, two, cure):
-    sides = [
-        side(release, kernel_release=release, preemption=model, runs=1)
-        for release, model in map(str.split, (one, two))
-    ]
+    sides = [side(r, kernel_release=r, preemption=m, runs=1) for r, m in map(str.split, (one, two))]
     named = (" kernel of preemption ".join(kernel.split()) for kernel in cure)
     said = " that kernel with ".join(f"a {kernel}," for kernel in named)
     assert f"compare BASE with {said}" in words(klat("compare", *sides)[1])

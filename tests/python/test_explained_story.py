@@ -31,9 +31,7 @@ def interrupt(name: str, *body: Item) -> list[Item]:
 
 
 def holdups(*windows: list[Item], from_deadline: bool = False) -> list[Holdup]:
-    return story.holdups(
-        story.tell(SYMBOLS, [Content([], items, 0) for items in windows]), from_deadline
-    )
+    return story.holdups(story.tell(SYMBOLS, [Content([], i, 0) for i in windows]), from_deadline)
 
 
 def started() -> list[Item]:

@@ -103,9 +103,7 @@ def test_an_allowed_source_is_accepted(tmp_path):
     benchmark = '#include "klat.h"\n#include "sync/sync.h"\n#include "queue.h"\n'
     function = "{\n" + "\n" * (library_rules.FUNCTION_LINES - 2) + "}\n"
     files = {"lib/run/run.c": '#include "base/base.h"\n' + function, "pipes/pipes.c": benchmark}
-    assert not list(
-        library_rules.violations(write(tmp_path / name, text) for name, text in files.items())
-    )
+    assert not list(library_rules.violations(write(tmp_path / n, t) for n, t in files.items()))
 
 
 def long_function(lines: int) -> str:

@@ -139,9 +139,7 @@ def test_a_malformed_option_is_refused(text):
 
 
 def test_each_combination_of_swept_values_is_a_parameter_set_of_its_own():
-    sweeps = [
-        plan_csv.parse_sweep(f"tlbflush.{values}") for values in ("responders=0,1", "pages=1,8")
-    ]
+    sweeps = [plan_csv.parse_sweep(f"tlbflush.{v}") for v in ("responders=0,1", "pages=1,8")]
     options = [plan_csv.parse_option("tlbflush.keep"), plan_csv.parse_option("pipes.bytes=64")]
     sets = plan_csv.parameter_sets(["pipes", "tlbflush"], {"iterations": "100"}, options, sweeps)
     assert sets == [

@@ -81,9 +81,7 @@ OTHER: list[dict[str, Any]] = [
 
 def runs_of_figures(stock: Path) -> list[int]:
     labels, _ = read_datasets([stock])
-    return sorted(
-        len(m.runs) for x in labels for setting in x.settings for m in setting.measurements.values()
-    )
+    return sorted(len(m.runs) for x in labels for s in x.settings for m in s.measurements.values())
 
 
 @pytest.mark.parametrize("second", ALIKE)

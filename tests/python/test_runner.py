@@ -304,9 +304,7 @@ def test_a_setting_that_changes_during_a_session_is_recorded_said_and_a_conditio
     name = "proc/sys/kernel/sched_rt_period_us"
     assert said in done.stderr and f"{name} was 777777 and later" in done.stderr
     # Other tests can be other sessions.
-    changed = {
-        key: change for key, *change in json.loads((session / "run.json").read_text())["changed"]
-    }
+    changed = {key: c for key, *c in json.loads((session / "run.json").read_text())["changed"]}
     assert changed["rt-throttling"][:2] == [name, "777777"]
     assert said in klat("summary", str(session)).stderr
     refused = klat("compare", "results/before", "results/during", "--allow", "load", status=4)
