@@ -72,13 +72,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_repeatable(add, "--setting", "LABEL=WORDS", what, _named)
     what = "boots of each kernel and setting"
     add_number(add, "--boots", 1, MOST_BOOTS, what, required=True)
-    add(
-        "--looks",
-        type=number(1, MOST_LOOKS),
-        metavar="K",
-        help="compare at most K times, the last time at the end; end early if every metric is settled;"
-        " the chance that any look errs is at most alpha",
+    what = (
+        "compare at most K times, the last time at the end; end early if every metric is settled;"
+        " the chance that any look errs is at most alpha"
     )
+    add("--looks", type=number(1, MOST_LOOKS), metavar="K", help=what)
     _session_options.add_runs(parser, "runs of each program in a boot (default: 500)")
     _session_options.add_measure(
         parser, *_session_options.SESSION, load=_session_options.several_loads()

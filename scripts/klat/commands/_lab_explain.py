@@ -55,29 +55,23 @@ def add_parser(actions: Any) -> None:
     summary = "count the instructions of a sample by function"
     parser = add_command(actions, "explain", summary, _DESCRIPTION, _EPILOG)
     add = parser.add_argument
-    add(
-        "sides",
-        nargs="*",
-        metavar="BASE|BENCHMARK",
-        help="labels or sessions of klat lab run: BASE, and NEW to compare with it; with --kernel,"
-        " the benchmarks to run",
+    what = (
+        "labels or sessions of klat lab run: BASE, and NEW to compare with it; with --kernel,"
+        " the benchmarks to run"
     )
-    add(
-        "--metric",
-        type=_lab_options.metric,
-        metavar="BENCHMARK.METRIC",
-        help="for example pipes.round_trip (default: with BASE alone, every metric; with two sides,"
-        " the first metric of their only benchmark)",
+    add("sides", nargs="*", metavar="BASE|BENCHMARK", help=what)
+    what = (
+        "for example pipes.round_trip (default: with BASE alone, every metric; with two sides,"
+        " the first metric of their only benchmark)"
     )
+    add("--metric", type=_lab_options.metric, metavar="BENCHMARK.METRIC", help=what)
     what = "use only runs with this parameter, for example bytes=64; repeatable"
     add_repeatable(add, "--where", "NAME=VALUE", what, _parameter)
-    add(
-        "--least",
-        type=number(0, 10**9, "number of instructions"),
-        metavar="N",
-        help="functions that differ by fewer instructions share one line (default: 20, or a thousandth"
-        " of the sample if that is more)",
+    what = (
+        "functions that differ by fewer instructions share one line (default: 20, or a thousandth"
+        " of the sample if that is more)"
     )
+    add("--least", type=number(0, 10**9, "number of instructions"), metavar="N", help=what)
     which = parser.add_mutually_exclusive_group()
     which.add_argument(
         "--worst",

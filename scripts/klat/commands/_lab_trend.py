@@ -83,12 +83,8 @@ def add_parser(actions: Any) -> None:
         "debian:NAME, or NAME=KERNEL[,modules=DIR][,append=WORDS]; repeatable, the oldest first"
         " (default: every release line of the archive, stock and RT)",
     )
-    parser.add_argument(
-        "--lock",
-        type=Path,
-        metavar="FILE",
-        help="if FILE exists, repeat its report; otherwise write the kernels and options to FILE",
-    )
+    what = "if FILE exists, repeat its report; otherwise write the kernels and options to FILE"
+    parser.add_argument("--lock", type=Path, metavar="FILE", help=what)
     _add(parser)
     parser.set_defaults(func=_trend)
     summary = "show what changed between two kernels"

@@ -101,12 +101,9 @@ def several_loads(
 
 
 def add_benchmarks(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "benchmarks",
-        nargs="*",
-        metavar="benchmark",
-        help=f"any of klat's programs, or all, or core (default: core, which is {' '.join(programs.CORE)})",
-    )
+    core = f"core, which is {' '.join(programs.CORE)}"
+    what = f"any of klat's programs, or all, or core (default: {core})"
+    parser.add_argument("benchmarks", nargs="*", metavar="benchmark", help=what)
     parser.add_argument(
         "--all", action="store_true", default=argparse.SUPPRESS, help="the same as the word 'all'"
     )

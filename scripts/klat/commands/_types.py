@@ -138,12 +138,8 @@ _DEFAULT = 1e-3
 def add_limit(add: Any, counted: bool = True) -> None:
     """`add` is add_argument of a parser."""
     add_limit_alone(add, "judge the share of samples above L", counted)
-    add(
-        "--share",
-        type=rare_share,
-        metavar="S",
-        help="share of samples that may be above the limit (default: 0.001); 0: none may be",
-    )
+    what = "share of samples that may be above the limit (default: 0.001); 0: none may be"
+    add("--share", type=rare_share, metavar="S", help=what)
 
 
 def add_limit_alone(add: Any, what: str, counted: bool = True) -> None:

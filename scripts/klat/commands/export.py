@@ -46,13 +46,8 @@ def add_parser(subparsers: Any) -> None:
         "\n".join(f"  {name:12} {holds}" for name, holds in formats.items())
         for formats in (RUNS, VERDICTS)
     ]
-    parser = add_command(
-        subparsers,
-        "export",
-        SUMMARIES["export"],
-        _DESCRIPTION,
-        _EPILOG.format(runs=of_runs, verdicts=of_verdicts),
-    )
+    epilog = _EPILOG.format(runs=of_runs, verdicts=of_verdicts)
+    parser = add_command(subparsers, "export", SUMMARIES["export"], _DESCRIPTION, epilog)
     add = parser.add_argument
     add("paths", metavar="PATH", nargs="+", type=Path, help="see below")
     add("--format", choices=(*RUNS, *VERDICTS), required=True, metavar="FORMAT", help="see below")

@@ -46,13 +46,8 @@ def add_parser(subparsers: Any) -> None:
     actions = parser.add_subparsers(
         dest="action", metavar="ACTION", required=True, parser_class=type(parser)
     )
-    run = add_command(
-        actions,
-        "run",
-        "run a campaign on each machine",
-        _DESCRIPTION,
-        f"{_session_options.profiles_text()}\n{_RUN_EPILOG}\n{_EPILOG}",
-    )
+    epilog = f"{_session_options.profiles_text()}\n{_RUN_EPILOG}\n{_EPILOG}"
+    run = add_command(actions, "run", "run a campaign on each machine", _DESCRIPTION, epilog)
     _add_options(run)
     _campaign_plan.add_options(run)
     run.set_defaults(func=_run)

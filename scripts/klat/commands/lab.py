@@ -90,20 +90,13 @@ def add_parser(subparsers: Any) -> None:
 
 
 def _add_run(actions: Any) -> None:
-    parser = add_command(
-        actions,
-        "run",
-        "boot kernels and measure each",
-        _RUN_DESCRIPTION,
-        _RUN_EPILOG.format(profiles=_session_options.profiles_text()),
-    )
+    summary = "boot kernels and measure each"
+    epilog = _RUN_EPILOG.format(profiles=_session_options.profiles_text())
+    parser = add_command(actions, "run", summary, _RUN_DESCRIPTION, epilog)
     add = parser.add_argument
-    add(
-        "benchmarks",
-        nargs="*",
-        metavar="benchmark",
-        help="any of klat's programs, or all, or core (default: core; on one CPU also switch and syscall)",
-    )
+    default = "core; on one CPU also switch and syscall"
+    what = f"any of klat's programs, or all, or core (default: {default})"
+    add("benchmarks", nargs="*", metavar="benchmark", help=what)
     _session_options.add_measure(parser, "profile")
     _lab_options.add_guest(
         parser, "debian:NAME, or NAME=KERNEL[,modules=DIR][,append=WORDS]; repeatable", 1, 1
@@ -166,12 +159,8 @@ def _add_shootdown(actions: Any) -> None:
     add = parser.add_argument
     kernels = "as for run (default: debian:stock and, if Debian has it, debian:rt)"
     _lab_options.add_guest(parser, kernels, 80, 2)
-    add(
-        "--operation",
-        choices=("munmap", "membarrier"),
-        default="munmap",
-        help="operation that must reach all CPUs (default: munmap)",
-    )
+    what = "operation that must reach all CPUs (default: munmap)"
+    add("--operation", choices=("munmap", "membarrier"), default="munmap", help=what)
     add_number(add, "--iterations", 10, 10**6, "operations (default: 50)", default=50)
     seed = {"help": "seed of the guest (default: random)"}
     _session_options.add_measure(parser, "seed", seed=seed)

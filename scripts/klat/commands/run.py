@@ -85,13 +85,8 @@ examples:
 
 
 def add_parser(subparsers: Any) -> None:
-    parser = add_command(
-        subparsers,
-        "run",
-        SUMMARIES["run"],
-        _DESCRIPTION,
-        _EPILOG.format(profiles=_session_options.profiles_text()),
-    )
+    epilog = _EPILOG.format(profiles=_session_options.profiles_text())
+    parser = add_command(subparsers, "run", SUMMARIES["run"], _DESCRIPTION, epilog)
     _session_options.add_benchmarks(parser)
     _session_options.add_measure(parser, "profile")
     add = parser.add_argument
@@ -102,13 +97,11 @@ def add_parser(subparsers: Any) -> None:
         " -BENCHMARK.OPTION for a sweep; -profile-NAME with a profile; -matrix)",
     )
     _session_options.add_runs(parser, "runs of each parameter set (default: 500, or the profile's)")
-    add(
-        "--matrix",
-        action="store_true",
-        default=None,
-        help="measure every ordered pair of CPUs (of 64 CPUs at most, spread evenly), 10 runs each"
-        " without --runs or --profile; klat summary and klat plot show a map",
+    what = (
+        "measure every ordered pair of CPUs (of 64 CPUs at most, spread evenly), 10 runs each"
+        " without --runs or --profile; klat summary and klat plot show a map"
     )
+    add("--matrix", action="store_true", default=None, help=what)
     _session_options.add_above(parser, "--explain-above", required=False)
     _session_options.add_measure(
         parser, *_session_options.SESSION, "trust", load=_session_options.several_loads()

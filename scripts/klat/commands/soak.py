@@ -105,19 +105,14 @@ def add_parser(subparsers: Any) -> None:
     )
     loads = f"{_session_options.LOAD}; repeatable: all run at the same time"
     _session_options.add_measure(parser, "load", load=_session_options.several_loads(loads))
-    add(
-        "--label",
-        type=_session_options.label,
-        help="name of what is measured (default: the kernel's release, with -LOAD for each load)",
-    )
+    what = "name of what is measured (default: the kernel's release, with -LOAD for each load)"
+    add("--label", type=_session_options.label, help=what)
     _session_options.add_measure(parser, "profile", "cpus", *_session_options.PROGRAM, "output")
-    add(
-        "--threads",
-        choices=("one", "all"),
-        default="one",
-        help="all: run the program on each CPU of --cpus, or on each that klat may use, at the same"
-        " time; each CPU's samples are a series",
+    what = (
+        "all: run the program on each CPU of --cpus, or on each that klat may use, at the same"
+        " time; each CPU's samples are a series"
     )
+    add("--threads", choices=("one", "all"), default="one", help=what)
     parser.set_defaults(func=_run, sweep=[], iterations=None)
 
 
@@ -253,12 +248,8 @@ def _words(
         for option, value in cyclic.items()
         if option not in given
     ]
-    words = [
-        *_options(arguments, cyclic_options),
-        *more,
-        f"--soak={arguments.seconds}",
-        f"--segment={arguments.segment}",
-    ]
+    lengths = (f"--soak={arguments.seconds}", f"--segment={arguments.segment}")
+    words = [*_options(arguments, cyclic_options), *more, *lengths]
     if limit:
         words.append(f"--limit={round(limit.value)}")
     if arguments.stop_above:

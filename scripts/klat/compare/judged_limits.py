@@ -47,13 +47,8 @@ def with_limits(
         of_cell = CellLimit(base, new, verdict, difference, share.p, p_adjusted, reason)
         return replace(cell, limit=of_cell)
 
-    return (
-        tuple(
-            replace(sides.against, cells=tuple(map(with_limit, sides.pairs, sides.against.cells)))
-            for sides in matched
-        ),
-        family,
-    )
+    cells = (tuple(map(with_limit, sides.pairs, sides.against.cells)) for sides in matched)
+    return tuple(replace(s.against, cells=of_side) for s, of_side in zip(matched, cells)), family
 
 
 @dataclass(frozen=True)

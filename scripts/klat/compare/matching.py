@@ -120,12 +120,8 @@ def _by_neither(
             base_failures = _without_figure(base, key, declared, set())
             new_failures = _without_figure(new, key, declared, seen)
             failed = bool(side is base and base_failures.statuses["error"])
-            yield Uncompared(
-                key,
-                f"BASE: {why_uncounted(base_failures)}; NEW: {why_uncounted(new_failures)}",
-                True,
-                failed,
-            )
+            why = f"BASE: {why_uncounted(base_failures)}; NEW: {why_uncounted(new_failures)}"
+            yield Uncompared(key, why, True, failed)
 
 
 def why_uncounted(cell: Runs) -> str:

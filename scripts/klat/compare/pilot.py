@@ -99,6 +99,7 @@ def plan_path(path: Path, target: Target) -> Pilot:
     usable = [metric for metric in metrics if not metric.reason]
     round_seconds = _round_seconds(metrics)
     cost = UnitCost(target.boot_seconds, round_seconds, counted=counted)
+    unmeasurable = side.unmeasurable_lines(target.metrics)
     return Pilot(
         label=side.name,
         target=target,
@@ -107,13 +108,7 @@ def plan_path(path: Path, target: Target) -> Pilot:
         round_seconds=round_seconds,
         **efforts(usable, target, tests, cost),
         assumed=_assumed(metrics, target, tests, cost) if not usable else (),
-        cannot_know=(
-            *_cannot_know(metrics),
-            *uncounted,
-            *soaks_left_out,
-            *left_out,
-            *side.unmeasurable_lines(target.metrics),
-        ),
+        cannot_know=(*_cannot_know(metrics), *uncounted, *soaks_left_out, *left_out, *unmeasurable),
         problems=(*side.problems, *same_samples(side.sessions)),
         run_noun=run_noun(all(is_soak(key[1]) for key in cells)),
         segment_s=_segment_seconds(cells),

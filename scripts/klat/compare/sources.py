@@ -106,17 +106,10 @@ class Source:
         pairing = Pairing.of(facts)
         if pairing and not experiment:
             experiment, number = _place_in_campaign(pairing)
-        return Source(
-            session,
-            files,
-            conditions(session, facts),
-            pairing,
-            declared_options(facts),
-            experiment,
-            number,
-            facts.get("profile") or "",
-            str(begun),
-        )
+        values, declared = conditions(session, facts), declared_options(facts)
+        profile = facts.get("profile") or ""
+        place = (pairing, declared, experiment, number)
+        return Source(session, files, values, *place, profile, str(begun))
 
     @property
     def is_dated(self) -> bool:

@@ -312,14 +312,9 @@ def _with_partner(side: Observed, other: Observed) -> Observed:
 
 
 def _estimated(blank: Judgement, method: Method, shift: MeanDifference, rules: Rules) -> Judgement:
-    return replace(
-        blank,
-        method=method,
-        ratio=math.exp(shift.value),
-        interval=_exp(shift.interval(1 - rules.alpha)),
-        freedom=shift.freedom,
-        error=shift.error,
-    )
+    ratio, interval = math.exp(shift.value), _exp(shift.interval(1 - rules.alpha))
+    estimated = replace(blank, method=method, ratio=ratio, interval=interval)
+    return replace(estimated, freedom=shift.freedom, error=shift.error)
 
 
 def _exp(interval: Interval) -> Interval:

@@ -123,18 +123,13 @@ def _node(node: Node) -> dict[str, Any]:
     }
 
 
-def _difference(function: FunctionDifference) -> dict[str, Any]:
+def _difference(f: FunctionDifference) -> dict[str, Any]:
     return {
-        "function": function.name,
-        "difference": function.difference,
+        "function": f.name,
+        "difference": f.difference,
         **{
-            side: {
-                "own": function.own[number],
-                "calls": function.calls[number],
-                "with_callees": function.with_callees[number],
-                "exists": function.exists[number],
-            }
-            for number, side in enumerate(("base", "new"))
+            side: dict(zip(("own", "calls", "with_callees", "exists"), of_side))
+            for side, of_side in zip(("base", "new"), zip(f.own, f.calls, f.with_callees, f.exists))
         },
     }
 

@@ -115,12 +115,8 @@ def _label_pairs(label: Dataset) -> Pairs:
 
 def _setting_pairs(benchmark: str, placement: str, params: dict[str, str]) -> Pairs:
     others = ";".join(f"{key}={value}" for key, value in params.items() if key != "policy")
-    return [
-        ("benchmark", benchmark),
-        ("placement", placement),
-        ("policy", params.get("policy", "")),
-        ("params", others),
-    ]
+    measured = [("benchmark", benchmark), ("placement", placement)]
+    return [*measured, ("policy", params.get("policy", "")), ("params", others)]
 
 
 def _series_pairs(series: MetricRuns) -> Pairs:

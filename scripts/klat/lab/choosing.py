@@ -263,12 +263,8 @@ class Subject:
 
     @property
     def name(self) -> str:
-        return " ".join(
-            [
-                f"{self.wanted.benchmark}.{self.wanted.metric}",
-                *(f"{name}={value}" for name, value in self.chosen.params),
-            ]
-        )
+        params = (f"{name}={value}" for name, value in self.chosen.params)
+        return " ".join([f"{self.wanted.benchmark}.{self.wanted.metric}", *params])
 
 
 def grouped(numbers: Sequence[int], subjects: Sequence[Subject]) -> list[list[int]]:

@@ -120,13 +120,8 @@ def _add_facts(
     left_out: Sequence[Mapping[str, Any]] = (),
 ) -> None:
     load = None if boot.condition.load == IDLE else boot.condition.load
-    settings = Settings(
-        boot.label,
-        boot.seed,
-        load=load,
-        profile=experiment.profile or None,
-        time_limit_s=experiment.time_limit_s,
-    )
+    profile, limit_s = experiment.profile or None, experiment.time_limit_s
+    settings = Settings(boot.label, boot.seed, load=load, profile=profile, time_limit_s=limit_s)
     planned = {"experiment": experiment.facts(), "boot": boot.number, "round": boot.round}
     facts: dict[str, Any] = {
         "boot_id": _boot_id(draft),
@@ -261,14 +256,8 @@ def _unrecorded(
                 f" {benchmark} (run {missing[0]})"
             )
         if missing:
-            entries.append(
-                {
-                    "benchmark": benchmark,
-                    "arguments": " ".join(arguments),
-                    "orders": missing,
-                    "reason": reasons[-1],
-                }
-            )
+            lost = {"benchmark": benchmark, "arguments": " ".join(arguments)}
+            entries.append(lost | {"orders": missing, "reason": reasons[-1]})
     return entries
 
 

@@ -221,12 +221,8 @@ def celsius(classes: Path = _CLASSES) -> dict[str, float]:
 
     AMD's CPUs are in no thermal zone. A zone of the firmware can have a constant temperature."""
     drivers = [(path, text(path / "name")) for path in classes.glob("hwmon/hwmon*")]
-    by_driver = _hottest(
-        (name, file)
-        for path, name in drivers
-        if name in _CPU_DRIVERS
-        for file in path.glob("temp*_input")
-    )
+    of_cpus = ((path, name) for path, name in drivers if name in _CPU_DRIVERS)
+    by_driver = _hottest((n, file) for path, n in of_cpus for file in path.glob("temp*_input"))
     zones = classes.glob("thermal/thermal_zone*")
     return by_driver or _hottest((text(zone / "type"), zone / "temp") for zone in zones)
 

@@ -91,12 +91,8 @@ def _values(root: Path) -> Mapping[str, str]:
 
 
 def _host_names(root: Path) -> Iterator[str]:
-    for name in (
-        socket.gethostname(),
-        os.uname().nodename,
-        _text(root / "etc/hostname"),
-        _text(root / "proc/sys/kernel/domainname"),
-    ):
+    files = (root / "etc/hostname", root / "proc/sys/kernel/domainname")
+    for name in (socket.gethostname(), os.uname().nodename, *map(_text, files)):
         yield name
         yield name.partition(".")[0]
 

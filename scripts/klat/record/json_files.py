@@ -101,13 +101,9 @@ _PAIRING = Object(
         "looks": ListOf(Whole(1, MOST_BOOTS), MOST_LOOKS, 1),
     }
 )
-_LAB = Object(
-    {
-        "experiment": Maybe(Object({"identity": _OPTIONAL})),
-        "boot": Maybe(Whole(0, MOST_BOOTS)),
-        "round": Maybe(Whole(0, MOST_BOOTS)),
-    }
-)
+_NUMBER = Maybe(Whole(0, MOST_BOOTS))
+_EXPERIMENT = Maybe(Object({"identity": _OPTIONAL}))
+_LAB = Object({"experiment": _EXPERIMENT, "boot": _NUMBER, "round": _NUMBER})
 _UNRECORDED = Object(
     {"benchmark": _ANY, "arguments": _LONG, "orders": ListOf(_ORDER, MAX_RUNS), "reason": _LONG},
     needed=frozenset({"benchmark", "arguments", "orders", "reason"}),

@@ -45,21 +45,12 @@ class Profile:
         return list(dict.fromkeys(parameters.benchmark for parameters in self.sets))
 
 
+_CYCLIC = {"method": "nanosleep", "mode": "periodic", "period": "1000"}
 PROFILES = {
     "rt": Profile(
         about="for real-time users: wakeups, hand-offs and interruptions",
         sets=(
-            ProfileSet(
-                "timer",
-                {
-                    "method": "nanosleep",
-                    "mode": "periodic",
-                    "period": "1000",
-                    "policy": "fifo:98",
-                    "dma-latency": "0",
-                },
-                roles=1,
-            ),
+            ProfileSet("timer", _CYCLIC | {"policy": "fifo:98", "dma-latency": "0"}, roles=1),
             ProfileSet("cv", {"primitive": "cond"}),
             ProfileSet("cv", {"primitive": "pi-mutex"}),
             ProfileSet("pipes", cpus=2),

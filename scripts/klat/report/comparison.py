@@ -22,13 +22,8 @@ from klat.report.text.parameters import HIDDEN
 if TYPE_CHECKING:
     from klat.compare.figure_data import CellFigures
 
-TONES = {
-    NO_REGRESSION: "same",
-    REGRESSION: "slower",
-    INCONCLUSIVE: "open",
-    NOT_COMPARABLE: "refused",
-    NOT_DELIVERED: "refused",
-}
+TONES = {NO_REGRESSION: "same", REGRESSION: "slower", INCONCLUSIVE: "open"}
+TONES |= dict.fromkeys((NOT_COMPARABLE, NOT_DELIVERED), "refused")
 # For each cell of one NEW: its curves, the reason why there are none, or None for a form without figures.
 Curves = Sequence["CellFigures | str | None"]
 

@@ -275,21 +275,9 @@ class Folded:
         yield from _parts(self.blocks)
 
 
+_Text = Facts | Notes | Paragraph | Line | Listing | Table | Verdicts | Differences
 # A terminal and Markdown have no figures, heat maps or icicles: tables have their numbers.
-Block = (
-    Facts
-    | Notes
-    | Paragraph
-    | Line
-    | Listing
-    | Table
-    | Verdicts
-    | Differences
-    | Figures
-    | HeatMap
-    | Icicles
-    | Folded
-)
+Block = _Text | Figures | HeatMap | Icicles | Folded
 
 
 def _parts(blocks: tuple[Block, ...]) -> Iterator[Block]:

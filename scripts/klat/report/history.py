@@ -208,22 +208,10 @@ def terms(history: History) -> Iterator[str]:
 def document(history: History, drawn: Sequence[Captioned | None]) -> Document:
     """`drawn` has the figure of each series that has one."""
     items = tuple(_item(s, history, figure) for s, figure in zip(history.series, drawn))
-    section = Section(
-        "",
-        (
-            Paragraph(heading(history)),
-            Listing(tuple(history.unmeasurable)),
-            Verdicts(_COLUMNS, items, "", "found", rows_alone=False),
-        ),
-    )
-    return Document(
-        f"History of {history.label}",
-        Word(""),
-        0,
-        (section,),
-        tuple(terms(history)),
-        history.problems,
-    )
+    head = (Paragraph(heading(history)), Listing(tuple(history.unmeasurable)))
+    section = Section("", (*head, Verdicts(_COLUMNS, items, "", "found", rows_alone=False)))
+    title, meanings = f"History of {history.label}", tuple(terms(history))
+    return Document(title, Word(""), 0, (section,), meanings, history.problems)
 
 
 def _item(series: HistorySeries, history: History, drawn: Captioned | None) -> Item:

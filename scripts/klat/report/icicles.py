@@ -109,15 +109,11 @@ def pictures(
     base, new = samples[0].tree.functions(), samples[-1].tree.functions()
     both = {name: (base[name], new[name]) for name in {**base, **new}} if two else {}
     shades = Shades({name: after - before for name, (before, after) in both.items()})
-    return [
-        Picture(
-            name,
-            title,
-            graph,
-            tuple(_drawn(name, box, (scale, pixels), shades, both) for box in graph.boxes),
-        )
-        for name, title, graph in zip(names, titles, graphs)
+    drawn = [
+        tuple(_drawn(name, box, (scale, pixels), shades, both) for box in graph.boxes)
+        for name, graph in zip(names, graphs)
     ]
+    return list(map(Picture, names, titles, graphs, drawn))
 
 
 def _drawn(

@@ -94,13 +94,9 @@ def _facts(label: Dataset) -> tuple[str, ...]:
         settings.append("no real-time priority")
     if other_work(label.sessions):
         settings.append("other work on the CPUs")
-    return (
-        label.kernel,
-        str(label.info.get("preemption") or "unknown"),
-        value_of(values, "microcode") or MISSING,
-        mitigations,
-        ", ".join(settings) or MISSING,
-    )
+    model = str(label.info.get("preemption") or "unknown")
+    microcode = value_of(values, "microcode") or MISSING
+    return label.kernel, model, microcode, mitigations, ", ".join(settings) or MISSING
 
 
 def _is_ordinary(label: Dataset) -> bool:

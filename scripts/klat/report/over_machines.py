@@ -42,6 +42,7 @@ def section(
     ]
     unmatched = ((a.machine, line) for a in group for line in unjudged_lines(a))
     differ = ((a.machine, (d.name, d.a, d.b)) for a in group for d in a.differences)
+    differing = _merged(differ, names, len(group))
     blocks: list[Block] = [
         Facts(
             (), (), (("BASE", _side(a.base for a in group)), ("NEW", _side(a.new for a in group)))
@@ -53,13 +54,7 @@ def section(
         Notes((*notes, *shared)),
         verdicts,
         Listing(tuple("".join(said) for said in _merged(unmatched, names, len(group)))),
-        differences(
-            group[0],
-            (
-                (n, a, f"{b}{machines}")
-                for (n, a, b), machines in _merged(differ, names, len(group))
-            ),
-        ),
+        differences(group[0], ((n, a, f"{b}{machines}") for (n, a, b), machines in differing)),
     ]
     return Section(f"{new.label} against {base.label}, over machines", tuple(blocks))
 

@@ -281,12 +281,8 @@ def _jumps(trend: Trend, changes: Sequence[Change]) -> Iterator[Block]:
     for change in changes:
         step = change.step
         base, new = change.metric.values[step.base], change.metric.values[step.new]
-        cells = (
-            _labels(trend, step),
-            _ratio(step),
-            f"{new - base:+,.0f}",
-            _in_short(change, round(new - base)),
-        )
+        why = _in_short(change, round(new - base))
+        cells = (_labels(trend, step), _ratio(step), f"{new - base:+,.0f}", why)
         rows.append(Row(called[change.metric.key], cells))
     columns = (Column("step", left=True), Column("ratio"), Column("change"))
     because = Column("functions", left=True, wraps=True)

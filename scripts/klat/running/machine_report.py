@@ -85,14 +85,8 @@ def _recorded() -> Iterator[str]:
         yield "no program is built, so there is no record"
         return
     with tempfile.TemporaryDirectory() as directory:
-        command: list[str | Path] = [
-            programs.require(name),
-            "--quiet",
-            "--iterations",
-            "10",
-            "--record",
-            directory,
-        ]
+        options = ("--quiet", "--iterations", "10", "--record", directory)
+        command: list[str | Path] = [programs.require(name), *options]
         try:
             done = answer(command, _SECONDS)
         except (OSError, subprocess.TimeoutExpired) as error:

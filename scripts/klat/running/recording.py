@@ -72,12 +72,8 @@ def write(
     more: Mapping[str, Any] | None = None,
 ) -> None:
     """Write plan.csv and run.json of a new session directory, before the first run."""
-    facts: dict[str, Any] = {
-        **session_directory.new_facts(command),
-        **asdict(settings),
-        **(more or {}),
-        "resumed": [],
-    }
+    facts: dict[str, Any] = session_directory.new_facts(command) | asdict(settings)
+    facts |= {**(more or {}), "resumed": []}
     session_directory.write_plan(session, plan_csv.to_csv(schedule), facts)
 
 

@@ -215,13 +215,8 @@ def _set_up(recording: Recording, stderr: int, signals: Signals) -> None:
     command = recording.settings.setup
     if command is None:
         return
-    status = process.run(
-        ["/bin/sh", "-c", command],
-        signals,
-        seconds=recording.settings.time_limit_s,
-        stderr=stderr,
-        inherit=(),
-    )
+    words, limit_s = ["/bin/sh", "-c", command], recording.settings.time_limit_s
+    status = process.run(words, signals, seconds=limit_s, stderr=stderr, inherit=())
     lines = process.take_lines(stderr)
     what = f"the set-up of {recording.settings.label}, {shlex.quote(command)},"
     if status:
