@@ -134,11 +134,8 @@ def _without_sensor(campaign: Campaign) -> Iterator[str]:
     """Kernels without a driver for a sensor, where another kernel has one."""
     boots = campaign.boots()
     # In the boot that panics nothing is measured.
-    labels = {
-        (boots[a.boot - 1].setting.label, bool(a.celsius))
-        for a in campaign.attempts
-        if a.outcome == DONE and a.seconds
-    }
+    done = [a for a in campaign.attempts if a.outcome == DONE and a.seconds]
+    labels = {(boots[a.boot - 1].setting.label, bool(a.celsius)) for a in done}
     cooled = {label for label, has_sensor in labels if has_sensor}
     others = sorted({label for label, _ in labels} - cooled)
     if cooled and others:

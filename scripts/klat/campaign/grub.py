@@ -75,11 +75,8 @@ class Grub(BootLoader):
         menu = self._menu()
         entries, left_out = self._read(menu)
         if not entries:
-            unread = [
-                f"{item.place()}: {item.why or 'klat cannot read it'}"
-                for item in menu.items
-                if not item.title
-            ]
+            untitled = (item for item in menu.items if not item.title)
+            unread = [f"{item.place()}: {item.why or 'klat cannot read it'}" for item in untitled]
             whys = (f"{self._config} has no entry that boots Linux", *left_out.values(), *unread)
             raise KlatError("; ".join(whys))
         chosen = self._default_item(menu)

@@ -140,11 +140,8 @@ def record_of(results: Path, words: Sequence[str], seed: int | None) -> Path:
     _check_owners(record)  # another user can have made it first, in /tmp
     if kept:
         return record
-    variables = {
-        "klat_run": record.name,
-        "klat_words": unsafe(words),
-        "klat_seed": "" if seed is None else seed,
-    }
+    seed_text = "" if seed is None else seed
+    variables = {"klat_run": record.name, "klat_words": unsafe(words), "klat_seed": seed_text}
     write_variables(record, variables)
     return record
 

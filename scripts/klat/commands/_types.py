@@ -72,11 +72,8 @@ def real(is_valid: Callable[[float], bool], what: str, is_share: bool = False) -
 share = real(lambda value: 0 < value < 1, "between 0 and 1, for example 2% or 0.02", True)
 # 0 is a plain two-sided test.
 margin = real(lambda value: 0 <= value < 1, "0 or between 0 and 1, for example 2% or 0.02", True)
-rare_share = real(
-    lambda value: value == 0 or 1e-12 <= value < 1,
-    "0 or from 1e-12 to below 1, for example 0.001, 1e-4 or 0.1%",
-    True,
-)
+_RARE = "0 or from 1e-12 to below 1, for example 0.001, 1e-4 or 0.1%"
+rare_share = real(lambda value: value == 0 or 1e-12 <= value < 1, _RARE, True)
 
 
 def short_time(text: str, most_ns: int) -> int:

@@ -64,13 +64,9 @@ def add_parser(subparsers: Any) -> None:
 
 def _add_machines(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add(
-        "--inventory",
-        required=True,
-        type=_fleet_playbook.inventory_path,
-        metavar="FILE",
-        help="Ansible's inventory of the machines",
-    )
+    what = "Ansible's inventory of the machines"
+    kind = _fleet_playbook.inventory_path
+    add("--inventory", required=True, type=kind, metavar="FILE", help=what)
     add("--limit", metavar="PATTERN", help="only these machines of the inventory")
 
 

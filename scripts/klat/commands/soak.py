@@ -243,11 +243,8 @@ def _words(
     given = {o.option: o.values[0] for o in arguments.option if o.benchmark in (name, "all")}
     if given.get("method", _CYCLIC["method"]) != _CYCLIC["method"]:
         cyclic.clear()
-    cyclic_options = [
-        plan_csv.ProgramOption(name, option, (value,))
-        for option, value in cyclic.items()
-        if option not in given
-    ]
+    left = ((option, value) for option, value in cyclic.items() if option not in given)
+    cyclic_options = [plan_csv.ProgramOption(name, option, (value,)) for option, value in left]
     lengths = (f"--soak={arguments.seconds}", f"--segment={arguments.segment}")
     words = [*_options(arguments, cyclic_options), *more, *lengths]
     if limit:

@@ -169,11 +169,8 @@ def _with_placement(
     if keys[0][2] == keys[1][2] or _differ_in_names(keys, (base, new), disagreeing):
         return disagreeing
     placed = Condition("placement", "the placement", *(short(key[2]) or "none" for key in keys))
-    within = [
-        c.key
-        for side in (base, new)
-        for c in disagreements(_condition_rows(side), _condition_rows(side))
-    ]
+    rows = (_condition_rows(side) for side in (base, new))
+    within = [c.key for of_side in rows for c in disagreements(of_side, of_side)]
     rest = [c for c in disagreeing if c.key != "cpus" or "cpus" in within]
     for cpus in (c for c in disagreeing if c not in rest):
         placed = replace(

@@ -30,12 +30,8 @@ OTHER_SESSIONS = "other-sessions"  # of klat, beside a load
 CAPTURE = ("environment", "the environment")  # whether it was captured
 NONE = "none"
 COMPILER = (KERNEL[0], "compiler")
-RUN = {
-    "load": "the background load",
-    "setup": "the set-up command",
-    "prefix": "the prefix",
-    "options": "the options of one setting alone",
-}
+RUN = {"load": "the background load", "setup": "the set-up command", "prefix": "the prefix"}
+RUN |= {"options": "the options of one setting alone"}
 ROWS = ("program", "cpus", "policy", "placement")
 # Conditions of a run that no option alone decides.
 OBTAINED = ("policy", "cpus", "program", *WAYS)
@@ -44,12 +40,8 @@ PARAMS = dict.fromkeys(("dma-latency", "guest-halt-poll"), "not held")
 PARAMS |= dict.fromkeys(("iterations", "soak", "warmup"), ABSENT)
 WITHIN_SIDE = {"kernel-release": "kernel_release", "kernel-version": "kernel_version"}
 WITHIN_SIDE |= {"preemption": "preemption"}
-_NOT_ALLOWABLE = {
-    "unit",
-    "architecture",
-    *FAMILIES,
-    *(key for key, rule in RULES.items() if rule is Rule.NEVER),
-}
+_NOT_ALLOWABLE = {"unit", "architecture", *FAMILIES}
+_NOT_ALLOWABLE |= {key for key, rule in RULES.items() if rule is Rule.NEVER}
 ALLOWABLE = tuple(
     sorted(
         {*RECORDED, *RULES, *RUN, *ROWS, *PARAMS, *WITHIN_SIDE, CAPTURE[0], COUNTER, OTHER_SESSIONS}
@@ -192,10 +184,9 @@ class RunConditions(NamedTuple):
     def differs_from(self, others: Iterable[RunConditions]) -> Distinctions:
         """The conditions that differ from any of the others."""
         other_values = [other._asdict() for other in others]
+        pairs = self._asdict().items()
         return tuple(
-            (name, value or NONE)
-            for name, value in self._asdict().items()
-            if any(other[name] != value for other in other_values)
+            (n, v or NONE) for n, v in pairs if any(other[n] != v for other in other_values)
         )
 
     def values(self, benchmark: str) -> Values:

@@ -138,11 +138,8 @@ def cautions(base: Dataset, new: Dataset, subject: str, took_turns: bool) -> Ite
             "the lowest frequency (scaling_min_freq) differs; amd-pstate takes it from the firmware since Linux 6.16,"
             " and klat cannot see whether somebody set it instead"
         )
-    bare = [
-        name
-        for name, side in zip(_NAMES, (base, new))
-        if not all(is_captured(source.values) for source in side.sources)
-    ]
+    sides = zip(_NAMES, (base, new))
+    bare = [n for n, side in sides if not all(is_captured(s.values) for s in side.sources)]
     if bare:
         yield (
             f"the environment of {' and '.join(bare)} was not captured, so governor, idle states,"

@@ -99,12 +99,8 @@ def _side(side: Side) -> dict[str, Any]:
         "doubt": sample.doubt,
         "paths": [dataclasses.asdict(kind) for kind in side.kinds],
         "functions": [
-            {
-                "function": name,
-                "own": instructions,
-                "calls": functions.calls[name],
-                "with_callees": functions.with_callees[name],
-            }
+            {"function": name, "own": instructions}
+            | {"calls": functions.calls[name], "with_callees": functions.with_callees[name]}
             for name, instructions in functions.own.most_common()
         ],
         "tree": [_node(node) for node in sample.tree.callees.values()],

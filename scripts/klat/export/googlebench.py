@@ -24,12 +24,9 @@ _NAME = "googlebench"
 def write(exported: ExportedRuns, out: BinaryIO) -> None:
     label = only_label(exported, _NAME)
     require_time(label, _NAME)
-    document = {
-        "context": _context(label),
-        "benchmarks": [
-            entry for i, series in enumerate(exported.series) for entry in _entries(i, series)
-        ],
-    }
+    families = (_entries(i, series) for i, series in enumerate(exported.series))
+    benchmarks = [entry for entries in families for entry in entries]
+    document = {"context": _context(label), "benchmarks": benchmarks}
     out.write((json.dumps(document, indent=2, allow_nan=False) + "\n").encode())
 
 

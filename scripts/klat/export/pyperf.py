@@ -26,11 +26,8 @@ _SECONDS = 1e-9
 
 def write(exported: ExportedRuns, out: BinaryIO) -> None:
     label = only_label(exported, "pyperf")
-    document = {
-        "benchmarks": [_benchmark(series) for series in exported.series],
-        "metadata": _metadata(label),
-        "version": "1.0",
-    }
+    benchmarks = [_benchmark(series) for series in exported.series]
+    document = {"benchmarks": benchmarks, "metadata": _metadata(label), "version": "1.0"}
     text = json.dumps(document, indent=1, sort_keys=True, allow_nan=False)
     out.write(f"{text}\n".encode())
 

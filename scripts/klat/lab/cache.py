@@ -167,11 +167,8 @@ def clear() -> int:
             if removed.is_dir():
                 shutil.rmtree(removed)
             base.rename(removed)
-    size = sum(
-        os.lstat(os.path.join(inner, file)).st_blocks * 512
-        for inner, _, files in os.walk(removed)
-        for file in files
-    )
+    kept = (os.path.join(inner, f) for inner, _, files in os.walk(removed) for f in files)
+    size = sum(os.lstat(file).st_blocks * 512 for file in kept)
     if removed.is_dir():
         shutil.rmtree(removed)
     return size

@@ -182,13 +182,8 @@ class _Replays:
         asked = [c for c in every if wanted.benchmark in ("", c.benchmark)]
         ran = self._programs(path, dict.fromkeys(c.benchmark for c in asked))
         bounds = {name: self._bounds(path) for name, path in ran.items()}
-        explainable = [
-            c
-            for name, metrics in bounds.items()
-            for metric in metrics
-            for c in asked
-            if (c.benchmark, c.metric) == (name, metric)
-        ]
+        known = ((name, metric) for name, metrics in bounds.items() for metric in metrics)
+        explainable = [c for pair in known for c in asked if (c.benchmark, c.metric) == pair]
         if not explainable:
             names = " and ".join(ran) or "its programs"
             first = next(iter(ran), "BENCHMARK")

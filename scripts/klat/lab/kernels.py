@@ -180,11 +180,8 @@ def offered(packages: Mapping[str, Package]) -> list[Offered]:
             release, line, build, rt = match.groups()
             order = tuple(int(number) for number in re.findall(r"\d+", line + build))
             # One release can have parts of two versions while the archive gets a new one.
-            parts = {
-                part: packages[part]
-                for part in package.parts
-                if part in packages and packages[part].version == package.version
-            }
+            fetched = {part: packages[part] for part in package.parts if part in packages}
+            parts = {part: p for part, p in fetched.items() if p.version == package.version}
             missing = tuple(p for p in package.parts if p.startswith(_FILES) and p not in parts)
             kernels.append(
                 Offered(f"{line}{rt or ''}", release, order, package, (*parts.values(),), missing)

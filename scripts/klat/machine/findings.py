@@ -61,15 +61,8 @@ def to_text(findings: Sequence[Finding], width: int = 80, colour: bool = False) 
         lines.append(f"{word}  {head}")
         lines.extend(indent + line for line in rest)
         for text in (finding.detail, f"Cure: {finding.cure}"):
-            lines.extend(
-                textwrap.wrap(
-                    text,
-                    width,
-                    initial_indent=indent,
-                    subsequent_indent=indent,
-                    break_on_hyphens=False,
-                )
-            )
+            wrapped = textwrap.wrap(text, width - len(indent), break_on_hyphens=False)
+            lines.extend(indent + line for line in wrapped)
         lines.append("")
     counts = Counter(finding.severity for finding in findings)
     summary = ", ".join(f"{counts[s]} {s.value}" for s in Severity if counts[s])

@@ -209,11 +209,8 @@ def _latency_requests(root: Path) -> Iterator[str]:
 def _config(root: Path) -> frozenset[str]:
     installed = root / f"boot/config-{_text(root / 'proc/sys/kernel/osrelease')}"
     text = running_config(root) or _text(installed)
-    return frozenset(
-        line[len("CONFIG_") : -len("=y")]
-        for line in text.splitlines()
-        if line.startswith("CONFIG_") and line.endswith("=y")
-    )
+    chosen = (line for line in text.splitlines() if line.endswith("=y"))
+    return frozenset(o[len("CONFIG_") : -len("=y")] for o in chosen if o.startswith("CONFIG_"))
 
 
 def _mitigations(root: Path) -> tuple[str, ...]:

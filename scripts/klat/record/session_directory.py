@@ -240,11 +240,8 @@ def remove_unused(session: Path) -> None:
 def changed_programs(info: dict[str, Any], programs: Iterable[tuple[str, Path]]) -> list[str]:
     """Programs that were built again since the session began. They would refuse to append to it."""
     recorded = info.get("programs") or {}
-    return [
-        name
-        for name, path in programs
-        if name in recorded and hashlib.sha256(path.read_bytes()).hexdigest() != recorded[name]
-    ]
+    held = ((name, path.read_bytes()) for name, path in programs if name in recorded)
+    return [name for name, data in held if hashlib.sha256(data).hexdigest() != recorded[name]]
 
 
 class Lock:

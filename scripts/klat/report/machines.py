@@ -13,11 +13,8 @@ from klat.record.evidence import other_work
 from klat.report.document import Column, Document, Row, Section, Table, Word
 from klat.report.text.numbers import MISSING, plural
 
-_FIGURES = (
-    Column("boots"),
-    Column("runs that count"),
-    *(Column(f"{program} {metric}") for program, metric in METRICS.items()),
-)
+_PER_PROGRAM = (Column(f"{program} {metric}") for program, metric in METRICS.items())
+_FIGURES = (Column("boots"), Column("runs that count"), *_PER_PROGRAM)
 _FACTS = tuple(
     Column(title, left=True)
     for title in ("kernel", "preemption", "microcode", "mitigations", "settings", "file")

@@ -145,11 +145,8 @@ def shared_remarks(verdicts: Verdicts) -> tuple[list[Note], Verdicts]:
     def marked(judged: Judged) -> Judged:
         above = [r for r in judged.remarks if judged.word in general.get(r, ())]
         numbered = [r for r in judged.remarks if r in marks and r not in above]
-        return replace(
-            judged,
-            noted=(*judged.noted, *above, *numbered),
-            marks="".join(marks[r] for r in numbered),
-        )
+        noted = (*judged.noted, *above, *numbered)
+        return replace(judged, noted=noted, marks="".join(marks[r] for r in numbered))
 
     items = []
     for item in verdicts.items:

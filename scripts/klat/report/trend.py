@@ -264,11 +264,8 @@ def names(series: Sequence[MetricSeries]) -> list[str]:
         benchmark, params, _, name = metric.key
         others = {c.key[1] for c in series if c.key[0] == benchmark}
         shown = parameters(benchmark, params, others)
-        differing = [
-            f"{name}={value}"
-            for name, value in shown.items()
-            if any(f"{name}={value}" not in other.split(";") for other in others)
-        ]
+        pairs = (f"{name}={value}" for name, value in shown.items())
+        differing = [p for p in pairs if any(p not in other.split(";") for other in others)]
         what = benchmark if name == benchmark else f"{benchmark} {name}"
         text = " ".join([what, *differing])
         texts.append(text if len(text) <= _WIDEST else f"{text[: _WIDEST - 1]}…")

@@ -177,11 +177,8 @@ class Runner:
     def _explain(self, recording: Recording) -> None:
         """Explain the slow samples of the traced runs. Writes the report to a file of the session, too."""
         try:
-            lines = [
-                line
-                for explained in explain_session(recording.path, recording.schedule)
-                for line in ("", *explained.lines())
-            ]
+            explained = explain_session(recording.path, recording.schedule)
+            lines = [line for program in explained for line in ("", *program.lines())]
             if lines:
                 file = recording.path / EXPLAINED
                 files.write_whole(file, "\n".join([*lines[1:], ""]).encode())

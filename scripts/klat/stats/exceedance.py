@@ -192,11 +192,8 @@ def _lower_threshold(tails: Sequence[Tail]) -> float | None:
 def _effect(clusters: Sequence[Cluster], threshold: float | None) -> float:
     """The larger of the design effects at the limit and at the threshold; 1 if there is neither."""
     sizes = list(map(_size, clusters))
-    effects = [
-        effect
-        for of_clusters in _counts(clusters, threshold)
-        if (effect := design_effect(of_clusters, sizes)) is not None
-    ]
+    counted = _counts(clusters, threshold)
+    effects = [e for counts in counted if (e := design_effect(counts, sizes)) is not None]
     return max(effects, default=1.0)
 
 

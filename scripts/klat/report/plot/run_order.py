@@ -64,11 +64,8 @@ def run_series(overlay: Overlay, axis: Axis, limit: LimitLine | None = None) -> 
     runs = [run for curve in overlay.curves for run in curve.measurement.runs]
     soak = all(curve.setting.is_soak for curve in overlay.curves)
     upper = _upper(runs, soak)
-    tracks = [
-        _track(curve, upper, axis.scale(curve.label), soak)
-        for curve in overlay.curves
-        if curve.measurement.sampled
-    ]
+    sampled = (curve for curve in overlay.curves if curve.measurement.sampled)
+    tracks = [_track(curve, upper, axis.scale(curve.label), soak) for curve in sampled]
     if not tracks:
         return None
     noun = overlay.curves[0].setting.noun

@@ -146,11 +146,8 @@ def _draw(figure: Figure, sweep: Sweep, lines: Sequence[SweepLine], axis: Axis) 
     top = figure.head(title(sweep), params_text(parameters(sweep.benchmark, sweep.params)))
     scaled = [axis.scale(line.label) if sweep.is_time else 1.0 for line in lines]
     x_scale = _scale_of(np.array(sweep.values))
-    y_scale = _scale_of(
-        np.concatenate(
-            [values for line, by in zip(lines, scaled) for values in _heights(line, by, axis)]
-        )
-    )
+    heights = (_heights(line, by, axis) for line, by in zip(lines, scaled))
+    y_scale = _scale_of(np.concatenate([values for of_line in heights for values in of_line]))
     styles = [_Style.of(i) for i in range(len(lines))]
     top = _legend(figure, lines, styles, axis, top)
     for style, line, by in zip(styles, lines, scaled):
