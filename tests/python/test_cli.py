@@ -11,6 +11,7 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import fakes
+import made_tools
 import pytest
 from fakes import ROOT
 from made_tools import script, write
@@ -221,13 +222,7 @@ def test_only_the_command_asked_for_is_loaded(words, loaded):
         f"from klat.cli import main; main({words});"
         "print(sorted(m for m in sys.modules if m.startswith('klat.commands.')))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script, fakes.ROOT / "scripts"],
-        capture_output=True,
-        text=True,
-        timeout=fakes.PATIENCE,
-        check=True,
-    )
+    done = made_tools.run(sys.executable, "-c", script, fakes.ROOT / "scripts", check=True)
     assert done.stdout.splitlines()[-1] == str(loaded)
 
 
@@ -304,9 +299,7 @@ def test_a_path_is_not_the_name_of_a_program():
 
 def test_a_closed_stdout_does_not_crash():
     words = [sys.executable, "-B", str(ROOT / "klat"), "--version"]
-    done = subprocess.run(
-        ["sh", "-c", '"$@" >&-', "sh", *words], capture_output=True, text=True, check=False
-    )
+    done = made_tools.run("sh", "-c", '"$@" >&-', "sh", *words)
     assert (done.returncode, done.stderr) == (0, "")
 
 

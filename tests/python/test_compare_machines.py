@@ -143,12 +143,8 @@ def test_machines_that_may_differ_count_as_one_machine(fleet, klat):
 
 def test_a_condition_that_differs_on_one_machine_leaves_it_out(fleet, klat):
     governor = f"{CPU}/cpu0/cpufreq/scaling_governor"
-    changes = {
-        2: {
-            "stock": {"environment": {governor: "performance"}},
-            "rt": {"environment": {governor: "powersave"}},
-        }
-    }
+    governors = {"stock": "performance", "rt": "powersave"}
+    changes = {2: {label: {"environment": {governor: g}} for label, g in governors.items()}}
     status, out, _ = klat("compare", *fleet([1.0] * 7, boots=6, changes=changes), *MEDIAN)
     assert "over 6 machines" in out
     assert "left out: machine 02ffffff (not comparable)" in words(out)
@@ -258,14 +254,11 @@ def test_the_page_has_a_forest_plot(fleet, klat, tmp_path):
 
 def test_the_containers_of_one_boot_are_one_machine(fleet, klat):
     """Each has an /etc/machine-id of its own."""
-    changes = {
-        number: {
-            label: {"info": {"boot_id": f"boot-{label}", "cpu_model": "CPU 1"}}
-            for label in ("stock", "rt")
-        }
-        for number in range(1, 7)
+    of_boot = {
+        label: {"info": {"boot_id": f"boot-{label}", "cpu_model": "CPU 1"}}
+        for label in ("stock", "rt")
     }
-    sides = fleet([1.1] * 7, changes=changes)
+    sides = fleet([1.1] * 7, changes=dict.fromkeys(range(1, 7), of_boot))
     _, out, err = klat("compare", *sides, *MEDIAN)
     assert "1 slower, 1 cannot be attributed" in words(out) and "over 7" not in out
     sentence = "several machine ids, as in containers: 7 ids count as 2 machines"

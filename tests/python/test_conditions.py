@@ -778,12 +778,8 @@ def test_words_without_effect_on_what_is_timed_are_never_refused(captured):
 def test_each_difference_has_a_key_of_its_own(captured):
     line = {"proc/cmdline": "mitigations=off spectre_v2=off idle=poll processor.max_cstate=1"}
     found = disagreements([captured("intel", "6.1")], [captured("intel", "6.12", line)])
-    assert keys(found) == [
-        "cmdline.idle",
-        "cmdline.mitigations",
-        "cmdline.processor.max_cstate",
-        "cmdline.spectre_v2",
-    ]
+    words = ("idle", "mitigations", "processor.max_cstate", "spectre_v2")
+    assert keys(found) == [f"cmdline.{word}" for word in words]
 
 
 def declared(experiment: str, append: str) -> Mapping[str, Any]:

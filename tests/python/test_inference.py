@@ -220,13 +220,9 @@ def test_units_in_two_states_are_tested_exactly():
         worst = max(q**a * (1 - q) ** b + q**b * (1 - q) ** a for q in np.linspace(0, 1, 101))
         assert power.by_states(a, b, 0, b) == approx(worst)
     for share in (0.05, 0.2, 0.37, 0.5):
-        chances = [stats.binom.pmf(range(n + 1), n, share) for n in (7, 9)]
-        rejected = sum(
-            p * q
-            for i, p in enumerate(chances[0])
-            for j, q in enumerate(chances[1])
-            if power.by_states(7, 9, i, j) <= 0.05
-        )
+        p, q = (stats.binom.pmf(range(n + 1), n, share) for n in (7, 9))
+        pairs = itertools.product(range(8), range(10))
+        rejected = sum(p[i] * q[j] for i, j in pairs if power.by_states(7, 9, i, j) <= 0.05)
         assert rejected <= 0.0501
     assert power.by_states(7, 9, 3, 4) > 0.5 and power.by_paired_states(9, 3, 3) == approx(1)
 

@@ -7,21 +7,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import fakes
+import made_tools
 import pytest
 
 
 def call(
     command: Sequence[str | Path], directory: Path, **more: str
 ) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command,
-        cwd=directory,
-        env={"PATH": os.environ["PATH"]} | more,
-        capture_output=True,
-        text=True,
-        timeout=fakes.PATIENCE,
-        check=False,
-    )
+    return made_tools.run(*command, cwd=directory, env={"PATH": os.environ["PATH"]} | more)
 
 
 @pytest.fixture

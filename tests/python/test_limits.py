@@ -4,11 +4,11 @@ import csv
 import io
 import json
 import re
-import subprocess
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
+import made_tools
 import pytest
 from written_sessions import NewSession, RT, SOAK, again, answer, words
 
@@ -250,10 +250,8 @@ def test_a_limit_on_lost_samples_names_their_file(limited, klat):
 
 
 def test_what_a_user_types_works_on_the_recorded_session():
-    done = subprocess.run(
-        [ROOT / "klat", "summary", "results/reference", "--limit", "1ms", "--share", "10%"],
-        cwd=ROOT, capture_output=True, text=True, timeout=120,
-    )  # fmt: skip
+    words = ("summary", "results/reference", "--limit", "1ms", "--share", "10%")
+    done = made_tools.run(ROOT / "klat", *words, cwd=ROOT, seconds=120)
     assert done.stderr == "" and "limit 1ms" in done.stdout
     assert max(map(len, done.stdout.splitlines())) <= 80
     status = int(re.search(r"\(status (\d)\)\n$", done.stdout)[1])  # type: ignore[index]

@@ -15,13 +15,9 @@ RT = {"kernel_version": "#1 SMP PREEMPT_RT", "kernel_release": "6.1.0-rt", "pree
 
 
 def without_number(writer: SyntheticSession, run: int = 1, **values: Any) -> None:
-    values = {"evidence": f"responders_reached=79;least_delivered={run + 550}", **values}
-    writer.run(
-        {"initiator": [], "interruption": []},
-        benchmark="tlbflush",
-        run=run,
-        **{"params": FLUSH, "first_sample": "", "floor": "", **values},
-    )
+    evidence = f"responders_reached=79;least_delivered={run + 550}"
+    usual = {"params": FLUSH, "first_sample": "", "floor": "", "evidence": evidence, "run": run}
+    writer.run({"initiator": [], "interruption": []}, benchmark="tlbflush", **usual | values)
 
 
 @pytest.mark.parametrize("mode", [COUNTED, EMULATED])

@@ -171,13 +171,9 @@ def test_an_option_of_one_benchmark_overrides_that_of_all():
     ],
 )
 def test_settings_that_contradict_each_other_are_refused(options, sweeps):
+    read = (list(map(plan_csv.parse_option, options)), list(map(plan_csv.parse_sweep, sweeps)))
     with pytest.raises(KlatError):
-        plan_csv.parameter_sets(
-            ["pipes", "timer"],
-            {},
-            [plan_csv.parse_option(text) for text in options],
-            [plan_csv.parse_sweep(text) for text in sweeps],
-        )
+        plan_csv.parameter_sets(["pipes", "timer"], {}, *read)
 
 
 def test_a_plan_too_long_to_hold_is_refused():

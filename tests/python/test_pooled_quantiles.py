@@ -157,13 +157,11 @@ def test_equal_kernels_with_unequal_numbers_of_runs_are_rarely_said_to_differ():
     rng = np.random.default_rng(1)
     false = 0
     for _ in range(400):
-        sides = [
-            Observed(
-                tuple(Unit(str(boot), (log_p999(of_a_long_tail(rng, n)),)) for boot in range(20))
-            )
+        base, new = (
+            Observed(tuple(Unit(str(b), (log_p999(of_a_long_tail(rng, n)),)) for b in range(20)))
             for n in (5_000, 50_000)
-        ]
-        (found,) = judge([(sides[0], sides[1])], Rules())
+        )
+        (found,) = judge([(base, new)], Rules())
         false += found.verdict in (Verdict.FASTER, Verdict.SLOWER)
     # 5 % and three standard errors. By quantile(), 14 % are false.
     assert false <= 400 * (0.05 + 3 * 0.011)

@@ -58,12 +58,8 @@ def test_a_row_equals_the_formulas_digit_for_digit_on_random_samples(bits):
 
 
 def test_thousandths_keep_their_zeros_and_every_digit():
-    assert [thousandths(v) for v in (0, 5, 1200, 2**64 * 1000 + 1)] == [
-        "0.000",
-        "0.005",
-        "1.200",
-        "18446744073709551616.001",
-    ]
+    texts = [thousandths(value) for value in (0, 5, 1200, 2**64 * 1000 + 1)]
+    assert texts == ["0.000", "0.005", "1.200", "18446744073709551616.001"]
 
 
 @pytest.mark.parametrize(

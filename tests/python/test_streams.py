@@ -63,16 +63,8 @@ def broken_pipe() -> Iterator[int]:
 def start(klat: Klat, streams: Streams, *words: str) -> subprocess.CompletedProcess[str]:
     with broken_pipe() as writer:
         script = f'"$@" 9>&{writer} {streams.words}'
-        return subprocess.run(
-            ["bash", "-c", script, "bash", sys.executable, "-B", str(fakes.KLAT), *words],
-            cwd=klat.directory,
-            env=klat.environment(),
-            pass_fds=(writer,),
-            capture_output=True,
-            text=True,
-            timeout=fakes.PATIENCE,
-            check=False,
-        )
+        command = ("bash", "-c", script, "bash", sys.executable, "-B", fakes.KLAT, *words)
+        return klat.run(*command, pass_fds=(writer,))
 
 
 def of(streams: tuple[str, str, str]) -> Streams:

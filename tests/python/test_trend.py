@@ -5,7 +5,6 @@ import io
 import json
 import os
 import re
-import subprocess
 import sys
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -13,6 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import fakes
+import made_tools
 import pytest
 from written_sessions import again, samples
 
@@ -335,10 +335,8 @@ def test_a_side_of_a_diff_without_a_name_has_that_of_its_side(typed, tmp_path):
 
 def test_a_diff_without_qemu_says_so_before_it_fetches_kernels(tmp_path):
     environment = os.environ | {"PATH": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "cache")}
-    done = subprocess.run(
-        [sys.executable, fakes.KLAT, "lab", "diff", "debian:6.12", "debian:7.3", "syscall"],
-        env=environment, cwd=tmp_path, text=True, capture_output=True, timeout=60,
-    )  # fmt: skip
+    words = ("lab", "diff", "debian:6.12", "debian:7.3", "syscall")
+    done = made_tools.run(sys.executable, fakes.KLAT, *words, env=environment, cwd=tmp_path)
     assert done.returncode == 2
     assert "the lab needs qemu-system-" in done.stderr
     assert "fetching" not in done.stderr

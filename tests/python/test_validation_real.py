@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import fakes
+import made_tools
 import numpy as np
 import pytest
 from written_sessions import NewSession
@@ -150,9 +151,7 @@ def helper(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def delayed(helper: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [helper, *words], capture_output=True, text=True, timeout=fakes.PATIENCE, check=False
-    )
+    return made_tools.run(helper, *words)
 
 
 @pytest.mark.parametrize(("count", "mode"), [("0", "0"), ("1", "2"), ("400", "2"), ("4095", "2")])
@@ -193,14 +192,8 @@ def test_a_filter_costs_what_its_instructions_do(helper):
 @pytest.mark.alone
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs real-time priorities")
 def test_the_quick_form_works():
-    done = subprocess.run(
-        ["make", "-s", "validate-real", "VALIDATE=--quick --seed 3"],
-        cwd=fakes.ROOT,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    words = ("make", "-s", "validate-real", "VALIDATE=--quick --seed 3")
+    done = made_tools.run(*words, cwd=fakes.ROOT, seconds=300)
     assert "| 1 instruction | 400 instructions | 1 |" in done.stdout, done.stderr
     # Its time can be over before the last of four comparisons.
     assert re.search(r"\| pipes round_trip \| [1-4] \|", done.stdout)
