@@ -15,8 +15,7 @@ from typing import Any
 
 import harness
 import pytest
-from harness import FAILED, MEASURED, SKIPPED, UNTRUSTED, Done, assert_one_line, json_of
-from harness import lacking
+from harness import Done, FAILED, MEASURED, SKIPPED, UNTRUSTED, assert_one_line, json_of, lacking
 
 pytestmark = pytest.mark.alone
 

@@ -5,9 +5,8 @@ import subprocess
 import sys
 
 import pytest
-from harness import MEASURED, ROOT, SKIPPED, UNTRUSTED, USAGE, Session, assert_one_line, command
-from harness import faults
-from harness import injected_gap, json_of, run, shown_on_two, traits, until, works
+from harness import MEASURED, ROOT, SKIPPED, Session, UNTRUSTED, USAGE, assert_one_line, command
+from harness import faults, injected_gap, json_of, run, shown_on_two, traits, until, works
 
 pytestmark = [pytest.mark.alone, pytest.mark.usefixtures("two_cpus")]
 

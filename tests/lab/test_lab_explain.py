@@ -13,11 +13,9 @@ from test_lab_boots import CLOCK, KERNELS, LABELS, klat, lab_run, session_of
 from klat.explain import explanation, windows
 from klat.explain.explanation import ExplainedSample
 from klat.explain.windows import Sample
-from klat.lab import explaining
-from klat.lab.choosing import Wanted
-from klat.lab import reading as reading_module
+from klat.lab import explaining, reading as reading_module
+from klat.lab.choosing import Subject, Wanted
 from klat.lab.reading import Reading
-from klat.lab.choosing import Subject
 from klat.record.samples import SampleFiles
 from klat.record.session import read_session
 

@@ -15,8 +15,7 @@ from klat.explain.trace import Executed
 from klat.lab.architectures import AMD64, ARM64, RISCV64
 from klat.lab import explaining, guest, qemu, reading
 from klat.lab.boots import Booting
-from klat.lab.choosing import Wanted
-from klat.lab.choosing import Subject
+from klat.lab.choosing import Subject, Wanted
 
 pytestmark = pytest.mark.slow
 

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 from written_sessions import COLUMNS, CPU, NewSession, RT, SideWriter, again, answer, results_of
-from written_sessions import samples, words
-from written_sessions import write_facts
+from written_sessions import samples, words, write_facts
 
 
 # Only one test a metric.

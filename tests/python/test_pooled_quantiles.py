@@ -12,8 +12,7 @@ from written_sessions import NewSession, PIPES, RT, answer, results_of, words
 
 from klat.compare.dataset import read_dataset
 from klat.compare.estimands import parse
-from klat.compare.observations import Units
-from klat.compare.observations import observe_sides
+from klat.compare.observations import Units, observe_sides
 from klat.compare.runs import Runs
 from klat.compare.verdicts import Observed, Rules, Unit, Verdict, judge
 from klat.stats.descriptive import P50, P99, fewest, rank

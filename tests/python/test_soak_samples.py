@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from written_sessions import PIPES, RT, SOAK, Klat, NewSession, SideWriter, as_words
-from written_sessions import statistics_of
+from written_sessions import Klat, NewSession, PIPES, RT, SOAK, SideWriter, as_words, statistics_of
 
 from klat.record import samples
 from klat.record.samples import DamagedPairs, SampleFiles

@@ -9,8 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from klat.base.errors import KlatError, SessionError
-from klat.base.errors import ends_all, worst
+from klat.base.errors import KlatError, SessionError, ends_all, worst
 from klat.campaign.campaign_file import Campaign, CampaignBoot, DONE
 from klat.record import plan_csv, session_directory
 from klat.record.json_files import read_run_json

@@ -13,8 +13,7 @@ from klat.commands import SUMMARIES, _session_options, add_command
 from klat.commands._types import add_repeatable
 from klat.record import plan_csv
 from klat.report.text.columns import wrapped
-from klat.report.text.numbers import too_few_units
-from klat.report.text.numbers import plural
+from klat.report.text.numbers import plural, too_few_units
 from klat.running import choices
 
 _DESCRIPTION = """\

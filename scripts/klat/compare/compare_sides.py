@@ -14,12 +14,11 @@ from klat.compare.cell_tests import CellPlace, MatchedSides, Test, cell_tests_of
 from klat.compare.cell_tests import cell_without_results
 from klat.compare.comparison import Against, Comparison, LeftOutMachine, Options, OverMachines
 from klat.compare.comparison import Result, SideInfo
-from klat.compare.dataset import Dataset
+from klat.compare.dataset import Dataset, unify_machine_ids
 from klat.compare.environment_conditions import scheduling
 from klat.compare.estimands import Estimand
 from klat.compare.judged_limits import with_limits
 from klat.compare.limits import check
-from klat.compare.dataset import unify_machine_ids
 from klat.compare.matching import MachinePair, by_machine, match_machines, matched_cells, side_units
 from klat.compare.matching import unmeasurable
 from klat.compare.over_machines import over_machines

@@ -15,9 +15,8 @@ from functools import cached_property
 from klat.compare.estimands import FINER
 from klat.stats import power, multiplicity
 from klat.stats.multiplicity import Look
-from klat.stats.means import MeanDifference, Statement, combined, conclude, from_intervals, paired
-from klat.stats.means import welch
-from klat.stats.means import Level, branch_means, mean, variance_components
+from klat.stats.means import Level, MeanDifference, Statement, branch_means, combined, conclude
+from klat.stats.means import from_intervals, mean, paired, variance_components, welch
 from klat.stats.descriptive import effective_size, squared_error
 
 Interval = tuple[float, float]

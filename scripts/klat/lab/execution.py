@@ -28,8 +28,7 @@ from klat.record import session_directory
 from klat.record.session import STATUSES, read_session
 from klat.record.session_directory import SET_ASIDE
 from klat.report.text.columns import wrapped
-from klat.report.text.numbers import too_few_units
-from klat.report.text.numbers import plural
+from klat.report.text.numbers import plural, too_few_units
 from klat.running.loads import IDLE
 from klat.running.progress import Progress, duration, say_reasons
 from klat.running.recording import Outcome, count_statuses, status_of

@@ -20,8 +20,7 @@ from klat.base.fields import ListOf, Object, Text, Tuple, Whole
 from klat.compare.dataset import Dataset, Key
 from klat.compare.sources import read_sources
 from klat.explain import explanation
-from klat.explain.explanation import SampleNotFound
-from klat.explain.explanation import KeptSample, kept_sample
+from klat.explain.explanation import KeptSample, SampleNotFound, kept_sample
 from klat.lab import collect, experiment, explaining, kernels, needed, qemu, suite
 from klat.lab.apt import Archive, Unavailable
 from klat.lab.architectures import Architecture

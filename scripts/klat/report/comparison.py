@@ -15,8 +15,7 @@ from klat.report.document import Paragraph, Row, Section, Verdicts, Word
 from klat.report.notes import cell_notes, differences, unjudged_lines, nothing_shared
 from klat.report.notes import shared_remarks, side_notes, unjudged
 from klat.report.text import wording
-from klat.report.text.numbers import look_sentence
-from klat.report.text.numbers import percent
+from klat.report.text.numbers import look_sentence, percent
 from klat.report.text.parameters import HIDDEN
 
 if TYPE_CHECKING:

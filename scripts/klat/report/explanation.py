@@ -9,8 +9,7 @@ from klat.explain import story
 from klat.explain.explanation import ExplainedSample, Explanation, Side, calls_in_order, differences
 from klat.explain.explanation import usual_least
 from klat.explain.story import Holdup, Stretch
-from klat.report.document import Block, Column, Document, Line, Paragraph, Row, Section, Table
-from klat.report.document import Word
+from klat.report.document import Block, Column, Document, Line, Paragraph, Row, Section, Table, Word
 from klat.report.text.columns import WIDTH, params_text
 
 

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from klat.explain.explanation import calls_in_order
-from klat.explain.explanation import Explanation, Side, differences
+from klat.explain.explanation import Explanation, Side, calls_in_order, differences
 from klat.report.document import Block
 from klat.report import explanation as words
 from klat.report.icicles import Picture, Shades, pictures

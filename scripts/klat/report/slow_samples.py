@@ -7,8 +7,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from klat.report.document import Block, Column, Document, Line, Paragraph, Row, Section, Table
-from klat.report.document import Word
+from klat.report.document import Block, Column, Document, Line, Paragraph, Row, Section, Table, Word
 from klat.report.text.numbers import plural
 from klat.tracing.kept_traces import MOST_MEGABYTES
 from klat.tracing.sample_split import Cause, SplitSample, TracedSession, causes

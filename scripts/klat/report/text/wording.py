@@ -9,8 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from klat.compare.comparison import Against, Cell, Comparison, OverMachines, Result, SideInfo
 from klat.compare.comparison import Uncompared
 from klat.report.text.parameters import HIDDEN, parameters
-from klat.report.text.numbers import look_sentence
-from klat.report.text.numbers import MISSING, boots, confidence, percent, plural
+from klat.report.text.numbers import MISSING, boots, confidence, look_sentence, percent, plural
 from klat.report.text.numbers import ratio_digits, reaches_margin, whole
 from klat.record.session import NOT_MEASURABLE, printable
 from klat.compare.dataset import Key
