@@ -89,8 +89,8 @@ _SESSION = Object(
     needed=frozenset({"label", "boot_id", "mode", "unit", "tsc"}),
 )
 # Needed to convert ticks to time.
-_TSC: dict[str, Kind] = {"khz": Number(1, _LARGEST_KHZ), "quantum": _QUANTUM}
-_TIMED = Object({"tsc": Object(_TSC, frozenset(_TSC))}, frozenset({"tsc"}))
+_USED: dict[str, Kind] = {"khz": Number(1, _LARGEST_KHZ), "quantum": _QUANTUM}
+_TIMED = Object({"tsc": Object(_USED, frozenset(_USED))}, frozenset({"tsc"}))
 
 _PAIR = Either((Whole(-LARGEST_INTEGER, LARGEST_INTEGER), _ANY))
 _PAIRING = Object(
