@@ -276,8 +276,11 @@ def test_newer_versions_print_an_array():
     assert list(systemd_boot._objects('{"id": "a"}\n{"id": "b"}\n')) == objects
 
 
-UNIFIED = {".osrel": b"NAME=Arch\n", ".cmdline": b"root=/dev/sda2 quiet"}
-UNIFIED |= {".linux": bzimage("6.9.1-arch1")}
+UNIFIED = {
+    ".osrel": b"NAME=Arch\n",
+    ".cmdline": b"root=/dev/sda2 quiet",
+    ".linux": bzimage("6.9.1-arch1"),
+}
 
 
 Listed = Callable[..., SystemdBoot]

@@ -25,8 +25,14 @@ sys.path.append(str(ROLE / "action_plugins"))
 
 import klat_watch  # noqa: E402
 
-RUNNING: dict[str, Any] = {"name": "campaign", "phase": "running", "done": 1, "boots": 4}
-RUNNING |= {"home": False, "unit": True}
+RUNNING: dict[str, Any] = {
+    "name": "campaign",
+    "phase": "running",
+    "done": 1,
+    "boots": 4,
+    "home": False,
+    "unit": True,
+}
 LAST_BOOT = RUNNING | {"phase": "ended"}
 HOME = LAST_BOOT | {"home": True, "unit": False}
 

@@ -38,8 +38,14 @@ from klat.running.alternation import Partner
 from klat.record.verification import believed
 
 # Of a million: how many are of each kind.
-SHARES = {"session.json": 220_000, "run.json": 220_000, "plan.csv": 150_000}
-SHARES |= {"runs.csv": 260_000, "samples": 50_000, "tar": 100_000}
+SHARES = {
+    "session.json": 220_000,
+    "run.json": 220_000,
+    "plan.csv": 150_000,
+    "runs.csv": 260_000,
+    "samples": 50_000,
+    "tar": 100_000,
+}
 BATCH = 2_000
 # One input in so many is also shown, compared or exported by a command.
 COMMANDS_EVERY = 100

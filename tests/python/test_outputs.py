@@ -20,8 +20,11 @@ FILES = {
     "compare": ["compare", "BASE", "NEW", "--html"],
     "history": ["history", "BASE", "--html"],
 }
-DIRECTORIES = {"plot": ["plot", "BASE", "-o"], "history -o": ["history", "BASE", "-o"]}
-DIRECTORIES |= {"hgrm": ["export", "--format", "hgrm", "BASE", "-o"]}
+DIRECTORIES = {
+    "plot": ["plot", "BASE", "-o"],
+    "history -o": ["history", "BASE", "-o"],
+    "hgrm": ["export", "--format", "hgrm", "BASE", "-o"],
+}
 
 
 @pytest.fixture(autouse=True)

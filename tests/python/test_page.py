@@ -22,8 +22,14 @@ from klat.compare.observations import Units
 pytest.importorskip("jinja2")
 pytestmark = pytest.mark.skipif(not shutil.which("gnuplot"), reason="gnuplot is not installed")
 
-FIGURES = ["Ratio and interval", "Shift at every quantile", "Distribution of the samples"]
-FIGURES += ["Tail", "Boot by boot", "Median of each run"]
+FIGURES = [
+    "Ratio and interval",
+    "Shift at every quantile",
+    "Distribution of the samples",
+    "Tail",
+    "Boot by boot",
+    "Median of each run",
+]
 HOSTILE = "a<b>\"&'\u2603</title><script>alert(1)</script>"
 
 

@@ -23,23 +23,41 @@ from klat.record.session import Row, Session, printable
 from klat.record.evidence import WAYS, load_of
 
 # Keys of session.json, of the environment's files, and of the rows. `--allow` takes any but unit.
-RECORDED = {"machine": "machine_id", "architecture": "architecture", "cpu": "cpu_model"}
-RECORDED |= {"cpus-online": "cpus_online", "mode": "mode", "unit": "unit"}
+RECORDED = {
+    "machine": "machine_id",
+    "architecture": "architecture",
+    "cpu": "cpu_model",
+    "cpus-online": "cpus_online",
+    "mode": "mode",
+    "unit": "unit",
+}
 COUNTER = "counter"
 OTHER_SESSIONS = "other-sessions"  # of klat, beside a load
 CAPTURE = ("environment", "the environment")  # whether it was captured
 NONE = "none"
 COMPILER = (KERNEL[0], "compiler")
-RUN = {"load": "the background load", "setup": "the set-up command", "prefix": "the prefix"}
-RUN |= {"options": "the options of one setting alone"}
+RUN = {
+    "load": "the background load",
+    "setup": "the set-up command",
+    "prefix": "the prefix",
+    "options": "the options of one setting alone",
+}
 ROWS = ("program", "cpus", "policy", "placement")
 # Conditions of a run that no option alone decides.
 OBTAINED = ("policy", "cpus", "program", *WAYS)
 # Params that set the conditions of a measurement, not what is measured.
-PARAMS = dict.fromkeys(("dma-latency", "guest-halt-poll"), "not held")
-PARAMS |= dict.fromkeys(("iterations", "soak", "warmup"), ABSENT)
-WITHIN_SIDE = {"kernel-release": "kernel_release", "kernel-version": "kernel_version"}
-WITHIN_SIDE |= {"preemption": "preemption"}
+PARAMS = {
+    "dma-latency": "not held",
+    "guest-halt-poll": "not held",
+    "iterations": ABSENT,
+    "soak": ABSENT,
+    "warmup": ABSENT,
+}
+WITHIN_SIDE = {
+    "kernel-release": "kernel_release",
+    "kernel-version": "kernel_version",
+    "preemption": "preemption",
+}
 _NOT_ALLOWABLE = {"unit", "architecture", *FAMILIES}
 _NOT_ALLOWABLE |= {key for key, rule in RULES.items() if rule is Rule.NEVER}
 ALLOWABLE = tuple(

@@ -21,8 +21,13 @@ from klat.record.verification import failures
 
 SUMS = "SHA256SUMS"
 # The metric of each core program in the table.
-METRICS = {"pipes": "round_trip", "cv": "handoff", "tlbflush": "initiator"}
-METRICS |= {"timer": "lateness", "network": "send_to_read"}
+METRICS = {
+    "pipes": "round_trip",
+    "cv": "handoff",
+    "tlbflush": "initiator",
+    "timer": "lateness",
+    "network": "send_to_read",
+}
 _CURE = "measure with 'sudo ./klat run --label NAME'"
 _COMMANDS = ("load", "profile", "setup", "prefix", "restore", "options", "soak")
 _LARGEST_SUMS = 1 << 24

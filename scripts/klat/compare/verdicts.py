@@ -359,8 +359,11 @@ def _run_level(side: Observed) -> tuple[float, float] | None:
     return square, sum(freedom)
 
 
-_VERDICTS: dict[int, Verdict] = {Statement.BELOW: Verdict.FASTER, Statement.WITHIN: Verdict.SAME}
-_VERDICTS |= {Statement.ABOVE: Verdict.SLOWER}
+_VERDICTS: dict[int, Verdict] = {
+    Statement.BELOW: Verdict.FASTER,
+    Statement.WITHIN: Verdict.SAME,
+    Statement.ABOVE: Verdict.SLOWER,
+}
 
 
 def _decide(draft: Judgement, rules: Rules, family: int, base: Observed) -> Judgement:

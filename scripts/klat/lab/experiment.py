@@ -137,8 +137,11 @@ class Experiment:
 
 _TEXT = Text(1 << 17)
 _TEXTS = ListOf(_TEXT, 4096, 1)
-_SHAPE: dict[str, Kind] = dict.fromkeys(("cpus", "nodes"), Whole(1, 4096))
-_SHAPE |= {"memory_mib": Whole(1, 1 << 20)}
+_SHAPE: dict[str, Kind] = {
+    "cpus": Whole(1, 4096),
+    "nodes": Whole(1, 4096),
+    "memory_mib": Whole(1, 1 << 20),
+}
 _FIELDS: dict[str, Kind] = {
     "identity": _TEXT,
     **dict.fromkeys(("kernels", "labels", "releases", "hashes", "loads"), _TEXTS),
@@ -154,8 +157,12 @@ _FIELDS: dict[str, Kind] = {
     "seed": Whole(0, LARGEST_INTEGER),
     "time_limit_s": Whole(1, MOST_SECONDS),
 }
-_LATER: dict[str, Kind] = {"appends": ListOf(_TEXT, 4096), "profile": _TEXT, "study": _TEXT}
-_LATER |= {"arch": OneOf(tuple(ARCHITECTURES))}
+_LATER: dict[str, Kind] = {
+    "appends": ListOf(_TEXT, 4096),
+    "profile": _TEXT,
+    "study": _TEXT,
+    "arch": OneOf(tuple(ARCHITECTURES)),
+}
 _FACTS = Object(_FIELDS | _LATER, frozenset(_FIELDS))
 
 

@@ -20,8 +20,13 @@ from klat.machine.kernel_files import traced_events
 
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 _HYPERVISOR_LEAF = 0x40000000
-_VENDORS = {"KVMKVMKVM": "KVM", "TCGTCGTCGTCG": "TCG", "Microsoft Hv": "Hyper-V"}
-_VENDORS |= {"VMwareVMware": "VMware", "XenVMMXenVMM": "Xen"}
+_VENDORS = {
+    "KVMKVMKVM": "KVM",
+    "TCGTCGTCGTCG": "TCG",
+    "Microsoft Hv": "Hyper-V",
+    "VMwareVMware": "VMware",
+    "XenVMMXenVMM": "Xen",
+}
 _CLOCKS = {"kvm-clock": "KVM", "hyperv_clocksource_tsc_page": "Hyper-V", "xen": "Xen"}
 
 

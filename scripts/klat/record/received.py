@@ -35,8 +35,13 @@ _PATH = 255
 _DEPTH = 16
 # Bytes of a header that belongs to the next member: a long name, and what pax(1) adds.
 _HEADER = 4096
-_HEADERS = {tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK}
-_HEADERS |= {tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE}
+_HEADERS = {
+    tarfile.GNUTYPE_LONGNAME,
+    tarfile.GNUTYPE_LONGLINK,
+    tarfile.XHDTYPE,
+    tarfile.XGLTYPE,
+    tarfile.SOLARIS_XHDTYPE,
+}
 # Samples and texts of a session shrink to a fifth, and to a fiftieth if all samples are alike.
 _SMALL_BYTES, _SHRINKING = 256 << 20, 50
 # Errors that a name in a tar can cause. All others are errors of this machine, for example a full disk.

@@ -326,5 +326,10 @@ def meaning_of(comparison: Comparison) -> str:
 
 
 _LIMIT_MEANINGS = {0: "within", 1: "exceeded", 3: "cannot tell"}
-MEANINGS = {0: "no regression", 1: "regression", 3: "inconclusive"}
-MEANINGS |= {4: "not comparable", 5: "not delivered"}
+MEANINGS = {
+    0: "no regression",
+    1: "regression",
+    3: "inconclusive",
+    4: "not comparable",
+    5: "not delivered",
+}
