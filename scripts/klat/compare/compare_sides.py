@@ -92,11 +92,13 @@ def compare_steps(
     decided = {(cell, test.estimand) for test in tests_over for cell in test.included}
     against = _with_results(matched, zip(tests, judgements), decided)
     judged_over = iter(judgements[len(tests) :])
-    over_results = (replace(r, judgement=next(judged_over) if test else None) for r, test in over)
+    over_results = tuple(
+        replace(result, judgement=next(judged_over) if test else None) for result, test in over
+    )
     if options.limit:
         against, family = with_limits(matched, options.limit, options.rules)
-    over = tuple(over_results)
-    return Comparison(options, against, family, problems, over, tuple(left_out)), matched
+    left = tuple(left_out)
+    return Comparison(options, against, family, problems, over_results, left), matched
 
 
 def _judge_all(tests: Sequence[Test], rules: Rules) -> tuple[list[Judgement], int]:
