@@ -356,8 +356,12 @@ def test_a_file_is_there_whole_or_as_before(new_session, tmp_path, klat):
 def test_without_pyarrow_parquet_says_what_to_install(new_session, monkeypatch, klat, tmp_path):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     file = tmp_path / "x.parquet"
-    _, err = export(klat, "parquet", write_label(new_session), "-o", file, status=2)
-    assert "parquet needs pyarrow" in err and "pip install pyarrow numpy" in err
+    label = write_label(new_session)
+    _, err = export(klat, "parquet", label, "-o", file, status=2)
+    assert "parquet needs pyarrow" in err and "make a venv, pip install pyarrow numpy" in err
+    monkeypatch.setattr(sys, "prefix", "/venv")
+    _, err = export(klat, "parquet", label, "-o", file, status=2)
+    assert err.endswith(" install pyarrow\n") and "make a venv" not in err
     assert not file.exists()
 
 

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from klat import __version__
-from klat.base.errors import KlatError
+from klat.base.errors import KlatError, installing
 from klat.export.exported_runs import ExportedRuns, MetricRuns
 from klat.record.samples import Samples
 from klat.compare.sources import Run
@@ -36,10 +36,10 @@ def write(exported: ExportedRuns, out: BinaryIO) -> None:
         import pyarrow
         import pyarrow.parquet
     except ImportError as error:
-        raise KlatError(
-            f"parquet needs pyarrow for {sys.executable} ({error}), which Debian does not package:"
-            " make a venv, pip install pyarrow numpy scipy into it, and start klat by its python"
-        ) from None
+        cure = "which Debian does not package: make a venv, pip install pyarrow numpy scipy into it, and start klat by its python"
+        if sys.prefix != sys.base_prefix:
+            cure = installing("pyarrow")
+        raise KlatError(f"parquet needs pyarrow ({error}); {cure}") from None
 
     schema = _schema(pyarrow, exported)
     with pyarrow.parquet.ParquetWriter(out, schema, compression="snappy") as writer:
