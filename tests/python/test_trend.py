@@ -198,6 +198,13 @@ def test_a_kernel_that_was_not_measured_leaves_the_report_open(side):
     assert refused.value.status == 4
 
 
+def test_the_reason_of_a_kernel_that_failed_names_it_once(side):
+    failing = follow(side("a"), side("b"), c="c: the kernel did not boot")
+    assert failing.failures == {"c": "the kernel did not boot"}
+    with pytest.raises(KlatError, match="compare with: c: the kernel did not boot$"):
+        follow(side("alone"), c="c: the kernel did not boot")
+
+
 def test_an_explanation_is_kept_and_a_damaged_one_is_not_believed(tmp_path):
     sample = KeptSample(5, 1, 1, ((1, "f", 3, 1), (2, "g", 1, 2)))
     file = tmp_path / "explained.json"

@@ -97,6 +97,7 @@ def trend(
 ) -> Trend:
     """`chains` has indices of `sides`. The verdicts are on the median of each metric. KlatError if no two kernels that
     follow each other were measured."""
+    failures = {label: why.removeprefix(f"{label}: ") for label, why in failures.items()}
     steps = steps_of(chains)
     if not steps:
         why = "; ".join(f"{label}: {reason}" for label, reason in failures.items())
