@@ -97,23 +97,23 @@ class Condition:
             return f"{self.key}: the boots of a side differ in {self.name}: {self.base}"
         return f"{self.key}: {self.name} is {self.base} in BASE and {self.new} in NEW"
 
-    def refusal(self) -> str:
-        """The sentence with what to do."""
+    def refusal(self, can_allow: bool = True) -> str:
+        """The sentence with what to do. `can_allow`: the command has the option --allow."""
+        allow = f", or --allow {self.key}" if can_allow else ""
         if self.key == "unit":
             return f"{self.sentence()}; measure both in one mode"
         if self.key == "architecture":
             return f"{self.sentence()}; programs and kernels have other instructions there"
         if self.key == "machine" and self.why:
-            return (
-                f"{self.sentence()}; give each machine an /etc/machine-id of its own before measuring,"
-                " or, if both sides are of one machine, --allow machine"
-            )
+            either = allow.replace(", or", ", or, if both sides are of one machine,")
+            what = "give each machine an /etc/machine-id of its own before measuring"
+            return f"{self.sentence()}; {what}{either}"
         if self.key == COUNTER:
             return (
                 f"{self.sentence()}; one kernel measured it wrongly, so its times have the same error, or the"
-                f" guest moved to another host; measure both again, or --allow {COUNTER}"
+                f" guest moved to another host; measure both again{allow}"
             )
-        return f"{self.sentence()}; measure both alike, or --allow {self.key}"
+        return f"{self.sentence()}; measure both alike{allow}"
 
     @property
     def family(self) -> str:

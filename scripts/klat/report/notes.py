@@ -23,10 +23,10 @@ from klat.report.text.numbers import MISSING, percent
 _MANY = 3
 
 
-def side_notes(against: Against) -> Iterator[Note]:
-    """What refuses the comparison, and what a reader must know."""
+def side_notes(against: Against, can_allow: bool = True) -> Iterator[Note]:
+    """What refuses the comparison, and what a reader must know. `can_allow`: the command has the option --allow."""
     for condition in against.refused:
-        yield Note(condition.refusal(), Verdict.NOT_COMPARABLE.value, "refused")
+        yield Note(condition.refusal(can_allow), Verdict.NOT_COMPARABLE.value, "refused")
     for condition in against.accepted:
         yield Note(condition.sentence(), "allowed, though it differs")
     yield from map(Note, against.cautions)
