@@ -2,17 +2,18 @@
 
 import html.parser
 import json
-import os
 import re
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from browsing import browse, browser, measured
 from written_sessions import RT, SOAK, Klat, SideWriter
+from written_trend import explained, three_kernels
+from written_trend import page as trend_page
 
 from klat.base.errors import installing
 from klat.compare.dataset import read_dataset
@@ -250,38 +251,6 @@ def test_without_its_template_library_it_says_what_to_install(side, klat, tmp_pa
     assert f"--html needs jinja2 for {sys.executable}: {installing('jinja2')}\n" in err
 
 
-def browser() -> str:
-    found = shutil.which("chromium") or shutil.which("chromium-browser")
-    if not found:
-        if os.environ.get("KLAT_REQUIRE") == "1":
-            pytest.fail("KLAT_REQUIRE is set, and chromium is not installed")
-        pytest.skip("chromium is not installed")
-    return found
-
-
-def browse(page: Path, tmp_path: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    program = browser()
-    done = subprocess.run(
-        [
-            program, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-            "--disable-background-networking", "--disable-component-update", "--disable-sync",
-            f"--user-data-dir={tmp_path / 'profile'}", "--enable-logging=stderr", *options,
-            page.as_uri(),
-        ],
-        capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return done
-
-
-def measured(tmp_path: Path, script: str, *options: str) -> str:
-    """What a copy of the page holds once the script has run. The page itself may not run scripts."""
-    source = re.sub(r"<meta http-equiv[^>]*>", "", (tmp_path / "page.html").read_text())
-    copy = tmp_path / "copy.html"
-    copy.write_text(source.replace("</body>", f"<script>{script}</script></body>"))
-    return browse(copy, tmp_path, "--dump-dom", *options).stdout
-
-
 @pytest.mark.slow
 def test_a_browser_shows_the_verdict_and_asks_for_nothing(side, page_of, tmp_path):
     browser()
@@ -297,17 +266,26 @@ def test_a_browser_shows_the_verdict_and_asks_for_nothing(side, page_of, tmp_pat
     assert {url for url in asked if url.startswith("file:")} <= {file.as_uri()}
 
 
+@pytest.fixture(params=["compare", "trend"])
+def written_page(request, side, page_of, tmp_path) -> Path:
+    browser()
+    if request.param == "compare":
+        page_of(*counted(side))
+    else:
+        result = three_kernels(side)
+        (tmp_path / "page.html").write_text(trend_page(result, explained(result)))
+    return tmp_path / "page.html"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_the_page_has_a_light_and_a_dark_form(side, page_of, tmp_path, scheme):
-    browser()
-    page_of(side("stock"), side("rt", 1.2, **RT))
+def test_the_page_has_a_light_and_a_dark_form(written_page, scheme):
     script = (
         "const style = getComputedStyle(document.body);"
         "document.body.textContent = `shown: ${style.backgroundColor} ${style.color}`"
     )
     setting = f"--blink-settings=preferredColorScheme={0 if scheme == 'dark' else 1}"
-    shown = measured(tmp_path, script, setting).partition("shown: ")[2]
+    shown = measured(written_page, script, setting).partition("shown: ")[2]
     background, ink = (int(green) for green in re.findall(r"rgb\(\d+, (\d+),", shown))
     assert background < 60 if scheme == "dark" else background > 220
     assert abs(ink - background) > 120
@@ -315,13 +293,11 @@ def test_the_page_has_a_light_and_a_dark_form(side, page_of, tmp_path, scheme):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("width", [400, 800, 1400])
-def test_a_name_keeps_its_line_and_nothing_is_wider_than_the_window(side, page_of, tmp_path, width):
-    browser()
-    page_of(*counted(side))
+def test_a_name_keeps_its_line_and_nothing_is_wider_than_the_window(written_page, width):
     script = (
-        "const name = document.querySelector('td.what a').getClientRects().length;"
+        "const name = document.querySelector('td.what a, td.name a').getClientRects().length;"
         "document.body.textContent = `lines ${name}, beyond "
         "${document.documentElement.scrollWidth - innerWidth}.`"
     )
-    shown = measured(tmp_path, script, f"--window-size={width},900", "--hide-scrollbars")
+    shown = measured(written_page, script, f"--window-size={width},900", "--hide-scrollbars")
     assert "lines 1, beyond 0." in shown

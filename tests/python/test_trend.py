@@ -1,10 +1,7 @@
 """The steps of `klat lab trend`: kernels in order, judged together, and its report."""
 
-import csv
-import io
 import json
 import os
-import re
 import sys
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -14,42 +11,26 @@ from typing import Any
 import fakes
 import made_tools
 import pytest
-from written_sessions import again, samples
+from written_sessions import again
+from written_trend import follow, three_kernels
 
 from klat.base.errors import KlatError
 from klat.commands import _lab_trend
-from klat.compare.comparison import Options
 from klat.compare.dataset import read_dataset
-from klat.compare.estimands import MEDIAN
-from klat.compare.trend import Trend, trend
+from klat.compare.trend import Trend
 from klat.compare.verdicts import Verdict
 from klat.explain.explanation import KeptSample, SampleNotFound
 from klat.lab import kernels, suite, trend as lab_trend
 from klat.lab.experiment import Begun
-from klat.report import trend as report, trend_rows
-from klat.report.plot.trend_figures import metric_figures, overview
-from klat.report.renderers import html, markdown, terminal
-from klat.report.trend import Change
+from klat.report import trend as report
+from klat.report.plot.trend_figures import overview
 
-OPTIONS = Options(tested=(MEDIAN,))
 PACKAGE = Path(lab_trend.__file__).parents[1]
-
-
-def follow(*paths: Path, chains: list[list[int]] | None = None, **failures: str) -> Trend:
-    sides = [read_dataset(path) for path in paths]
-    return trend(sides, chains or [list(range(len(sides)))], OPTIONS, failures)
 
 
 @pytest.fixture
 def three(side) -> Trend:
-    """6.18 is a fifth slower than 6.12, and has a metric of its own."""
-    releases = {"lab-6.1": 1.0, "lab-6.12": 1.0, "lab-6.18": 1.2}
-    paths = [
-        side(label, ratio, kernel_release=label.removeprefix("lab-"))
-        for label, ratio in releases.items()
-    ]
-    side.add("lab-6.18", "woken", 9_000, params="x=1")
-    return follow(*paths)
+    return three_kernels(side)
 
 
 def verdicts(metric) -> dict[int, Verdict]:
@@ -86,7 +67,7 @@ def test_chains_share_their_rows_and_one_correction(side):
     (metric,) = both.series
     assert set(metric.values) == {0, 1, 2, 3} and set(metric.steps) == {1, 3}
     assert both.comparison.family == 2
-    assert both.first_of(3) == 2
+    assert both.first_of(metric, 3) == 2
 
 
 def test_a_condition_that_somebody_set_refuses_its_step_alone(side):
@@ -95,97 +76,6 @@ def test_a_condition_that_somebody_set_refuses_its_step_alone(side):
     metric = follow(side("a", environment={next(iter(set_here)): "1"}), changed).series[0]
     assert metric.steps[1].cell.refused and metric.steps[1].result is None
     assert set(metric.values) == {0, 1}
-
-
-def explained(three: Trend) -> list[Change]:
-    ((metric, step),) = three.jumps
-    base = KeptSample(100, 1, 5, ((1, "schedule", 60, 1), (2, "gone", 35, 2)))
-    new = KeptSample(130, 1, 4, ((1, "come", 30, 1), (2, "schedule", 90, 1), (2, "come", 6, 1)))
-    change = Change(metric, step, base, new)
-    assert change.functions[0] == ("come", 36)
-    assert sum(count for _, count in change.functions) == change.difference == 30
-    return [change]
-
-
-def test_the_report_fits_a_terminal_and_names_the_functions_of_a_jump(three):
-    failing = replace(three, failures={"lab-7.3": "panics"})
-    shown = [*terminal.lines(report.document(failing, explained(failing)), False)]
-    assert [line for line in shown if len(line) > 80] == []
-    text = " ".join(" ".join(shown).split())
-    assert "▲ 1.2" in text and "come +36, gone -35, schedule +30" in text
-    assert "lab-7.3 not measured panics" in text
-    assert "of lab-6.1: not measured" in text
-
-
-def test_the_report_says_why_a_step_is_open(side):
-    few = [side(label, ratio, boots=2) for label, ratio in (("a", 1.0), ("b", 1.3))]
-    result = follow(*few)
-    shown = " ".join(" ".join(terminal.lines(report.document(result, []), False)).split())
-    assert (
-        "inconclusive: pipes round_trip, a to b: " in shown and "boots a side are needed" in shown
-    )
-
-
-def test_a_mail_has_one_line_for_each_jump(three):
-    changes = explained(three)
-    brief = [*markdown.lines(report.document(three, changes, brief=True))]
-    assert sum("come +36" in line for line in brief) == 1
-    assert not any("typical samples of" in line for line in brief)
-
-
-@pytest.fixture
-def two(new_session) -> tuple[Trend, list[Change]]:
-    """Two kernels, ten metrics, of which each is slower and none is explained."""
-
-    def kernel(label: str, ratio: float) -> Path:
-        medians = [ratio * (9_000 + 100 * number) for number in range(10)]
-        run = lambda boot: {f"metric{n}": samples(m + boot) for n, m in enumerate(medians)}
-        boots = [[run(boot)] for boot in range(5)]
-        return new_session.label(label, boots)
-
-    paths = [kernel("lab-6.12", 1.0), kernel("lab-7.3", 1.3)]
-    result = follow(*paths)
-    why = "the boot could not be repeated: the guest gave other samples than the boot that was recorded"
-    return result, [Change(m, m.steps[1], KeptSample(why=why)) for m in result.series]
-
-
-def test_a_diff_has_one_line_for_each_metric_and_each_reason_once(two):
-    shown = [*terminal.lines(report.document(*two), False)]
-    assert max(map(len, shown)) <= 80
-    assert sum(bool(re.match(r"pipes metric\d .*\d  ▲ 1.300$", line)) for line in shown) == 10
-    assert "to the first" not in "\n".join(shown)
-    assert " ".join(" ".join(shown).split()).count("the boot could not be repeated") == 1
-
-
-def test_a_diff_of_ten_metrics_fits_a_mail(two):
-    brief = [*markdown.lines(report.document(*two, brief=True))]
-    assert len(two[1]) == 10 and len(brief) <= 60
-
-
-def test_the_page_of_a_diff_has_neither_maps_nor_curves(two):
-    shown = page(*two)
-    assert "<figure" not in shown and 'class="heat' not in shown and "▲" in shown
-
-
-def test_a_section_of_a_page_has_content(three):
-    shown = page(three, explained(three))
-    assert not re.search(r"</h2>\s*</section>", shown)
-
-
-def test_csv_and_json_have_a_row_for_each_kernel_and_the_whole_explanation(three):
-    changes = explained(three)
-    outs = io.StringIO(), io.StringIO()
-    trend_rows.write_csv(three, changes, outs[0])
-    trend_rows.write_json(replace(three, failures={"lab-7.3": "panics"}), changes, outs[1])
-    rows = [*csv.DictReader(io.StringIO(outs[0].getvalue()))]
-    assert len(rows) == 3 * len(three.series)
-    (jump,) = [row for row in rows if row["functions"]]
-    assert (jump["kernel"], jump["before"], jump["verdict"]) == ("lab-6.18", "lab-6.12", "slower")
-    assert sum(int(item.rpartition("=")[2]) for item in jump["functions"].split(";")) == 30
-    facts = json.loads(outs[1].getvalue())
-    assert facts["failures"] == {"lab-7.3": "panics"}
-    assert facts["status"] == 1 and facts["chains"] == [[*three.labels]]
-    assert facts["rows"][2]["functions"] == dict(changes[0].functions)
 
 
 def test_a_kernel_that_was_not_measured_leaves_the_report_open(side):
@@ -279,27 +169,6 @@ def test_a_kept_sample_has_its_call_tree_again():
     walked = [(chain, node.own, node.calls) for chain, node in sample.tree.walk()]
     assert walked == [(("a",), 1, 1), (("a", "b"), 2, 3), (("a", "c"), 3, 1), (("b",), 4, 1)]
     assert sample.functions == {"a": 1, "b": 6, "c": 3} and sample.tree.total == 10
-
-
-def page(result: Trend, changes: list[Change]) -> str:
-    drawn = [*metric_figures(result, report.names(result.series), report.short_labels(result))]
-    return html.page_of(html.templates(), report.document(result, changes, figures=drawn))
-
-
-def test_a_page_shows_the_change_since_the_first_kernel_and_a_jump_opens_its_call_trees(three):
-    shown = page(three, explained(three))
-    cells = re.findall(r'<td class="number (\w+)">([^<]*)</td>', shown)
-    assert cells == [("equal", "20,031"), ("equal", "0"), ("more2", "+20")]
-    (opened,) = re.findall(r"<details>(.*?)</details>", shown, re.S)
-    assert opened.count('class="icicle"') == 2 and "come +36" not in opened
-    # A function that the newer kernel has more of, below each of its callers.
-    assert len(re.findall(r'class="more\d" .*?<title>come\n', opened)) == 2
-
-
-def test_a_jump_without_an_explanation_has_no_call_trees(three):
-    ((metric, step),) = three.jumps
-    shown = page(three, [Change(metric, step, KeptSample(why="no trace"), KeptSample())])
-    assert "<details>" not in shown and "no trace" in shown
 
 
 def test_the_labels_of_a_figure_leave_out_what_all_have(three):

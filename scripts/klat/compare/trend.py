@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -35,17 +36,25 @@ class Step:
         return self.result is not None and self.result.verdict in _BEYOND
 
     @property
+    def verdict(self) -> Verdict:
+        if self.result is None:
+            return Verdict.NOT_COMPARABLE
+        return self.result.verdict or Verdict.INCONCLUSIVE
+
+    @property
     def ratio(self) -> float | None:
         return self.result.judgement.ratio if self.result else None
 
 
 @dataclass
 class MetricSeries:
-    """One measurement over the kernels. The keys of the dictionaries are indices of kernels: a step has that of its NEW."""
+    """One measurement over the kernels. The keys of the dictionaries are indices of kernels: a step has that of its NEW.
+    `ranges` has the lowest and the highest figure of a boot."""
 
     key: Key  # of the first kernel that has it
     keys: dict[int, Key] = field(default_factory=dict)  # of the kernels where it differs
     values: dict[int, float] = field(default_factory=dict)
+    ranges: dict[int, tuple[float, float]] = field(default_factory=dict)
     reasons: dict[int, str] = field(default_factory=dict)  # why a kernel has no value
     steps: dict[int, Step] = field(default_factory=dict)
 
@@ -80,9 +89,10 @@ class Trend:
         """The steps beyond the margin, in the order of series and kernels."""
         return [(c, step) for c in self.series for step in c.steps.values() if step.is_jump]
 
-    def first_of(self, kernel: int) -> int:
-        """The first kernel of its chain."""
-        return next((chain[0] for chain in self.chains if kernel in chain), kernel)
+    def first_of(self, metric: MetricSeries, kernel: int) -> int:
+        """The first kernel of its chain that has the metric, or else the kernel."""
+        chain = next((chain for chain in self.chains if kernel in chain), ())
+        return next((first for first in chain if first in metric.values), kernel)
 
 
 def steps_of(chains: Sequence[Sequence[int]]) -> list[tuple[int, int]]:
@@ -153,13 +163,15 @@ def _fill(series: Sequence[MetricSeries], sides: Sequence[Dataset]) -> None:
         for kernel, side in enumerate(sides):
             key = metric.key_of(kernel)
             cell = side.cells.get(key)
-            value, reason = None, next(_reasons(side, key), "not measured")
+            reason = next(_reasons(side, key), "not measured")
             try:
-                value = spread(observe(cell, MEDIAN, Units())).value if cell else None
+                observed = observe(cell, MEDIAN, Units()) if cell else None
             except NoLogarithm as error:
+                observed = None
                 reason = f"the median of a run {error}, so there is no geometric mean"
-            if value is not None:
+            if observed and (value := spread(observed).value) is not None:
                 metric.values[kernel] = value
+                metric.ranges[kernel] = math.exp(min(observed.means)), math.exp(max(observed.means))
             else:
                 metric.reasons[kernel] = reason
 

@@ -15,11 +15,14 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class Word:
     """A verdict in words. `tone` is the name of its colour. `symbol` is a shape beside the word, for readers
-    who do not see the colour."""
+    who do not see the colour. In a page, the word is a link to the Folded with the id `link`, and a pointer on it shows
+    `hint`."""
 
     text: str
     tone: str = ""  # same, faster, slower, open, refused
     symbol: str = ""
+    link: str = ""
+    hint: str = ""
 
     def __str__(self) -> str:
         return self.text
@@ -67,11 +70,13 @@ class Judged:
 
 @dataclass(frozen=True)
 class Row:
-    """A row of a table: its first cell, which is its name, and its other cells."""
+    """A row of a table: its first cell, which is its name, and its other cells. In a page, the name is a link to the
+    Folded with the id `link`."""
 
     name: str
     cells: tuple[str | Word, ...]
     judged: Judged | None = None
+    link: str = ""
 
 
 @dataclass(frozen=True)
@@ -248,7 +253,7 @@ class Differences:
 @dataclass(frozen=True)
 class HeatMap:
     """Figures with colours. `rows` has the name and the cells of each row. The tone of a cell is equal, less1 to less3 or
-    more1 to more3; `legend` has the range of each tone."""
+    more1 to more3, or empty; `legend` has the range of each tone."""
 
     title: str
     names: str  # title of the first column
@@ -266,10 +271,11 @@ class Icicles:
 
 @dataclass(frozen=True)
 class Folded:
-    """Blocks below a title. A page shows them after a click on the title."""
+    """Blocks below a title. A page shows them after a click on the title, or on a link to `id`."""
 
     title: str
     blocks: tuple[Block, ...]
+    id: str = ""
 
     def parts(self) -> Iterator[Block]:
         yield from _parts(self.blocks)

@@ -8,23 +8,29 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from klat.compare.dataset import Key
 from klat.compare.trend import MetricSeries, Step, Trend
 from klat.compare.verdicts import Verdict
 from klat.explain.explanation import KeptSample
 from klat.report.comparison import TONES
 from klat.report.comparison_columns import word_of
 from klat.report.document import Block, Captioned, Column, Differences, Document, Figures, Folded
-from klat.report.document import HeatMap, Icicles, Listing, Note, Notes
+from klat.report.document import Icicles, Listing, Note, Notes
 from klat.report.document import Paragraph, Row, Section, Table, Word
 from klat.report.icicles import pictures
 from klat.report.notes import side_notes
 from klat.report.text import wording
 from klat.report.text.numbers import plural, whole
 from klat.report.text.parameters import parameters
+from klat.report.trend_map import Links, Marks, heat_maps
 
 # Functions in the line of a jump, and in the table below.
 _BRIEF, _MOST = 3, 12
 _MOST_BOXES, _PIXELS = 120, 900  # of an icicle graph; a report can have a hundred
+_FAR = 0.05  # of the change: how far its explanation may be from it without a reason
+_OPEN = (Verdict.INCONCLUSIVE, Verdict.NOT_DELIVERED)
+# Of steps.
+_VERDICTS = (Verdict.SLOWER, Verdict.FASTER, Verdict.SAME, *_OPEN, Verdict.NOT_COMPARABLE)
 _LAB = re.compile(r"(?:lab-(?:(arm64|riscv64)-)?)?")
 _WIDEST = 34  # names in a table; CSV and JSON have every parameter
 
@@ -43,13 +49,35 @@ class Change:
         return bool(self.base.ticks and self.new.ticks)
 
     @cached_property
-    def functions(self) -> list[tuple[str, int]]:
+    def functions(self) -> list[tuple[str, float]]:
         """The functions that differ. The differences add up to that of the samples."""
-        return self.base.differences(self.new) if self.is_explained else []
+        if not self.is_explained:
+            return []
+        return [(name, self._share(n)) for name, n in self.base.differences(self.new)]
 
     @property
-    def difference(self) -> int:
-        return self.new.ticks - self.base.ticks
+    def samples(self) -> tuple[float, float]:
+        """The instructions of the typical samples. A sample of several windows is their mean."""
+        return self._share(self.base.ticks), self._share(self.new.ticks)
+
+    @property
+    def difference(self) -> float:
+        return self._share(self.new.ticks - self.base.ticks)
+
+    def _share(self, ticks: int) -> float:
+        """That of one window."""
+        windows = self.base.windows
+        return ticks / windows if ticks % windows else ticks // windows
+
+    @property
+    def of_figures(self) -> int:
+        """The change of the kernels' figures, which are means over boots."""
+        values = self.metric.values
+        return round(values[self.step.new] - values[self.step.base])
+
+    @property
+    def place(self) -> tuple[Key, int]:
+        return self.metric.key, self.step.new
 
     @property
     def why(self) -> str:
@@ -71,17 +99,21 @@ def document(
     it has no maps and no curves."""
     for_page = figures is not None
     is_long = any(len(chain) > 2 for chain in trend.chains)
-    maps = _heat_maps(trend) if for_page and is_long else ()
-    blocks: list[Block] = [_kernels(trend), Notes(tuple(_notes(trend))), *maps, *_medians(trend)]
+    ordered = sorted(changes, key=lambda change: -change.size)
+    numbered = enumerate(ordered, 1) if for_page else ()
+    links = {change.place: f"jump{n}" for n, change in numbered if change.functions}
+    called, short, marks = names(trend.series), short_labels(trend), _marks(trend)
+    maps = heat_maps(trend, called, short, marks, links) if for_page and is_long else ()
+    blocks: list[Block] = [_kernels(trend), Notes(tuple(_notes(trend))), *maps]
+    blocks += [*_medians(trend, marks, links), *_reasons(trend, marks)]
     blocks += [Figures(tuple(figures))] if figures and is_long else []
     sections = [Section("Medians", tuple(blocks))]
-    ordered = sorted(changes, key=lambda change: -change.size)
     if ordered:
-        sections.append(Section("Jumps", tuple(_jumps(trend, ordered))))
+        sections.append(Section("Jumps", tuple(_jumps(trend, ordered, links))))
     if not brief:
         if ordered:
             how_to_read = [Paragraph(_GRAPHS)] if for_page else []
-            functions = (*how_to_read, *_explained(trend, ordered, for_page))
+            functions = (*how_to_read, *_explained(trend, ordered, links, for_page))
             sections.append(Section("Functions of each jump", functions))
         brought = tuple(_brought(trend))
         sections.append(Section("What the kernels bring", brought, detail=True))
@@ -100,10 +132,11 @@ def _conclusion(trend: Trend) -> str:
     return f"{counts}, {lost}: {wording.MEANINGS[trend.status]}"
 
 
-_TERM = "The mark of a ratio is its verdict: ▲ slower, ▼ faster, = same, ? inconclusive. A jump is a ratio beyond the margin."
+_SYMBOLS = ", ".join(f"{word.symbol} {word}" for word in map(word_of, _VERDICTS))
+_TERM = f"The mark of a ratio is its verdict: {_SYMBOLS}. A jump is a ratio beyond the margin."
 _TERM_OF_LONG = (
-    "Medians: below each, its ratio to the kernel before, with the verdict of this step (▲ slower, ▼ faster, = same, ?"
-    " inconclusive), and its ratio to the first kernel. A jump is a step beyond the margin."
+    f"Medians: below each, its ratio to the kernel before, with the verdict of this step ({_SYMBOLS}), and its ratio to"
+    " the first kernel that has the metric. A jump is a step beyond the margin."
 )
 
 
@@ -126,91 +159,69 @@ def _notes(trend: Trend) -> Iterator[Note]:
     """The notes of all steps, each once."""
     said: dict[Note, list[str]] = {}
     for against in trend.comparison.against:
-        for note in side_notes(against):
+        for note in side_notes(against, can_allow=False):
             said.setdefault(note, []).append(f"{against.base.label} to {against.new.label}")
     for note, steps in said.items():
         where = "" if len(steps) == len(trend.steps) else f"{', '.join(steps)}: "
         yield Note(f"{where}{note.text}", note.label, note.tone)
 
 
-def _medians(trend: Trend) -> Iterator[Block]:
+def _marks(trend: Trend) -> dict[str, str]:
+    """The mark of each reason why a kernel has no value."""
+    reasons = dict.fromkeys(why for metric in trend.series for why in metric.reasons.values())
+    return {why: f"[{number}]" for number, why in enumerate(reasons, 1)}
+
+
+def _medians(trend: Trend, marks: Marks, links: Links) -> Iterator[Block]:
     unit = trend.comparison.against[0].base.unit
     for chain in trend.chains:
         rows: list[Row] = []
         is_pair = len(chain) == 2
         for metric, name in zip(trend.series, names(trend.series)):
-            if not any(kernel in metric.values for kernel in chain):
-                continue
-            figures = [whole(metric.values.get(kernel)) for kernel in chain]
-            steps = [metric.steps.get(kernel) for kernel in chain]
+            figures = [
+                whole(metric.values[kernel])
+                if kernel in metric.values
+                else marks[metric.reasons[kernel]]
+                for kernel in chain
+            ]
+            ratios = [_ratio(metric, kernel, links) for kernel in chain]
             if is_pair:
-                rows.append(Row(name, (*figures, _ratio(steps[1]))))
+                rows.append(Row(name, (*figures, ratios[1])))
                 continue
-            to_first = [_to_first(metric, chain[0], kernel) for kernel in chain]
             rows.append(Row(name, tuple(figures)))
-            rows.append(Row("  to the previous", tuple(map(_ratio, steps))))
-            rows.append(Row("  to the first", ("", *to_first[1:])))
+            if any(kernel in metric.values for kernel in chain):
+                to_first = tuple(_to_first(trend, metric, kernel) for kernel in chain)
+                rows.append(Row("  to the previous", tuple(ratios)))
+                rows.append(Row("  to the first", to_first))
         columns = [Column(_short(trend, kernel)) for kernel in chain]
         columns += [Column("ratio")] if is_pair else []
         yield Table(unit, tuple(columns), tuple(rows), f"median, {unit}", 0)
-    missing = [
-        f"{name} of {trend.labels[kernel]}: {why}"
-        for metric, name in zip(trend.series, names(trend.series))
-        for kernel, why in metric.reasons.items()
-        if any(kernel in chain for chain in trend.chains)
-    ]
-    if missing:
-        yield Listing(tuple(missing), "not measured")
-    reasons: dict[str, list[str]] = {}
+
+
+def _reasons(trend: Trend, marks: Marks) -> Iterator[Listing]:
+    """Why kernels have no value, and steps no verdict. What refuses a whole step is in the notes."""
+    if marks:
+        yield Listing(tuple(f"{mark} {why}" for why, mark in marks.items()), "without a value")
+    of_step = dict(zip(trend.steps, trend.comparison.against))
+    by_verdict: dict[Verdict, dict[str, list[str]]] = {}
     for metric, name in zip(trend.series, names(trend.series)):
         for step in metric.steps.values():
-            judgement = step.result.judgement if step.result else None
-            if judgement and judgement.verdict is Verdict.INCONCLUSIVE:
-                reasons.setdefault(judgement.reason, []).append(f"{name}, {_labels(trend, step)}")
-    if reasons:
-        yield Listing(tuple(_in_brief(s, why) for why, s in reasons.items()), "inconclusive")
+            noted = of_step[step.base, step.new].refused
+            refused = [c.refusal(can_allow=False) for c in step.cell.refused if c not in noted]
+            judged = [step.result.judgement.reason] if step.result else []
+            for why in judged if step.verdict in _OPEN else refused:
+                by_reason = by_verdict.setdefault(step.verdict, {})
+                by_reason.setdefault(why, []).append(f"{name}, {_labels(trend, step)}")
+    for verdict, by_reason in by_verdict.items():
+        lines = (_in_brief(steps, why) for why, steps in by_reason.items())
+        yield Listing(tuple(lines), verdict.value)
 
 
+_CLICK = "A click on a jump opens its functions."
 _GRAPHS = (
-    "A click on a jump opens its functions. In the graphs, a box is as wide as its instructions with callees. Its colour is"
-    " the change of the function's own instructions: orange more, blue fewer."
+    "In the graphs, a box is as wide as its instructions with callees. Its colour is the change of the function's own"
+    " instructions: orange more, blue fewer."
 )
-# Ratios to the first kernel. A cell beyond each has the next shade.
-_SHADES = (1.02, 1.1, 1.3)
-
-
-def _heat_maps(trend: Trend) -> Iterator[HeatMap]:
-    """One for each chain: each kernel by the first."""
-    called = names(trend.series)
-    more = _ranges([f"{100 * (start - 1):+.0f}" for start in _SHADES], "more")
-    less = _ranges([f"{100 * (1 / start - 1):+.0f}" for start in _SHADES], "less")
-    legend = (*reversed(less), Word("between", "equal"), *more)
-    for chain in trend.chains:
-        if len(chain) < 3:
-            continue
-        rows = [
-            (name, tuple(_shaded(metric, chain[0], kernel) for kernel in chain))
-            for metric, name in zip(trend.series, called)
-            if metric.values.get(chain[0])
-        ]
-        first = _short(trend, chain[0])
-        title = f"{first}: instructions; other kernels: change since {first}, in percent"
-        yield HeatMap(title, "metric", tuple(_short(trend, k) for k in chain), tuple(rows), legend)
-
-
-def _ranges(starts: list[str], tone: str) -> list[Word]:
-    texts = [f"{a} to {b} %" for a, b in zip(starts, starts[1:])] + [f"beyond {starts[-1]} %"]
-    return [Word(text, f"{tone}{number}") for number, text in enumerate(texts, 1)]
-
-
-def _shaded(metric: MetricSeries, first: int, kernel: int) -> Word:
-    if kernel not in metric.values:
-        return Word("")
-    ratio = metric.values[kernel] / metric.values[first]
-    percent = round(100 * (ratio - 1))
-    text = (f"{percent:+}" if percent else "0") if kernel != first else whole(metric.values[first])
-    number = sum(max(ratio, 1 / ratio) > start for start in _SHADES) if ratio else len(_SHADES)
-    return Word(text, f"{'more' if ratio > 1 else 'less'}{number}" if number else "equal")
 
 
 def _in_brief(steps: Sequence[str], why: str) -> str:
@@ -222,19 +233,21 @@ def _labels(trend: Trend, step: Step) -> str:
     return f"{_short(trend, step.base)} to {_short(trend, step.new)}"
 
 
-def _to_first(metric: MetricSeries, first: int, kernel: int) -> str:
-    if metric.values.get(first) and kernel in metric.values:
-        return f"{metric.values[kernel] / metric.values[first]:.3f}"
-    return ""
-
-
-def _ratio(step: Step | None) -> str | Word:
-    if step is None:
+def _to_first(trend: Trend, metric: MetricSeries, kernel: int) -> str:
+    first = trend.first_of(metric, kernel)
+    if first == kernel or kernel not in metric.values:
         return ""
-    verdict = step.result.verdict if step.result else Verdict.NOT_COMPARABLE
-    word = word_of(verdict or Verdict.INCONCLUSIVE)
+    return f"{metric.values[kernel] / metric.values[first]:.3f}"
+
+
+def _ratio(metric: MetricSeries, kernel: int, links: Links) -> str | Word:
+    """That to the kernel before."""
+    if not (step := metric.steps.get(kernel)):
+        return ""
+    word = word_of(step.verdict)
     text = f"{step.ratio:.3f}" if step.ratio is not None else ""
-    return Word(f"{word.symbol} {text}".strip(), word.tone)
+    link = links.get((metric.key, kernel), "")
+    return Word(f"{word.symbol} {text}".strip(), word.tone, link=link)
 
 
 def short_labels(trend: Trend) -> list[str]:
@@ -272,18 +285,18 @@ def names(series: Sequence[MetricSeries]) -> list[str]:
     return texts
 
 
-def _jumps(trend: Trend, changes: Sequence[Change]) -> Iterator[Block]:
+def _jumps(trend: Trend, changes: Sequence[Change], links: Links) -> Iterator[Block]:
     called = dict(zip((m.key for m in trend.series), names(trend.series)))
     rows = []
     for change in changes:
-        step = change.step
-        base, new = change.metric.values[step.base], change.metric.values[step.new]
-        why = _in_short(change, round(new - base))
-        cells = (_labels(trend, step), _ratio(step), f"{new - base:+,.0f}", why)
-        rows.append(Row(called[change.metric.key], cells))
+        step, metric = change.step, change.metric
+        ratio, why = _ratio(metric, step.new, links), _in_short(trend, change)
+        cells = (_labels(trend, step), ratio, f"{change.of_figures:+,}", why)
+        rows.append(Row(called[metric.key], cells, link=links.get(change.place, "")))
     columns = (Column("step", left=True), Column("ratio"), Column("change"))
     because = Column("functions", left=True, wraps=True)
-    yield Paragraph(f"{plural(len(changes), 'jump')}, the largest first")
+    click = f". {_CLICK}" if links else ""
+    yield Paragraph(f"{plural(len(changes), 'jump')}, the largest first{click}")
     yield Table("", (*columns, because), tuple(rows), "metric", 0)
     for title, has_functions in (("doubtful", True), ("not explained", False)):
         reasons: dict[str, list[str]] = {}
@@ -295,27 +308,48 @@ def _jumps(trend: Trend, changes: Sequence[Change]) -> Iterator[Block]:
             yield Listing(tuple(_in_brief(jumps, why) for why, jumps in reasons.items()), title)
 
 
-def _in_short(change: Change, difference: int) -> str:
+def _in_short(trend: Trend, change: Change) -> str:
     if not change.functions:
         return "not explained"
-    total = change.difference
     shown = ", ".join(f"{name} {count:+,}" for name, count in change.functions[:_BRIEF])
     rest = change.functions[_BRIEF:]
     others = f", {len(rest)} more {sum(count for _, count in rest):+,}" if rest else ""
-    # The typical samples may differ by another number than the figures of the kernels, which are means over boots.
-    of_samples = f", together {total:+,} in the typical samples" if total != difference else ""
-    return shown + others + of_samples + (" (doubtful)" if change.why else "")
+    doubt = " (doubtful)" if change.why else ""
+    return shown + others + _in_samples(trend, change) + doubt
 
 
-def _explained(trend: Trend, changes: Sequence[Change], graphs: bool) -> Iterator[Block]:
+def _in_samples(trend: Trend, change: Change) -> str:
+    """The change of the typical samples, if it is not that of the kernels' figures: these are means over boots."""
+    distance = abs(change.difference - change.of_figures)
+    if distance < 1:
+        return ""
+    together = f", together {change.difference:+,} in the typical samples"
+    if distance <= _FAR * abs(change.of_figures):
+        return together
+    metric, kernels = change.metric, (change.step.base, change.step.new)
+    boots = [
+        f"; boots of {_short(trend, kernel)} have {' to '.join(map(whole, metric.ranges[kernel]))}, its sample {sample:,}"
+        for kernel, sample in zip(kernels, change.samples)
+        if abs(sample - metric.values[kernel]) > distance / 3
+    ]
+    return together + "".join(boots)
+
+
+def _explained(
+    trend: Trend, changes: Sequence[Change], links: Links, graphs: bool
+) -> Iterator[Block]:
     called = dict(zip((m.key for m in trend.series), names(trend.series)))
     for change in changes:
         if not change.functions:
             continue
         step = change.step
-        labels = _short(trend, step.base), _short(trend, step.new)
+        labels = [_short(trend, step.base), _short(trend, step.new)]
         doubt = f" (doubtful: {change.why})" if change.why else ""
-        title = f"{called[change.metric.key]}, {' to '.join(labels)}: {_sizes(change)}{doubt}"
+        base, new = change.samples
+        windows = change.base.windows
+        parts = f", means of {windows} parts" if windows > 1 else ""
+        sizes = f"typical samples of {base:,} and {new:,}{parts}"
+        title = f"{called[change.metric.key]}, {' to '.join(labels)}: {sizes}{doubt}"
         shown, rest = change.functions[:_MOST], change.functions[_MOST:]
         rows = [Row(f"{count:+,}", (name,)) for name, count in shown]
         if rest:
@@ -323,14 +357,16 @@ def _explained(trend: Trend, changes: Sequence[Change], graphs: bool) -> Iterato
             rows.append(Row(f"{total:+,}", (f"{len(rest)} others",)))
         rows.append(Row(f"{change.difference:+,}", ("sum",)))
         table = Table("", (Column("", left=True),), tuple(rows), "", 1, right=True)
-        drawn = pictures((change.base, change.new), labels, _MOST_BOXES, _PIXELS) if graphs else ()
-        yield Folded(title, (table, *([Icicles(tuple(drawn))] if drawn else [])))
+        drawn = _graphs(change, labels) if graphs else ()
+        yield Folded(title, (table, *drawn), links.get(change.place, ""))
 
 
-def _sizes(change: Change) -> str:
+def _graphs(change: Change, labels: Sequence[str]) -> Iterator[Icicles]:
     windows = change.base.windows
-    both = f", both {windows} parts of the sample" if windows > 1 else ""
-    return f"typical samples of {change.base.ticks:,} and {change.new.ticks:,}{both}"
+    parts = f", the {windows} parts of the sample" if windows > 1 else ""
+    titles = [f"{label}{parts}" for label in labels]
+    if drawn := pictures((change.base, change.new), titles, _MOST_BOXES, _PIXELS):
+        yield Icicles(tuple(drawn))
 
 
 def _brought(trend: Trend) -> Iterator[Block]:

@@ -28,9 +28,11 @@ def rows(trend: Trend, changes: Sequence[Change]) -> Iterator[dict[str, Any]]:
         for kernel, (label, release) in enumerate(zip(trend.labels, trend.releases)):
             step = metric.steps.get(kernel)
             judged = values(step.result.judgement) if step and step.result else {}
-            first = metric.values.get(trend.first_of(kernel))
+            first = metric.values.get(trend.first_of(metric, kernel))
             value = metric.values.get(kernel)
-            refused = "; ".join(c.refusal() for c in step.cell.refused) if step else ""
+            refused = (
+                "; ".join(c.refusal(can_allow=False) for c in step.cell.refused) if step else ""
+            )
             row = {
                 "benchmark": benchmark,
                 "params": params,
@@ -46,7 +48,7 @@ def rows(trend: Trend, changes: Sequence[Change]) -> Iterator[dict[str, Any]]:
                 "reason": judged.get("reason") or refused or metric.reasons.get(kernel, ""),
             }
             if change := by_step.get((metric.key, kernel)):
-                row["explained_before"], row["explained"] = change.base.ticks, change.new.ticks
+                row["explained_before"], row["explained"] = change.samples
                 row["windows"] = change.base.windows
                 row["functions"] = dict(change.functions)
                 row["explanation"] = change.why
@@ -62,8 +64,8 @@ def write_csv(trend: Trend, changes: Sequence[Change], out: TextIO) -> None:
     writer = csv.DictWriter(out, _FIELDS, lineterminator="\n")
     writer.writeheader()
     for row in rows(trend, changes):
-        if functions := row.get("functions"):
-            row["functions"] = ";".join(f"{name}={count:+}" for name, count in functions.items())
+        functions = row.get("functions", {}).items()
+        row["functions"] = ";".join(f"{name}={count:+}" for name, count in functions)
         writer.writerow(cells(row))
 
 
