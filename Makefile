@@ -258,6 +258,8 @@ $(BUILD)/unit/test_topology: UNIT_FLAGS := -Wl,--wrap=klat_read_line,--wrap=glob
 # Simulates thermal throttling, and core scheduling.
 $(BUILD)/unit/test_evidence: UNIT_FLAGS := -Wl,--wrap=klat_read_count
 $(BUILD)/unit/test_sharing: UNIT_FLAGS := -Wl,--wrap=prctl
+# Simulates counters with an offset.
+$(BUILD)/unit/test_frequency: UNIT_FLAGS := -Wl,--wrap=klat_arch_clock_step
 
 # Copies of the programs without a build.mk. A test sets their mode.
 PLANTED := $(foreach f,$(FOLDERS),$(if $(wildcard $(f)/build.mk),,$(f)))

@@ -12,6 +12,7 @@
 #include "machine/machine.h"
 
 #include <math.h>
+#include <sched.h>
 #include <string.h>
 #include <sys/timex.h>
 
@@ -154,10 +155,14 @@ void klat_counter_calibrate(struct klat_counter *tsc)
 	struct klat_arch_frequency frequencies[KLAT_ARCH_MAX_FREQUENCIES];
 	const bool pm = klat_arch_pm_open();
 	struct timex state = { .modes = 0 };
+	klat_cpu_set allowed;
+	const bool allowed_known = !klat_cpus_allowed(&allowed);
 	uint64_t ticks;
 	int clock, count;
 
 	memset(tsc, 0, sizeof(*tsc));
+	/* The counter of another CPU can have an offset to this one. */
+	klat_cpu_pin(sched_getcpu());
 	tsc->invariant = klat_arch_counter_invariant();
 	tsc->quantum = klat_counter_quantum();
 	if (pm)
@@ -169,6 +174,8 @@ void klat_counter_calibrate(struct klat_counter *tsc)
 	last = read_narrowest(now_raw);
 	if (pm)
 		pm_last = read_narrowest(klat_arch_pm_read);
+	if (allowed_known)
+		klat_cpus_allow(&allowed);
 	ticks = last.tsc - first.tsc;
 	tsc->khz = 1e6 * ticks / (last.clock - first.clock);
 	/* The clock was read at any moment between the two readings of the counter, which are less

@@ -3,6 +3,7 @@
 #include "support.h"
 
 #include <math.h>
+#include <sched.h>
 #include <string.h>
 #include <sys/timex.h>
 
@@ -92,6 +93,50 @@ TEST(a_second_method_comes_with_its_name_and_difference)
 	assert_true(fabs(tsc.difference_ppm - 1e6 * (tsc.khz / tsc.second_khz - 1)) < 1e-6);
 	/* A wrong one would still be near. */
 	assert_true(fabs(tsc.difference_ppm) < 10000);
+}
+
+static bool counters_differ;
+
+static void migrate(void)
+{
+	klat_cpu_set allowed;
+	int cpu = sched_getcpu();
+
+	klat_cpus_allowed(&allowed);
+	do
+		cpu = (cpu + 1) % KLAT_MAX_CPU;
+	while (!klat_cpu_in(&allowed, cpu));
+	klat_cpu_pin(cpu);
+	klat_cpus_allow(&allowed);
+}
+
+/* A counter of 2 GHz on each CPU, with an offset of 1 ms between neighbours. Before each reading,
+ * the scheduler moves the thread to the next CPU that is allowed. */
+bool __real_klat_arch_clock_step(int64_t (*read_clock)(void), int64_t *ns, uint64_t *ticks);
+bool __wrap_klat_arch_clock_step(int64_t (*read_clock)(void), int64_t *ns, uint64_t *ticks)
+{
+	if (!counters_differ)
+		return __real_klat_arch_clock_step(read_clock, ns, ticks);
+	migrate();
+	*ns = read_clock();
+	*ticks = 2 * klat_clock_ns(CLOCK_MONOTONIC_RAW) + 2000000 * sched_getcpu();
+	return true;
+}
+
+TEST(an_offset_between_two_counters_is_not_in_the_frequency)
+{
+	klat_cpu_set before, after;
+	struct klat_counter tsc;
+
+	klat_cpus_allowed(&before);
+	if (klat_cpu_weight(&before) < 2)
+		skip();
+	counters_differ = true;
+	klat_counter_calibrate(&tsc);
+	counters_differ = false;
+	klat_cpus_allowed(&after);
+	assert_memory_equal(&after, &before, sizeof(after));
+	assert_true(fabs(tsc.khz / 2000000 - 1) < 0.001);
 }
 
 TEST(ns_become_ticks_before_the_frequency_is_known)
