@@ -213,10 +213,10 @@ int64_t klat_stolen(const struct klat_run *run, const struct klat_snapshot *befo
 	klat_for_each_cpu(cpu, run) {
 		if (before->steal[cpu] < 0 || after->steal[cpu] < 0)
 			return -1;
-		stolen += after->steal[cpu] - before->steal[cpu];
+		/* Some hypervisors correct the count downwards. */
+		stolen += MAX(after->steal[cpu] - before->steal[cpu], 0);
 	}
-	/* Some hypervisors correct the count downwards. */
-	return stolen > 0 ? stolen : 0;
+	return stolen;
 }
 
 static void judge_suspension(struct klat_run *run)

@@ -93,6 +93,15 @@ TEST(stolen_time_of_one_unknown_cpu_is_unknown)
 	assert_int_equal(klat_stolen(run, &library->before, &library->after), -1);
 }
 
+TEST(a_correction_of_one_cpu_does_not_hide_the_stolen_time_of_another)
+{
+	struct klat_library *library = run->library;
+
+	library->before.steal[1] = 9;
+	library->after.steal[0] = 7;
+	assert_int_equal(klat_stolen(run, &library->before, &library->after), 7);
+}
+
 TEST(interrupts_that_go_back_are_unknown)
 {
 	run->library->before.irq_present[KLAT_IRQ_TLB] = true;
