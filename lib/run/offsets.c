@@ -58,7 +58,7 @@ void klat_offsets_judge(struct klat_run *run)
 		klat_invalid(run, "a sample ends before it starts: the counters of the CPUs differ "
 				  "by more than the latency");
 	/* Too few samples for a median: their mean. */
-	else if (bound * 10 > (summary->p50_known ? summary->p50 : summary->mean_milli / 1000))
+	else if (bound > (summary->p50_known ? summary->p50 : summary->mean_milli / 1000) / 10)
 		klat_invalid(run,
 			     "the counters of the CPUs may differ by %llu ticks, more than a tenth "
 			     "of the median",

@@ -297,3 +297,31 @@ TEST(the_offset_of_a_cpu_that_is_not_there_is_an_error)
 	assert_int_equal(allowed(&cpu, 1), 1);
 	assert_true(klat_counter_narrow_offset(cpu, 8190, &fair, &offset) < 0);
 }
+
+TEST(a_run_is_invalid_if_its_counters_may_differ_by_more_than_a_tenth_of_the_median)
+{
+	static const struct {
+		int64_t offset;
+		uint64_t median;
+		enum klat_status status;
+	} cases[] = {
+		{ 50, 500, KLAT_OK },
+		{ 51, 500, KLAT_INVALID },
+		{ 51, 519, KLAT_OK },
+		/* Ten times this offset has more than 64 bits. */
+		{ INT64_C(1900000000000000000), UINT64_C(1900000000000000000), KLAT_INVALID },
+	};
+	struct klat_offset offsets[2] = { { 0, 0 } };
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		struct klat_summary *summary = &run->library->summaries[0];
+
+		*run->outcome = (struct klat_outcome){ KLAT_OK, "" };
+		offsets[1].low = offsets[1].high = cases[i].offset;
+		run->library->offsets = offsets;
+		summary->p50_known = true;
+		summary->p50 = summary->max = cases[i].median;
+		klat_offsets_judge(run);
+		assert_int_equal(run->outcome->status, cases[i].status);
+	}
+}
