@@ -102,6 +102,9 @@ static int configure_responders(struct klat_run *run)
 		 * only one CPU of several may be used, the run is skipped. */
 		options.responders = available > 1 ? available - 1 : !run->one_cpu;
 	}
+	if (options.responders > MAX_RESPONDERS)
+		return klat_usage(run, "at most %d CPUs can be responders: give --responders",
+				  MAX_RESPONDERS);
 	if (options.sleeping && options.responders == 0)
 		return klat_usage(run, "--responder-state sleeping needs a responder");
 	run->cpu_count = options.responders + 1;

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import SKIPPED, UNTRUSTED, Session, assert_one_line, command, json_of, path_of, run
-from harness import try_again_unless, with_tries, works
+from harness import MEASURED, SKIPPED, UNTRUSTED, USAGE, Session, assert_one_line, command, json_of
+from harness import path_of, run, try_again_unless, with_tries, works
 
 from klat.record.session import read_session
 from klat.record.evidence import state_of
@@ -54,6 +54,12 @@ def test_membarrier_does_not_reach_responders_that_sleep(two_cpus):
     # The wakeups of the sleepers are function calls, too, and so are those of other processes.
     counts = json_of(done)["evidence"]["counts"]
     assert counts["least_delivered"] < counts["expected"]
+
+
+def test_more_cpus_than_it_has_room_for_are_refused():
+    done = run("tlbflush", "--check-for", "virtual:8192")
+    assert_one_line(done, "tlbflush", USAGE)
+    assert run("tlbflush", "--check-for", "virtual:4096").status == MEASURED
 
 
 def test_the_negative_control_of_the_help_needs_interrupts_on_each_isa(two_cpus):
