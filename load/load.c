@@ -18,7 +18,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { POPULATED = 32 << 20, READ_AT_ONCE = 4 << 20, PIECE = 4096, FILES = 64 };
+enum { POPULATED = 32 << 20, READ_AT_ONCE = 4 << 20, PIECE = 4096, FILES = 64, MOST_REFUSED = 100 };
 
 struct load {
 	const char *name, *summary;
@@ -91,18 +91,23 @@ static int proc(const char **failed)
 	}
 }
 
+/* Other processes may reach a limit for a short time. */
 static int fork_and_exit(const char **failed)
 {
 	*failed = "fork";
-	for (;;) {
+	for (int refused = 0;;) {
 		pid_t pid = fork();
 
-		if (pid < 0 && errno != EAGAIN)
-			return errno;
 		if (!pid)
 			_exit(0);
-		if (pid > 0)
+		if (pid > 0) {
 			waitpid(pid, NULL, 0);
+			refused = 0;
+		} else if (errno != EAGAIN || refused++ == MOST_REFUSED) {
+			return errno;
+		} else {
+			usleep(10000);
+		}
 	}
 }
 

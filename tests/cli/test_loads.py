@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import harness
 import pytest
-from harness import USAGE, children, command, gone
+from harness import FAILED, USAGE, children, command, gone
 
 LOAD = harness.ROOT / "load" / "load"
 NAMES = ["files", "fork", "pipe", "populate", "proc", "zero"]
@@ -121,6 +122,16 @@ def test_fork_makes_processes_that_end():
         # Their faults are added to the parent's account when they have been waited for.
         assert grows(lambda: stat(process.pid, 11), 1000) and grows(forked, 100)
         assert len(children(process.pid)) <= 1
+
+
+def test_fork_ends_if_the_kernel_refuses_every_process(as_nobody, open_directory):
+    """Otherwise the session would name a load that does not run."""
+    copy = open_directory / "load"
+    shutil.copy(LOAD, copy)
+    copy.chmod(0o755)
+    done = command([*as_nobody, "prlimit", "--nproc=1", copy, "fork"], cwd="/")
+    harness.assert_one_line(done, "load", FAILED)
+    assert "fork" in done.err
 
 
 def test_pipe_moves_bytes_from_one_process_to_another():
