@@ -58,6 +58,10 @@ static int configure(struct klat_run *run)
 		run->cpu_count = 1;
 	if (run->cpu_count > MOST_CPUS)
 		return klat_usage(run, "--cpus takes at most %d CPUs", MOST_CPUS);
+	if (run->soak && run->cpu_count > 1)
+		return klat_usage(run,
+				  "--soak: noise soaks on one CPU: spinners of several CPUs do not "
+				  "stay together (klat soak noise --threads all runs one on each)");
 	klat_use_metric(run, GAP, run->cpu_count);
 	/* A limit of a soak is for gaps. */
 	if (!run->soak)
@@ -161,7 +165,7 @@ static void verify(struct klat_run *run)
 		{ "from_1_ms", .got = sum.lengths[3] }, { "step_ticks", .got = step },
 		/* A reading of a soak can be in the middle of an addition. */
 		{ NULL, llabs(sum.windows - sum.steps - sum.gaps), KLAT_AT_MOST,
-		  run->soak ? run->cpu_count * window : 0,
+		  run->soak ? window : 0,
 		  .reason = "the sum of steps and gaps differs from the windows by {got} ticks" },
 		{ NULL, 2 * sum.gap_count, KLAT_AT_MOST, sum.readings,
 		  .reason = "most steps of the loop are as long as --threshold" });

@@ -355,7 +355,10 @@ void klat_soak_check(struct klat_worker *worker, int64_t i);
  */
 int klat_soak_follow(struct klat_run *run, int *status, struct rusage *usage);
 void klat_soak_free(struct klat_run *run);
+/* How many iterations all workers have completed since the warm-up, and how many the fastest has.
+ */
 int64_t klat_soak_progress(const struct klat_run *run);
+int64_t klat_soak_farthest(const struct klat_run *run);
 /* CLOCK_REALTIME at the end of a sample of the current segment. 0 if it is unknown. */
 int64_t klat_soak_time_ns(const struct klat_run *run, const struct klat_kept *sample);
 

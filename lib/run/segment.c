@@ -116,6 +116,42 @@ static void read_worker(struct klat_worker *worker, const struct klat_worker *li
 	worker->account.changed = klat_traits_changed(&worker->account.traits, &traits);
 }
 
+/* The number of iterations that a worker has completed since the warm-up. If it begins a lap
+ * between the two loads, the sum lacks this lap. */
+static int64_t completed(const struct klat_worker *worker, const struct klat_run *run)
+{
+	const int64_t laps = __atomic_load_n(&worker->laps, __ATOMIC_ACQUIRE);
+
+	return laps * run->iterations + __atomic_load_n(&worker->iteration, __ATOMIC_ACQUIRE);
+}
+
+int64_t klat_soak_progress(const struct klat_run *run)
+{
+	struct klat_soak *soak = &run->library->soak;
+	int64_t least = INT64_MAX;
+
+	klat_for_each_worker(worker, run) {
+		int64_t at = completed(worker, run);
+
+		/* It lacks a lap. */
+		if (at < soak->progress - soak->lap / 2)
+			at += soak->lap;
+		least = MIN(least, at);
+	}
+	if (run->worker_count && least > soak->progress)
+		soak->progress = least;
+	return least;
+}
+
+int64_t klat_soak_farthest(const struct klat_run *run)
+{
+	int64_t most = 0;
+
+	klat_for_each_worker(worker, run)
+		most = MAX(most, completed(worker, run));
+	return most;
+}
+
 /* Read the iterations, and the counts of the same iterations. If something interrupts the reading,
  * the workers go on. So read again. */
 static void read_counts(struct klat_reading *reading, const struct klat_run *run)

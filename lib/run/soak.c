@@ -144,29 +144,6 @@ void klat_soak_check(struct klat_worker *worker, int64_t i)
 		klat_nap(KLAT_NS_PER_S);
 }
 
-/*
- * The number of iterations that all workers have completed since the warm-up. If a worker begins a
- * lap between the two loads, the sum lacks this lap, and is less than at the last call.
- */
-int64_t klat_soak_progress(const struct klat_run *run)
-{
-	struct klat_soak *soak = &run->library->soak;
-	int64_t least = INT64_MAX;
-
-	klat_for_each_worker(worker, run) {
-		int64_t laps = __atomic_load_n(&worker->laps, __ATOMIC_ACQUIRE),
-			at = laps * run->iterations +
-			     __atomic_load_n(&worker->iteration, __ATOMIC_ACQUIRE);
-
-		if (at < soak->progress - soak->lap / 2)
-			at += soak->lap;
-		least = MIN(least, at);
-	}
-	if (run->worker_count && least > soak->progress)
-		soak->progress = least;
-	return least;
-}
-
 /* What the supervisor knows of the soak. */
 struct follower {
 	struct klat_run *run;
@@ -265,7 +242,7 @@ static void drain(struct follower *follower, int64_t end)
 
 	while (follower->drained < end && !is_full(follower) && !is_stopped(follower))
 		take(follower, follower->drained++);
-	ahead = klat_soak_progress(follower->run) - begin;
+	ahead = klat_soak_farthest(follower->run) - begin;
 	if (ahead >= follower->soak->lap)
 		follower->soak->overwritten += ahead - follower->soak->lap + 1;
 }

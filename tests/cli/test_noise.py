@@ -58,3 +58,10 @@ def test_each_cpu_has_its_series(two_cpus):
 def test_a_cpu_cannot_have_two_spinners():
     done = harness.run("noise", "--cpus", f"{CPU},{CPU}")
     harness.assert_one_line(done, "noise", harness.USAGE)
+
+
+def test_a_soak_is_of_one_cpu(two_cpus, tmp_path):
+    """The faster of two spinners would write over samples that klat has not read."""
+    done = harness.run("noise", "--cpus", "0,1", "--soak", "1", "--record", tmp_path)
+    harness.assert_one_line(done, "noise", harness.USAGE)
+    assert "--threads all" in done.err

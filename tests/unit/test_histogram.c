@@ -144,3 +144,13 @@ TEST(counts_what_it_has_no_room_for)
 	for (int k = 0; k < KLAT_LONGEST; k++)
 		assert_true(histogram.kept[k].index >= KLAT_LONGEST);
 }
+
+TEST(the_slowest_and_the_fastest_worker_of_a_soak_count)
+{
+	run->library->soak.lap = run->iterations = 12;
+	run->workers[0].iteration = 11;
+	run->workers[1].laps = 2;
+	run->workers[1].iteration = 7;
+	assert_int_equal(klat_soak_progress(run), 0);
+	assert_int_equal(klat_soak_farthest(run), 31);
+}
