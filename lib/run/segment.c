@@ -319,6 +319,9 @@ int klat_segment_end(const struct klat_run *run, const struct klat_reading *befo
 		library->outcome = (struct klat_outcome){ KLAT_OK, "" };
 		library->before = before->snapshot;
 		library->after = after->snapshot;
+		/* Those at the start of the soak. */
+		memcpy(library->before.settings, run->library->before.settings,
+		       sizeof(library->before.settings));
 		library->busy_before = before->busy;
 		library->busy_after = after->busy;
 		/* A stop adds two sleeps. If it lasts into the next segment, each segment counts

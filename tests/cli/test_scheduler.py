@@ -3,10 +3,11 @@ directory stands in for /sys/kernel, and a file for each of the last two."""
 
 import os
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
-from harness import FAILED, MEASURED, UNTRUSTED, command, json_of, path_of
+from harness import FAILED, MEASURED, UNTRUSTED, Session, command, json_of, path_of
 
 ONLINE = "/sys/devices/system/cpu/online"
 CLOCK = "/sys/devices/system/clocksource/clocksource0/current_clocksource"
@@ -144,6 +145,24 @@ def test_a_setting_that_changes_in_a_run_is_noticed(kernel, change, status, said
         out, err = run.communicate(timeout=30)
     assert run.returncode == status
     assert said in " ".join((out + err).split())
+
+
+@pytest.mark.alone
+@pytest.mark.slow
+def test_a_setting_that_changes_in_a_soak_makes_the_rest_of_it_invalid(kernel, tmp_path):
+    session = tmp_path / "session"
+    wait = ("--method", "nanosleep", "--mode", "periodic", "--policy", "other", "--quiet")
+    soak = ("--soak", "4", "--segment", "1", "--record", session)
+    with subprocess.Popen(words(kernel, "timer", *wait, *soak)) as soaking:
+        deadline = time.monotonic() + 10
+        while not (session / "runs.csv").exists() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        set_clock(kernel, "hpet")
+        assert soaking.wait(20) == UNTRUSTED
+    rows = Session(session).rows
+    reason = "the clock source changed from tsc to hpet"
+    assert [reason in row["reason"] for row in rows] == [False, True, True, True]
+    assert {row["status"] for row in rows[1:]} == {"invalid"}
 
 
 @pytest.mark.parametrize(
