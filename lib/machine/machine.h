@@ -274,6 +274,10 @@ int klat_thread_create(pthread_t *thread, const klat_cpu_set *cpus, int policy, 
 int klat_memory_lock(void);
 /* Keep CPU exit latency at most `us` until the returned descriptor is closed. */
 int klat_latency_hold(int64_t us);
+/* The exit latency that all programs and drivers allow at most, in us; -1: unknown. A driver may
+ * ask for a short time only, so this waits up to 10 ms for `expected`, or for no request. */
+#define KLAT_LATENCY_UNLIMITED 2000000000 /* PM_QOS_CPU_LATENCY_DEFAULT_VALUE */
+int32_t klat_latency_request(int32_t expected);
 
 /* haltpoll.c */
 struct klat_halt_poll {

@@ -251,3 +251,22 @@ int klat_latency_hold(int64_t us)
 		close(fd);
 	return err;
 }
+
+int32_t klat_latency_request(int32_t expected)
+{
+	const int file = open("/dev/cpu_dma_latency", O_RDONLY | O_CLOEXEC);
+	int32_t us = -1;
+
+	if (file < 0)
+		return -1;
+	for (int i = 0; i < 10; i++) {
+		if (i)
+			klat_nap(1000000);
+		if (pread(file, &us, sizeof(us), 0) != sizeof(us))
+			us = -1;
+		if (us < 0 || us == expected || us == KLAT_LATENCY_UNLIMITED)
+			break;
+	}
+	close(file);
+	return us;
+}

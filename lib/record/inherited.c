@@ -271,27 +271,15 @@ static void add_depths(json_t *object)
 	free(text);
 }
 
-/* The exit latency of idle states that other programs and drivers allow at most. A driver may ask
- * for a short time only. */
+/* What other programs and drivers request in /dev/cpu_dma_latency. */
 static void add_latency(json_t *object)
 {
-	const int32_t unlimited = 2000000000; /* PM_QOS_CPU_LATENCY_DEFAULT_VALUE */
-	const int file = open("/dev/cpu_dma_latency", O_RDONLY | O_CLOEXEC);
-	int32_t us = 0;
-	bool known = true;
+	const int32_t us = klat_latency_request(KLAT_LATENCY_UNLIMITED);
 
-	if (file < 0)
-		return;
-	for (int i = 0; i < 10 && known && us < unlimited; i++) {
-		if (i)
-			usleep(1000);
-		known = pread(file, &us, sizeof(us), 0) == sizeof(us);
-	}
-	close(file);
-	if (known && us < unlimited)
-		add(object, KLAT_INHERITED_LATENCY, "%" PRId32, us);
-	else if (known)
+	if (us == KLAT_LATENCY_UNLIMITED)
 		add(object, KLAT_INHERITED_LATENCY, "none");
+	else if (us >= 0)
+		add(object, KLAT_INHERITED_LATENCY, "%" PRId32, us);
 }
 
 /* The largest packet on the loopback device, where transport sends. */

@@ -324,6 +324,7 @@ struct klat_soak {
 	struct klat_worker *stamping;
 	uint64_t stop_limit; /* with --stop-above, once the supervisor counts: in ticks */
 	pid_t pid;           /* of the measured process */
+	int32_t latency_us;  /* klat_latency_request() before the soak */
 	/* Only in the supervisor. */
 	struct klat_histogram *histograms; /* by metric */
 	int64_t began_ns;                  /* CLOCK_REALTIME at the segment's start */

@@ -302,6 +302,20 @@ static void judge_histograms(struct klat_run *run)
 		klat_count(run, "unkept", unkept);
 }
 
+/* klat's own request hides those of others that are as high or higher. */
+static void judge_latency_request(struct klat_run *run)
+{
+	const int32_t before = run->library->soak.latency_us;
+	int32_t now;
+
+	if (run->library->common.dma_latency >= 0 || before < 0)
+		return;
+	now = klat_latency_request(before);
+	if (now >= 0 && now != before)
+		klat_disturbed(run, "other programs changed their requests in "
+				    "/dev/cpu_dma_latency since the soak began");
+}
+
 int klat_segment_end(const struct klat_run *run, const struct klat_reading *before,
 		     const struct klat_reading *after, int64_t number)
 {
@@ -348,6 +362,7 @@ int klat_segment_end(const struct klat_run *run, const struct klat_reading *befo
 	if (!err) {
 		count_clock_set(&segment);
 		judge_histograms(&segment);
+		judge_latency_request(&segment);
 		err = library->soak.record(&segment, library->soak.session);
 		run->library->soak.unrecorded = err;
 		free(library->counts);

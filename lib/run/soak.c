@@ -108,6 +108,7 @@ int klat_soak_map(struct klat_run *run)
 	if (soak->ended == MAP_FAILED)
 		return klat_error(run, errno, "cannot map a buffer for end stamps: %m");
 	memset(soak->ended, 0, soak->lap * sizeof(uint64_t));
+	soak->latency_us = klat_latency_request(KLAT_LATENCY_UNLIMITED);
 	return 0;
 }
 
