@@ -16,7 +16,7 @@ import fakes
 import pytest
 from klat.base.errors import KlatError, worst
 from klat.base.process import Process
-from klat.compare.conditions import OTHER_SESSIONS, is_allowable
+from klat.compare.conditions import LOAD_PAUSE, OTHER_SESSIONS, is_allowable
 from klat.machine import kernel_files
 from klat.running.loads import reset_scheduling
 from klat.running.recording import drop_rows_after
@@ -65,6 +65,21 @@ def test_another_session_beside_a_load_is_named(klat, words):
     (facts,) = klat.directory.glob("results/loaded*/*/run.json")
     assert is_allowable(OTHER_SESSIONS)
     assert OTHER_SESSIONS in {key for key, *_ in json.loads(facts.read_text())["changed"]}
+
+
+WORK = "while :; do :; done"
+
+
+@pytest.mark.parametrize(
+    ("load", "pauses"),
+    [(f"sleep 1; {WORK}", True), (f"sh -c '{WORK}'; :", False), ("sleep 60", False)],
+)
+def test_a_load_that_begins_late_is_named(klat, load, pauses):
+    """The session would name a load that did not work in its first runs."""
+    done = klat("run", "pipes", "--runs", "40", "--load", load, *SLOW, status=0)
+    said = "the load was at work for a time and later idle for a time"
+    assert (said in " ".join(done.stderr.split())) == pauses
+    assert is_allowable(LOAD_PAUSE)
 
 
 def test_a_load_that_is_klat_and_a_lock_that_is_not_are_no_other_session(klat):

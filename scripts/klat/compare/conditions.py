@@ -32,7 +32,7 @@ RECORDED = {
     "unit": "unit",
 }
 COUNTER = "counter"
-OTHER_SESSIONS = "other-sessions"  # of klat, beside a load
+OTHER_SESSIONS, LOAD_PAUSE = _OF_LOADS = "other-sessions", "load-pause"
 CAPTURE = ("environment", "the environment")  # whether it was captured
 NONE = "none"
 COMPILER = (KERNEL[0], "compiler")
@@ -62,7 +62,7 @@ _NOT_ALLOWABLE = {"unit", "architecture", *FAMILIES}
 _NOT_ALLOWABLE |= {key for key, rule in RULES.items() if rule is Rule.NEVER}
 ALLOWABLE = tuple(
     sorted(
-        {*RECORDED, *RULES, *RUN, *ROWS, *PARAMS, *WITHIN_SIDE, CAPTURE[0], COUNTER, OTHER_SESSIONS}
+        {*RECORDED, *RULES, *RUN, *ROWS, *PARAMS, *WITHIN_SIDE, CAPTURE[0], COUNTER, *_OF_LOADS}
         - _NOT_ALLOWABLE
         | {f"{family}.NAME" for family in FAMILIES}
     )

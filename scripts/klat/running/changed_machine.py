@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from klat.base.errors import KlatError, SessionError
 from klat.compare.condition_meanings import Alike, meaning
-from klat.compare.conditions import OTHER_SESSIONS
+from klat.compare.conditions import LOAD_PAUSE, OTHER_SESSIONS
 from klat.compare.environment_conditions import NET, Files, Rule, Values, of_files, rule_of
 from klat.record import session_directory
 from klat.record.environment import captured, short
@@ -55,7 +55,8 @@ def noting_changes(
 ) -> Iterator[None]:
     """At the end, adds to run.json what has changed on the machine since the session began: its runs are then not all
     of one setting. `facts` is run.json. Does not read the machine if there is a prefix, because programs can then see
-    another one than klat does. Also notes if another klat session ran beside `loads`, because it adds to the load.
+    another one than klat does. Also notes if another klat session ran beside `loads`, because it adds to the load, and if
+    a load did nothing for a time.
     """
     for load in loads:
         load.beside_others = False
@@ -74,6 +75,8 @@ def _note_all(session: Path, facts: dict[str, Any], loads: Sequence[Load]) -> No
         new_changes.append(
             Change(OTHER_SESSIONS, "the load", "as named", "with another klat session beside it")
         )
+    if any(load.paused for load in loads):
+        new_changes.append(Change(LOAD_PAUSE, "the load", "at work for a time", "idle for a time"))
     _note(new_changes, session, facts)
 
 

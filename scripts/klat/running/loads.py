@@ -78,6 +78,10 @@ def words(load: str) -> list[str]:
 
 
 _SETTLE_SECONDS = 0.5
+_LOOK_SECONDS = 0.4  # at least, between two looks at the load's CPU time
+_CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
+_IDLE_TICKS = 2  # fewer: the load did nothing
+_BUSY_SHARE = 0.1  # of a CPU
 _LOG_TAIL = 1000  # bytes of load.log, whose size the load decides
 _WATCH = "trap '' HUP INT TERM; read -r _; kill -TERM -{0}; sleep 2; kill -KILL -{0}"
 
@@ -120,6 +124,17 @@ def reset_scheduling(pid: int) -> None:
         ) from error
 
 
+def _cpu_ticks(pid: int) -> int:
+    """The CPU time of a process, of its descendants, and of those that it has waited for. 0 if unknown."""
+    process = Path(f"/proc/{pid}")
+    try:
+        fields = (process / "stat").read_text(errors="replace").rpartition(")")[2].split()
+        children = " ".join(path.read_text() for path in process.glob("task/*/children"))
+    except OSError:
+        return 0
+    return sum(map(int, fields[11:15])) + sum(map(_cpu_ticks, map(int, children.split())))
+
+
 class Load:
     """A background load: one of klat's by its name, or a command for /bin/sh. Its standard error goes to load.log.
     It starts under SCHED_OTHER with nice 0, the default timer slack and all CPUs: no record has the values of klat itself.
@@ -130,6 +145,8 @@ class Load:
         self._signals = signals
         self._log = session / session_directory.LOAD_LOG
         self.beside_others = False  # whether check() has found another session of klat at work
+        self._looked, self._ticks = time.monotonic(), 0
+        self._was_idle = self._was_busy = False
         descriptor = files.append(self._log)
         reader, writer = os.pipe()
         try:
@@ -152,6 +169,7 @@ class Load:
         """KlatError if the load has ended, or if something stopped it since the last check. The session would name a
         load that did not run."""
         self.beside_others |= has_others(self._process.pid)
+        self._look()
         if self._process.ended():
             how = self._ending()
         elif self._process.stopped():
@@ -159,6 +177,21 @@ class Load:
         else:
             return
         raise KlatError(f"the load {shlex.quote(self._command)} {how}", status=1)
+
+    @property
+    def paused(self) -> bool:
+        """Whether the load did nothing for a time, although it worked at another time. It may begin late, for example."""
+        return self._was_idle and self._was_busy
+
+    def _look(self) -> None:
+        elapsed = time.monotonic() - self._looked
+        if elapsed < _LOOK_SECONDS:
+            return
+        ticks = _cpu_ticks(self._process.pid)
+        used = ticks - self._ticks
+        self._was_idle |= 0 <= used < _IDLE_TICKS
+        self._was_busy |= used > _BUSY_SHARE * _CLOCK_TICKS * elapsed
+        self._looked, self._ticks = self._looked + elapsed, ticks
 
     def _ending(self) -> str:
         status = self._process.reap()
@@ -178,6 +211,7 @@ class Load:
 
     def end(self) -> None:
         """End the load with everything in its process group."""
+        self._look()
         self._guard.release()
         self._process.end(self._signals)
 
