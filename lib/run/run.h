@@ -68,8 +68,7 @@ struct klat_slow {
 /* Choose the metric: that of --trace-metric, or the run's first metric that klat can explain. If
  * there is none, returns the result of klat_usage(). */
 int klat_slow_choose(struct klat_run *run);
-/* If the run is traced and no trace clock reads the counter: -errno after klat_skip(). Otherwise 0.
- */
+/* -errno after klat_skip() if the run is traced and no trace clock reads the counter. Else 0. */
 int klat_slow_possible(struct klat_run *run);
 /* With --trace-above, after setup(): open the instance and the file, and choose the worker that
  * checks its samples. */
@@ -100,8 +99,7 @@ void klat_traits_read_scheduling(struct klat_traits *traits, pid_t thread);
 void klat_traits_read_task(struct klat_traits *traits, const char *task);
 /* The name of a trait that changed, or NULL. */
 const char *klat_traits_changed(const struct klat_traits *before, const struct klat_traits *after);
-/* For the supervisor: records changes during the run, because a program can undo them before its
- * end. */
+/* For the supervisor: records changes now, because a program can undo them before the end. */
 void klat_traits_watch(struct klat_run *run);
 
 /* deadline.c */
@@ -356,8 +354,7 @@ void klat_soak_check(struct klat_worker *worker, int64_t i);
  */
 int klat_soak_follow(struct klat_run *run, int *status, struct rusage *usage);
 void klat_soak_free(struct klat_run *run);
-/* How many iterations all workers have completed since the warm-up, and how many the fastest has.
- */
+/* The iterations since the warm-up that all workers have completed, and that the fastest has. */
 int64_t klat_soak_progress(const struct klat_run *run);
 int64_t klat_soak_farthest(const struct klat_run *run);
 /* CLOCK_REALTIME at the end of a sample of the current segment. 0 if it is unknown. */
@@ -469,8 +466,7 @@ int klat_place_given(struct klat_run *run, const char *list);
  * "one", or the machine has only one, as in counted mode.
  */
 bool klat_place_is_one_cpu(const struct klat_run *run);
-/* Whether the `allowed` CPUs, which it reads, are enough. 0, or -errno after klat_skip() or
- * klat_error(). */
+/* Whether the `allowed` CPUs, which it reads, suffice. -errno after klat_skip() or klat_error(). */
 int klat_place_possible(struct klat_run *run, klat_cpu_set *allowed);
 /* Choose the CPUs of a run without a list of CPUs. */
 int klat_place(struct klat_run *run);
