@@ -17,6 +17,7 @@ from klat.compare.trend import Trend
 from klat.explain.explanation import KeptSample
 from klat.report import trend as report, trend_rows
 from klat.report.document import Document
+from klat.report.plot.trend_figures import metric_figures
 from klat.report.renderers import markdown, terminal
 from klat.report.trend import Change
 
@@ -209,6 +210,14 @@ def test_a_jump_without_an_explanation_has_no_call_trees(three):
     ((metric, step),) = three.jumps
     shown = page(three, [Change(metric, step, KeptSample(why="no trace"), KeptSample())])
     assert "<details>" not in shown and "no trace" in shown
+
+
+def test_kernels_of_one_series_are_beside_each_other_in_a_figure(side):
+    """Those with RT too, whose releases come again."""
+    result = follow(*(side(label) for label in ("a", "b", "a-rt", "b-rt")))
+    drawn = metric_figures(result, report.names(result.series), [*result.labels])
+    data = "\n".join(line for captioned in drawn for line in captioned.figure.commands)
+    assert re.findall(r"^([0-3])(?:\.0)? \d", data, re.M)[:4] == ["0", "1", "2", "3"]
 
 
 @pytest.mark.slow

@@ -77,6 +77,8 @@ def _draw(
         # A kernel of the shorter chain stands below the one of the same release, if there is one.
         names = [labels[kernel] for kernel in longest]
         plain = [labels[kernel].removesuffix("-rt") for kernel in chain]
+        if chain == longest:
+            plain = names
         at = [names.index(name) if name in names else i for i, name in enumerate(plain)]
         x = np.array(at, dtype=np.float64)
         y = np.array([metric.values.get(kernel, np.nan) for kernel in chain])
