@@ -82,6 +82,7 @@ def test_a_load_that_begins_late_is_named(klat, load, pauses):
     assert is_allowable(LOAD_PAUSE)
 
 
+@pytest.mark.alone  # the sessions of other tests are other sessions
 def test_a_load_that_is_klat_and_a_lock_that_is_not_are_no_other_session(klat):
     load = f"exec {shlex.join(map(str, [sys.executable, fakes.KLAT]))} run pipes --runs 99 --label own {' '.join(SLOW)}"
     descriptor = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY)
