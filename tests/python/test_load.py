@@ -71,12 +71,17 @@ WORK = "while :; do :; done"
 
 
 @pytest.mark.parametrize(
-    ("load", "pauses"),
-    [(f"sleep 1; {WORK}", True), (f"sh -c '{WORK}'; :", False), ("sleep 60", False)],
+    ("load", "runs", "pauses"),
+    [
+        (f"sleep 1; {WORK}", 40, True),
+        (f"sh -c '{WORK}'; :", 40, False),
+        ("sleep 60", 40, False),
+        (f"while :; do timeout 0.5 sh -c '{WORK}'; sleep 1; done", 90, False),
+    ],
 )
-def test_a_load_that_begins_late_is_named(klat, load, pauses):
+def test_a_load_that_begins_late_is_named(klat, load, runs, pauses):
     """The session would name a load that did not work in its first runs."""
-    done = klat("run", "pipes", "--runs", "40", "--load", load, *SLOW, status=0)
+    done = klat("run", "pipes", "--runs", str(runs), "--load", load, *SLOW, status=0)
     said = "the load was at work for a time and later idle for a time"
     assert (said in " ".join(done.stderr.split())) == pauses
     assert is_allowable(LOAD_PAUSE)

@@ -82,6 +82,7 @@ _LOOK_SECONDS = 0.4  # at least, between two looks at the load's CPU time
 _CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 _IDLE_TICKS = 2  # fewer: the load did nothing
 _BUSY_SHARE = 0.1  # of a CPU
+_PERIODIC = 3  # changes between idle and busy: the load pauses by its nature
 _LOG_TAIL = 1000  # bytes of load.log, whose size the load decides
 _WATCH = "trap '' HUP INT TERM; read -r _; kill -TERM -{0}; sleep 2; kill -KILL -{0}"
 
@@ -146,7 +147,8 @@ class Load:
         self._log = session / session_directory.LOAD_LOG
         self.beside_others = False  # whether check() has found another session of klat at work
         self._looked, self._ticks = time.monotonic(), 0
-        self._was_idle = self._was_busy = False
+        self._was_busy: bool | None = None
+        self._changes = 0
         descriptor = files.append(self._log)
         reader, writer = os.pipe()
         try:
@@ -180,8 +182,9 @@ class Load:
 
     @property
     def paused(self) -> bool:
-        """Whether the load did nothing for a time, although it worked at another time. It may begin late, for example."""
-        return self._was_idle and self._was_busy
+        """Whether the load did nothing for a time, although it worked at another time: it began late, or stopped working.
+        One that pauses again and again is so for all runs."""
+        return 0 < self._changes < _PERIODIC
 
     def _look(self) -> None:
         elapsed = time.monotonic() - self._looked
@@ -189,8 +192,10 @@ class Load:
             return
         ticks = _cpu_ticks(self._process.pid)
         used = ticks - self._ticks
-        self._was_idle |= 0 <= used < _IDLE_TICKS
-        self._was_busy |= used > _BUSY_SHARE * _CLOCK_TICKS * elapsed
+        is_busy = used > _BUSY_SHARE * _CLOCK_TICKS * elapsed
+        if is_busy or 0 <= used < _IDLE_TICKS:
+            self._changes += self._was_busy not in (None, is_busy)
+            self._was_busy = is_busy
         self._looked, self._ticks = self._looked + elapsed, ticks
 
     def _ending(self) -> str:
