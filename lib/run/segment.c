@@ -117,12 +117,15 @@ static void read_worker(struct klat_worker *worker, const struct klat_worker *li
 }
 
 /* The number of iterations that a worker has completed since the warm-up. If it begins a lap
- * between the two loads, the sum lacks this lap. */
+ * between the two loads, the sum lacks this lap, and is less than what all have completed. */
 static int64_t completed(const struct klat_worker *worker, const struct klat_run *run)
 {
-	const int64_t laps = __atomic_load_n(&worker->laps, __ATOMIC_ACQUIRE);
+	const struct klat_soak *soak = &run->library->soak;
+	const int64_t laps = __atomic_load_n(&worker->laps, __ATOMIC_ACQUIRE),
+		      at = laps * run->iterations +
+			   __atomic_load_n(&worker->iteration, __ATOMIC_ACQUIRE);
 
-	return laps * run->iterations + __atomic_load_n(&worker->iteration, __ATOMIC_ACQUIRE);
+	return at < soak->progress - soak->lap / 2 ? at + soak->lap : at;
 }
 
 int64_t klat_soak_progress(const struct klat_run *run)
@@ -130,14 +133,8 @@ int64_t klat_soak_progress(const struct klat_run *run)
 	struct klat_soak *soak = &run->library->soak;
 	int64_t least = INT64_MAX;
 
-	klat_for_each_worker(worker, run) {
-		int64_t at = completed(worker, run);
-
-		/* It lacks a lap. */
-		if (at < soak->progress - soak->lap / 2)
-			at += soak->lap;
-		least = MIN(least, at);
-	}
+	klat_for_each_worker(worker, run)
+		least = MIN(least, completed(worker, run));
 	if (run->worker_count && least > soak->progress)
 		soak->progress = least;
 	return least;

@@ -154,3 +154,17 @@ TEST(the_slowest_and_the_fastest_worker_of_a_soak_count)
 	assert_int_equal(klat_soak_progress(run), 0);
 	assert_int_equal(klat_soak_farthest(run), 31);
 }
+
+TEST(a_lap_that_begins_between_two_loads_is_no_step_back)
+{
+	struct klat_soak *soak = &run->library->soak;
+
+	soak->lap = run->iterations = 12;
+	run->worker_count = 1;
+	run->workers[0].laps = 2;
+	run->workers[0].iteration = 11;
+	assert_int_equal(klat_soak_progress(run), 35);
+	run->workers[0].iteration = 0; /* laps is 3 since the load */
+	assert_int_equal(klat_soak_progress(run), 36);
+	assert_int_equal(klat_soak_farthest(run), 36);
+}
