@@ -162,7 +162,8 @@ void klat_counter_calibrate(struct klat_counter *tsc)
 
 	memset(tsc, 0, sizeof(*tsc));
 	/* The counter of another CPU can have an offset to this one. */
-	klat_cpu_pin(sched_getcpu());
+	if (allowed_known)
+		klat_cpu_pin(sched_getcpu());
 	tsc->invariant = klat_arch_counter_invariant();
 	tsc->quantum = klat_counter_quantum();
 	if (pm)
