@@ -75,7 +75,7 @@ def _note_all(session: Path, facts: dict[str, Any], loads: Sequence[Load]) -> No
         new_changes.append(
             Change(OTHER_SESSIONS, "the load", "as named", "with another klat session beside it")
         )
-    if any(load.paused for load in loads):
+    if any(load.activity.paused for load in loads):
         new_changes.append(Change(LOAD_PAUSE, "the load", "at work for a time", "idle for a time"))
     _note(new_changes, session, facts)
 

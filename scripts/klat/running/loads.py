@@ -83,6 +83,7 @@ _CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 _IDLE_TICKS = 2  # fewer: the load did nothing
 _BUSY_SHARE = 0.1  # of a CPU
 _PERIODIC = 3  # changes between idle and busy: the load pauses by its nature
+_SHORT = 0.1  # of the time: a client of a daemon or of another machine works at its start only
 _LOG_TAIL = 1000  # bytes of load.log, whose size the load decides
 _WATCH = "trap '' HUP INT TERM; read -r _; kill -TERM -{0}; sleep 2; kill -KILL -{0}"
 
@@ -126,14 +127,40 @@ def reset_scheduling(pid: int) -> None:
 
 
 def _cpu_ticks(pid: int) -> int:
-    """The CPU time of a process, of its descendants, and of those that it has waited for. 0 if unknown."""
-    process = Path(f"/proc/{pid}")
-    try:
-        fields = (process / "stat").read_text(errors="replace").rpartition(")")[2].split()
-        children = " ".join(path.read_text() for path in process.glob("task/*/children"))
-    except OSError:
-        return 0
-    return sum(map(int, fields[11:15])) + sum(map(_cpu_ticks, map(int, children.split())))
+    """The CPU time of a process, of its descendants, and of those that they have waited for. 0 if unknown."""
+    ticks, pids = 0, [str(pid)]
+    while pids:
+        process = Path("/proc", pids.pop())
+        with suppress(OSError):  # it has ended
+            fields = (process / "stat").read_text(errors="replace").rpartition(")")[2].split()
+            ticks += sum(map(int, fields[11:15]))
+            pids += " ".join(p.read_text() for p in process.glob("task/*/children")).split()
+    return ticks
+
+
+class Activity:
+    """When a load worked, by its CPU time."""
+
+    def __init__(self) -> None:
+        self._was_busy: bool | None = None
+        self._changes = 0
+        self._seconds = {True: 0.0, False: 0.0}  # busy, idle
+
+    def add(self, seconds: float, ticks: int) -> None:
+        """The CPU time in the last `seconds`, in clock ticks. It is negative if processes ended that nobody waited for."""
+        is_busy = ticks > _BUSY_SHARE * _CLOCK_TICKS * seconds
+        if not is_busy and not 0 <= ticks < _IDLE_TICKS:
+            return
+        self._changes += self._was_busy not in (None, is_busy)
+        self._was_busy = is_busy
+        self._seconds[is_busy] += seconds
+
+    @property
+    def paused(self) -> bool:
+        """Whether the load began late, or stopped working: it was idle for a time and busy for a time. One that pauses
+        again and again is so for all runs."""
+        is_short = min(self._seconds.values()) < _SHORT * sum(self._seconds.values())
+        return 0 < self._changes < _PERIODIC and not is_short
 
 
 class Load:
@@ -147,8 +174,7 @@ class Load:
         self._log = session / session_directory.LOAD_LOG
         self.beside_others = False  # whether check() has found another session of klat at work
         self._looked, self._ticks = time.monotonic(), 0
-        self._was_busy: bool | None = None
-        self._changes = 0
+        self.activity = Activity()
         descriptor = files.append(self._log)
         reader, writer = os.pipe()
         try:
@@ -180,22 +206,12 @@ class Load:
             return
         raise KlatError(f"the load {shlex.quote(self._command)} {how}", status=1)
 
-    @property
-    def paused(self) -> bool:
-        """Whether the load did nothing for a time, although it worked at another time: it began late, or stopped working.
-        One that pauses again and again is so for all runs."""
-        return 0 < self._changes < _PERIODIC
-
     def _look(self) -> None:
         elapsed = time.monotonic() - self._looked
         if elapsed < _LOOK_SECONDS:
             return
         ticks = _cpu_ticks(self._process.pid)
-        used = ticks - self._ticks
-        is_busy = used > _BUSY_SHARE * _CLOCK_TICKS * elapsed
-        if is_busy or 0 <= used < _IDLE_TICKS:
-            self._changes += self._was_busy not in (None, is_busy)
-            self._was_busy = is_busy
+        self.activity.add(elapsed, ticks - self._ticks)
         self._looked, self._ticks = self._looked + elapsed, ticks
 
     def _ending(self) -> str:
