@@ -91,7 +91,7 @@ static int proc(const char **failed)
 	}
 }
 
-/* Other processes may reach a limit for a short time. */
+/* Repeats a fork that failed: other processes can use up a limit for a short time. */
 static int fork_and_exit(const char **failed)
 {
 	*failed = "fork";

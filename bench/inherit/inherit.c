@@ -121,7 +121,7 @@ static int setup(struct klat_run *run)
 	if (!run->workers[HIGHEST].priority)
 		return klat_skip(
 			run, "needs a real-time policy (run as root, or raise RLIMIT_RTPRIO): an "
-			     "ordinary one has no priorities to invert");
+			     "ordinary policy has no priorities to invert");
 	run->workers[LOWEST].priority = LOWEST_PRIORITY;
 	for (int k = 1; k < options.depth; k++)
 		klat_worker_add(run, KLAT_WORKER("link", .body = link_in_chain,

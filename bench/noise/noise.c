@@ -59,9 +59,10 @@ static int configure(struct klat_run *run)
 	if (run->cpu_count > MOST_CPUS)
 		return klat_usage(run, "--cpus takes at most %d CPUs", MOST_CPUS);
 	if (run->soak && run->cpu_count > 1)
-		return klat_usage(run,
-				  "--soak: noise soaks on one CPU: spinners of several CPUs do not "
-				  "stay together (klat soak noise --threads all runs one on each)");
+		return klat_usage(
+			run, "--soak: noise needs one CPU, because spinners of several CPUs do "
+			     "not stay together; klat soak noise --threads all runs one "
+			     "program on each CPU");
 	klat_use_metric(run, GAP, run->cpu_count);
 	/* A limit of a soak is for gaps. */
 	if (!run->soak)

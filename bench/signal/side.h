@@ -37,7 +37,7 @@ int sides_prepare(const struct klat_run *run, struct side sides[2]);
 int side_aim(struct side *side, pid_t pid, pid_t tid);
 /* The function that sends by this call. */
 send_fn send_by(int way);
-/* What a worker whose loop ended with `err` returns. */
+/* The return value of a worker whose loop ended with `err`. */
 int side_end(struct klat_run *run, int err);
 /* Whether the last signal is not the one that the other side sent with this value. */
 bool side_has_mismatch(const struct side *side, int value);

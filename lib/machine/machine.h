@@ -125,9 +125,9 @@ void klat_core_types_read(struct klat_core_types *types);
 int klat_core_type(const struct klat_core_types *types, int cpu);
 
 /* cgroup.c */
-/* Call visit(), if there is one, for the directory of each cgroup that can limit what this process
- * gets from the controller ("cpu", "memory"): the cgroup, then its visible ancestors. False if no
- * cgroup is visible. */
+/* Call visit() for the directory of each cgroup that can limit this process by the controller
+ * ("cpu", "memory"): the process's cgroup, then its visible ancestors. visit() can be NULL. False
+ * if no cgroup is visible. */
 bool klat_cgroups_visit(const char *controller,
 			void (*visit)(const char *directory, void *argument), void *argument);
 /* Whether the process is in a cgroup that this mount namespace does not show. */
@@ -274,8 +274,8 @@ int klat_thread_create(pthread_t *thread, const klat_cpu_set *cpus, int policy, 
 int klat_memory_lock(void);
 /* Keep CPU exit latency at most `us` until the returned descriptor is closed. */
 int klat_latency_hold(int64_t us);
-/* The exit latency that all programs and drivers allow at most, in us; -1: unknown. A driver may
- * ask for a short time only, so this waits up to 10 ms for `expected`, or for no request. */
+/* The lowest exit latency that programs and drivers request, in us; -1: unknown. A driver can have
+ * a request for a short time. So the function waits up to 10 ms for `expected` or no request. */
 #define KLAT_LATENCY_UNLIMITED 2000000000 /* PM_QOS_CPU_LATENCY_DEFAULT_VALUE */
 int32_t klat_latency_request(int32_t expected);
 

@@ -271,7 +271,7 @@ static void add_depths(json_t *object)
 	free(text);
 }
 
-/* What other programs and drivers request in /dev/cpu_dma_latency. */
+/* The lowest request of other programs and drivers in /dev/cpu_dma_latency. */
 static void add_latency(json_t *object)
 {
 	const int32_t us = klat_latency_request(KLAT_LATENCY_UNLIMITED);

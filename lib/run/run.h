@@ -68,7 +68,7 @@ struct klat_slow {
 /* Choose the metric: that of --trace-metric, or the run's first metric that klat can explain. If
  * there is none, returns the result of klat_usage(). */
 int klat_slow_choose(struct klat_run *run);
-/* -errno after klat_skip() if the run is traced and no trace clock reads the counter. Else 0. */
+/* 0, or -errno after klat_skip() if the run is traced and no trace clock reads the counter. */
 int klat_slow_possible(struct klat_run *run);
 /* With --trace-above, after setup(): open the instance and the file, and choose the worker that
  * checks its samples. */
@@ -354,7 +354,7 @@ void klat_soak_check(struct klat_worker *worker, int64_t i);
  */
 int klat_soak_follow(struct klat_run *run, int *status, struct rusage *usage);
 void klat_soak_free(struct klat_run *run);
-/* The iterations since the warm-up that all workers have completed, and that the fastest has. */
+/* The iterations since the warm-up of the slowest worker, and of the fastest. */
 int64_t klat_soak_progress(const struct klat_run *run);
 int64_t klat_soak_farthest(const struct klat_run *run);
 /* CLOCK_REALTIME at the end of a sample of the current segment. 0 if it is unknown. */
@@ -466,7 +466,7 @@ int klat_place_given(struct klat_run *run, const char *list);
  * "one", or the machine has only one, as in counted mode.
  */
 bool klat_place_is_one_cpu(const struct klat_run *run);
-/* Whether the `allowed` CPUs, which it reads, suffice. -errno after klat_skip() or klat_error(). */
+/* Read the `allowed` CPUs. 0 if they suffice, or -errno after klat_skip() or klat_error(). */
 int klat_place_possible(struct klat_run *run, klat_cpu_set *allowed);
 /* Choose the CPUs of a run without a list of CPUs. */
 int klat_place(struct klat_run *run);

@@ -117,7 +117,7 @@ static void read_worker(struct klat_worker *worker, const struct klat_worker *li
 }
 
 /* The number of iterations that a worker has completed since the warm-up. If it begins a lap
- * between the two loads, the sum lacks this lap, and is less than what all have completed. */
+ * between the two loads, the sum lacks this lap: it is less than what all have completed. */
 static int64_t completed(const struct klat_worker *worker, const struct klat_run *run)
 {
 	const struct klat_soak *soak = &run->library->soak;
@@ -299,7 +299,7 @@ static void judge_histograms(struct klat_run *run)
 		klat_count(run, "unkept", unkept);
 }
 
-/* klat's own request hides those of others that are as high or higher. */
+/* klat's own request hides equal and higher requests of others. */
 static void judge_latency_request(struct klat_run *run)
 {
 	const int32_t before = run->library->soak.latency_us;
@@ -330,7 +330,7 @@ int klat_segment_end(const struct klat_run *run, const struct klat_reading *befo
 		library->outcome = (struct klat_outcome){ KLAT_OK, "" };
 		library->before = before->snapshot;
 		library->after = after->snapshot;
-		/* Those at the start of the soak. */
+		/* The settings at the start of the soak. */
 		memcpy(library->before.settings, run->library->before.settings,
 		       sizeof(library->before.settings));
 		library->busy_before = before->busy;

@@ -24,7 +24,7 @@ static void *sleep_until_end(void *argument)
 	return NULL;
 }
 
-/* `*asleep`: whether it sleeps now. */
+/* The number of the thread's sleeps. `*asleep`: whether the thread sleeps now. */
 static int64_t sleeps_of(const struct klat_stop_detector *detector, bool *asleep)
 {
 	char text[8192];

@@ -367,12 +367,16 @@ def test_a_look_saves_the_second_half_of_the_boots(image_with_scipy, tmp_path):
 def assert_the_estimate_after_a_block_is_right(campaign: Campaign) -> None:
     """Within 10 % of the time that a boot takes afterwards."""
     block = 2 * len(campaign.settings)
-    asked = [datetime.fromisoformat(a.asked.replace("Z", "+00:00")) for a in campaign.attempts]
+    request_times = [
+        datetime.fromisoformat(a.asked.replace("Z", "+00:00")) for a in campaign.attempts
+    ]
     first = campaign.attempts[block]
     begun = (*campaign.attempts[:block], replace(first, outcome=ASKED))
     as_then = replace(campaign, phase=RUNNING, attempts=begun, is_settled=False, looked_after=0)
-    left = time_left(as_then, asked[block])
+    left = time_left(as_then, request_times[block])
     assert left is not None
     estimated = left / (campaign.rounds * len(campaign.settings) - block)
-    took = (asked[-1] - asked[block]).total_seconds() / (len(asked) - 1 - block)
+    took = (request_times[-1] - request_times[block]).total_seconds() / (
+        len(request_times) - 1 - block
+    )
     assert took == pytest.approx(estimated, rel=0.1)

@@ -10,12 +10,12 @@ import pytest
 
 
 def browser() -> str:
-    found = shutil.which("chromium") or shutil.which("chromium-browser")
-    if not found:
+    program = shutil.which("chromium") or shutil.which("chromium-browser")
+    if not program:
         if os.environ.get("KLAT_REQUIRE") == "1":
             pytest.fail("KLAT_REQUIRE is set, and chromium is not installed")
         pytest.skip("chromium is not installed")
-    return found
+    return program
 
 
 def browse(page: Path, tmp_path: Path, *options: str) -> subprocess.CompletedProcess[str]:

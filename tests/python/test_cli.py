@@ -145,7 +145,7 @@ def test_programs_for_another_machine_are_one_line_with_the_cure(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "said",
+    "message",
     [
         "{0}: /lib/libc.so.6: version `GLIBC_2.99' not found (required by {0})",
         "{0}: error while loading shared libraries: libnuma.so.1: cannot open shared object file",
@@ -153,12 +153,12 @@ def test_programs_for_another_machine_are_one_line_with_the_cure(tmp_path):
         "",  # no dynamic loader
     ],
 )
-def test_programs_that_lack_a_library_are_one_line_with_the_cure(tmp_path, said):
+def test_programs_that_lack_a_library_are_one_line_with_the_cure(tmp_path, message):
     fake = fakes.Klat(tmp_path, names=("pipes", "switch", "signal"))
     for name in ("pipes", "switch"):
         path = tmp_path / "programs" / name / name
-        script = f'#!/bin/sh\necho "{said.format(path)}" >&2\nexit 127\n'.replace("`", "\\`")
-        path.write_text(script if said else "#!/missing/loader\n")
+        script = f'#!/bin/sh\necho "{message.format(path)}" >&2\nexit 127\n'.replace("`", "\\`")
+        path.write_text(script if message else "#!/missing/loader\n")
     for words in (["switch"], ["run", "pipes"], ["run", "switch"], ["soak", "pipes", "--for=1s"]):
         done = fake(*words)
         assert done.returncode == 2 and len(done.stderr.splitlines()) == 1, done.stderr

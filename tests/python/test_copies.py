@@ -141,12 +141,12 @@ def test_runs_stay_in_the_order_taken_where_the_clock_was_set(new_session):
     for order, jump in enumerate(jumps, start=1):
         start = BEGUN_NS + jump + order * 10**9
         session.run({"round_trip": [100 + order] * 500}, order=order, run=order, start_ns=start)
-    taken = list(range(1, len(jumps) + 1))
+    orders = list(range(1, len(jumps) + 1))
     (cell,) = read_dataset(session.path).cells.values()
-    assert [run.row.order for run in cell.runs] == taken
+    assert [run.row.order for run in cell.runs] == orders
     (label,), _ = read_datasets([session.path])
     (setting,) = label.settings
-    assert [run.row.order for run in setting.measurements["round_trip"].sampled] == taken
+    assert [run.row.order for run in setting.measurements["round_trip"].sampled] == orders
 
 
 @pytest.mark.parametrize(("khz", "independent", "warns"), [(2_626_000, True, True), (2_626_000, False, False), (2_600_500, True, False)])  # fmt: skip

@@ -96,9 +96,9 @@ def test_a_share_that_rounds_to_nothing_is_not_zero():
     assert shown == ["73.3 %", "0.1 %", "<0.1 %"]
 
 
-def written(found: Explanation, name: str) -> str:
+def written(result: Explanation, name: str) -> str:
     out = io.BytesIO()
-    explained.WRITERS[name](found, out)
+    explained.WRITERS[name](result, out)
     return out.getvalue().decode()
 
 
@@ -118,16 +118,16 @@ def test_folded_stacks_of_one_side_have_one_count():
 
 
 def test_a_folded_name_has_no_separator_of_the_format():
-    found = explanation(side("odd", {"operator new\n": 5}))
-    assert written(found, "folded") == "operator_new\\n 5\n"
+    result = explanation(side("odd", {"operator new\n": 5}))
+    assert written(result, "folded") == "operator_new\\n 5\n"
 
 
 @pytest.mark.parametrize("sides", [(BASE, NEW), (BASE,)])
 def test_the_own_instructions_of_a_csv_add_up_to_the_samples(sides):
     rows = list(csv.DictReader(io.StringIO(written(explanation(*sides), "csv"))))
     columns = ["base_own", "new_own"] if len(sides) > 1 else ["own"]
-    for column, one in zip(columns, sides):
-        assert sum(int(row[column]) for row in rows) == one.sample.ticks
+    for column, explained_side in zip(columns, sides):
+        assert sum(int(row[column]) for row in rows) == explained_side.sample.ticks
 
 
 def test_a_csv_of_two_sides_has_differences_and_who_has_the_function():
@@ -144,43 +144,50 @@ def test_json_has_every_call_chain_and_adds_up():
     def own(node: dict) -> int:
         return node["own"] + sum(own(callee) for callee in node["callees"])
 
-    for found, one in zip(document["sides"], (BASE, NEW)):
-        assert found["sample"] == one.sample.ticks == found["idle"] + sum(map(own, found["tree"]))
-        assert sum(f["own"] for f in found["functions"]) + found["idle"] == found["sample"]
-        assert found["calls_in_order"] == [list(call) for call in one.sample.path]
+    for written_side, explained_side in zip(document["sides"], (BASE, NEW)):
+        assert (
+            written_side["sample"]
+            == explained_side.sample.ticks
+            == written_side["idle"] + sum(map(own, written_side["tree"]))
+        )
+        assert (
+            sum(f["own"] for f in written_side["functions"]) + written_side["idle"]
+            == written_side["sample"]
+        )
+        assert written_side["calls_in_order"] == [list(call) for call in explained_side.sample.path]
     assert {f["function"]: f["difference"] for f in document["differences"]}["migrate"] == 600
     assert document["valid"] is True
 
 
 @pytest.fixture
 def explain(klat: Klat, monkeypatch: pytest.MonkeyPatch):
-    """`explain(found, *words)` runs the command as if the lab had found that."""
+    """`explain(result, *words)` runs the command as if `result` were the explanation of the lab."""
 
-    def run(found: Explanation, *words: object) -> tuple[int, str, str]:
+    def run(result: Explanation, *words: object) -> tuple[int, str, str]:
         from klat.lab import explaining
 
-        monkeypatch.setattr(explaining, "explain", lambda *_: found)
-        return klat("lab", "explain", "a", "b", "--metric", found.metric, *words)
+        monkeypatch.setattr(explaining, "explain", lambda *_: result)
+        return klat("lab", "explain", "a", "b", "--metric", result.metric, *words)
 
     return run
 
 
 @pytest.mark.parametrize("name", export.EXPLANATIONS)
 def test_the_command_prints_nothing_but_the_format(explain, name):
-    found = explanation(BASE, NEW)
-    assert explain(found, "--format", name) == (0, written(found, name), "")
+    result = explanation(BASE, NEW)
+    assert explain(result, "--format", name) == (0, written(result, name), "")
 
 
 def test_a_residual_is_status_3_in_every_format_and_said_on_stderr(explain):
-    found = explanation(BASE, side("rt", {"read": 100}, missing=-4))
-    status, out, err = explain(found, "--format", "csv")
-    assert (status, out) == (3, written(found, "csv"))
+    result = explanation(BASE, side("rt", {"read": 100}, missing=-4))
+    status, out, err = explain(result, "--format", "csv")
+    assert (status, out) == (3, written(result, "csv"))
     assert "rt: -4 instructions belong to no function" in err
 
 
 def test_a_page_can_be_written_beside_any_format(explain, tmp_path):
     pytest.importorskip("jinja2")
-    found = explanation(BASE, NEW)
-    status, out, _ = explain(found, "--format", "folded", "--html", tmp_path / "page.html")
-    assert (status, out) == (0, written(found, "folded"))
+    result = explanation(BASE, NEW)
+    status, out, _ = explain(result, "--format", "folded", "--html", tmp_path / "page.html")
+    assert (status, out) == (0, written(result, "folded"))
     assert "migrate" in (tmp_path / "page.html").read_text()

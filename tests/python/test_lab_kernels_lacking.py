@@ -30,7 +30,7 @@ class MadeArchive:
 
 
 @pytest.fixture
-def asked(tmp_path, monkeypatch):
+def request_and_error(tmp_path, monkeypatch):
     """A request for three kernels. The second has the error that is put into the list."""
     error: list[KlatError] = []
 
@@ -45,8 +45,8 @@ def asked(tmp_path, monkeypatch):
     return replace(lock_request(), specs=specs), error
 
 
-def test_a_package_that_cannot_be_fetched_is_the_reason_of_its_kernel(asked):
-    request, error = asked
+def test_a_package_that_cannot_be_fetched_is_the_reason_of_its_kernel(request_and_error):
+    request, error = request_and_error
     error.append(Unavailable(GONE))
     by_number, failures = trend.obtain_kernels(request, False, False, print)
     assert [*by_number] == [0, 2] and failures == {1: GONE}
@@ -54,16 +54,16 @@ def test_a_package_that_cannot_be_fetched_is_the_reason_of_its_kernel(asked):
         trend.obtain_kernels(request, False, True, print)
 
 
-def test_a_kernel_that_does_not_exist_is_refused_if_it_was_named(asked):
-    request, error = asked
+def test_a_kernel_that_does_not_exist_is_refused_if_it_was_named(request_and_error):
+    request, error = request_and_error
     error.append(KlatError("no kernel debian:9.9"))
     with pytest.raises(KlatError, match="no kernel debian:9.9"):
         trend.obtain_kernels(request, False, False, print)
     assert trend.obtain_kernels(request, True, False, print)[1] == {1: "no kernel debian:9.9"}
 
 
-def test_a_lock_file_names_every_package_that_is_gone_before_anything_is_fetched(asked):
-    request, _ = asked
+def test_a_lock_file_names_every_package_that_is_gone_before_anything_is_fetched(request_and_error):
+    request, _ = request_and_error
     packages = [("listed", "1"), ("listed", "0"), ("unpacked", "1"), ("other", "1")]
     specs = [replace(request.specs[0], package=package) for package in packages]
     with pytest.raises(KlatError, match="no longer has listed 0, other 1$"):
@@ -80,10 +80,10 @@ def test_a_lock_file_names_every_package_that_is_gone_before_anything_is_fetched
     ],
 )
 def test_boots_that_lack_have_their_reason(
-    asked, tmp_path, monkeypatch, new_session, recorded, raised, failed, why
+    request_and_error, tmp_path, monkeypatch, new_session, recorded, raised, failed, why
 ):
     """The other kernels have all of their boots."""
-    request, _ = asked
+    request, _ = request_and_error
 
     class MadeAttempt:
         recorded: list[Path] = []

@@ -74,8 +74,8 @@ def test_a_few_boots_are_planned_with_caution(new_session, klat):
     status, out, _ = klat("plan", path)
     assert status == 0
     assert "cautious" in out and "3 boots show the variation between boots only roughly" in out
-    found = answer(klat, "plan", path)
-    assert found["cautious"]["boots"] > found["effort"]["boots"]
+    plan = answer(klat, "plan", path)
+    assert plan["cautious"]["boots"] > plan["effort"]["boots"]
 
 
 def test_one_boot_shows_no_variation_between_boots(new_session, klat):
@@ -95,23 +95,23 @@ def test_in_counted_mode_the_time_of_a_run_is_the_hosts(new_session, klat):
     status, out, _ = klat("plan", path)
     assert status == 0 and "the time of a run is not recorded" in words(out)
     assert re.search(r"[0-9]+ boots of [0-9]+ runs? for each kernel$", out, re.MULTILINE)
-    found = answer(klat, "plan", path)
-    assert found["round_seconds"] is None and found["effort"]["seconds"] is None
+    plan = answer(klat, "plan", path)
+    assert plan["round_seconds"] is None and plan["effort"]["seconds"] is None
     for session in path.iterdir():
         (session / "lab").mkdir()
         # The guest's clock says 0.03 s a run, and 0.23 s for all.
         times = {"seconds": 33.0, "seconds_until_ready": 10.0}
         (session / "lab/machine.json").write_text(json.dumps(times))
-    found = answer(klat, "plan", path)
-    assert found["round_seconds"] == pytest.approx(3.0)
-    effort = found["effort"]
+    plan = answer(klat, "plan", path)
+    assert plan["round_seconds"] == pytest.approx(3.0)
+    effort = plan["effort"]
     assert effort["seconds"] == pytest.approx(effort["boots"] * (10 + 3 * effort["runs"]))
 
 
 def test_boots_of_one_run_count_all_variation_as_the_boots(new_session, klat):
-    found = answer(klat, "plan", pilot(new_session, runs=1))
-    assert found["effort"]["runs"] == 1
-    assert any("boots of one run" in note for note in found["cannot_know"])
+    plan = answer(klat, "plan", pilot(new_session, runs=1))
+    assert plan["effort"]["runs"] == 1
+    assert any("boots of one run" in note for note in plan["cannot_know"])
 
 
 def test_a_change_below_the_noise_has_no_plan(new_session, klat):
@@ -128,9 +128,9 @@ def test_a_change_below_the_counters_steps_is_not_promised(new_session, klat):
         assert "hide a change of up to 2.7 %" in words(out)
         assert "is enough" in out
         assert "--quantile mean" in words(out) and "--batch" in out
-    found = answer(klat, "plan", path, "--change", "5%")
-    assert found["effort"]["boots"] == 4 and found["same"] is None
-    assert found["metrics"][0]["resolution"] == pytest.approx(2 * -math.log1p(-0.013))
+    plan = answer(klat, "plan", path, "--change", "5%")
+    assert plan["effort"]["boots"] == 4 and plan["same"] is None
+    assert plan["metrics"][0]["resolution"] == pytest.approx(2 * -math.log1p(-0.013))
 
 
 def test_a_metric_too_coarse_to_plan_does_not_stop_the_others(new_session, klat):
@@ -172,9 +172,9 @@ def test_the_change_is_twice_the_margin_unless_given(new_session, klat):
 @pytest.mark.parametrize("runs_boot", [(0.01, 0.02), (0.003, 0.01)])
 def test_the_boots_for_exit_status_0_show_that_nothing_has_changed(new_session, klat, runs_boot):
     boot, run = runs_boot
-    found = answer(klat, "plan", pilot(new_session, boot=boot, run=run))
-    (metric,) = found["metrics"]
-    same = found["same"]
+    plan = answer(klat, "plan", pilot(new_session, boot=boot, run=run))
+    (metric,) = plan["metrics"]
+    same = plan["same"]
     error = math.sqrt(metric["boot"] + metric["run"] / same["runs"])
     draw = np.random.default_rng(1)
     hits = 0
@@ -252,9 +252,9 @@ def taken_in_turns(
 @pytest.mark.parametrize("change, alpha", settings(0.04, 0.025, 0.06))
 def test_the_planned_number_has_the_power_asked_for(new_session, klat, alpha, change, pairs):
     path = taken_in_turns(new_session)[0] if pairs else pilot(new_session)
-    found = answer(klat, "plan", path, "--change", f"{change:g}", "--alpha", f"{alpha:g}")
-    (metric,) = found["metrics"]
-    effort, unit = found["effort"], "block" if pairs else "boot"
+    plan = answer(klat, "plan", path, "--change", f"{change:g}", "--alpha", f"{alpha:g}")
+    (metric,) = plan["metrics"]
+    effort, unit = plan["effort"], "block" if pairs else "boot"
     error = math.sqrt(metric[unit] + metric["run"] / ((1 + pairs) * effort["runs"]))
     power = seen(change, alpha, error, effort[f"{unit}s"], pairs)
     assert ENOUGH <= power <= 0.99
@@ -262,15 +262,15 @@ def test_the_planned_number_has_the_power_asked_for(new_session, klat, alpha, ch
 
 def test_blocks_are_planned_from_either_session_with_the_time_of_turns(new_session, klat):
     a, b = taken_in_turns(new_session)
-    found = answer(klat, "plan", a, "--change", "3%", "--power", "0.8")
-    assert found == answer(klat, "plan", b, "--change", "3%", "--power", "0.8")
-    (metric,) = found["metrics"]
+    plan = answer(klat, "plan", a, "--change", "3%", "--power", "0.8")
+    assert plan == answer(klat, "plan", b, "--change", "3%", "--power", "0.8")
+    (metric,) = plan["metrics"]
     assert metric["blocks"] == 8 and metric["runs"] == 64
     assert metric["run"] == pytest.approx(2 * 0.02**2, rel=0.5)
-    assert (metric["run_seconds"], found["turn_seconds"]) == pytest.approx((0.03, 0.1))
-    effort = found["effort"]
+    assert (metric["run_seconds"], plan["turn_seconds"]) == pytest.approx((0.03, 0.1))
+    effort = plan["effort"]
     assert effort["seconds"] == pytest.approx(4 * effort["blocks"] * (0.1 + 0.03 * effort["runs"]))
-    assert found["cautious"]["seconds"] >= effort["seconds"]
+    assert plan["cautious"]["seconds"] >= effort["seconds"]
 
 
 def test_planned_blocks_are_given_in_options_of_ab(new_session, klat):
@@ -342,9 +342,11 @@ def test_a_soak_is_planned_in_segments(new_session, klat):
     said = words(out)
     assert "one segment took 60 s" in said and "klat summary --limit" in said
     assert not re.search(r"\bruns?\b", said)
-    found = answer(klat, "plan", path, *slow)["effort"]
-    soak = f"{found['boots']} boots with a soak of {found['runs']} min ({found['runs']} segments)"
-    assert found["runs"] > 1 and soak in said
+    effort = answer(klat, "plan", path, *slow)["effort"]
+    soak = (
+        f"{effort['boots']} boots with a soak of {effort['runs']} min ({effort['runs']} segments)"
+    )
+    assert effort["runs"] > 1 and soak in said
 
 
 def test_programs_that_soak_together_take_the_time_of_one(new_session, klat):

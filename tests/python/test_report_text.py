@@ -42,7 +42,7 @@ def test_a_split_table_repeats_only_headings_and_units():
     )
     text = list(table_lines(Table("", columns, rows, "", 2)))
     assert max(map(len, text)) <= WIDTH
-    shown = " ".join(" ".join(text).split())
+    joined = " ".join(" ".join(text).split())
     for line, count in (
         ("a sentence", 1),
         ("inner 1", 1),
@@ -50,8 +50,8 @@ def test_a_split_table_repeats_only_headings_and_units():
         ("same-llc", 2),
         (" ns ", 2),
     ):
-        assert shown.count(line) == count, line
-    assert shown.count("round_trip ticks") == 4 and shown.endswith("the end")
+        assert joined.count(line) == count, line
+    assert joined.count("round_trip ticks") == 4 and joined.endswith("the end")
 
 
 def test_a_cause_that_is_wrapped_leaves_the_other_columns_apart():

@@ -29,13 +29,13 @@ def three(side) -> Trend:
 
 def test_the_report_fits_a_terminal_and_names_the_functions_of_a_jump(three):
     failing = replace(three, failures={"lab-7.3": "panics"})
-    shown = [*terminal.lines(report.document(failing, explained(failing)), False)]
-    assert [line for line in shown if len(line) > 80] == []
-    text = " ".join(" ".join(shown).split())
+    lines = [*terminal.lines(report.document(failing, explained(failing)), False)]
+    assert [line for line in lines if len(line) > 80] == []
+    text = " ".join(" ".join(lines).split())
     assert "▲ 1.2" in text and "come +36, gone -35, schedule +30" in text
     assert "lab-7.3 not measured panics" in text
     assert "without a value: [1] not measured" in text
-    assert any(re.match(r"pipes woken x=1 +\[1\] +\[1\] +3,462$", line) for line in shown)
+    assert any(re.match(r"pipes woken x=1 +\[1\] +\[1\] +3,462$", line) for line in lines)
 
 
 def shown_in(document: Document) -> str:
@@ -67,7 +67,7 @@ def test_the_line_of_a_jump_says_why_its_functions_miss_it_by_a_twentieth(three,
     assert f"together {new - base:+,} in the typical samples" in text
     lowest, highest = map(round, metric.ranges[step.base])
     assert lowest < metric.values[step.base] < highest
-    why = f"; boots of 6.12 have {lowest:,} to {highest:,}, its sample {base:,}"
+    why = f"; boots of 6.12 have {lowest:,} to {highest:,}, the typical sample {base:,}"
     assert (why in text) == (share < 0.95) and "boots of 6.18" not in text
 
 
@@ -80,13 +80,13 @@ def knob(value: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("settings", "what"),
+    ("settings", "reason"),
     [
         ((knob("1"), knob("0")), "timer_migration is 1 in BASE and 0 in NEW; measure both alike"),
         ((policy("fifo:50"), policy("0")), "is writer=fifo:50 in BASE and writer=0 in NEW"),
     ],
 )
-def test_a_refused_step_has_its_reason_once_and_its_mark_a_meaning(side, settings, what):
+def test_a_refused_step_has_its_reason_once_and_its_mark_a_meaning(side, settings, reason):
     first, second = settings
     result = follow(side("a", **first), side("b", **second), side("c", **second))
     out = io.StringIO()
@@ -95,8 +95,8 @@ def test_a_refused_step_has_its_reason_once_and_its_mark_a_meaning(side, setting
     unescaped = "\n".join(markdown.lines(document)).replace("\\", "")
     forms = [shown_in(document), unescaped, page(result, [])]
     for form in forms:
-        assert form.count(what) == 1 and "× not comparable" in form
-    assert what in out.getvalue()
+        assert form.count(reason) == 1 and "× not comparable" in form
+    assert reason in out.getvalue()
     assert not any("--allow" in form for form in (*forms, out.getvalue()))
 
 
@@ -107,8 +107,8 @@ def test_the_change_is_since_the_first_kernel_that_has_the_metric(side):
     result = follow(*paths)
     text = shown_in(report.document(result, []))
     assert re.search(r"pipes woken +\[1\] 385 578 to the previous ▲ 1.499 to the first 1.499", text)
-    shown = page(result, [])
-    assert '<td class="number ">' not in shown and ">+50<" in shown
+    html = page(result, [])
+    assert '<td class="number ">' not in html and ">+50<" in html
     rows = [r for r in trend_rows.rows(result, []) if r["metric"] == "woken"]
     assert [r["ratio_to_first"] for r in rows] == [None, 1, pytest.approx(1.499, abs=0.002)]
 
@@ -146,11 +146,11 @@ def two(new_session) -> tuple[Trend, list[Change]]:
 
 
 def test_a_diff_has_one_line_for_each_metric_and_each_reason_once(two):
-    shown = [*terminal.lines(report.document(*two), False)]
-    assert max(map(len, shown)) <= 80
-    assert sum(bool(re.match(r"pipes metric\d .*\d  ▲ 1.300$", line)) for line in shown) == 10
-    assert "to the first" not in "\n".join(shown)
-    assert " ".join(" ".join(shown).split()).count("the boot could not be repeated") == 1
+    lines = [*terminal.lines(report.document(*two), False)]
+    assert max(map(len, lines)) <= 80
+    assert sum(bool(re.match(r"pipes metric\d .*\d  ▲ 1.300$", line)) for line in lines) == 10
+    assert "to the first" not in "\n".join(lines)
+    assert " ".join(" ".join(lines).split()).count("the boot could not be repeated") == 1
 
 
 def test_a_diff_of_ten_metrics_fits_a_mail(two):
@@ -159,13 +159,13 @@ def test_a_diff_of_ten_metrics_fits_a_mail(two):
 
 
 def test_the_page_of_a_diff_has_neither_maps_nor_curves(two):
-    shown = page(*two)
-    assert "<figure" not in shown and 'class="heat' not in shown and "▲" in shown
+    html = page(*two)
+    assert "<figure" not in html and 'class="heat' not in html and "▲" in html
 
 
 def test_a_section_of_a_page_has_content(three):
-    shown = page(three, explained(three))
-    assert not re.search(r"</h2>\s*</section>", shown)
+    html = page(three, explained(three))
+    assert not re.search(r"</h2>\s*</section>", html)
 
 
 def test_csv_and_json_have_a_row_for_each_kernel_and_the_whole_explanation(three):
@@ -179,10 +179,10 @@ def test_csv_and_json_have_a_row_for_each_kernel_and_the_whole_explanation(three
     assert {row["functions"] for row in rows if row is not jump} == {""}
     assert (jump["kernel"], jump["before"], jump["verdict"]) == ("lab-6.18", "lab-6.12", "slower")
     assert sum(int(item.rpartition("=")[2]) for item in jump["functions"].split(";")) == 30
-    facts = json.loads(outs[1].getvalue())
-    assert facts["failures"] == {"lab-7.3": "panics"}
-    assert facts["status"] == 1 and facts["chains"] == [[*three.labels]]
-    assert facts["rows"][2]["functions"] == dict(changes[0].functions)
+    document = json.loads(outs[1].getvalue())
+    assert document["failures"] == {"lab-7.3": "panics"}
+    assert document["status"] == 1 and document["chains"] == [[*three.labels]]
+    assert document["rows"][2]["functions"] == dict(changes[0].functions)
 
 
 def test_a_jump_without_an_explanation_has_no_functions_in_csv(two):
@@ -194,13 +194,13 @@ def test_a_jump_without_an_explanation_has_no_functions_in_csv(two):
 
 
 def test_a_page_shows_the_change_since_the_first_kernel_and_a_jump_opens_its_call_trees(three):
-    shown = page(three, explained(three))
-    cells = re.findall(r'<td class="number (\w*)"[^>]*>(?:<a href="#(\w+)">)?([^<]*)<', shown)
+    html = page(three, explained(three))
+    cells = re.findall(r'<td class="number (\w*)"[^>]*>(?:<a href="#(\w+)">)?([^<]*)<', html)
     assert cells[:3] == [("equal", "", "20,031"), ("equal", "", "0"), ("more2", "jump1", "+20")]
     missing = ("", "", "[1]")
     assert cells[3:6] == [missing, missing, ("equal", "", "3,462")]
-    assert shown.count('<td class="number " title="not measured">[1]</td>') == 2
-    (opened,) = re.findall(r"<details>(.*?)</details>", shown, re.S)
+    assert html.count('<td class="number " title="not measured">[1]</td>') == 2
+    (opened,) = re.findall(r"<details>(.*?)</details>", html, re.S)
     assert opened.count('class="icicle"') == 2 and "come +36" not in opened
     # A function that the newer kernel has more of, below each of its callers.
     assert len(re.findall(r'class="more\d" .*?<title>come\n', opened)) == 2
@@ -208,8 +208,8 @@ def test_a_page_shows_the_change_since_the_first_kernel_and_a_jump_opens_its_cal
 
 def test_a_jump_without_an_explanation_has_no_call_trees(three):
     ((metric, step),) = three.jumps
-    shown = page(three, [Change(metric, step, KeptSample(why="no trace"), KeptSample())])
-    assert "<details>" not in shown and "no trace" in shown
+    html = page(three, [Change(metric, step, KeptSample(why="no trace"), KeptSample())])
+    assert "<details>" not in html and "no trace" in html
 
 
 def test_kernels_of_one_series_are_beside_each_other_in_a_figure(side):

@@ -31,7 +31,7 @@ _PROBE_SECONDS = 5
 _CHECK_SECONDS = 20
 # elf(5): e_machine, by the name that uname -m has for it.
 _ELF_MACHINES = {62: "x86_64", 183: "aarch64", 243: "riscv64"}
-# What the dynamic loaders of glibc and musl print if they do not start a program.
+# Messages of the dynamic loaders of glibc and musl if they cannot start a program.
 _LOADER = re.compile(
     r"error while loading shared libraries: |: version `\S+' not found |^Error loading shared library "
 )
@@ -141,9 +141,9 @@ def _is_benchmark(path: Path) -> bool:
     return done.returncode == 0 and "--record" in done.stdout
 
 
-def _check_loaded(path: Path, said: str) -> None:
+def _check_loaded(path: Path, error_output: str) -> None:
     """_LibraryMissing if the dynamic loader did not start the program."""
-    for line in said.splitlines():
+    for line in error_output.splitlines():
         if _LOADER.search(line):
             raise _LibraryMissing(path, line.removeprefix(f"{path}: "))
 

@@ -311,7 +311,7 @@ _NUMBERS = {f"-{name}": getattr(operator, name) for name in ("eq", "ne", "lt", "
 NUMBER = re.compile(r"\s*(?:0x(?P<hex>[0-9a-fA-F]+)|0(?P<octal>[0-7]+)|(?P<decimal>\d+))")
 _FILES = ("-d", "-e", "-f", "-s")
 _UNARY = ("-n", "-z", *_FILES)
-# Numbers after a common word, and the ages of files, are known only during the boot.
+# -pgt and -plt (numbers after a common prefix), and -nt and -ot (ages of files) are known only during the boot.
 _SIGN = re.compile(r"==?|!=|-(?:eq|ne|lt|le|gt|ge)|-p(?:gt|lt)|-[no]t[-+\d]*")
 
 
@@ -320,25 +320,25 @@ def holds(arguments: Sequence[str | None], is_file: Callable[[str], Truth]) -> T
     return _group(list(arguments), is_file)
 
 
-def _group(rest: list[str | None], is_file: Callable[[str], Truth]) -> Truth:
+def _group(words: list[str | None], is_file: Callable[[str], Truth]) -> Truth:
     """Whether the arguments hold. Removes them, up to the parenthesis that ends the group."""
     groups: list[list[Truth]] = [[]]
     invert = False
-    while rest:
-        sign = _SIGN.fullmatch(rest[1] or "") if len(rest) > 2 else None
-        word = None if sign or (len(rest) > 1 and rest[0] in _UNARY) else rest[0]
+    while words:
+        sign = _SIGN.fullmatch(words[1] or "") if len(words) > 2 else None
+        word = None if sign or (len(words) > 1 and words[0] in _UNARY) else words[0]
         if word in ("-a", "-o", "!", "(", ")"):
-            del rest[0]
+            del words[0]
         if word == ")":
             break
         if word in ("-a", "-o", "!"):
             groups += [[]] if word == "-o" else []
             invert ^= word == "!"
             continue
-        value, used = (_group(rest, is_file), 0) if word == "(" else _term(rest, is_file)
+        value, used = (_group(words, is_file), 0) if word == "(" else _term(words, is_file)
         groups[-1].append(negated(value) if invert else value)
         invert = False
-        del rest[:used]
+        del words[:used]
     return negated(_all([negated(_all(group)) for group in groups]))
 
 
@@ -346,18 +346,18 @@ def negated(truth: Truth) -> Truth:
     return None if truth is None else not truth
 
 
-def _term(rest: Sequence[str | None], is_file: Callable[[str], Truth]) -> tuple[Truth, int]:
+def _term(words: Sequence[str | None], is_file: Callable[[str], Truth]) -> tuple[Truth, int]:
     """Whether the first condition holds, and how many arguments it has."""
-    sign = rest[1] if len(rest) > 2 else None
+    sign = words[1] if len(words) > 2 else None
     if sign and _SIGN.fullmatch(sign):
-        left, right = rest[0], rest[2]
+        left, right = words[0], words[2]
         if left is None or right is None or sign not in (*_TEXTS, *_NUMBERS):
             return None, 3
         if sign in _TEXTS:
             return bool(_TEXTS[sign](left, right)), 3
         return bool(_NUMBERS[sign](_signed(left), _signed(right))), 3
-    is_unary = len(rest) > 1 and rest[0] in _UNARY
-    kind, value, used = (rest[0], rest[1], 2) if is_unary else ("-n", rest[0], 1)
+    is_unary = len(words) > 1 and words[0] in _UNARY
+    kind, value, used = (words[0], words[1], 2) if is_unary else ("-n", words[0], 1)
     if value is None:
         return None, used
     if kind in _FILES:

@@ -146,8 +146,8 @@ def words_of_loader(root: Path = Path("/")) -> tuple[str, ...]:
 
 
 def built_in(release: str, root: Path = Path("/")) -> tuple[str, str]:
-    """The command line in the configuration of the kernel of this release, and the option by which the kernel ignores
-    the line of the boot loader; empty if there is none."""
+    """Two texts from the configuration of this release: the built-in command line, and the option that makes the kernel
+    ignore the line of the boot loader. Each is empty if there is none."""
     options = _options(_installed_config(release, root))
     line = options.get("CMDLINE", "")
     names = [n for n in ("CMDLINE_OVERRIDE", "CMDLINE_FORCE") if options.get(n) == "y" and line]
@@ -155,7 +155,7 @@ def built_in(release: str, root: Path = Path("/")) -> tuple[str, str]:
 
 
 def _options(config: str) -> Mapping[str, str]:
-    """The values, without their quotes and backslashes."""
+    """CONFIG_CMDLINE and its relatives, without CONFIG_. The values have no quotes and backslashes."""
     options = _OPTION.findall(config)
     return {name: re.sub(r'^"|"$|\\(.)', r"\1", value.strip()) for name, value in options}
 
@@ -166,7 +166,8 @@ def _installed_config(release: str, root: Path) -> str:
 
 
 def _without_bootconfig(words: Sequence[str], bootconfig: str) -> Sequence[str]:
-    """The kernel adds the keys `kernel` before the other words, and after -- the keys `init`."""
+    """The words without those of a bootconfig. The kernel adds the keys `kernel` before the other words, and the keys
+    `init` after --."""
     added: list[str] = []
     for section, key, values in _BOOTCONFIG.findall(bootconfig):
         if section == "kernel":

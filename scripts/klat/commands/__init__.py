@@ -97,8 +97,8 @@ def write_page(command: str, file: Path, environment: Any, document: Document) -
 
 
 def add_paths(parser: argparse.ArgumentParser) -> None:
-    what = "a session, a label or a results directory"
-    parser.add_argument("paths", nargs="+", metavar="PATH", type=Path, help=what)
+    help_text = "a session, a label or a results directory"
+    parser.add_argument("paths", nargs="+", metavar="PATH", type=Path, help=help_text)
 
 
 def add_format(add: Any, *others: str, more: str = "") -> None:
@@ -107,8 +107,8 @@ def add_format(add: Any, *others: str, more: str = "") -> None:
     add("--format", choices=choices, default="text", help=f"default: text{more}")
 
 
-def add_page(add: Any, what: str = "write a page with figures too") -> None:
-    add("--html", type=Path, metavar="FILE", help=what)
+def add_page(add: Any, help_text: str = "write a page with figures too") -> None:
+    add("--html", type=Path, metavar="FILE", help=help_text)
 
 
 def add_metric(add: Any) -> None:

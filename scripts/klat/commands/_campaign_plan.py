@@ -66,25 +66,27 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     _session_options.add_benchmarks(parser)
     _session_options.add_measure(parser, "profile")
     add = parser.add_argument
-    what = "a kernel to measure; repeatable"
-    add_repeatable(add, "--kernel", "LABEL=ENTRY", what, _named, required=True)
-    what = "also measure each kernel with these parameters added to its command line; repeatable"
-    add_repeatable(add, "--setting", "LABEL=WORDS", what, _named)
-    what = "boots of each kernel and setting"
-    add_number(add, "--boots", 1, MOST_BOOTS, what, required=True)
-    what = (
+    help_text = "a kernel to measure; repeatable"
+    add_repeatable(add, "--kernel", "LABEL=ENTRY", help_text, _named, required=True)
+    help_text = (
+        "also measure each kernel with these parameters added to its command line; repeatable"
+    )
+    add_repeatable(add, "--setting", "LABEL=WORDS", help_text, _named)
+    help_text = "boots of each kernel and setting"
+    add_number(add, "--boots", 1, MOST_BOOTS, help_text, required=True)
+    help_text = (
         "compare at most K times, the last time at the end; end early if every metric is settled;"
         " the chance that any look errs is at most alpha"
     )
-    add("--looks", type=number(1, MOST_LOOKS), metavar="K", help=what)
+    add("--looks", type=number(1, MOST_LOOKS), metavar="K", help=help_text)
     _session_options.add_runs(parser, "runs of each program in a boot (default: 500)")
     _session_options.add_measure(
         parser, *_session_options.SESSION, load=_session_options.several_loads()
     )
     _campaign_state.add_boot_options(parser)
     add("--notify", metavar="COMMAND", help="a shell command to run at the end")
-    what = "copy the results to this rsync destination after each boot"
-    add("--copy-to", metavar="TARGET", help=what)
+    help_text = "copy the results to this rsync destination after each boot"
+    add("--copy-to", metavar="TARGET", help=help_text)
 
 
 def _named(text: str) -> tuple[str, str]:

@@ -26,8 +26,8 @@ _OF_PROXMOX = Path("/etc/kernel/proxmox-boot-uuids")
 
 def add_boot_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_mutually_exclusive_group()
-    what = "each kernel starts the next one by kexec, without firmware and boot loader"
-    add_flag(group.add_argument, "--kexec", what)
+    help_text = "each kernel starts the next one by kexec, without firmware and boot loader"
+    add_flag(group.add_argument, "--kexec", help_text)
     group.add_argument(
         "--boot-command",
         metavar="COMMAND",

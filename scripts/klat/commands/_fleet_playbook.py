@@ -61,9 +61,9 @@ def hosts(inventory: Path, limit: str | None) -> list[str]:
     done = answer(("ansible", "all", "-i", str(inventory), "--list-hosts", *limited))
     names = [line.strip() for line in done.stdout.splitlines()[1:]]
     if done.returncode or not names:
-        said = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
+        errors = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
         matching = f" that matches {limit}" if limit else ""
-        why = said[-1] if said else f"there is no machine{matching} in it"
+        why = errors[-1] if errors else f"there is no machine{matching} in it"
         raise KlatError(f"{inventory}: {why}")
     for name in names:
         if not _HOST.fullmatch(name):

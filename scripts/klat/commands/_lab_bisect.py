@@ -67,12 +67,23 @@ def add_parser(actions: Any) -> None:
     add = parser.add_argument
     add("--good", type=Path, required=True, metavar="PATH", help="label or session of the lab")
     add("--bad", type=Path, required=True, metavar="PATH", help="label or session of the lab")
-    what = "for example pipes.round_trip"
-    add("--metric", type=_lab_options.metric, required=True, metavar="BENCHMARK.METRIC", help=what)
-    what = "the figure of a run (default: median)"
-    add("--statistic", choices=("median", "mean", "p90", "p99", "max"), default="median", help=what)
-    what = "a kernel's file, or its built tree (default: the current directory)"
-    add("--kernel", type=Path, metavar="PATH", help=what)
+    help_text = "for example pipes.round_trip"
+    add(
+        "--metric",
+        type=_lab_options.metric,
+        required=True,
+        metavar="BENCHMARK.METRIC",
+        help=help_text,
+    )
+    help_text = "the figure of a run (default: median)"
+    add(
+        "--statistic",
+        choices=("median", "mean", "p90", "p99", "max"),
+        default="median",
+        help=help_text,
+    )
+    help_text = "a kernel's file, or its built tree (default: the current directory)"
+    add("--kernel", type=Path, metavar="PATH", help=help_text)
     add("--modules", type=Path, metavar="DIR", help="modules of that kernel")
     add("--boots", type=number(1, 10_000), default=1, help="default: 1")
     add("--time-limit", type=number(1, 86_400, "number of seconds"), metavar="S")

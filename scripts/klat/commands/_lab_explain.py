@@ -55,23 +55,23 @@ def add_parser(actions: Any) -> None:
     summary = "count the instructions of a sample by function"
     parser = add_command(actions, "explain", summary, _DESCRIPTION, _EPILOG)
     add = parser.add_argument
-    what = (
+    help_text = (
         "labels or sessions of klat lab run: BASE, and NEW to compare with it; with --kernel,"
         " the benchmarks to run"
     )
-    add("sides", nargs="*", metavar="BASE|BENCHMARK", help=what)
-    what = (
+    add("sides", nargs="*", metavar="BASE|BENCHMARK", help=help_text)
+    help_text = (
         "for example pipes.round_trip (default: with BASE alone, every metric; with two sides,"
         " the first metric of their only benchmark)"
     )
-    add("--metric", type=_lab_options.metric, metavar="BENCHMARK.METRIC", help=what)
-    what = "use only runs with this parameter, for example bytes=64; repeatable"
-    add_repeatable(add, "--where", "NAME=VALUE", what, _parameter)
-    what = (
+    add("--metric", type=_lab_options.metric, metavar="BENCHMARK.METRIC", help=help_text)
+    help_text = "use only runs with this parameter, for example bytes=64; repeatable"
+    add_repeatable(add, "--where", "NAME=VALUE", help_text, _parameter)
+    help_text = (
         "functions that differ by fewer instructions share one line (default: 20, or a thousandth"
         " of the sample if that is more)"
     )
-    add("--least", type=number(0, 10**9, "number of instructions"), metavar="N", help=what)
+    add("--least", type=number(0, 10**9, "number of instructions"), metavar="N", help=help_text)
     which = parser.add_mutually_exclusive_group()
     which.add_argument(
         "--worst",
@@ -97,11 +97,11 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
     add("--path", action="store_true", help="print the calls in order, as a diff")
     more = "; the other formats have every function and call chain"
     add_format(add, *export.EXPLANATIONS, more=more)
-    what = (
+    help_text = (
         "also print the source lines with most instructions; FILE is that side's kernel with debug"
         " information"
     )
-    add_repeatable(add, "--vmlinux", "BASE=FILE|NEW=FILE", what, _debug)
+    add_repeatable(add, "--vmlinux", "BASE=FILE|NEW=FILE", help_text, _debug)
     add_page(add, "also write a page with pictures of the calls")
 
 

@@ -44,8 +44,8 @@ metric = checked(_metric)
 
 
 def add_architecture(parser: argparse._ActionsContainer) -> None:
-    what = "architecture of the guests: amd64, arm64, riscv64 (default: this machine's)"
-    parser.add_argument("--arch", metavar="NAME", help=what)
+    help_text = "architecture of the guests: amd64, arm64, riscv64 (default: this machine's)"
+    parser.add_argument("--arch", metavar="NAME", help=help_text)
 
 
 def architecture(arguments: argparse.Namespace) -> Architecture:
@@ -79,8 +79,8 @@ def add_guest(parser: argparse.ArgumentParser, kernels: str, cpus: int, nodes: i
     add_kernel(parser, kernels)
     add_number(add, "--cpus", 2 if cpus > 1 else 1, 4096, f"CPUs of a guest (default: {cpus})")
     add_number(add, "--numa", 1, 128, f"NUMA nodes of a guest (default: {nodes})")
-    what = "memory of a guest (default: 512 for one CPU, and 16 for each further CPU)"
-    add("--memory", type=number(128, 1 << 20, "number of megabytes"), metavar="MB", help=what)
+    help_text = "memory of a guest (default: 512 for one CPU, and 16 for each further CPU)"
+    add("--memory", type=number(128, 1 << 20, "number of megabytes"), metavar="MB", help=help_text)
     _session_options.add_measure(parser, "output")
 
 
@@ -91,8 +91,8 @@ def add_conditions(
     settings of an option."""
     add = parser.add_argument
     add("--append", metavar="WORDS", help="words for the command line of every kernel")
-    what = f"UTC time of the first guest's clock (default: {clock})"
-    add("--clock", type=checked(_clock), metavar="TIME", help=what)
+    help_text = f"UTC time of the first guest's clock (default: {clock})"
+    add("--clock", type=checked(_clock), metavar="TIME", help=help_text)
     text = "one of klat's loads, or 'none'; repeatable, with a label for each (LABEL-NAME)"
     loads = _session_options.several_loads(text) | {"metavar": "NAME"}
     _session_options.add_measure(

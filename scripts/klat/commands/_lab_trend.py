@@ -29,7 +29,7 @@ _METRICS = 2  # metrics of a program that have a number in counted mode, on aver
 _SIDES = ("base", "new")
 # Options whose values a lock file has under the same name.
 _LOCKED = ("arch", "boots", "seed", "clock", "append", "margin", "alpha")
-# What decides the programs of a lock file and their options.
+# The arguments that decide the programs of a lock file and their options.
 _SET_OPTIONS = ("benchmarks", "option", "sweep", "policy", "iterations")
 _MARGIN, _ALPHA = 0.02, 0.05
 
@@ -83,8 +83,8 @@ def add_parser(actions: Any) -> None:
         "debian:NAME, or NAME=KERNEL[,modules=DIR][,append=WORDS]; repeatable, the oldest first"
         " (default: every release line of the archive, stock and RT)",
     )
-    what = "if FILE exists, repeat its report; otherwise write the kernels and options to FILE"
-    parser.add_argument("--lock", type=Path, metavar="FILE", help=what)
+    help_text = "if FILE exists, repeat its report; otherwise write the kernels and options to FILE"
+    parser.add_argument("--lock", type=Path, metavar="FILE", help=help_text)
     _add(parser)
     parser.set_defaults(func=_trend)
     summary = "show what changed between two kernels"
@@ -106,8 +106,8 @@ def _add(parser: argparse.ArgumentParser) -> None:
         "programs that count on one CPU, or core, or all (default: the core, switch and syscall)"
     )
     add("benchmarks", nargs="*", metavar="benchmark", help=programs)
-    what = "boots of each kernel (default: as many as the number of tests needs)"
-    add_number(add, "--boots", 2, 10_000, what)
+    help_text = "boots of each kernel (default: as many as the number of tests needs)"
+    add_number(add, "--boots", 2, 10_000, help_text)
     add("--margin", type=margin, metavar="M", help="largest ratio still treated as equal (default: 2%%)")  # fmt: skip
     add("--alpha", type=share, metavar="A", help="chance of error (default: 5%%)")
     add("--no-explain", action="store_true", help="do not count the instructions of jumps by function")  # fmt: skip

@@ -102,8 +102,8 @@ def several_loads(
 
 def add_benchmarks(parser: argparse.ArgumentParser) -> None:
     core = f"core, which is {' '.join(programs.CORE)}"
-    what = f"any of klat's programs, or all, or core (default: {core})"
-    parser.add_argument("benchmarks", nargs="*", metavar="benchmark", help=what)
+    help_text = f"any of klat's programs, or all, or core (default: {core})"
+    parser.add_argument("benchmarks", nargs="*", metavar="benchmark", help=help_text)
     parser.add_argument(
         "--all", action="store_true", default=argparse.SUPPRESS, help="the same as the word 'all'"
     )
@@ -120,8 +120,8 @@ def add_above(parser: argparse.ArgumentParser, option: str, *, required: bool) -
     )
 
 
-def add_runs(parser: argparse.ArgumentParser, what: str, option: str = "--runs") -> None:
-    add_number(parser.add_argument, option, 1, plan_csv.MAX_RUNS, what)
+def add_runs(parser: argparse.ArgumentParser, help_text: str, option: str = "--runs") -> None:
+    add_number(parser.add_argument, option, 1, plan_csv.MAX_RUNS, help_text)
 
 
 def profiles_text() -> str:

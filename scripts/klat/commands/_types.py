@@ -38,21 +38,26 @@ def number(minimum: int, maximum: int, what: str = "number") -> Any:
     return checked(convert)
 
 
-def add_number(add: Any, option: str, least: int, most: int, what: str, **more: Any) -> None:
+def add_number(add: Any, option: str, least: int, most: int, help_text: str, **more: Any) -> None:
     """`add` is add_argument of a parser."""
-    add(option, type=number(least, most), metavar="N", help=what, **more)
+    add(option, type=number(least, most), metavar="N", help=help_text, **more)
 
 
 def add_repeatable(
-    add: Any, option: str, metavar: str, what: str, convert: Callable[[str], Any] = str, **more: Any
+    add: Any,
+    option: str,
+    metavar: str,
+    help_text: str,
+    convert: Callable[[str], Any] = str,
+    **more: Any,
 ) -> None:
     """An option whose values are a list. `convert` raises ValueError."""
     kind = checked(convert)
-    add(option, action="append", default=[], type=kind, metavar=metavar, help=what, **more)
+    add(option, action="append", default=[], type=kind, metavar=metavar, help=help_text, **more)
 
 
-def add_flag(add: Any, option: str, what: str) -> None:
-    add(option, action="store_true", help=what)
+def add_flag(add: Any, option: str, help_text: str) -> None:
+    add(option, action="store_true", help=help_text)
 
 
 def real(is_valid: Callable[[float], bool], what: str, is_share: bool = False) -> Any:
@@ -135,8 +140,8 @@ _DEFAULT = 1e-3
 def add_limit(add: Any, counted: bool = True) -> None:
     """`add` is add_argument of a parser."""
     add_limit_alone(add, "judge the share of samples above L", counted)
-    what = "share of samples that may be above the limit (default: 0.001); 0: none may be"
-    add("--share", type=rare_share, metavar="S", help=what)
+    help_text = "share of samples that may be above the limit (default: 0.001); 0: none may be"
+    add("--share", type=rare_share, metavar="S", help=help_text)
 
 
 def add_limit_alone(add: Any, what: str, counted: bool = True) -> None:

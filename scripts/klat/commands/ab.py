@@ -72,18 +72,18 @@ def add_parser(subparsers: Any) -> None:
     add = parser.add_argument
     for side in ("a", "b"):
         name = side.upper()
-        what = f"name of setting {name}"
-        add(f"--{side}", type=_session_options.label, metavar="LABEL", help=what)
+        help_text = f"name of setting {name}"
+        add(f"--{side}", type=_session_options.label, metavar="LABEL", help=help_text)
         add(f"--{side}-setup", metavar="COMMAND", help=f"run before each turn of {name}")
         add(f"--{side}-prefix", metavar="COMMAND", help=f"goes before each program of {name}")
-        what, form = f"as --option, for {name} alone", "BENCHMARK.OPTION[=VALUE]"
-        add_repeatable(add, f"--{side}-option", form, what, plan_csv.parse_option)
-    what = "blocks of four turns, ABBA or BAAB; the unit of comparison (default: 10)"
-    _session_options.add_runs(parser, what, "--blocks")
-    what = "runs of each parameter set in each turn (default: 5)"
-    _session_options.add_runs(parser, what, "--runs-per-block")
-    what = "run last, however the session ends, to undo the set-ups"
-    add("--restore", metavar="COMMAND", help=what)
+        help_text, form = f"as --option, for {name} alone", "BENCHMARK.OPTION[=VALUE]"
+        add_repeatable(add, f"--{side}-option", form, help_text, plan_csv.parse_option)
+    help_text = "blocks of four turns, ABBA or BAAB; the unit of comparison (default: 10)"
+    _session_options.add_runs(parser, help_text, "--blocks")
+    help_text = "runs of each parameter set in each turn (default: 5)"
+    _session_options.add_runs(parser, help_text, "--runs-per-block")
+    help_text = "run at the end, also after an error, to undo the set-ups"
+    add("--restore", metavar="COMMAND", help=help_text)
     _session_options.add_measure(parser, *_session_options.SESSION, "trust")
     add("--resume", type=Path, metavar="SESSION", help="complete this session and its partner")
     parser.set_defaults(func=_run)

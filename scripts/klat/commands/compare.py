@@ -79,17 +79,17 @@ def add_rules(add: Any) -> None:
     """The options that decide verdicts. `add` is add_argument of a parser."""
     add("--margin", type=margin, default=0.02, metavar="M", help="largest ratio still treated as equal (default: 2%%)")  # fmt: skip
     add("--alpha", type=share, default=0.05, metavar="A", help="chance of error (default: 5%%)")
-    what = (
+    help_text = (
         "the figure to test: median, mean, p90, p99.9; repeatable (default: median, and"
         " p99 where the samples of every run support it); pooled over a boot if runs are too short"
     )
-    add("--quantile", action="append", metavar="Q", help=what)
+    add("--quantile", action="append", metavar="Q", help=help_text)
     add("--correction", choices=("holm", "bh"), default="holm", help="default: holm")
     add_limit(add)
-    what = "read every sample, and print how well single runs resolve the quantile"
-    add_flag(add, "--within-runs", what)
-    what = "compare although this condition differs; repeatable"
-    add_repeatable(add, "--allow", "KEY", what)
+    help_text = "read every sample, and print how well single runs resolve the quantile"
+    add_flag(add, "--within-runs", help_text)
+    help_text = "compare although this condition differs; repeatable"
+    add_repeatable(add, "--allow", "KEY", help_text)
 
 
 def _keys() -> str:

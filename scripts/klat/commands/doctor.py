@@ -39,8 +39,8 @@ def add_parser(subparsers: Any) -> None:
     parser = add_command(subparsers, "doctor", SUMMARIES["doctor"], _DESCRIPTION, _EPILOG)
     add = parser.add_argument
     add_format(add, "json")
-    what = "where sessions will go (default: results)"
-    add("--output", type=Path, default=Path("results"), metavar="DIR", help=what)
+    help_text = "where sessions will go (default: results)"
+    add("--output", type=Path, default=Path("results"), metavar="DIR", help=help_text)
     add("--report", type=Path, metavar="FILE", help="write what a bug report needs, too")
     parser.set_defaults(func=_doctor)
 

@@ -50,11 +50,11 @@ def add_parser(subparsers: Any) -> None:
     add = parser.add_argument
     add("benchmark", help="one of klat's programs")
     _session_options.add_above(parser, "--above", required=True)
-    what = "a metric of the program (default: the first that klat can explain)"
-    add("--metric", metavar="NAME", help=what)
+    help_text = "a metric of the program (default: the first that klat can explain)"
+    add("--metric", metavar="NAME", help=help_text)
     _session_options.add_runs(parser, "number of traced runs, and of untraced runs (default: 25)")
-    what = "show the parts of the N longest samples (default: 3)"
-    add_number(add, "--longest", 0, 1000, what, default=3)
+    help_text = "show the parts of the N longest samples (default: 3)"
+    add_number(add, "--longest", 0, 1000, help_text, default=3)
     _session_options.add_measure(parser, *_session_options.PROGRAM, "iterations", "cpus", "load")
     add("--keep", type=Path, metavar="DIR", help="keep the record and the traces in this directory")
     parser.set_defaults(func=_run)

@@ -64,9 +64,9 @@ def add_parser(subparsers: Any) -> None:
 
 def _add_machines(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    what = "Ansible's inventory of the machines"
+    help_text = "Ansible's inventory of the machines"
     kind = _fleet_playbook.inventory_path
-    add("--inventory", required=True, type=kind, metavar="FILE", help=what)
+    add("--inventory", required=True, type=kind, metavar="FILE", help=help_text)
     add("--limit", metavar="PATTERN", help="only these machines of the inventory")
 
 

@@ -95,14 +95,14 @@ def _add_run(actions: Any) -> None:
     parser = add_command(actions, "run", summary, _RUN_DESCRIPTION, epilog)
     add = parser.add_argument
     default = "core; on one CPU also switch and syscall"
-    what = f"any of klat's programs, or all, or core (default: {default})"
-    add("benchmarks", nargs="*", metavar="benchmark", help=what)
+    help_text = f"any of klat's programs, or all, or core (default: {default})"
+    add("benchmarks", nargs="*", metavar="benchmark", help=help_text)
     _session_options.add_measure(parser, "profile")
     _lab_options.add_guest(
         parser, "debian:NAME, or NAME=KERNEL[,modules=DIR][,append=WORDS]; repeatable", 1, 1
     )
-    what = "boots of each kernel under each load (default: 20)"
-    add_number(add, "--boots", 1, 10_000, what)
+    help_text = "boots of each kernel under each load (default: 20)"
+    add_number(add, "--boots", 1, 10_000, help_text)
     _session_options.add_runs(parser, "runs of each parameter set in each boot (default: 25)")
     add("--mode", choices=("auto", "kvm", "counted", "emulated"), help="default: auto")
     _lab_options.add_conditions(parser)
@@ -159,8 +159,8 @@ def _add_shootdown(actions: Any) -> None:
     add = parser.add_argument
     kernels = "as for run (default: debian:stock and, if Debian has it, debian:rt)"
     _lab_options.add_guest(parser, kernels, 80, 2)
-    what = "operation that must reach all CPUs (default: munmap)"
-    add("--operation", choices=("munmap", "membarrier"), default="munmap", help=what)
+    help_text = "operation that must reach all CPUs (default: munmap)"
+    add("--operation", choices=("munmap", "membarrier"), default="munmap", help=help_text)
     add_number(add, "--iterations", 10, 10**6, "operations (default: 50)", default=50)
     seed = {"help": "seed of the guest (default: random)"}
     _session_options.add_measure(parser, "seed", seed=seed)

@@ -97,11 +97,11 @@ def add_parser(subparsers: Any) -> None:
         " -BENCHMARK.OPTION for a sweep; -profile-NAME with a profile; -matrix)",
     )
     _session_options.add_runs(parser, "runs of each parameter set (default: 500, or the profile's)")
-    what = (
+    help_text = (
         "measure every ordered pair of CPUs (of 64 CPUs at most, spread evenly), 10 runs each"
         " without --runs or --profile; klat summary and klat plot show a map"
     )
-    add("--matrix", action="store_true", default=None, help=what)
+    add("--matrix", action="store_true", default=None, help=help_text)
     _session_options.add_above(parser, "--explain-above", required=False)
     _session_options.add_measure(
         parser, *_session_options.SESSION, "trust", load=_session_options.several_loads()

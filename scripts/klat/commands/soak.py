@@ -94,8 +94,8 @@ def add_parser(subparsers: Any) -> None:
     )
     add_limit(add, counted=False)
     add_flag(add, "--stop-above", "end the soak at the first sample above the limit")
-    what = "with --stop-above: trace the kernel, and say what took the time of this sample"
-    add_flag(add, "--explain", what)
+    help_text = "with --stop-above: trace the kernel, and say what took the time of this sample"
+    add_flag(add, "--explain", help_text)
     add(
         "--segment",
         type=checked(partial(long_time, most_s=MOST_SECONDS)),
@@ -105,14 +105,14 @@ def add_parser(subparsers: Any) -> None:
     )
     loads = f"{_session_options.LOAD}; repeatable: all run at the same time"
     _session_options.add_measure(parser, "load", load=_session_options.several_loads(loads))
-    what = "name of what is measured (default: the kernel's release, with -LOAD for each load)"
-    add("--label", type=_session_options.label, help=what)
+    help_text = "name of what is measured (default: the kernel's release, with -LOAD for each load)"
+    add("--label", type=_session_options.label, help=help_text)
     _session_options.add_measure(parser, "profile", "cpus", *_session_options.PROGRAM, "output")
-    what = (
+    help_text = (
         "all: run the program on each CPU of --cpus, or on each that klat may use, at the same"
         " time; each CPU's samples are a series"
     )
-    add("--threads", choices=("one", "all"), default="one", help=what)
+    add("--threads", choices=("one", "all"), default="one", help=help_text)
     parser.set_defaults(func=_run, sweep=[], iterations=None)
 
 
@@ -243,8 +243,8 @@ def _words(
     given = {o.option: o.values[0] for o in arguments.option if o.benchmark in (name, "all")}
     if given.get("method", _CYCLIC["method"]) != _CYCLIC["method"]:
         cyclic.clear()
-    left = ((option, value) for option, value in cyclic.items() if option not in given)
-    cyclic_options = [plan_csv.ProgramOption(name, option, (value,)) for option, value in left]
+    defaults = ((option, value) for option, value in cyclic.items() if option not in given)
+    cyclic_options = [plan_csv.ProgramOption(name, option, (value,)) for option, value in defaults]
     lengths = (f"--soak={arguments.seconds}", f"--segment={arguments.segment}")
     words = [*_options(arguments, cyclic_options), *more, *lengths]
     if limit:

@@ -44,16 +44,16 @@ def add_parser(subparsers: Any) -> None:
     add = parser.add_argument
     add_format(add, "markdown", "csv", "json")
     add_page(add, "also write a page, as one file that needs no other")
-    what = (
+    help_text = (
         "list each row that contradicts its samples, is damaged or cannot be checked; if there is one,"
         " end with status 1"
     )
-    add_flag(add, "--verify", what)
-    what = (
+    add_flag(add, "--verify", help_text)
+    help_text = (
         "also print the values that one sample in 10, 100, 1,000 and so on exceeds; always printed for"
         " a soak"
     )
-    add_flag(add, "--tail", what)
+    add_flag(add, "--tail", help_text)
     add_metric(add)
     add_limit(add)
     parser.set_defaults(func=run)

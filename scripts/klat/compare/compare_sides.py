@@ -270,8 +270,8 @@ def _listed(numbers: Sequence[int]) -> str:
 def settled(
     judged: Sequence[Judgement], pairs: Sequence[tuple[Observed, Observed]], rules: Rules
 ) -> list[Judgement]:
-    """The same judgements, with `settle` for the inconclusive ones. More units than an interim look has
-    are judged at a later look, so the level is that of all looks."""
+    """Adds `settle` to the inconclusive judgements. An interim look has fewer units than `settle` asks for. So a later
+    look judges them, and the level is the level of all looks."""
     if rules.look:
         rules = replace(rules, alpha=rules.look.alpha, look=None)
     family = max(1, sum(map(_will_be_tested, judged)))

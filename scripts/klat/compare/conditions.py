@@ -98,16 +98,16 @@ class Condition:
         return f"{self.key}: {self.name} is {self.base} in BASE and {self.new} in NEW"
 
     def refusal(self, can_allow: bool = True) -> str:
-        """The sentence with what to do. `can_allow`: the command has the option --allow."""
+        """The sentence, and the cure. `can_allow`: the command has the option --allow."""
         allow = f", or --allow {self.key}" if can_allow else ""
         if self.key == "unit":
             return f"{self.sentence()}; measure both in one mode"
         if self.key == "architecture":
             return f"{self.sentence()}; programs and kernels have other instructions there"
         if self.key == "machine" and self.why:
-            either = allow.replace(", or", ", or, if both sides are of one machine,")
-            what = "give each machine an /etc/machine-id of its own before measuring"
-            return f"{self.sentence()}; {what}{either}"
+            allow_on_one = allow.replace(", or", ", or, if both sides are of one machine,")
+            cure = "give each machine an /etc/machine-id of its own before measuring"
+            return f"{self.sentence()}; {cure}{allow_on_one}"
         if self.key == COUNTER:
             return (
                 f"{self.sentence()}; one kernel measured it wrongly, so its times have the same error, or the"

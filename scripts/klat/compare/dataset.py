@@ -281,8 +281,9 @@ _WITHOUT_RANDOMNESS = ("counted", "emulated")  # guests that begin alike can hav
 
 
 def unify_machine_ids(sides: Iterable[Sequence[Source]]) -> tuple[list[list[Source]], list[str]]:
-    """The sides, with one machine id for all sessions of a boot, and warnings: on ids that several machines have, and
-    on boots with several ids. Ids that share a boot are one machine in all boots."""
+    """Returns the sides with one machine id for all sessions of a boot, and warnings. If two ids share a boot, they are
+    one machine in all boots. Warns of boots with several ids, and of ids that several machines have.
+    """
     of_sides = [list(side) for side in sides]
     sources = [source for side in of_sides for source in side if _id_of(source)]
     machine_of = _machines(sources)
@@ -301,7 +302,7 @@ def unify_machine_ids(sides: Iterable[Sequence[Source]]) -> tuple[list[list[Sour
 
 
 def _id_of(source: Source) -> str:
-    """Empty if it was not recorded, or in a mode whose guests can have the same id."""
+    """The machine id of the session. Empty if none was recorded, or if guests in this mode can have the same id."""
     return (source.session.mode not in _WITHOUT_RANDOMNESS and source.session.info.get(_ID)) or ""
 
 
@@ -311,9 +312,9 @@ def _machines(sources: Iterable[Source]) -> dict[str, str]:
     first_of_boot: dict[str, str] = {}
     for source in sources:
         machine = _id_of(source)
-        former = machine_of.setdefault(machine, machine)
+        old_first = machine_of.setdefault(machine, machine)
         first = machine_of[first_of_boot.setdefault(source.session.boot_id, machine)]
-        machine_of |= {m: first for m, of in machine_of.items() if of == former}
+        machine_of |= {m: first for m, first_id in machine_of.items() if first_id == old_first}
     return machine_of
 
 

@@ -140,8 +140,8 @@ def history(side: Dataset, options: HistoryOptions) -> History:
     first = side.first_of_boots
     boots = list(first)
     unmeasurable = side.unmeasurable_lines(options.metrics)
-    asked = options.metrics
-    parts = [p for p in _parts(side) if renamed_metrics.is_asked(asked, p.key[0], p.key[3])]
+    metric_names = options.metrics
+    parts = [p for p in _parts(side) if renamed_metrics.is_asked(metric_names, p.key[0], p.key[3])]
     if not parts:
         why = "; ".join(unmeasurable) or "no run measured anything"
         raise KlatError(f"{side.name}: {why}, so there is no history")

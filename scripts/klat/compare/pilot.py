@@ -72,9 +72,11 @@ def plan_path(path: Path, target: Target) -> Pilot:
     """SessionError or KlatError where the pilot cannot be read or has no run that counts."""
     side = read_dataset(path)
     _require_one_pool(side)
-    asked = target.metrics
+    metric_names = target.metrics
     cells = {
-        key: c for key, c in side.cells.items() if renamed_metrics.is_asked(asked, key[0], key[3])
+        key: c
+        for key, c in side.cells.items()
+        if renamed_metrics.is_asked(metric_names, key[0], key[3])
     }
     if not cells:
         if unmeasurable := side.unmeasurable_lines(target.metrics):

@@ -48,8 +48,8 @@ class Step:
 
 @dataclass
 class MetricSeries:
-    """One measurement over the kernels. The keys of the dictionaries are indices of kernels: a step has that of its NEW.
-    `ranges` has the lowest and the highest figure of a boot."""
+    """A metric in each kernel. The keys of the dictionaries are indices of kernels. The key of a step is the index of its
+    NEW. `ranges` has the lowest and the highest figure of a boot."""
 
     key: Key  # of the first kernel that has it
     keys: dict[int, Key] = field(default_factory=dict)  # of the kernels where it differs
@@ -90,7 +90,7 @@ class Trend:
         return [(c, step) for c in self.series for step in c.steps.values() if step.is_jump]
 
     def first_of(self, metric: MetricSeries, kernel: int) -> int:
-        """The first kernel of its chain that has the metric, or else the kernel."""
+        """The first kernel in the chain of `kernel` that has the metric. `kernel` if there is none."""
         chain = next((chain for chain in self.chains if kernel in chain), ())
         return next((first for first in chain if first in metric.values), kernel)
 

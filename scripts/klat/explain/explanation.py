@@ -241,9 +241,9 @@ def calls_in_order(sides: Sequence[Side]) -> Iterator[Call]:
 
 @dataclass(frozen=True)
 class KeptSample:
-    """An explained sample that a file can hold, by chain of callers. `ticks` are the instructions of the sample, the sum of its `windows`. `chains` has
-    depth, function, own instructions and calls, callers before their callees. `why`: why the sample has no explanation,
-    or why it may be that of another sample. `not_found_by` is a hash of the code that did not find the sample in the
+    """An explained sample in the form of a file. `ticks` are the instructions of the sample, the sum over its `windows`.
+    Each of `chains` has depth, function, own instructions and calls. Callers come before their callees. `why`: why the
+    sample has no explanation, or why the explanation may be that of another sample. `not_found_by` is a hash of the code that did not find the sample in the
     repeated boot: the same code would fail again, so klat does not repeat the boot."""
 
     ticks: int = 0

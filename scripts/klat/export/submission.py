@@ -113,8 +113,8 @@ def submit(label: Dataset, directory: Path, root: Path = Path("/")) -> Submissio
 
 
 def _check_machine(session: Session, root: Path) -> None:
-    recorded, here = session.info.get("machine_id"), privacy.recorded_id_here(root)
-    if recorded not in (None, here):
+    recorded_id, id_here = session.info.get("machine_id"), privacy.recorded_id_here(root)
+    if recorded_id not in (None, id_here):
         raise KlatError(
             f"{session.path}: is of another machine, and klat only knows the private names of this one; run klat submit"
             " on the machine that measured"

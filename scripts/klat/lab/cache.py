@@ -167,8 +167,8 @@ def clear() -> int:
             if removed.is_dir():
                 shutil.rmtree(removed)
             base.rename(removed)
-    kept = (os.path.join(inner, f) for inner, _, files in os.walk(removed) for f in files)
-    size = sum(os.lstat(file).st_blocks * 512 for file in kept)
+    removed_files = (os.path.join(inner, f) for inner, _, files in os.walk(removed) for f in files)
+    size = sum(os.lstat(file).st_blocks * 512 for file in removed_files)
     if removed.is_dir():
         shutil.rmtree(removed)
     return size

@@ -340,18 +340,18 @@ def choose_mode(
     if not _DEVICE.exists():
         return "counted", f"there is no {_DEVICE}"
     if not os.access(_DEVICE, os.R_OK | os.W_OK):
-        return "counted", f"{_DEVICE} is there and not for this user (group kvm)"
+        return "counted", f"this user cannot open {_DEVICE} (group kvm)"
     key = f"{session_directory.boot_id()} {emulator.text} {kernel.stat().st_size} {kernel}"
-    kept = cache.folder() / "kvm.json"
+    cache_file = cache.folder() / "kvm.json"
     try:
-        known = json.loads(kept.read_text())
+        cached = json.loads(cache_file.read_text())
     except (OSError, ValueError):
-        known = None
-    if not isinstance(known, list) or len(known) != 2 or known[0] != key:
-        known = [key, _problem(emulator, kernel, busybox, signals)]
-        files.write_whole(kept, json.dumps(known).encode())
-    if known[1]:
-        return "counted", f"{_DEVICE} is there, but {known[1]}"
+        cached = None
+    if not isinstance(cached, list) or len(cached) != 2 or cached[0] != key:
+        cached = [key, _problem(emulator, kernel, busybox, signals)]
+        files.write_whole(cache_file, json.dumps(cached).encode())
+    if cached[1]:
+        return "counted", f"{_DEVICE} is there, but {cached[1]}"
     return "kvm", "a guest booted by KVM"
 
 

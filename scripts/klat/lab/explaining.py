@@ -182,8 +182,8 @@ class _Replays:
         asked = [c for c in every if wanted.benchmark in ("", c.benchmark)]
         ran = self._programs(path, dict.fromkeys(c.benchmark for c in asked))
         bounds = {name: self._bounds(path) for name, path in ran.items()}
-        known = ((name, metric) for name, metrics in bounds.items() for metric in metrics)
-        explainable = [c for pair in known for c in asked if (c.benchmark, c.metric) == pair]
+        pairs = ((name, metric) for name, metrics in bounds.items() for metric in metrics)
+        explainable = [c for pair in pairs for c in asked if (c.benchmark, c.metric) == pair]
         if not explainable:
             names = " and ".join(ran) or "its programs"
             first = next(iter(ran), "BENCHMARK")
@@ -250,16 +250,20 @@ class _Replays:
         return [side for _, side in sorted(sides.items())]
 
     def _each_by_its_own(
-        self, subjects: Mapping[int, Subject], known: Mapping[int, Range], keep: Callable[[Side], T]
+        self,
+        subjects: Mapping[int, Subject],
+        known_ranges: Mapping[int, Range],
+        keep: Callable[[Side], T],
     ) -> tuple[dict[int, T], dict[int, KlatError]]:
         """What `keep` makes of the side of each subject, or the error. Each subject gets its own boot, and a second
-        one if the trace of the first lacks the sample's paths. `known` has the ranges of these paths, as far as they are known.
+        one if the trace of the first lacks the sample's paths. `known_ranges` has the ranges of these paths, as far as they are known.
         """
         sides: dict[int, T] = {}
         failures: dict[int, KlatError] = {}
         current = dict(subjects)
         ranges = {
-            n: None if s.whole else known.get(n) or expected_stamps(s) for n, s in current.items()
+            n: None if s.whole else known_ranges.get(n) or expected_stamps(s)
+            for n, s in current.items()
         }
         for repetition in (1, 2):
             numbers = [n for n in current if n not in sides and n not in failures]

@@ -255,33 +255,33 @@ def obtain(spec: Spec, archive: Archive, architecture: Architecture) -> Kernel:
     last: Gone | None = None
     while True:
         try:
-            chosen = choose(spec.debian, offers, architecture)
+            offer = choose(spec.debian, offers, architecture)
         except KlatError as error:
             raise last or error from None
         try:
-            place = archive.unpacked(chosen.package, chosen.parts)
+            place = archive.unpacked(offer.package, offer.parts)
             break
         except Gone as error:
             last = error
             archive.say(f"{error}; looking for another build")
-            offers.remove(chosen)
+            offers.remove(offer)
     # Debian is moving /lib below /usr.
     modules = next(
         (m for m in (place / "usr/lib/modules", place / "lib/modules") if m.is_dir()), None
     )
     if modules is None:
         raise KlatError(
-            f"{chosen.package.name}: holds no modules; run klat lab clear, and it is fetched again"
+            f"{offer.package.name}: holds no modules; run klat lab clear, and it is fetched again"
         )
-    tree = modules / chosen.release
+    tree = modules / offer.release
     # Debian is moving the files of /boot there, too. For riscv64 the image is named vmlinux.
-    kernel = _file_of(("vmlinuz", "vmlinux"), tree, place, chosen.release)
-    config = _file_of(("config",), tree, place, chosen.release)
+    kernel = _file_of(("vmlinuz", "vmlinux"), tree, place, offer.release)
+    config = _file_of(("config",), tree, place, offer.release)
     boot_image = image.inspect(kernel, architecture.format)
     built = Tree(tree, boot_image.release)
-    build = (chosen.package.name, chosen.package.version)
-    spec = replace(spec, debian=chosen.release, package=build)
-    return Kernel(spec, boot_image, built, config.read_bytes(), chosen.package)
+    build = (offer.package.name, offer.package.version)
+    spec = replace(spec, debian=offer.release, package=build)
+    return Kernel(spec, boot_image, built, config.read_bytes(), offer.package)
 
 
 def _file_of(names: Sequence[str], modules: Path, package: Path, release: str) -> Path:

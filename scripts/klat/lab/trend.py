@@ -70,8 +70,8 @@ def chains(specs: Sequence[Spec], every: bool) -> list[list[int]]:
 def obtain_kernels(
     request: Request, every: bool, locked: bool, say: Say
 ) -> tuple[dict[int, Kernel], dict[int, str]]:
-    """The kernels by their index in request.specs, and why others cannot be had. KlatError before the first boot if a
-    kernel was named that does not exist (`every`: nobody named them), or if one of a lock file cannot be had.
+    """Returns the kernels, and why the others are missing, by index in request.specs. KlatError if a kernel of a lock
+    file is missing, or if the user named a kernel that does not exist. `every`: the user named no kernels.
     """
     archive = Archive(say, request.architecture.name)
     by_number: dict[int, Kernel] = {}

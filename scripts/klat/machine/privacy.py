@@ -1,5 +1,5 @@
-"""Removes from a text what names a machine or its users: names, serial numbers, addresses, home directories. Says which
-machine this is: the id in its sessions, and an id for files that others read."""
+"""Removes from a text what names a machine or its users: names, serial numbers, addresses, home directories. Computes
+the ids of this machine: the id in its sessions, and an id for files that others read."""
 
 from __future__ import annotations
 

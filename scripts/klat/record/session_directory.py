@@ -240,8 +240,8 @@ def remove_unused(session: Path) -> None:
 def changed_programs(info: dict[str, Any], programs: Iterable[tuple[str, Path]]) -> list[str]:
     """Programs that were built again since the session began. They would refuse to append to it."""
     recorded = info.get("programs") or {}
-    held = ((name, path.read_bytes()) for name, path in programs if name in recorded)
-    return [name for name, data in held if hashlib.sha256(data).hexdigest() != recorded[name]]
+    contents = ((name, path.read_bytes()) for name, path in programs if name in recorded)
+    return [name for name, data in contents if hashlib.sha256(data).hexdigest() != recorded[name]]
 
 
 class Lock:

@@ -24,7 +24,8 @@ _MANY = 3
 
 
 def side_notes(against: Against, can_allow: bool = True) -> Iterator[Note]:
-    """What refuses the comparison, and what a reader must know. `can_allow`: the command has the option --allow."""
+    """The differences that refuse the comparison, those that the user allowed, and the cautions. `can_allow`: the command
+    has the option --allow."""
     for condition in against.refused:
         yield Note(condition.refusal(can_allow), Verdict.NOT_COMPARABLE.value, "refused")
     for condition in against.accepted:

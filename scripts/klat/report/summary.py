@@ -213,7 +213,7 @@ def _figures(label: Dataset, setting: Setting, failed: Failed) -> Iterator[Row]:
             yield Row(f"({statistics.runs:,} runs)" if few else "", ("ns", *times))
 
 
-# Of a run with more samples, no single one matters.
+# In a run with more samples, a single sample does not matter.
 _LONGEST = 1 << 21
 
 
@@ -236,17 +236,17 @@ def standout_lines(setting: Setting, failed: Callable[[str], None]) -> Iterator[
 
 
 def _sentences(measurement: Runs, iterations: str) -> Iterator[str]:
-    """The places of all runs together, and of single sessions if all runs together do not show the
-    place."""
+    """A sentence for each place that stands out over all runs, and for each that stands out only over the
+    runs of a session."""
     sessions = list(_by_session(measurement, iterations))
     # A counted boot may repeat another one byte for byte. That is not a second observation.
     every = {data: order for orders in sessions for data, order in orders.items()}
-    together = {_kind(standout): [standout] for standout in standouts(list(every.values()))}
+    over_all = {_kind(standout): [standout] for standout in standouts(list(every.values()))}
     by_kind: dict[_Kind, list[Standout]] = {}
     for orders in sessions if len(sessions) > 1 else ():
         for standout in standouts(list(orders.values())):
             by_kind.setdefault(_kind(standout), []).append(standout)
-    yield from (_sentence(alike) for alike in (by_kind | together).values())
+    yield from (_sentence(alike) for alike in (by_kind | over_all).values())
 
 
 _Kind = tuple[int, bool, bool]
@@ -257,7 +257,8 @@ def _kind(standout: Standout) -> _Kind:
 
 
 def _by_session(measurement: Runs, iterations: str) -> Iterator[dict[bytes, Order]]:
-    """The runs that count, in which one sample matters, by their samples. A soak has no order."""
+    """For each session, the runs that count and in which one sample matters, by the digests of their
+    samples. A soak has no order."""
     ordered = (r for r in measurement.runs if r.row.n and r.row.n <= _LONGEST and not r.row.soak)
     for runs in grouped(ordered, attrgetter("source.session.path")).values():
         orders: dict[bytes, Order] = {}
@@ -277,17 +278,19 @@ def _series(n: int, iterations: str) -> int:
 def _sentence(alike: list[Standout]) -> str:
     """A sentence on one place, in one session or several."""
     worst = max(alike, key=lambda standout: standout.of)
-    which = {0: "the first sample", -1: "the last sample"}.get(worst.place)
-    if which is None:
+    place = {0: "the first sample", -1: "the last sample"}.get(worst.place)
+    if place is None:
         where = f"sample {worst.place + 1:,}"
-        which = where if worst.place > 0 else f"sample {-worst.place:,} from the end"
+        place = where if worst.place > 0 else f"sample {-worst.place:,} from the end"
     runs = plural(worst.of, "run")
     if worst.typical is None:
-        said = (
-            f"{which} is the longest in {worst.runs:,} of {runs} ({worst.expected:.2g} by chance)"
+        sentence = (
+            f"{place} is the longest in {worst.runs:,} of {runs} ({worst.expected:.2g} by chance)"
         )
     else:
         extreme = "shortest" if worst.shorter else "longest"
         share = f"{100 * worst.typical:.2g} %"
-        said = f"{which} is among the {extreme} {share} of its run in half of {runs}"
-    return f"{said}, the same in {plural(len(alike), 'session')}" if len(alike) > 1 else said
+        sentence = f"{place} is among the {extreme} {share} of its run in half of {runs}"
+    return (
+        f"{sentence}, the same in {plural(len(alike), 'session')}" if len(alike) > 1 else sentence
+    )

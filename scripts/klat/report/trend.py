@@ -27,9 +27,9 @@ from klat.report.trend_map import Links, Marks, heat_maps
 # Functions in the line of a jump, and in the table below.
 _BRIEF, _MOST = 3, 12
 _MOST_BOXES, _PIXELS = 120, 900  # of an icicle graph; a report can have a hundred
-_FAR = 0.05  # of the change: how far its explanation may be from it without a reason
+_FAR = 0.05  # of the change: a larger difference from the samples needs a reason
 _OPEN = (Verdict.INCONCLUSIVE, Verdict.NOT_DELIVERED)
-# Of steps.
+# The verdicts of a step.
 _VERDICTS = (Verdict.SLOWER, Verdict.FASTER, Verdict.SAME, *_OPEN, Verdict.NOT_COMPARABLE)
 _LAB = re.compile(r"(?:lab-(?:(arm64|riscv64)-)?)?")
 _WIDEST = 34  # names in a table; CSV and JSON have every parameter
@@ -50,14 +50,14 @@ class Change:
 
     @cached_property
     def functions(self) -> list[tuple[str, float]]:
-        """The functions that differ. The differences add up to that of the samples."""
+        """The functions that differ. They add up to the difference of the samples."""
         if not self.is_explained:
             return []
         return [(name, self._share(n)) for name, n in self.base.differences(self.new)]
 
     @property
     def samples(self) -> tuple[float, float]:
-        """The instructions of the typical samples. A sample of several windows is their mean."""
+        """The instructions of the typical samples. A sample with several windows counts as the mean of its windows."""
         return self._share(self.base.ticks), self._share(self.new.ticks)
 
     @property
@@ -65,7 +65,7 @@ class Change:
         return self._share(self.new.ticks - self.base.ticks)
 
     def _share(self, ticks: int) -> float:
-        """That of one window."""
+        """The mean over the windows of a sample."""
         windows = self.base.windows
         return ticks / windows if ticks % windows else ticks // windows
 
@@ -135,8 +135,8 @@ def _conclusion(trend: Trend) -> str:
 _SYMBOLS = ", ".join(f"{word.symbol} {word}" for word in map(word_of, _VERDICTS))
 _TERM = f"The mark of a ratio is its verdict: {_SYMBOLS}. A jump is a ratio beyond the margin."
 _TERM_OF_LONG = (
-    f"Medians: below each, its ratio to the kernel before, with the verdict of this step ({_SYMBOLS}), and its ratio to"
-    " the first kernel that has the metric. A jump is a step beyond the margin."
+    f"Below each median are two ratios: to the previous kernel, with the verdict of this step ({_SYMBOLS}), and to the"
+    " first kernel that has the metric. A jump is a step beyond the margin."
 )
 
 
@@ -199,7 +199,7 @@ def _medians(trend: Trend, marks: Marks, links: Links) -> Iterator[Block]:
 
 
 def _reasons(trend: Trend, marks: Marks) -> Iterator[Listing]:
-    """Why kernels have no value, and steps no verdict. What refuses a whole step is in the notes."""
+    """Why kernels have no value, and steps no verdict. The notes have the reasons that refuse a whole step."""
     if marks:
         yield Listing(tuple(f"{mark} {why}" for why, mark in marks.items()), "without a value")
     of_step = dict(zip(trend.steps, trend.comparison.against))
@@ -241,7 +241,7 @@ def _to_first(trend: Trend, metric: MetricSeries, kernel: int) -> str:
 
 
 def _ratio(metric: MetricSeries, kernel: int, links: Links) -> str | Word:
-    """That to the kernel before."""
+    """The ratio to the previous kernel, with the mark of its verdict."""
     if not (step := metric.steps.get(kernel)):
         return ""
     word = word_of(step.verdict)
@@ -286,13 +286,13 @@ def names(series: Sequence[MetricSeries]) -> list[str]:
 
 
 def _jumps(trend: Trend, changes: Sequence[Change], links: Links) -> Iterator[Block]:
-    called = dict(zip((m.key for m in trend.series), names(trend.series)))
+    names_by_key = dict(zip((m.key for m in trend.series), names(trend.series)))
     rows = []
     for change in changes:
         step, metric = change.step, change.metric
-        ratio, why = _ratio(metric, step.new, links), _in_short(trend, change)
-        cells = (_labels(trend, step), ratio, f"{change.of_figures:+,}", why)
-        rows.append(Row(called[metric.key], cells, link=links.get(change.place, "")))
+        ratio, functions = _ratio(metric, step.new, links), _in_short(trend, change)
+        cells = (_labels(trend, step), ratio, f"{change.of_figures:+,}", functions)
+        rows.append(Row(names_by_key[metric.key], cells, link=links.get(change.place, "")))
     columns = (Column("step", left=True), Column("ratio"), Column("change"))
     because = Column("functions", left=True, wraps=True)
     click = f". {_CLICK}" if links else ""
@@ -302,10 +302,12 @@ def _jumps(trend: Trend, changes: Sequence[Change], links: Links) -> Iterator[Bl
         reasons: dict[str, list[str]] = {}
         for change in changes:
             if change.why and bool(change.functions) == has_functions:
-                jump = f"{called[change.metric.key]}, {_labels(trend, change.step)}"
+                jump = f"{names_by_key[change.metric.key]}, {_labels(trend, change.step)}"
                 reasons.setdefault(change.why, []).append(jump)
         if reasons:
-            yield Listing(tuple(_in_brief(jumps, why) for why, jumps in reasons.items()), title)
+            yield Listing(
+                tuple(_in_brief(jumps, reason) for reason, jumps in reasons.items()), title
+            )
 
 
 def _in_short(trend: Trend, change: Change) -> str:
@@ -319,26 +321,27 @@ def _in_short(trend: Trend, change: Change) -> str:
 
 
 def _in_samples(trend: Trend, change: Change) -> str:
-    """The change of the typical samples, if it is not that of the kernels' figures: these are means over boots."""
+    """The change of the typical samples, if it differs from the change of the kernels' figures, which are means over
+    boots."""
     distance = abs(change.difference - change.of_figures)
     if distance < 1:
         return ""
-    together = f", together {change.difference:+,} in the typical samples"
+    sum_text = f", together {change.difference:+,} in the typical samples"
     if distance <= _FAR * abs(change.of_figures):
-        return together
+        return sum_text
     metric, kernels = change.metric, (change.step.base, change.step.new)
     boots = [
-        f"; boots of {_short(trend, kernel)} have {' to '.join(map(whole, metric.ranges[kernel]))}, its sample {sample:,}"
+        f"; boots of {_short(trend, kernel)} have {' to '.join(map(whole, metric.ranges[kernel]))}, the typical sample {sample:,}"
         for kernel, sample in zip(kernels, change.samples)
         if abs(sample - metric.values[kernel]) > distance / 3
     ]
-    return together + "".join(boots)
+    return sum_text + "".join(boots)
 
 
 def _explained(
     trend: Trend, changes: Sequence[Change], links: Links, graphs: bool
 ) -> Iterator[Block]:
-    called = dict(zip((m.key for m in trend.series), names(trend.series)))
+    names_by_key = dict(zip((m.key for m in trend.series), names(trend.series)))
     for change in changes:
         if not change.functions:
             continue
@@ -349,7 +352,7 @@ def _explained(
         windows = change.base.windows
         parts = f", means of {windows} parts" if windows > 1 else ""
         sizes = f"typical samples of {base:,} and {new:,}{parts}"
-        title = f"{called[change.metric.key]}, {' to '.join(labels)}: {sizes}{doubt}"
+        title = f"{names_by_key[change.metric.key]}, {' to '.join(labels)}: {sizes}{doubt}"
         shown, rest = change.functions[:_MOST], change.functions[_MOST:]
         rows = [Row(f"{count:+,}", (name,)) for name, count in shown]
         if rest:

@@ -12,14 +12,14 @@ from klat.report.text.numbers import whole
 Marks = Mapping[str, str]  # by the reason why a kernel has no value
 Links = Mapping[tuple[Key, int], str]  # by metric and kernel: the place of a jump's functions
 
-# Ratios to the first kernel. A cell beyond each has the next shade.
+# Ratios to the first kernel: from each of them on, a cell has the next shade.
 _SHADES = (1.02, 1.1, 1.3)
 
 
 def heat_maps(
     trend: Trend, names: list[str], labels: list[str], marks: Marks, links: Links
 ) -> Iterator[HeatMap]:
-    """One for each chain: each kernel by the first one that has the metric."""
+    """A map for each chain: the ratio of each kernel to the first kernel that has the metric."""
     more = _ranges([f"{100 * (start - 1):+.0f}" for start in _SHADES], "more")
     less = _ranges([f"{100 * (1 / start - 1):+.0f}" for start in _SHADES], "less")
     legend = (*reversed(less), Word("between", "equal"), *more)

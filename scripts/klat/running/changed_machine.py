@@ -54,9 +54,9 @@ def noting_changes(
     session: Path, facts: dict[str, Any], loads: Sequence[Load] = ()
 ) -> Iterator[None]:
     """At the end, adds to run.json what has changed on the machine since the session began: its runs are then not all
-    of one setting. `facts` is run.json. Does not read the machine if there is a prefix, because programs can then see
-    another one than klat does. Also notes if another klat session ran beside `loads`, because it adds to the load, and if
-    a load did nothing for a time.
+    of one setting. `facts` is run.json. With a prefix, programs can see another machine than klat does, so klat does not
+    read the machine. Also notes if another klat session ran beside `loads`, because it adds to the load, and if a load did
+    nothing for a time.
     """
     for load in loads:
         load.beside_others = False

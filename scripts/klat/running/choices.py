@@ -21,21 +21,21 @@ def benchmarks(named: list[str], profile: str | None = None) -> list[str]:
     same."""
     if profile:
         _check_profile(named, profile)
-        chosen = named or PROFILES[profile].benchmarks
+        names = named or PROFILES[profile].benchmarks
     elif not named:
-        chosen = list(programs.CORE)
+        names = list(programs.CORE)
     else:
-        chosen = without_words(named)
-    for name in chosen:
-        if chosen.count(name) > 1:
+        names = without_words(named)
+    for name in names:
+        if names.count(name) > 1:
             raise KlatError(f"{name} is named twice")
         programs.require(name)
-    core = [name for name in programs.CORE if name in chosen]
-    return core + sorted(set(chosen).difference(core))
+    core = [name for name in programs.CORE if name in names]
+    return core + sorted(set(names).difference(core))
 
 
 def without_words(named: list[str]) -> list[str]:
-    """Names in place of the words `all`, which stands alone, and `core`."""
+    """Replaces the words `all` (only alone) and `core` by names of programs."""
     if named == ["all"]:
         return programs.available() or list(programs.CORE)
     return [name for word in named for name in (programs.CORE if word == "core" else [word])]

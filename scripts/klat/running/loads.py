@@ -78,12 +78,12 @@ def words(load: str) -> list[str]:
 
 
 _SETTLE_SECONDS = 0.5
-_LOOK_SECONDS = 0.4  # at least, between two looks at the load's CPU time
+_LOOK_SECONDS = 0.4  # the shortest time between two readings of the load's CPU time
 _CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 _IDLE_TICKS = 2  # fewer: the load did nothing
 _BUSY_SHARE = 0.1  # of a CPU
-_PERIODIC = 3  # changes between idle and busy: the load pauses by its nature
-_SHORT = 0.1  # of the time: a client of a daemon or of another machine works at its start only
+_PERIODIC = 3  # from so many changes between idle and busy on, pauses belong to the load
+_SHORT = 0.1  # of the time: the client of a daemon or of another machine works only at its start
 _LOG_TAIL = 1000  # bytes of load.log, whose size the load decides
 _WATCH = "trap '' HUP INT TERM; read -r _; kill -TERM -{0}; sleep 2; kill -KILL -{0}"
 
@@ -147,7 +147,7 @@ class Activity:
         self._seconds = {True: 0.0, False: 0.0}  # busy, idle
 
     def add(self, seconds: float, ticks: int) -> None:
-        """The CPU time in the last `seconds`, in clock ticks. It is negative if processes ended that nobody waited for."""
+        """The CPU time in the last `seconds`, in clock ticks. It is negative if a process ended and nobody waited for it."""
         is_busy = ticks > _BUSY_SHARE * _CLOCK_TICKS * seconds
         if not is_busy and not 0 <= ticks < _IDLE_TICKS:
             return
@@ -157,8 +157,8 @@ class Activity:
 
     @property
     def paused(self) -> bool:
-        """Whether the load began late, or stopped working: it was idle for a time and busy for a time. One that pauses
-        again and again is so for all runs."""
+        """Whether the load was idle for a time and busy for a time: it began late, or stopped working. False for a load
+        that pauses again and again, because it is the same for all runs."""
         is_short = min(self._seconds.values()) < _SHORT * sum(self._seconds.values())
         return 0 < self._changes < _PERIODIC and not is_short
 
@@ -289,7 +289,7 @@ class Restore:
 
 @contextmanager
 def at_work() -> Iterator[None]:
-    """Show other sessions that this one is at work. Each holds a shared lock on /proc, which all users can open."""
+    """Show other sessions that this one is at work. Each session holds a shared lock on /proc, which all users can open."""
     descriptor = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY)
     try:
         with suppress(OSError):  # without the lock, nobody sees this session
@@ -300,8 +300,8 @@ def at_work() -> Iterator[None]:
 
 
 def has_others(load: int) -> bool:
-    """Whether other sessions are at work, without those in the process group `load`. Does not see sessions
-    in other containers."""
+    """Whether another session is at work. Ignores the process group `load`. Does not see sessions in other
+    containers."""
     descriptor = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY)
     try:
         others = {*owners.lock_holders(descriptor)} - {0, os.getpid()}

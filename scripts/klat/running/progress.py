@@ -178,7 +178,7 @@ def say_reasons(reasons: Counter[tuple[str, str, str]], say: Callable[[str], Non
 
 
 def say_messages(messages: Mapping[str, int], say: Callable[[str], None]) -> None:
-    """Say the lines of the programs, "PROGRAM: TEXT". Programs with one text share a line."""
+    """Say the lines of the programs, "PROGRAM: TEXT". Programs with the same text share a line."""
     programs: dict[str, list[str]] = {}
     counts: Counter[str] = Counter()
     for line, count in messages.items():
@@ -198,10 +198,10 @@ def _say_counted(lines: Counter[str], say: Callable[[str], None]) -> None:
     groups = grouped(lines, lambda line: re.sub(r"[0-9]+(\.[0-9]+)?", "#", line))
     counts = {group[0]: sum(lines[line] for line in group) for group in groups.values()}
     several = {group[0] for group in groups.values() if len(group) > 1}
-    shown = sorted(counts, key=lambda line: -counts[line])
-    for line in shown[:_LINES_SHOWN]:
+    most_frequent = sorted(counts, key=lambda line: -counts[line])
+    for line in most_frequent[:_LINES_SHOWN]:
         like = " (and similar)" if line in several else ""
         text = f"{counts[line]} x {line}{like}"
         say("\n".join(wrapped(text, "  ", "      ")))
-    if len(shown) > _LINES_SHOWN:
-        say(f"  and {len(shown) - _LINES_SHOWN} other lines")
+    if len(most_frequent) > _LINES_SHOWN:
+        say(f"  and {len(most_frequent) - _LINES_SHOWN} other lines")

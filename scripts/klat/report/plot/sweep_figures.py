@@ -262,13 +262,13 @@ def _plot(
         colour = _colour(i)
         scale = axis.scale(sweep_line.label) if sweep.is_time else 1.0
         beside = (i - (len(lines) - 1) / 2) * 0.7 / len(lines)
-        there = [(-r - beside, point) for r, x in enumerate(shown) if (point := sweep_line.at(x))]
-        runs = [spread_out(point.runs, _MARKS) * scale for _, point in there]
-        rows = np.concatenate([np.full(len(r), y) for r, (y, _) in zip(runs, there)])
+        placed = [(-r - beside, point) for r, x in enumerate(shown) if (point := sweep_line.at(x))]
+        runs = [spread_out(point.runs, _MARKS) * scale for _, point in placed]
+        rows = np.concatenate([np.full(len(r), y) for r, (y, _) in zip(runs, placed)])
         figure.points(np.concatenate(runs), rows, faint(colour))
-        y = np.array([y for y, _ in there])
-        mean = np.array([point.value for _, point in there]) * scale
-        ends = [sweep_line.interval(point) or (point.value, point.value) for _, point in there]
+        y = np.array([y for y, _ in placed])
+        mean = np.array([point.value for _, point in placed]) * scale
+        ends = [sweep_line.interval(point) or (point.value, point.value) for _, point in placed]
         low, high = (np.array([end[k] for end in ends]) * scale for k in (0, 1))
         block = figure.data(mean, y, low, high)
         figure.curve("vectors nohead", line(colour, 3), block, "3:2:($4-$3):(0)")

@@ -1,5 +1,5 @@
-"""How figures are written: never with more digits than the counter's granularity supports. What the number of boots or
-blocks means, in words."""
+"""The text of a figure has only the digits that the counter's granularity supports. Sentences say what the number of
+boots or blocks means."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def too_few_units(
 
 
 def look_sentence(look: Look, level: float) -> str:
-    """Why alpha is not the one that the user asked for."""
+    """Why the level of a look is not the alpha that the user asked for."""
     which = f"look {look.number} of {len(look.planned)}" if look.number else "an unplanned look"
     return (
         f"This is {which}, after {look.units} of {look.planned[-1]} rounds: its level is"
