@@ -220,16 +220,20 @@ def replay(
     once more. A boot that cannot be repeated has an error. Close the iterator to end the guests."""
     pending = deque((number, _BOOTS) for number in range(len(boots)))
     running: dict[int, tuple[int, Booting, Path]] = {}
+
+    def start() -> None:
+        while pending and len(running) < at_once:
+            number, tries = pending.popleft()
+            trace = work / f"trace-{number}"
+            option = plugin.load(f"out={qemu.quoted(trace)},{arguments[number]}")
+            booting = _booting(boots[number], option, work / f"replay-{number}")
+            running[number] = tries, booting, trace
+
     try:
         while pending or running:
-            while pending and len(running) < at_once:
-                number, tries = pending.popleft()
-                trace = work / f"trace-{number}"
-                option = plugin.load(f"out={qemu.quoted(trace)},{arguments[number]}")
-                booting = _booting(boots[number], option, work / f"replay-{number}")
-                running[number] = tries, booting, trace
+            start()
             ended = [number for number, (_, booting, _) in running.items() if booting.poll()]
-            signals.check()  # reading a trace takes seconds
+            signals.check()
             if not ended:
                 signals.wait(_POLL_SECONDS)
             for number in ended:
@@ -247,6 +251,7 @@ def replay(
                         " record; trying again"
                     )
                 else:
+                    start()  # before the caller reads the trace, which takes seconds
                     yield number, result
     finally:
         for _, booting, _ in running.values():
