@@ -227,6 +227,10 @@ def test_without_go_selfbench_says_so(tmp_path):
     lines = done.out.splitlines()
     assert lines[0].startswith("n/a   a write of 30 bytes to /dev/null / the same in Go"), str(done)
     assert lines[1].startswith("      there is no go"), str(done)
+    (tmp_path / "go").write_text("#!/bin/sh\necho no such file >&2; exit 1\n")
+    (tmp_path / "go").chmod(0o755)
+    done = harness.command(words, env={"PATH": str(tmp_path)})
+    assert done.status == 1 and done.out.startswith("fail"), str(done)
 
 
 @pytest.mark.slow

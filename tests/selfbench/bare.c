@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * bare fault|thread COUNT: what one of them takes in a loop without klat's library, in ns.
+ * bare fault|pipes|thread COUNT: what one of them takes in a loop without klat's library, in ns.
  */
+#include "bare.h"
+
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -45,6 +47,40 @@ static double fault(void)
 	return begin / PAGES;
 }
 
+static int pipes[2][2];
+
+static void *answer(void *argument)
+{
+	char byte;
+
+	while (read(pipes[0][0], &byte, 1) == 1)
+		if (write(pipes[1][1], &byte, 1) != 1)
+			break;
+	return argument;
+}
+
+/* Between the fences that klat's stamps have. */
+static double round_trip(void)
+{
+	static double first_ns;
+	static uint64_t first;
+	pthread_t thread;
+	uint64_t begin;
+	char byte = 0;
+
+	if (!first_ns) {
+		if (pipe(pipes[0]) || pipe(pipes[1]) || pthread_create(&thread, NULL, answer, NULL))
+			exit(1);
+		first = bare_begin();
+		first_ns = now_ns();
+	}
+	begin = bare_begin();
+	if (write(pipes[0][1], &byte, 1) != 1 || read(pipes[1][0], &byte, 1) != 1)
+		exit(1);
+	begin = bare_end() - begin;
+	return begin * ((now_ns() - first_ns) / (double)(bare_end() - first));
+}
+
 static void *end(void *argument)
 {
 	return argument;
@@ -65,6 +101,7 @@ int main(int argc, char **argv)
 	const int count = argc == 3 ? atoi(argv[2]) : 0;
 	double (*once)(void) = argc < 2                     ? NULL
 			       : !strcmp(argv[1], "fault")  ? fault
+			       : !strcmp(argv[1], "pipes")  ? round_trip
 			       : !strcmp(argv[1], "thread") ? start_and_join
 							    : NULL;
 	double sum = 0;

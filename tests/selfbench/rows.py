@@ -28,6 +28,10 @@ class Unavailable(Exception):
     """A figure that this machine cannot give, and why."""
 
 
+class Failed(Exception):
+    """Something of this tree did not work, so a row has no figure."""
+
+
 @dataclass(frozen=True)
 class Figure:
     """`value` is held to the claim's limit; `beside` are further lines, of other programs."""
@@ -67,9 +71,9 @@ def output_of(*words: str | Path) -> str:
         check=False,
     )
     if done.returncode not in (0, 3):
-        raise Unavailable(
-            (done.stderr.strip() or f"{name} ended with {done.returncode}").splitlines()[-1]
-        )
+        why = (done.stderr.strip() or f"{name} ended with {done.returncode}").splitlines()[-1]
+        ours = name == "make" or Path(name).resolve().is_relative_to(ROOT)
+        raise (Failed if ours else Unavailable)(why)
     return done.stdout
 
 
@@ -93,7 +97,7 @@ def mean_ns(metric: str, *words: str | Path) -> float:
     for each in json.loads(output_of(*words, "--json"))["metrics"]:
         if each["name"] == metric:
             return float(each["mean_ns"])
-    raise Unavailable(f"no metric {metric}")
+    raise Failed(f"no metric {metric}")
 
 
 def number_in(pattern: str, text: str) -> float:

@@ -5,8 +5,8 @@ import shutil
 import statistics
 import subprocess
 
-from rows import BUILD, CPU, ROOT, ROUNDS, Figure, Unavailable, number_in, in_turns, mean_ns
-from rows import no_slower, output_of, program, ratio
+from rows import BUILD, CPU, FOLDERS, ROUNDS, Failed, Figure, Unavailable, number_in, in_turns
+from rows import mean_ns, no_slower, output_of, program, ratio
 
 HELD = ["chrt", "--fifo", "50", "taskset", "--cpu-list", str(CPU)]
 BATCHED = ["--cpus", str(CPU), "--batch", "1000"]
@@ -38,10 +38,10 @@ def go_program() -> str:
         "GOFLAGS": "",
         "GOTOOLCHAIN": "local",
     }
-    words = ["go", "build", "-o", str(built), str(ROOT / "syscall" / "go" / "published.go")]
+    words = ["go", "build", "-o", str(built), str(FOLDERS["syscall"] / "go" / "published.go")]
     done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise Unavailable(f"go build: {(done.stderr.strip() or 'failed').splitlines()[-1]}")
+        raise Failed(f"go build: {(done.stderr.strip() or 'failed').splitlines()[-1]}")
     return str(built)
 
 
