@@ -12,8 +12,9 @@ from written_sessions import PIPES, SyntheticSession
 
 from klat.commands import _lab_explain
 from klat.base.errors import KlatError
+from klat.compare.dataset import read_dataset
 from klat.explain import stamps
-from klat.lab import choosing, explaining
+from klat.lab import choosing, explaining, trend
 from klat.lab.architectures import ARM64, HOST
 from klat.lab.choosing import GuestPrograms, Wanted
 from klat.record.session import find_sessions
@@ -64,6 +65,19 @@ def test_the_quantile_is_of_all_boots_of_an_experiment(tmp_path):
     label = two_boots(tmp_path, [20, 21, 22])
     chosen = choosing.choose(label, Wanted("pipes", "round_trip", quantile=5 / 6))
     assert (chosen.sample, chosen.session.path.name) == (21, "2")
+
+
+def test_the_choice_does_not_depend_on_which_boot_ended_first(tmp_path):
+    """Parallel guests end in any order, and the names of sessions are times. A second report would explain other samples."""
+    label = two_boots(tmp_path, [10, 10, 10])
+    for first, second in (("1", "2"), ("b", "a")):
+        for old, new in zip("12", (first, second)):
+            (label / old).rename(label / new)
+        assert choosing.choose(label, Wanted("pipes", "round_trip")).session.path.name == first
+        dataset = read_dataset(label)
+        (key,) = dataset.cells
+        (session,) = trend.sessions_to_repeat([(dataset, key, 10.0)])
+        assert session.name == first
 
 
 @pytest.mark.parametrize(

@@ -131,7 +131,8 @@ def every(path: Path, where: Params) -> list[Wanted]:
 
 def _sessions(path: Path) -> list[Session]:
     """The sessions of a label. KlatError if there are several labels."""
-    sessions = [read_session(place) for place in find_sessions(path)]
+    places = sorted(find_sessions(path), key=lambda place: (experiment.order(place), place))
+    sessions = [read_session(place) for place in places]
     labels = sorted({session.label for session in sessions})
     if len(labels) > 1:
         raise KlatError(

@@ -268,6 +268,16 @@ def of_session(session: Path) -> tuple[Experiment, PlannedBoot]:
     return experiment, experiment.schedule()[number - 1]
 
 
+def order(session: Path) -> tuple[int, int]:
+    """What orders sessions as planned, whenever they ended: the number of the boot and its seed. Zeros if klat lab did not
+    record the session."""
+    recorded_boot = _read(session / "run.json")
+    if recorded_boot is None:
+        return 0, 0
+    experiment, number = recorded_boot
+    return number, experiment.schedule()[number - 1].seed
+
+
 def _read(path: Path) -> tuple[Experiment, int] | None:
     """The experiment and the number of the boot; None if klat lab run did not begin the session."""
     lab = read_run_json(path.parent).get("lab")

@@ -315,11 +315,12 @@ def sessions_to_repeat(measurements: Sequence[Measurement]) -> list[Path]:
     """For each measurement, a session whose median is the figure within _NEAR, or else the nearest one. Takes as few
     sessions as it can: each is a boot to repeat."""
     sessions = [_sessions_near(*measurement) for measurement in measurements]
+    order = {path: (experiment.order(path), path) for path in set().union(*sessions)}
     chosen: dict[int, Path] = {}
     while len(chosen) < len(sessions):
         uncovered = [number for number in range(len(sessions)) if number not in chosen]
         counts = Counter(path for number in uncovered for path in sessions[number])
-        best = min(counts, key=lambda path: (-counts[path], path))
+        best = min(counts, key=lambda path: (-counts[path], order[path]))
         chosen |= {number: best for number in uncovered if best in sessions[number]}
     return [chosen[number] for number in range(len(sessions))]
 
