@@ -427,7 +427,7 @@ def test_each_load_has_labels_of_its_own():
 @pytest.mark.parametrize(
     ("labels", "loads", "why"),
     [
-        (("a", "a"), ("none",), "two kernels have the label 'a'"),
+        (("a", "a"), ("none",), "label 'a': give one of them another name"),
         (("a", "a-fork"), ("none", "fork"), "would both have the label 'a-fork'"),
         (("a" * 250,), ("none", "populate"), "longer than 255 bytes"),
     ],

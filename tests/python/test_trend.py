@@ -209,6 +209,11 @@ def test_a_side_of_a_diff_without_a_name_has_that_of_its_side(typed, tmp_path):
     assert spec.label == "base" and spec.append == ("quiet" if "append" in typed else "")
 
 
+def test_a_diff_without_kernels_asks_for_no_benchmark(tmp_path):
+    done = made_tools.run(sys.executable, fakes.KLAT, "lab", "diff", cwd=tmp_path)
+    assert done.returncode == 2 and "are required: BASE, NEW;" in done.stderr
+
+
 def test_a_diff_without_qemu_says_so_before_it_fetches_kernels(tmp_path):
     environment = os.environ | {"PATH": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "cache")}
     words = ("lab", "diff", "debian:6.12", "debian:7.3", "syscall")

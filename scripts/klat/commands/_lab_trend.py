@@ -105,7 +105,8 @@ def _add(parser: argparse.ArgumentParser) -> None:
     programs = (
         "programs that count on one CPU, or core, or all (default: the core, switch and syscall)"
     )
-    add("benchmarks", nargs="*", metavar="benchmark", help=programs)
+    # Without a default, argparse would say that it is required.
+    add("benchmarks", nargs="*", default=[], metavar="benchmark", help=programs)
     help_text = "boots of each kernel (default: as many as the number of tests needs)"
     add_number(add, "--boots", 2, 10_000, help_text)
     add("--margin", type=margin, metavar="M", help="largest ratio still treated as equal (default: 2%%)")  # fmt: skip

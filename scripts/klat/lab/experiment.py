@@ -172,7 +172,7 @@ def checked_labels(labels: Sequence[str], loads: Sequence[str]) -> list[str]:
     for label in made:
         if labels.count(label) > 1:
             raise KlatError(
-                f"two kernels have the label {label!r}; compare could not distinguish them"
+                f"two kernels have the label {label!r}: give one of them another name, NAME=KERNEL"
             )
         if made.count(label) > 1:
             raise KlatError(
