@@ -7,8 +7,10 @@ import json
 import shutil
 import signal
 import subprocess
+import sys
 
 import harness
+import made_tools
 import planted
 import pytest
 from test_lab_boots import ENVIRONMENT, PROGRAM, klat
@@ -28,9 +30,20 @@ def where(tmp_path_factory):
     return tmp_path_factory.mktemp("trend")
 
 
+# Runs the program, then writes the most memory that it had. Its QEMUs are other processes.
+WITH_MEMORY = """\
+import atexit, runpy, shutil, sys
+atexit.register(shutil.copy, "/proc/self/status", "memory")
+del sys.argv[0]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
 @pytest.fixture(scope="module")
 def measured(where):
-    done = klat("lab", "trend", *WORDS, *SMALL, "--format", "csv", cwd=where)
+    words = (PROGRAM[-1], "lab", "trend", *WORDS, *SMALL, "--format", "csv")
+    python = (sys.executable, "-c", WITH_MEMORY)
+    done = made_tools.run(*python, *words, cwd=where, env=ENVIRONMENT, seconds=900)
     assert done.returncode == 1, done.stderr
     return done
 
@@ -57,6 +70,11 @@ def test_the_same_kernel_again_is_no_jump_and_a_planted_cost_is_one(measured):
     assert sum(map(int, functions.values())) == difference > 0
     # They change the page table.
     assert functions.keys() == {"entry_SYSCALL_64", "syscall_return_via_sysret"}
+
+
+def test_a_report_needs_less_than_400_mb(measured, where):
+    facts = dict(line.split(":", 1) for line in (where / "memory").read_text().splitlines())
+    assert 10_000 < int(facts["VmHWM"].split()[0]) < 400_000
 
 
 def test_a_second_report_is_the_same_and_boots_nothing(measured, where):
