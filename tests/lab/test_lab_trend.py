@@ -41,7 +41,7 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 
 @pytest.fixture(scope="module")
 def measured(where):
-    words = (PROGRAM[-1], "lab", "trend", *WORDS, *SMALL, "--format", "csv")
+    words = (str(PROGRAM[-1]), "lab", "trend", *WORDS, *SMALL, "--format", "csv")
     python = (sys.executable, "-c", WITH_MEMORY)
     done = made_tools.run(*python, *words, cwd=where, env=ENVIRONMENT, seconds=900)
     assert done.returncode == 1, done.stderr
