@@ -22,6 +22,7 @@ from klat.compare.verdicts import Verdict
 from klat.explain.explanation import KeptSample, SampleNotFound
 from klat.lab import kernels, suite, trend as lab_trend
 from klat.lab.experiment import Begun
+from klat.lab.replay import OtherSamples
 from klat.report import trend as report
 from klat.report.plot.trend_figures import overview
 
@@ -199,6 +200,26 @@ def test_few_boots_are_repeated_for_the_typical_samples(new_session):
     assert len(asked) == 2 and [path.name for path in chosen] == ["1", "1"]
     far = lab_trend.sessions_to_repeat([(dataset, asked[0][1], 10_300.0)])
     assert [path.name for path in far] == ["2"], "the nearest one, where none is near"
+
+
+def test_a_boot_that_cannot_be_repeated_gives_way_to_another(new_session, monkeypatch):
+    """A guest that reads its disk while it boots can give other samples the second time. A later report knows this."""
+    for boot in "012":
+        session = new_session(f"new/{boot}", label="new", boot_id=f"boot-{boot}")
+        session.run({"first": [10_000] * 10, "second": [10_000] * 10})
+    dataset, repeated = read_dataset(new_session.root / "new"), []
+
+    def explain_samples(asked, keep, say, jobs):
+        repeated.extend({path.name for path, _ in asked})
+        refused = {n: OtherSamples("other") for n, (p, _) in enumerate(asked) if p.name == "0"}
+        return {n: kept for n in range(len(asked)) if n not in refused}, refused
+
+    kept = KeptSample(5, 1, 1, ((1, "f", 3, 1), (2, "g", 1, 2)))
+    monkeypatch.setattr(lab_trend.explaining, "explain_samples", explain_samples)
+    asked = [(dataset, key, 10_000.0) for key in dataset.cells]
+    for boots in (["0", "1"], ["0", "1"]):
+        assert lab_trend.samples_of(asked, new_session.root, 1, print) == [kept, kept]
+        assert repeated == boots
 
 
 @pytest.mark.parametrize("typed", ["{path}", "{path},modules=m", "debian:6.12,append=quiet"])

@@ -6,7 +6,7 @@ import hashlib
 import json
 import sys
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from functools import cache
@@ -29,6 +29,7 @@ from klat.lab.execution import Attempt, Request
 from klat.lab.experiment import Begun
 from klat.lab.guest import BootFailure, EmulatorFailed, ModuleMissing, NotRecorded
 from klat.lab.kernels import Kernel, Spec
+from klat.lab.replay import OtherSamples
 from klat.record.session import parse_pairs
 from klat.report.text.numbers import plural
 from klat.running.progress import Progress, duration
@@ -43,6 +44,7 @@ _EXPLAINED = "explained.json"
 _REPEATED_BOOTS = 2.5  # of each kernel, to explain jumps
 _TRACED_BOOT_RATIO = 1.7  # the time of a traced boot, divided by that of another boot
 _MOST_BYTES = 64 << 20
+_MOST_SESSIONS = 3  # tried for a sample, if repeated boots give other samples
 _NEAR = 0.001  # a small part of the smallest margin in use
 
 
@@ -248,31 +250,47 @@ Measurement = tuple[Dataset, Key, float]
 def samples_of(
     measurements: Sequence[Measurement], output: Path, jobs: int | None, say: Say
 ) -> list[KeptSample]:
-    """The typical sample of each measurement (its kernel's boots, key and figure). `output` keeps what was explained."""
-    cache = _read_cache(output)
-    sessions = sessions_to_repeat(measurements)
-    names = [f"{_kept_name(p)} {' '.join(key)}" for p, (_, key, _) in zip(sessions, measurements)]
-    missing = [number for number, name in enumerate(names) if name not in cache]
-    if missing:
-        asked = [(sessions[number], _metric(measurements[number][1])) for number in missing]
-        kept: dict[int, KeptSample] = {}
-        try:
-            kept, failures = explaining.explain_samples(asked, kept_sample, say, jobs)
-        except KlatError as error:  # nothing can be explained here; the verdicts stand
-            failures = dict.fromkeys(range(len(asked)), error)
-        samples = {
-            names[number]: kept.get(place) or _without_sample(failures[place])
-            for place, number in enumerate(missing)
-        }
-        # What failed may succeed the next time.
-        cache |= {name: sample for name, sample in samples.items() if sample.can_be_kept}
-        text = json.dumps({name: asdict(sample) for name, sample in sorted(cache.items())})
-        try:
-            files.write_whole(output / _EXPLAINED, text.encode())
-        except KlatError as error:
-            say(f"the explanations are not kept: {error}")
-        cache = samples | cache
-    return [cache[name] for name in names]
+    """The typical sample of each measurement (its kernel's boots, key and figure). `output` keeps what was explained. If a
+    repeated boot gives other samples than its record, another boot is taken."""
+    samples = _read_cache(output)
+    names: list[str] = []
+    for _ in range(_MOST_SESSIONS):
+        sessions = sessions_to_repeat(measurements, samples)
+        names = [f"{_kept_name(p)} {' '.join(k)}" for p, (_, k, _) in zip(sessions, measurements)]
+        missing = [number for number, name in enumerate(names) if name not in samples]
+        asked = {names[n]: (sessions[n], _metric(measurements[n][1])) for n in missing}
+        if asked:
+            samples |= _explained(asked, jobs, say)
+            _keep(samples, output, say)
+        if samples.keys().isdisjoint(map(_kept_name, sessions)):
+            break
+    return [samples[name] for name in names]
+
+
+def _explained(
+    asked: Mapping[str, tuple[Path, Wanted]], jobs: int | None, say: Say
+) -> dict[str, KeptSample]:
+    """By name. A boot that cannot be repeated has an entry of its own, by the name of its session."""
+    kept: dict[int, KeptSample] = {}
+    try:
+        kept, failures = explaining.explain_samples([*asked.values()], kept_sample, say, jobs)
+    except KlatError as error:  # nothing can be explained here; the verdicts stand
+        failures = dict.fromkeys(range(len(asked)), error)
+    samples: dict[str, KeptSample] = {}
+    for place, (name, (session, _)) in enumerate(asked.items()):
+        samples[name] = kept.get(place) or _without_sample(failures[place])
+        if isinstance(failures.get(place), OtherSamples):
+            samples[_kept_name(session)] = samples[name]
+    return samples
+
+
+def _keep(samples: Mapping[str, KeptSample], output: Path, say: Say) -> None:
+    """What failed for another reason than the sample may succeed the next time."""
+    kept = {n: asdict(sample) for n, sample in sorted(samples.items()) if sample.can_be_kept}
+    try:
+        files.write_whole(output / _EXPLAINED, json.dumps(kept).encode())
+    except KlatError as error:
+        say(f"the explanations are not kept: {error}")
 
 
 def _without_sample(error: KlatError) -> KeptSample:
@@ -311,10 +329,13 @@ def _read_cache(output: Path) -> dict[str, KeptSample]:
     }
 
 
-def sessions_to_repeat(measurements: Sequence[Measurement]) -> list[Path]:
+def sessions_to_repeat(
+    measurements: Sequence[Measurement], without: Container[str] = ()
+) -> list[Path]:
     """For each measurement, a session whose median is the figure within _NEAR, or else the nearest one. Takes as few
-    sessions as it can: each is a boot to repeat."""
-    sessions = [_sessions_near(*measurement) for measurement in measurements]
+    sessions as it can: each is a boot to repeat. Sessions whose names are in `without` are taken only if there is no other.
+    """
+    sessions = [_sessions_near(*measurement, without) for measurement in measurements]
     order = {path: (experiment.order(path), path) for path in set().union(*sessions)}
     chosen: dict[int, Path] = {}
     while len(chosen) < len(sessions):
@@ -325,8 +346,9 @@ def sessions_to_repeat(measurements: Sequence[Measurement]) -> list[Path]:
     return [chosen[number] for number in range(len(sessions))]
 
 
-def _sessions_near(side: Dataset, key: Key, value: float) -> set[Path]:
-    distances = {r.source.session.path: abs((r.row.p50 or 0) - value) for r in side.cells[key].runs}
+def _sessions_near(side: Dataset, key: Key, value: float, without: Container[str]) -> set[Path]:
+    every = {r.source.session.path: abs((r.row.p50 or 0) - value) for r in side.cells[key].runs}
+    distances = {path: d for path, d in every.items() if _kept_name(path) not in without} or every
     allowed = max(_NEAR * value, min(distances.values()))
     return {path for path, distance in distances.items() if distance <= allowed}
 
