@@ -43,7 +43,7 @@ static const struct klat_metric metrics[] = {
 
 static int configure(struct klat_run *run)
 {
-	if (klat_planted(run, "small"))
+	if (klat_planted(run, "small") && options.kind != CACHED)
 		options.kind = HUGE;
 	if (options.kind == USERFAULTFD && options.threads > 1)
 		return klat_usage(run, "--kind userfaultfd takes no --threads");
@@ -153,10 +153,11 @@ const struct klat_benchmark klat_benchmark = {
 		"blocks every fault (mmap_lock). Since then a fault of anonymous memory takes the "
 		"lock of its mapping only (per-VMA locks), and later kernels do so for other "
 		"kinds.\n\n"
-		"Evidence: the kernel counted exactly one page fault for each touch, none of them "
-		"major. The last page of a huge page did not fault. With userfaultfd both "
-		"threads slept for each fault, and some kernels count it as major. With several "
-		"threads, each fault overlapped with one of another thread.",
+		"Evidence: the kernel counted exactly one page fault for each touch, none of "
+		"them major. The last page of a huge page, or of the 16 of a file, did not "
+		"fault. With userfaultfd both threads slept for each fault, and some kernels "
+		"count it as major. With several threads, each fault overlapped with one of "
+		"another thread.",
 	.examples = "fault\ta new page of zeros\n"
 		    "fault --kind file\ta page in the page cache, and its neighbours\n"
 		    "fault --kind huge\ta huge page\n"

@@ -43,7 +43,7 @@ static int set_layout(struct area *area, int kind)
 		per_table = MIN(area->table / area->window - 1, MAX_SPOTS);
 		area->count = MAX_SPOTS / per_table * per_table;
 		area->tables = area->count / per_table;
-		area->last = 0;
+		area->last = area->window - area->page;
 	}
 	area->size = area->tables * area->table;
 	area->advice = kind == SHARED ? MADV_REMOVE : MADV_DONTNEED;

@@ -90,7 +90,8 @@ static inline __attribute__((always_inline)) int touch_pages(struct klat_worker 
 {
 	const struct klat_run *run = worker->run;
 	const struct area *area = &toucher->area;
-	const bool several = options.threads > 1, extra = klat_planted(run, "extra");
+	const bool several = options.threads > 1, extra = klat_planted(run, "extra"),
+		   small = klat_planted(run, "small") && options.kind == CACHED;
 	uint64_t *samples = klat_series(run, FAULT, worker->index);
 	uint32_t round = 0;
 	int err = begin_round(worker, toucher);
@@ -119,6 +120,8 @@ static inline __attribute__((always_inline)) int touch_pages(struct klat_worker 
 		end = klat_stamp_end(worker);
 		samples[i] = end - begin;
 		toucher->expected++;
+		if (small)
+			madvise((char *)spot + area->page, area->last, MADV_DONTNEED);
 		(void)spot[area->last];
 		if (extra && !madvise((char *)spot, area->page, MADV_DONTNEED))
 			(void)*spot;

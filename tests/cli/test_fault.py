@@ -48,6 +48,15 @@ def test_pages_that_are_present_are_no_faults(kind, two_cpus):
     assert json_of(done)["evidence"]["counts"]["faults"] == 0
 
 
+def test_a_fault_maps_the_whole_window_of_a_file():
+    """It maps less where fault_around_bytes in debugfs is smaller."""
+    done = run("fault", "--kind", "file", "--plant", "small", "--json")
+    assert done.status == UNTRUSTED, str(done)
+    assert "kind=file" in json_of(done)["parameters"]
+    counts = json_of(done)["evidence"]["counts"]
+    assert counts["faults"] == 2 * counts["touches"]
+
+
 @with_tries
 def test_larger_faults_take_longer():
     small, around, huge = (median("--kind", kind) for kind in ("anonymous", "file", "huge"))
