@@ -279,6 +279,13 @@ BOOST, NO_TURBO = f"{CPU}/cpufreq/boost", f"{CPU}/intel_pstate/no_turbo"
 PAGES = "proc/sys/vm/percpu_pagelist_high_fraction"
 TRACER = "proc/sys/kernel/stack_tracer_enabled"
 PERFORMANCE, BIAS = f"{CPU}/intel_pstate/max_perf_pct", f"{CPU}/cpu0/power/energy_perf_bias"
+# What decides where the kernel maps memory, its default, and another value.
+LAYOUT = (
+    ("kernel/randomize_va_space", "2", "0"),
+    ("vm/legacy_va_layout", "0", "1"),
+    ("vm/overcommit_memory", "0", "2"),
+)
+AROUND = "sys/kernel/debug/fault_around_bytes"
 PLATFORM, LRU = "sys/firmware/acpi/platform_profile", "sys/kernel/mm/lru_gen/enabled"
 POWER = "sys/class/powercap/intel-rapl:0/constraint_0_power_limit_uw"
 SHMEM = "sys/kernel/mm/transparent_hugepage/shmem_enabled"
@@ -324,6 +331,23 @@ SCALED = {
         # Earlier versions of klat did not record it.
         ("sysctl.stack_tracer_enabled", TRACER, ("7.3", None), ("7.3", "0"), False),
         ("sysctl.stack_tracer_enabled", TRACER, ("7.3", None), ("7.3", "1"), True),
+        *(
+            (f"sysctl.{name.partition('/')[2]}", f"proc/sys/{name}", *values)
+            for name, default, other in LAYOUT
+            for values in (
+                (("6.1", default), ("7.3", other), True),
+                (("7.3", default), ("7.3", other), True),
+                (("7.3", None), ("7.3", default), False),
+                (("7.3", None), ("7.3", other), True),
+            )
+        ),
+        (
+            "sysctl.overcommit_memory",
+            "proc/sys/vm/overcommit_memory",
+            ("6.1", "0"),
+            ("7.3", "1"),
+            False,
+        ),
         ("ksm", KSM, ("6.1", "0"), ("7.3", "1"), True),
         # Only a machine where somebody made a monitor has the file.
         ("damon", DAMON, ("6.1", None), ("7.3", "on"), True),
@@ -907,6 +931,10 @@ ROOT = Path(__file__).parents[2]
         ("dynamic-boost", f"{CPU}/intel_pstate/hwp_dynamic_boost", "1", "0", (1, 1)),
         ("uncore-max", f"{UNCORE}/max_freq_khz", "2400000", "800000", (1, 1)),
         ("uncore-min", f"{UNCORE}/min_freq_khz", "2400000", "800000", (1, 1)),
+        ("fault-around", AROUND, "65536", "4096", (1, 1)),
+        ("fault-around", AROUND, "65536", None, (0, 0)),
+        ("fault-around", AROUND, None, "4096", (1, 1)),
+        *((f"sysctl.{n.partition('/')[2]}", f"proc/sys/{n}", a, b, (1, 1)) for n, a, b in LAYOUT),
         ("lockdep.lock_stat", "proc/sys/kernel/lock_stat", "1", "0", (1, 1)),
         ("lockdep.prove_locking", "proc/sys/kernel/prove_locking", "1", "0", (1, 1)),
         ("lockdep.lock_stat", "proc/sys/kernel/lock_stat", "1", None, (0, 0)),

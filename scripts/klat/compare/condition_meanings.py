@@ -82,7 +82,9 @@ def meaning(key: str, value: str, values: Values, alike: Alike) -> str | None:
 # A kernel, or an earlier klat, without the file is the same.
 _LIKE_ABSENT = re.compile(
     r"sysctl\.((nmi_)?watchdog|numa_balancing|stack_tracer_enabled|task_delayacct|timer_migration"
-    r"|percpu_pagelist.*) 0"
+    r"|percpu_pagelist.*|legacy_va_layout) 0"
+    r"|sysctl\.overcommit_memory [01]"  # both account alike; 1 refuses nothing
+    r"|sysctl\.randomize_va_space 2"
     r"|damon off"
     r"|huge-pages always .*\[never\]"
     f"|boost {SAME_BOOST}"

@@ -40,7 +40,9 @@ _MODULE = r"sys/module/{}/parameters/(.+)"
 _SYSCTL = (
     r"proc/sys/(?:kernel|net/core|vm)/"
     r"(nmi_watchdog|watchdog|numa_balancing|stack_tracer_enabled|task_delayacct|timer_migration"
-    r"|sched_(?!rt_).+|busy_.+|stat_interval|percpu_pagelist.*_fraction)"
+    r"|sched_(?!rt_).+|busy_.+|stat_interval|percpu_pagelist.*_fraction"
+    # These changed the instructions of tlbflush by 1 to 2 %.
+    r"|randomize_va_space|legacy_va_layout|overcommit_memory)"
 )
 DEBUG, SERVERS = "sys/kernel/debug/sched/", ("fair_server", "ext_server")
 NET, PAGE, MEMORY = "net", "page", "memory/128"
@@ -83,6 +85,7 @@ _EFFECTS = {
     "nosmt": "smt cpus-online",
     "nowatchdog": "sysctl.watchdog sysctl.nmi_watchdog",
     "nr_cpus": "cpus-online",
+    "norandmaps": "sysctl.randomize_va_space",
     "numa_balancing": "sysctl.numa_balancing",
     "processor.max_cstate": "idle-states idle-state",
     "transparent_hugepage": "huge-pages",
@@ -163,6 +166,8 @@ _FILES = [
             Rule.SHARED,
         ),
         ("tlb-flush-ceiling", r"sys/kernel/debug/x86/tlb_single_page_flush_ceiling", Rule.SHARED),
+        # A fork and an executed program fault in pages of files, too.
+        ("fault-around", r"sys/kernel/debug/fault_around_bytes", Rule.SHARED),
         ("huge-pages", rf"{_HUGE}enabled", Rule.OWN),
         ("huge-pages-of-size", rf"{_HUGE}hugepages-(.+/(?:shmem_)?enabled)", Rule.DEBUG),
         ("huge-pages-shared", rf"{_HUGE}shmem_enabled", Rule.DEBUG),
