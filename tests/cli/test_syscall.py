@@ -233,6 +233,21 @@ def test_without_go_selfbench_says_so(tmp_path):
     assert done.status == 1 and done.out.startswith("fail"), str(done)
 
 
+def test_a_program_of_others_that_fails_is_no_failure_of_selfbench(tmp_path, monkeypatch):
+    """make selfbench runs in this tree, where its name alone could be a file."""
+    monkeypatch.syspath_prepend(harness.ROOT / "tests/selfbench")
+    monkeypatch.chdir(harness.ROOT)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    from rows import Failed, Unavailable, output_of
+
+    (tmp_path / "perf").write_text("#!/bin/sh\nexit 1\n")
+    (tmp_path / "perf").chmod(0o755)
+    with pytest.raises(Unavailable, match="perf ended with 1"):
+        output_of("perf")
+    with pytest.raises(Failed):
+        output_of(harness.ROOT / "pipes/pipes", "--no-such-option")
+
+
 @pytest.mark.slow
 def test_the_loops_in_go_check_their_work(tmp_path):
     go = shutil.which("go")

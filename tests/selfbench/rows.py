@@ -72,7 +72,7 @@ def output_of(*words: str | Path) -> str:
     )
     if done.returncode not in (0, 3):
         why = (done.stderr.strip() or f"{name} ended with {done.returncode}").splitlines()[-1]
-        ours = name == "make" or Path(name).resolve().is_relative_to(ROOT)
+        ours = name == "make" or ("/" in name and Path(name).resolve().is_relative_to(ROOT))
         raise (Failed if ours else Unavailable)(why)
     return done.stdout
 
