@@ -6,6 +6,7 @@ The prefix of the virtual environment gets the same tree of files as the prefix 
 
 import os
 import platform
+import re
 import subprocess
 from collections import defaultdict
 from pathlib import Path
@@ -35,7 +36,15 @@ def data_files() -> list[tuple[str, list[str]]]:
     return list(files.items())
 
 
+def description() -> str:
+    """README without its links and figure: they are files of the tree, and the page of a package has no tree."""
+    text = Path("README.md").read_text(encoding="utf-8")
+    return re.sub(r"\[([^]]*)\]\((?!https?:)[^)]*\)", r"\1", re.sub(r"!\[.*\n\n", "", text))
+
+
 setup(
+    long_description=description(),
+    long_description_content_type="text/markdown",
     scripts=[str(LAUNCHER)],  # gets the interpreter of the environment
     data_files=data_files(),
     cmdclass={"bdist_wheel": Wheel},

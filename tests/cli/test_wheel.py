@@ -79,6 +79,14 @@ def test_nothing_in_it_needs_a_library(wheel):
         assert not re.search(rb"\0GLIBC_|\0libc\.so", archive.read(plugin))
 
 
+def test_the_page_of_the_package_has_no_links_to_files(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        text = archive.read(name).decode()
+    assert "Description-Content-Type: text/markdown" in text and "# klat\n" in text
+    assert "](" not in text
+
+
 def test_the_plugin_finds_all_its_functions(environment):
     script = "import ctypes, sys; ctypes.CDLL(sys.argv[1])"
     words = ["/usr/bin/python3", "-c", script, environment / "libexec/klat/lab-trace.so"]
