@@ -23,7 +23,7 @@ def bare() -> float:
 
 
 def pipe_against_perf() -> Figure:
-    """A sample contains a fence that perf's loop lacks: the bare loop with the same fences says what it costs."""
+    """A sample contains fences that perf's loop lacks: the bare loop has them, too."""
     return ratio(*in_turns(pipe, perf), "ns")
 
 
