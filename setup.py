@@ -37,7 +37,7 @@ def data_files() -> list[tuple[str, list[str]]]:
 
 
 def description() -> str:
-    """README without its links and figure: they are files of the tree, and the page of a package has no tree."""
+    """README without its figure and its links to files: the page of a package has no such files."""
     text = Path("README.md").read_text(encoding="utf-8")
     return re.sub(r"\[([^]]*)\]\((?!https?:)[^)]*\)", r"\1", re.sub(r"!\[.*\n\n", "", text))
 

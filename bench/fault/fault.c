@@ -154,8 +154,9 @@ const struct klat_benchmark klat_benchmark = {
 		"lock of its mapping only (per-VMA locks), and later kernels do so for other "
 		"kinds.\n\n"
 		"Evidence: the kernel counted exactly one page fault for each touch, none of "
-		"them major. The last page of a huge page, or of the 16 of a file, did not "
-		"fault. With userfaultfd both threads slept for each fault, and some kernels "
+		"them major. The last page of a huge page did not fault, nor did the last of 16 "
+		"pages of a file. With userfaultfd both threads slept for each fault, and some "
+		"kernels "
 		"count it as major. With several threads, each fault overlapped with one of "
 		"another thread.",
 	.examples = "fault\ta new page of zeros\n"

@@ -61,19 +61,23 @@ def output_of(*words: str | Path) -> str:
     name = str(words[0])
     if not shutil.which(name) and not Path(name).exists():
         raise Unavailable(f"there is no {name}")
-    done = subprocess.run(
-        [str(word) for word in words],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        timeout=600,
-        text=True,
-        check=False,
-    )
+    ours = name == "make" or ("/" in name and Path(name).resolve().is_relative_to(ROOT))
+    failure = Failed if ours else Unavailable
+    try:
+        done = subprocess.run(
+            [str(word) for word in words],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            timeout=600,
+            text=True,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise failure(str(error)) from None
     if done.returncode not in (0, 3):
         why = (done.stderr.strip() or f"{name} ended with {done.returncode}").splitlines()[-1]
-        ours = name == "make" or ("/" in name and Path(name).resolve().is_relative_to(ROOT))
-        raise (Failed if ours else Unavailable)(why)
+        raise failure(why)
     return done.stdout
 
 

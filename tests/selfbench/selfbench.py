@@ -1,4 +1,4 @@
-"""klat's own speed against its claims, in one go. Status 1 if a row has no figure because something here did not work.
+"""klat's own speed against its claims, in one go. Status 1 if a row has no figure, unless another program is missing or fails.
 
 `make selfbench`, as root and with nothing else on the machine; ROUNDS=n for more or fewer turns. Words after it
 choose groups and rows by name. A file of groups/ is a group of rows, with a list CLAIMS.
@@ -19,7 +19,7 @@ def groups() -> dict[str, list[Claim]]:
 
 
 def tell(claim: Claim) -> bool:
-    """False if something of this tree did not work."""
+    """False if the row has no figure, unless another program is missing or fails."""
     try:
         figure = claim.measure()
     except Unavailable as error:

@@ -166,7 +166,7 @@ _FILES = [
             Rule.SHARED,
         ),
         ("tlb-flush-ceiling", r"sys/kernel/debug/x86/tlb_single_page_flush_ceiling", Rule.SHARED),
-        # A fork and an executed program fault in pages of files, too.
+        # Not only for fault: a fork and an executed program also touch pages of files.
         ("fault-around", r"sys/kernel/debug/fault_around_bytes", Rule.SHARED),
         ("huge-pages", rf"{_HUGE}enabled", Rule.OWN),
         ("huge-pages-of-size", rf"{_HUGE}hugepages-(.+/(?:shmem_)?enabled)", Rule.DEBUG),

@@ -269,8 +269,8 @@ def of_session(session: Path) -> tuple[Experiment, PlannedBoot]:
 
 
 def order(session: Path) -> tuple[int, int]:
-    """What orders sessions as planned, whenever they ended: the number of the boot and its seed. Zeros if klat lab did not
-    record the session."""
+    """The key that sorts sessions as planned, not by when they ended: the number of the boot and its seed. Zeros if klat
+    lab did not record the session."""
     recorded_boot = _read(session / "run.json")
     if recorded_boot is None:
         return 0, 0

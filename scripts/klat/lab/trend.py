@@ -270,7 +270,7 @@ def samples_of(
 def _explained(
     asked: Mapping[str, tuple[Path, Wanted]], jobs: int | None, say: Say
 ) -> dict[str, KeptSample]:
-    """By name. A boot that cannot be repeated has an entry of its own, by the name of its session."""
+    """Samples by name. A boot whose repetition gave other samples has an entry, too, by the name of its session."""
     kept: dict[int, KeptSample] = {}
     try:
         kept, failures = explaining.explain_samples([*asked.values()], kept_sample, say, jobs)
@@ -285,7 +285,7 @@ def _explained(
 
 
 def _keep(samples: Mapping[str, KeptSample], output: Path, say: Say) -> None:
-    """What failed for another reason than the sample may succeed the next time."""
+    """Writes the samples, and which were not found. Other failures are tried again the next time."""
     kept = {n: asdict(sample) for n, sample in sorted(samples.items()) if sample.can_be_kept}
     try:
         files.write_whole(output / _EXPLAINED, json.dumps(kept).encode())

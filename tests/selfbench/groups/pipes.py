@@ -23,10 +23,10 @@ def bare() -> float:
 
 
 def pipe_against_perf() -> Figure:
-    """A sample contains fences that perf's loop lacks: the bare loop has them, too."""
     return ratio(*in_turns(pipe, perf), "ns")
 
 
+# klat's samples contain fences. The bare loop has them, perf's loop does not.
 CLAIMS = [
     no_slower(
         "pipes on one CPU / a bare loop with the same fences",

@@ -6,7 +6,7 @@ import tempfile
 
 from rows import BUILD, ROUNDS, Claim, Figure, output_of, program, programs, seconds
 
-# The default round of an event loop takes 30 ms, a window of noise 20.
+# The default round of an event loop takes 30 ms, a window of noise takes 20 ms.
 SMALLEST = {"eventloop": ("--pairs", "1", "--writes", "1"), "noise": ("--window", "100")}
 
 
